@@ -27,11 +27,10 @@ from workers.record.observation import Observation
 from workers.record.words import site_text
 from workers.run.engine_run import STEPS_MAX, Options, Run, error_text
 from workers.targets.child.answers import Reported
-from workers.targets.child.keeper import Keeper
+from workers.targets.child.process import Keeper
 from workers.targets.target import EngineFailed, RunConfig
 from workers.targets.vllm.installation import HOME, ROOT, Installation
-from workers.targets.vllm.second_runner import VllmV2
-from workers.targets.vllm.target import Vllm
+from workers.targets.vllm.target import Vllm, VllmV2
 
 KINDS: dict[str, type[Vllm]] = {kind.name: kind for kind in (Vllm, VllmV2)}
 HASH_SEEDS = ("1", "20011")

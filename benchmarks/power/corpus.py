@@ -24,7 +24,7 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import check
 from workers.run.engine_run import Options
-from workers.run.trial import run_with_fault
+from workers.run.trials import run_with_fault
 
 REGRESSIONS = Path(__file__).resolve().parents[2] / "scenarios" / "regressions"
 RARELY_FOUND = (

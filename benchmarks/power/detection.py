@@ -18,7 +18,7 @@ from scenarios.shards import Profile, fitted, traces_of
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.run.process import prepare_process
-from workers.run.trial import run_with_fault
+from workers.run.trials import run_with_fault
 
 SOURCES: tuple[Profile, ...] = get_args(Profile)
 SLOWEST = 20

@@ -55,7 +55,7 @@ class EventObligations:
         self._events: list[tuple[Moment, int, AnyEvent]] = []
         num_submits = 0
         for event in trace.events:
-            self._events.append((_moment(event), num_submits, event))
+            self._events.append(((event.tick, PLACES.index(event.at)), num_submits, event))
             num_submits += isinstance(event, Submit)
         self._events.sort(key=lambda each: each[0])
         self._next = 0
@@ -84,11 +84,9 @@ class EventObligations:
             case CacheReset(tick=tick):
                 return violation(Rule.RESET_UNASKED, tick=tick)
             case Aborted(request=request, tick=tick):
-                name = self._oracle.requests[request].name
-                return violation(Rule.ABORT_UNASKED, name=name, tick=tick)
+                return violation(Rule.ABORT_UNASKED, name=self._oracle.requests[request].name, tick=tick)
             case Preempted(request=request, tick=tick):
-                name = self._oracle.requests[request].name
-                return violation(Rule.PREEMPT_UNASKED, name=name, tick=tick)
+                return violation(Rule.PREEMPT_UNASKED, name=self._oracle.requests[request].name, tick=tick)
 
     def stalled(self, tick: int) -> set[int]:
         """Return the requests that are held back in a tick."""
@@ -178,7 +176,3 @@ def _with(spoils: Spoils, event: NoValidToken | NanLogits | SpoilLogit | SpoilDr
             return spoils._replace(logit=event)
         case SpoilDraft():
             return spoils._replace(draft=event)
-
-
-def _moment(event: AnyEvent) -> Moment:
-    return event.tick, PLACES.index(event.at)

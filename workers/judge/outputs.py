@@ -17,7 +17,7 @@ from scenarios.events import Abort, NanLogits, ResetPrefixCache, SpoilLogit, Sub
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.oracle.incremental_tape import depends_on_drafts
-from workers.record.evidence import Difference, Reference, fact, shown
+from workers.record.evidence import Difference, fact, shown
 from workers.record.observation import Output, width_of
 
 # Engines sum float32 exponentials of logits: their errors stay below it. A logit is rounded in proportion to itself,
@@ -30,38 +30,14 @@ LOGPROB_MIN = -87.3
 Outputs: TypeAlias = Mapping[str, Output]
 
 
-class OutputDifference(NamedTuple):
-    """The first output of a run that differs from another run's, or how the run broke off."""
-
-    variable: str
-    request: str
-    position: int | None
-    expected: object
-    actual: object
-
-    def difference(self, reference: Reference, step: int) -> Difference:
-        """Return it as a difference from a reference run, seen at the end of a run of some steps."""
-        plane = {"end": "liveness", "logprobs": "logits", "prompt_logprobs": "logits"}.get(self.variable, "tokens")
-        return Difference(
-            plane=plane,
-            variable=self.variable,
-            request=self.request,
-            step=step,
-            position=self.position,
-            expected=shown(self.expected),
-            actual=shown(self.actual),
-            reference=reference,
-        )
-
-
 class Comparison(NamedTuple):
     """The first difference of two runs, if there is one, and the requests that part at a near tie."""
 
-    difference: OutputDifference | None
+    difference: Difference | None
     near_ties: tuple[str, ...] = ()
 
 
-def compare_outputs(trace: Trace, seen: Outputs | str, wanted: Outputs | str) -> OutputDifference | None:
+def compare_outputs(trace: Trace, seen: Outputs | str, wanted: Outputs | str) -> Difference | None:
     """Return the first output that is not as wanted, or None; a run that broke off, which is a text, is always seen.
 
     Requests are those of `wanted`, which may be fewer.
@@ -82,9 +58,9 @@ def compare(
     may go on where they were once tokens in flight are thrown away.
     """
     if isinstance(seen, str):
-        return Comparison(OutputDifference("end", "", None, fact("outputs"), fact("failed", error=seen)))
+        return Comparison(_difference("end", "", None, fact("outputs"), fact("failed", error=seen)))
     if isinstance(wanted, str):
-        return Comparison(OutputDifference("end", "", None, fact("reference_failed", error=wanted), fact("outputs")))
+        return Comparison(_difference("end", "", None, fact("reference_failed", error=wanted), fact("outputs")))
     cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits | SpoilLogit)}
     submitted = Counter(event.request for event in trace.submits())
     # A token that is thrown away and drawn again comes from numbers further on in an engine that counts draws.
@@ -100,13 +76,26 @@ def compare(
         if submitted[name] > 1 or name not in submits or name in excused:
             continue
         if name not in seen:
-            return Comparison(OutputDifference("tokens", name, None, fact("output"), fact("nothing")), near_ties)
+            return Comparison(_difference("tokens", name, None, fact("output"), fact("nothing")), near_ties)
         pair = _Pair(submits[name], seen[name], output, name in cut_short, terms)
         found = pair.first_difference()
         if found is not None:
             return Comparison(found, near_ties)
         near_ties += (name,) if pair.end_of_common is not None else ()
     return Comparison(None, near_ties)
+
+
+def _difference(variable: str, request: str, position: int | None, expected: object, actual: object) -> Difference:
+    """Make a difference of an output from another run's, or of how the run broke off; who compares says in which."""
+    return Difference(
+        plane={"end": "liveness", "logprobs": "logits", "prompt_logprobs": "logits"}.get(variable, "tokens"),
+        variable=variable,
+        request=request,
+        step=-1,
+        position=position,
+        expected=shown(expected),
+        actual=shown(actual),
+    )
 
 
 class _Terms(NamedTuple):
@@ -124,7 +113,7 @@ class _Pair:
         self._submit, self._seen, self._wanted = submit, seen, wanted
         self._is_cut_short, self._terms = is_cut_short, terms
 
-    def first_difference(self) -> OutputDifference | None:
+    def first_difference(self) -> Difference | None:
         """Return the first difference between both, or None."""
         name, seen, wanted = self._submit.request, self._seen, self._wanted
         common = min(len(wanted.tokens), len(seen.tokens))
@@ -134,28 +123,28 @@ class _Pair:
         for position in range(common):
             if seen.tokens[position] != wanted.tokens[position]:
                 if not self._is_near_tie(position):
-                    return OutputDifference("tokens", name, position, wanted.tokens[position], seen.tokens[position])
+                    return _difference("tokens", name, position, wanted.tokens[position], seen.tokens[position])
                 self.end_of_common = position
                 return self._logprobs(position)
         if not self._is_cut_short:
             if len(seen.tokens) != len(wanted.tokens):
                 expected, actual = (fact("tokens", count=len(each.tokens)) for each in (wanted, seen))
-                return OutputDifference("tokens", name, common, expected, actual)
+                return _difference("tokens", name, common, expected, actual)
             if seen.finish_reason != wanted.finish_reason:
-                return OutputDifference("finish_reason", name, None, wanted.finish_reason, seen.finish_reason)
+                return _difference("finish_reason", name, None, wanted.finish_reason, seen.finish_reason)
         return self._logprobs(common)
 
-    def _prompt_logprobs(self) -> OutputDifference | None:
+    def _prompt_logprobs(self) -> Difference | None:
         """Compare the logprobs of the prompt, which depend on nothing that was chosen; the position is the prompt's."""
         seen, wanted = self._seen.prompt_logprobs, self._wanted.prompt_logprobs
         width = 2 * self._submit.params.num_prompt_logprobs
         if len(seen) != len(wanted):
             expected, actual = (fact("num_logprobs", count=len(each) // 2) for each in (wanted, seen))
-            return OutputDifference("prompt_logprobs", self._submit.request, None, expected, actual)
+            return _difference("prompt_logprobs", self._submit.request, None, expected, actual)
         for first in range(0, len(wanted), width) if width else ():
             one, other = seen[first : first + width], wanted[first : first + width]
             if not _are_alike(one, other, self._terms.logit_margin):
-                return OutputDifference("prompt_logprobs", self._submit.request, first // width + 1, other, one)
+                return _difference("prompt_logprobs", self._submit.request, first // width + 1, other, one)
         return None
 
     def _is_near_tie(self, position: int) -> bool:
@@ -182,7 +171,7 @@ class _Pair:
         penalty = params.presence_penalty + params.frequency_penalty * times if times else 0.0
         return penalty - dict(params.logit_bias).get(token, 0.0)
 
-    def _logprobs(self, num_tokens: int) -> OutputDifference | None:
+    def _logprobs(self, num_tokens: int) -> Difference | None:
         """Compare the logprobs of the first tokens, as many of each as were asked for."""
         asked = self._submit.params.num_logprobs
         if None in (width_of(output.logprobs, len(output.tokens)) for output in (self._seen, self._wanted)):
@@ -190,11 +179,11 @@ class _Pair:
             length = 2 * asked * num_tokens if self._is_cut_short else None
             first, second = self._seen.logprobs[:length], self._wanted.logprobs[:length]
             is_alike = _are_alike(first, second, self._terms.logit_margin)
-            return None if is_alike else OutputDifference("logprobs", self._submit.request, None, second, first)
+            return None if is_alike else _difference("logprobs", self._submit.request, None, second, first)
         for position in range(num_tokens) if asked else ():
             seen, wanted = (_shown(output, position)[: 2 * asked] for output in (self._seen, self._wanted))
             if not _are_alike(seen, wanted, self._terms.logit_margin):
-                return OutputDifference("logprobs", self._submit.request, position, wanted, seen)
+                return _difference("logprobs", self._submit.request, position, wanted, seen)
         return None
 
 

@@ -92,8 +92,6 @@ class Properties:
                 self._preempted(self._accounts[entry.request], entry)
             case Aborted():
                 self._end(self._accounts[entry.request])
-            case _:
-                pass
         return None
 
     def _submitted(self, submit: Submit) -> None:

@@ -85,7 +85,9 @@ class Referee:
             case Preempted(request=request) | Aborted(request=request) | Freed(request=request):
                 if not 0 <= request < len(self._oracle.requests):
                     return violation(Rule.NEVER_SUBMITTED, request=request)
-                return self._happen(entry, self._oracle.requests[request])
+                if isinstance(entry, Preempted):
+                    return self._preempt(entry, self._oracle.requests[request])
+                return self._obligations.happened(entry) if isinstance(entry, Aborted) else self._free(entry)
 
     def at_end(self) -> Violation | None:
         """Return the rule broken by ending here, with events, corrections or requests left; or None."""
@@ -113,15 +115,6 @@ class Referee:
         if isinstance(entry, Preempted) and entry.cause == "blocks":
             return None
         return violation(Rule.BEFORE_SCHEDULE, step=self._launched + 1)
-
-    def _happen(self, entry: Preempted | Aborted | Freed, truth: Truth) -> Violation | None:
-        match entry:
-            case Preempted():
-                return self._preempt(entry, truth)
-            case Aborted():
-                return self._obligations.happened(entry)
-            case Freed():
-                return self._free(entry)
 
     def _next_tick(self) -> int:
         return 0 if self._scheduled is None else self._scheduled.tick + 1

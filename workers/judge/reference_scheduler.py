@@ -172,7 +172,8 @@ class Decision:
         if not self._budget or (is_padded and self._budget < 1 + num_drafts):
             return "budget"
         share = self._share(standing, num_drafts if is_padded else 0, is_padded)
-        if share.num_blocks > self._num_free - self._num_idle(shared):
+        num_idle = sum([block in self._cache.idle for block in shared]) if self._cache is not None else 0
+        if share.num_blocks > self._num_free - num_idle:
             return "blocks"
         self._give(standing, replace(share, shared=shared) if shared else share)
         self._register(standing, self.shares[standing.request])
@@ -194,9 +195,6 @@ class Decision:
                 if block in self._registered:
                     return found[:index]
         return found
-
-    def _num_idle(self, shared: tuple[int, ...]) -> int:
-        return sum([block in self._cache.idle for block in shared]) if self._cache is not None else 0
 
     def _register(self, standing: Standing, share: Share) -> None:
         """Register full blocks whose tokens no step computes again, without their contents."""

@@ -13,6 +13,14 @@ REFERENCES: Mapping[Reference, str] = {
     Reference.ALONE: "the request alone",
 }
 
+# What another run does about a contract that is broken.
+ELSEWHERE: Mapping[str, str] = {
+    "keeps": "keeps it",
+    "breaks": "breaks it too",
+    "other": "breaks {contract} of {request}",
+    "failed": "breaks off: {error}",
+}
+
 FACTS: Mapping[str, str] = {
     # Due and seen entries of a log.
     "allowed_decision": "an allowed decision",

@@ -19,7 +19,7 @@ from workers.record.evidence import (
     Site,
     Violation,
 )
-from workers.record.phrases import FACTS, REFERENCES, RULES, TASK_DIFFERENCES
+from workers.record.phrases import ELSEWHERE, FACTS, REFERENCES, RULES, TASK_DIFFERENCES
 from workers.record.verdict import (
     Agreed,
     Crashed,
@@ -113,16 +113,7 @@ def missing_order_text(order: MissingOrder) -> str:
 
 def elsewhere_text(elsewhere: Elsewhere) -> str:
     """Format whether another run keeps the contract."""
-    run = REFERENCES[elsewhere.reference]
-    match elsewhere.how:
-        case "keeps":
-            return f"{run} keeps it"
-        case "breaks":
-            return f"{run} breaks it too"
-        case "other":
-            return f"{run} breaks {elsewhere.contract} of {elsewhere.request}"
-        case "failed":
-            return f"{run} breaks off: {elsewhere.error}"
+    return f"{REFERENCES[elsewhere.reference]} {ELSEWHERE[elsewhere.how].format(**dict(elsewhere))}"
 
 
 def expected_text(difference: Difference) -> str:

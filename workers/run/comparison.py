@@ -6,7 +6,7 @@ Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic asid
 from dataclasses import dataclass, field
 
 from scenarios.trace import Trace
-from workers.judge.outputs import OutputDifference, Outputs, compare
+from workers.judge.outputs import Outputs, compare
 from workers.lanes.lane import Deadlock
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Elsewhere
@@ -59,7 +59,7 @@ class Comparison:
             self.count += 1
             found = self._beyond_ties(seen, self.compared.outputs_of(other, self._outputs_of))
             if found is not None:
-                return found.difference(reference, steps)
+                return found.model_copy(update={"reference": reference, "step": steps})
         return None
 
     def elsewhere(self, broken: Difference, seen: Outputs) -> Elsewhere | None:
@@ -97,7 +97,7 @@ class Comparison:
     def _outputs_of(self, trace: Trace) -> Outputs | str:
         return outputs_of(trace, self.tapes, self.kind, self.config)
 
-    def _beyond_ties(self, seen: Outputs, wanted: Outputs | str) -> OutputDifference | None:
+    def _beyond_ties(self, seen: Outputs, wanted: Outputs | str) -> Difference | None:
         """Return the first difference that is none of near ties; the requests that have one are added to `ties`."""
         margin = self.kind.capabilities.logit_margin
         while True:
@@ -107,7 +107,7 @@ class Comparison:
                 return found
             self.ties.add(found.request)
 
-    def _is_narrow(self, found: OutputDifference) -> bool:
+    def _is_narrow(self, found: Difference) -> bool:
         """Tell whether the likeliest two tokens were so near to each other where two runs part that either is right."""
         if found.variable != "tokens" or found.position is None:
             return False

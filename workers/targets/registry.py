@@ -8,7 +8,7 @@ from workers.targets.target import SPECSTORM, VLLM, VLLM_V2, TargetKind
 _KINDS: dict[str, tuple[str, str]] = {
     SPECSTORM: ("workers.targets.specstorm", "Specstorm"),
     VLLM: ("workers.targets.vllm.target", "Vllm"),
-    VLLM_V2: ("workers.targets.vllm.second_runner", "VllmV2"),
+    VLLM_V2: ("workers.targets.vllm.target", "VllmV2"),
 }
 
 

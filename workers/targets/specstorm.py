@@ -144,7 +144,6 @@ class Specstorm(TargetKind):
     """The kind of engine that is ours; `parts` are those of a clean engine on the device, if they are not given."""
 
     name = SPECSTORM
-    package = ""
     capabilities = Capabilities(
         events=tuple(event for event in EVENTS if event != "submit"),
         features=_FEATURES,

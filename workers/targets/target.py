@@ -189,7 +189,13 @@ class Target(Protocol):
 
 
 class TargetKind(Protocol):
-    """A kind of engine: what it can do, and how one of it is started."""
+    """A kind of engine: what it can do, and how one of it is started.
+
+    `package` is the Python package of its sources, which others may be laid over; empty of an engine within this
+    program.
+    """
+
+    package: str = ""
 
     @property
     def name(self) -> str:
@@ -198,11 +204,6 @@ class TargetKind(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What it can be asked for, and what it shows."""
-
-    @property
-    def package(self) -> str:
-        """The Python package of its sources, which others may be laid over; empty of an engine within this program."""
-        return ""
 
     def unmet(self, trace: Trace) -> Fact | None:
         """Return the requirement of a fault that the specification of a trace does not meet, or None."""

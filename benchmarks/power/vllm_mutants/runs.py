@@ -18,8 +18,8 @@ from workers.record.verdict import NotDrained
 from workers.record.words import actual_text, expected_text, site_text
 from workers.run.engine_run import Options, Run, error_text
 from workers.targets.child.answers import Nothing, Reported
-from workers.targets.child.keeper import Keeper
 from workers.targets.child.messages import Message
+from workers.targets.child.process import Keeper
 from workers.targets.target import EngineFailed
 from workers.targets.vllm.installation import HOME, ROOT, Installation
 from workers.targets.vllm.target import Vllm

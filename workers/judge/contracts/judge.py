@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from scenarios.events import Abort, Submit
 from workers.judge.contracts.breach import PLANE, Breach
 from workers.judge.contracts.delivery import Delivery, Terms
-from workers.judge.contracts.logprobs import logprob_breach
-from workers.judge.contracts.prompt_logprobs import prompt_logprob_breach
+from workers.judge.contracts.logprobs import logprob_breach, prompt_logprob_breach
 from workers.judge.contracts.tokens import token_breach
 from workers.judge.judge import End, Judge
 from workers.record.evidence import Difference, Fact, fact

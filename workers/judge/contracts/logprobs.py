@@ -1,9 +1,11 @@
 """Contracts on logprobs: consistency of those delivered with each other and with the delivered tokens.
 
-Verifies: `logprobs`, `logprob_ranks`, `logprob_sum`; by them `greedy`, `penalties`, `logit_bias`, `top_k` and `top_p`;
-and that a token which a mask forbids has no probability, where logprobs are those of processed logits.
-Does not verify: that they are the model's, which only a model can say (of our own engine the oracle does). The
-effect of a repetition penalty depends on the logit, not on its logprob: it is judged by what it cannot do.
+Verifies: `logprobs`, `logprob_ranks`, `logprob_sum`, and of the prompt `prompt_logprobs`; by them `greedy`,
+`penalties`, `logit_bias`, `top_k` and `top_p`; and that a token which a mask forbids has no probability, where logprobs
+are those of processed logits.
+Does not verify: that they are the model's, which only a model can say (of our own engine the oracle does, of a prompt
+another run). The effect of a repetition penalty depends on the logit, not on its logprob: it is judged by what it
+cannot do.
 """
 
 from collections import Counter
@@ -69,6 +71,34 @@ def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
         if found is not None:
             return Breach(found[0], name, position, found[1], found[2])
         judged.follow(token)
+    return None
+
+
+def prompt_logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
+    """Return the first breach among the logprobs of the prompt of a request, or None."""
+    submit, output = given.submit, given.output
+    assert isinstance(submit.prompt, tuple), "the trace is explicit"
+    if output is None:
+        return None
+    name, flat, behind_first = submit.request, output.prompt_logprobs, submit.prompt[1:]
+    width = submit.params.num_prompt_logprobs
+    # They are delivered with the first token: an output without tokens has none.
+    due = 2 * width * len(behind_first) if output.tokens else 0
+    if len(flat) != due:
+        each = fact("logprobs_of_prompt", width=width, count=len(behind_first))
+        return Breach(
+            "prompt_logprobs", name, None, each if due else fact("nothing"), fact("num_logprobs", count=len(flat) // 2)
+        )
+    for place, token in enumerate(behind_first) if due else ():
+        row = flat[2 * width * place : 2 * width * (place + 1)]
+        if row[0] != token:
+            first = fact("own_first_in_prompt", token=token, place=place + 1)
+            return Breach("prompt_logprobs", name, None, first, fact("of_token", token=row[0]))
+        shown = Shown(row[1], tuple(int(each) for each in row[2::2]), row[3::2])
+        step = Step(place, token, shown)
+        wrong = rank_breach(step, terms.vocab_size) or sum_breach(step, terms.vocab_size)
+        if wrong is not None:
+            return Breach("prompt_logprobs", name, None, fact("in_prompt", what=wrong[1], place=place + 1), wrong[2])
     return None
 
 

@@ -1,49 +1,42 @@
-"""Answers of an engine's process as values: those of another shape or type are refused before they are read."""
+"""Answers of an engine's process as values: those of another shape or type are refused before they are read.
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+They are read strictly: nothing is converted.
+"""
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+
+from pydantic import Field, ValidationError
 from pydantic_core import from_json, to_json
 
 from scenarios.spec import Value
 from workers.record.evidence import Harm, MissingOrder, Site
 from workers.targets.child.messages import MessageError
 
-Integers: TypeAlias = list[StrictInt]
-V = TypeVar("V", bound=Value)
-Numbers: TypeAlias = tuple[StrictInt | StrictFloat, ...]
-
-
-def _strictly(model: type[V]) -> Callable[[object], V]:
-    """Return what validates a part of an answer as a model, without conversions."""
-    return lambda value: model.model_validate_json(to_json(value), strict=True)
-
-
-StrictSite: TypeAlias = Annotated[Site, BeforeValidator(_strictly(Site))]
-StrictOrder: TypeAlias = Annotated[MissingOrder, BeforeValidator(_strictly(MissingOrder))]
-StrictHarm: TypeAlias = Annotated[Harm, BeforeValidator(_strictly(Harm))]
+Integers: TypeAlias = list[int]
+Numbers: TypeAlias = tuple[int | float, ...]
+P = TypeVar("P", bound=str)
+V = TypeVar("V")
 
 
 class Failed(Value):
     """An exception of the engine: its message, and where it was raised."""
 
-    number: StrictInt
-    error: StrictStr
-    where: StrictSite
+    number: int
+    error: str
+    where: Site
 
 
 class Answered(Value):
     """An answer that is yet to be read."""
 
-    number: StrictInt
+    number: int
     answer: dict[str, Any]
 
 
 class Greeting(Value):
     """An engine has started, of a version."""
 
-    version: StrictStr
+    version: str
 
 
 class Nothing(Value):
@@ -53,9 +46,9 @@ class Nothing(Value):
 class Delivery(Value):
     """What a step delivered to the client of one request; logprobs are flat, ids each followed by its logprob."""
 
-    request: StrictStr
-    tokens: tuple[StrictInt, ...]
-    finish_reason: StrictStr | None
+    request: str
+    tokens: tuple[int, ...]
+    finish_reason: str | None
     logprobs: Numbers
     prompt_logprobs: Numbers
 
@@ -63,8 +56,8 @@ class Delivery(Value):
 class OpenedValues(Value):
     """Sizes of an engine; those of `state_sizes` are the tokens behind which a group of layers takes a new block."""
 
-    vocab_size: StrictInt
-    block_size: StrictInt
+    vocab_size: int
+    block_size: int
     state_sizes: Integers
 
 
@@ -73,9 +66,9 @@ class ScheduledValues(Value):
 
     scheduled_computed: Integers
     planned_drafts: Integers
-    begun: list[tuple[StrictInt, Integers]]
-    blocks: list[tuple[StrictInt, Integers]]
-    states: list[tuple[StrictInt, list[Integers]]]
+    begun: list[tuple[int, Integers]]
+    blocks: list[tuple[int, Integers]]
+    states: list[tuple[int, list[Integers]]]
 
 
 class CorrectedValues(Value):
@@ -93,58 +86,30 @@ class ProcessedValues(Value):
 class DrainedValues(Value):
     """How much is held of each kind that should be given back."""
 
-    leaks: dict[StrictStr, StrictInt]
+    leaks: dict[str, int]
 
 
-class _Seen(Value):
+class _SeenAt(Value, Generic[P, V]):
     """Values at a point of a step; `requests` are the numbers of the requests in its rows."""
 
-    step: StrictInt
-    requests: tuple[StrictInt, ...]
+    point: P
+    step: int
+    requests: tuple[int, ...]
+    values: V
 
 
-class Opened(_Seen):
-    """Sizes of an engine, before its first step."""
-
-    point: Literal["opened"]
-    values: OpenedValues
-
-
-class Scheduled(_Seen):
-    """The plan of a step."""
-
-    point: Literal["scheduled"]
-    values: ScheduledValues
-
-
-class Inputs(_Seen):
-    """The model's inputs in a step, by the names of its tensors; of a group of layers with a state by number."""
-
-    point: Literal["inputs"]
-    values: dict[StrictStr, Integers | list[Integers] | list[StrictBool]]
-
-
-class Corrected(_Seen):
-    """Counts of the host that are corrected behind the launch of a step."""
-
-    point: Literal["corrected"]
-    values: CorrectedValues
-
-
-class Processed(_Seen):
-    """The results of a step, where they come back."""
-
-    point: Literal["processed"]
-    values: ProcessedValues
-
-
-class Drained(_Seen):
-    """The objects still held after draining."""
-
-    point: Literal["drained"]
-    values: DrainedValues
-
-
+# The sizes of an engine, before its first step.
+Opened: TypeAlias = _SeenAt[Literal["opened"], OpenedValues]
+# The plan of a step.
+Scheduled: TypeAlias = _SeenAt[Literal["scheduled"], ScheduledValues]
+# The model's inputs in a step, by the names of its tensors; of a group of layers with a state by number.
+Inputs: TypeAlias = _SeenAt[Literal["inputs"], dict[str, Integers | list[Integers] | list[bool]]]
+# Counts of the host that are corrected behind the launch of a step.
+Corrected: TypeAlias = _SeenAt[Literal["corrected"], CorrectedValues]
+# The results of a step, where they come back.
+Processed: TypeAlias = _SeenAt[Literal["processed"], ProcessedValues]
+# The objects still held after draining.
+Drained: TypeAlias = _SeenAt[Literal["drained"], DrainedValues]
 Seen: TypeAlias = Annotated[Opened | Scheduled | Inputs | Corrected | Processed | Drained, Field(discriminator="point")]
 
 
@@ -158,28 +123,28 @@ class Stepped(_Shown):
     """Result of a step: its deliveries, whether the engine has drained, and the probes so far."""
 
     deliveries: tuple[Delivery, ...]
-    drained: StrictBool
-    probes: dict[StrictStr, StrictInt]
+    drained: bool
+    probes: dict[str, int]
 
 
 class Race(Value):
     """Two accesses of the same memory that nothing orders, and how often."""
 
-    order: StrictOrder
-    count: StrictInt
+    order: MissingOrder
+    count: int
 
 
 class Reported(_Shown):
     """Everything has run: the races of the trace, and what the device counted."""
 
     races: tuple[Race, ...]
-    counts: dict[StrictStr, StrictInt]
+    counts: dict[str, int]
 
 
 class Harmed(Value):
     """The harm of a race."""
 
-    harm: StrictHarm
+    harm: Harm
 
 
 A = TypeVar("A", bound=Value)
@@ -198,10 +163,10 @@ def answer_in(line: bytes, number: int, kind: type[A]) -> A | Failed:
     if not isinstance(message, dict):
         raise MessageError(f"a line that is no JSON object: {line[:80]!r}")
     try:
-        said: Failed | Answered = (Failed if "error" in message else Answered).model_validate(message)
+        said: Failed | Answered = (Failed if "error" in message else Answered).model_validate_json(line, strict=True)
         if said.number != number:
             raise MessageError(f"an answer to question {said.number}, not to {number}")
-        return said if isinstance(said, Failed) else kind.model_validate(said.answer)
+        return said if isinstance(said, Failed) else kind.model_validate_json(to_json(said.answer), strict=True)
     except ValidationError as error:
         raise MessageError(_misfit(error)) from error
 

@@ -1,5 +1,7 @@
 """Process of an engine, seen from the process that judges: started, asked, and ended when it does not answer as asked.
 
+One of a configuration is kept, and started again after it has ended.
+
 Verifies: that each question gets one answer, whole, of its number and its kind, within a time; that nothing else is
 said. Whatever is wrong is an `EngineFailed`, or a `StartFailed` before the greeting, and ends the process: it is not
 asked again.
@@ -13,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,7 @@ from scenarios.spec import Value
 from workers.record.evidence import Site
 from workers.targets.child.answers import Failed, Greeting, answer_in
 from workers.targets.child.messages import FILES, GREETING, LINE_BYTES_MAX, Message, MessageError, line_of
-from workers.targets.target import EngineFailed
+from workers.targets.target import DeviceError, EngineFailed
 
 _FOLDER = "specstorm-engine-"
 # The place of a failure that the process died of without a message.
@@ -229,6 +231,39 @@ class EngineProcess:
         self._printed.seek(max(0, self._printed.seek(0, os.SEEK_END) - 4096))
         lines = self._printed.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
+
+
+class Keeper:
+    """One process of an engine at most.
+
+    `launch` says how it is started, or raises a DeviceError that says why it cannot be.
+    """
+
+    def __init__(self, engine: str, launch: Callable[[], Launch], seconds: Seconds = SECONDS) -> None:
+        self._engine, self.launch, self._seconds = engine, launch, seconds
+        self._process: EngineProcess | None = None
+
+    def process(self) -> EngineProcess:
+        """Return a live process, started if there is none.
+
+        Raises:
+            DeviceError: none can be started; the message says what to do.
+        """
+        if self._process is not None and self._process.is_alive():
+            return self._process
+        self.stop()
+        launch = self.launch()
+        try:
+            self._process = EngineProcess(launch, self._seconds)
+        except StartFailed as error:
+            raise DeviceError(f"engine {self._engine}: {error}") from error
+        return self._process
+
+    def stop(self) -> None:
+        """End the process, if there is one."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
 
 
 def _signal_name(number: int) -> str:

@@ -15,9 +15,8 @@ from workers.record.evidence import MissingOrder
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
 from workers.targets.child.answers import Delivery, Harmed, Nothing, Reported, Seen, Stepped
-from workers.targets.child.keeper import Keeper
 from workers.targets.child.messages import Message
-from workers.targets.child.process import EngineProcess
+from workers.targets.child.process import EngineProcess, Keeper
 from workers.targets.target import DeviceError, EngineFailed, Progress, RunConfig, Target, TargetKind, Watch
 
 # Counts the races of a run that are known.

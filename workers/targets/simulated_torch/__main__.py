@@ -16,9 +16,8 @@ from pydantic import ValidationError
 from scenarios.events import Hold, Label, Schedule
 from workers.targets.simulated_torch.build import BuildError
 from workers.targets.simulated_torch.cuda_program import cuda_program
-from workers.targets.simulated_torch.device import Watching, activate
+from workers.targets.simulated_torch.device import POLICIES, Watching, activate
 from workers.targets.simulated_torch.reports import Report
-from workers.targets.simulated_torch.schedule import POLICIES
 
 _HOLD = re.compile(r"(?P<op>\w+)@(?P<op_step>\d+):(?P<until>\w+)@(?P<until_step>\d+)")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from workers.targets.simulated_torch.library import native
+from workers.targets.simulated_torch.native import native
 
 DEVICE_NAME = "sim"
 # The number of PyTorch's device type PrivateUse1, whose only device this is.

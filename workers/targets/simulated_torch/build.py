@@ -14,10 +14,9 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 NAME = "specstorm_simulated_torch"
 SOURCES = Path(__file__).parent / "native"
@@ -86,28 +85,13 @@ def library(cache: Path | None = None) -> Path:
     return built
 
 
-def load(cache: Path | None = None) -> ModuleType:
-    """Load the library as a Python module.
-
-    Raises:
-        BuildError: it cannot be built.
-    """
-    path = library(cache)
-    loader = ExtensionFileLoader(NAME, str(path))
-    spec = spec_from_file_location(NAME, path, loader=loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
 def _compile(folder: Path, built: Path) -> None:
     """Compile in a process and a folder of their own, and move the library to its place in one step."""
     work = folder / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     environment = {**os.environ, "PATH": _search_path(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = (sys.executable, "-m", "workers.targets.simulated_torch.compilation", NAME, str(work), *_FLAGS)
+    command = (sys.executable, "-m", "workers.targets.simulated_torch.build", str(work))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     made = work / f"{NAME}.so"
     if done.returncode != 0 or not made.is_file():
@@ -128,3 +112,15 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def main(folder: str) -> None:
+    """Compile in a folder, with PyTorch's own flags and ours, in this process."""
+    from torch.utils import cpp_extension  # noqa: PLC0415  it may be what is missing
+
+    sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]
+    cpp_extension.load(NAME, sources, extra_cflags=list(_FLAGS), build_directory=folder)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

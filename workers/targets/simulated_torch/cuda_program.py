@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from workers.targets.simulated_torch import backend
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.device import cuda_names
 
@@ -59,12 +58,5 @@ def _placed(value: Any) -> Any:
 @contextmanager
 def cuda_program() -> Iterator[None]:
     """Let "cuda" mean the simulated device in this thread, for the functions of torch.cuda, too."""
-    before = {name: getattr(torch.cuda, name) for name in _QUESTIONS}
-    for name in _QUESTIONS:
-        setattr(torch.cuda, name, getattr(backend, name))
-    try:
-        with cuda_names(), _OnDevice():
-            yield
-    finally:
-        for name, original in before.items():
-            setattr(torch.cuda, name, original)
+    with cuda_names(_QUESTIONS), _OnDevice():
+        yield

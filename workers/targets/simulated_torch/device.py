@@ -1,6 +1,6 @@
 """The simulated device: activated once in a process, then run after run under schedules, each with its report."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -12,17 +12,18 @@ import numpy as np
 import torch
 from torch.utils import backend_registration
 
+from scenarios.draw import label_key
 from scenarios.events import Schedule
 from workers.targets.simulated_torch import backend
-from workers.targets.simulated_torch.backend import DEVICE_NAME, Event, Stream
+from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.digests import TaskDigests, task_digests
-from workers.targets.simulated_torch.library import native
-from workers.targets.simulated_torch.native import Native
+from workers.targets.simulated_torch.native import Native, native
 from workers.targets.simulated_torch.reports import Order, Report, SourceLine, bypass_of, orders_of, race_of
-from workers.targets.simulated_torch.schedule import check, draw_key, native_holds
 
 _POISON = 0xA5
 _NEVER = -1
+# The others order lanes by names, which streams of a program do not have.
+POLICIES = ("eager", "lazy", "random")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,15 @@ class Device:
             ValueError: the schedule is not one for streams.
         """
         schedule, watching = schedule or Schedule(), watching or Watching()
-        check(schedule)
+        if schedule.policy not in POLICIES:
+            raise ValueError(
+                f"schedule {schedule.policy} orders the lanes of our own engine; a simulated PyTorch device takes "
+                f"{', '.join(POLICIES)}"
+            )
         self._native.begin(
             schedule.policy,
             schedule.seed,
-            native_holds(schedule),
+            [(hold.op.name, hold.op.step, hold.until.name, hold.until.step) for hold in schedule.holds],
             watching.races,
             watching.guard,
             watching.digests,
@@ -155,7 +160,11 @@ class Device:
         keep tensors of the device alive: capture `host_view` of what else it needs.
         """
         views = [self._native.host_view(tensor) for tensor in (*reads, *writes)]
-        self._native.enqueue(name, lambda: _discard(function(*views)), reads, writes)
+
+        def task() -> None:
+            function(*views)
+
+        self._native.enqueue(name, task, reads, writes)
 
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a CPU tensor over the bytes of a tensor, for use in a task; it does not keep them alive."""
@@ -177,8 +186,9 @@ class Device:
         self._native.queue_op(library, name)
 
 
-def _discard(result: object) -> None:
-    """Drop what a task returns."""
+def _draw_key(is_host: bool, name: str) -> tuple[int, int]:
+    """Return the key of the labelled draws of a task's op or of a call of the host: see `workers.lanes.policies`."""
+    return label_key("host" if is_host else "lane", name)
 
 
 @cache
@@ -197,7 +207,7 @@ def activate() -> Device:
     triton = find_spec("triton")
     if triton is not None and triton.origin is not None:
         folders.append(Path(triton.origin).parent)
-    library.register([f"{folder}/" for folder in folders], draw_key)
+    library.register([f"{folder}/" for folder in folders], _draw_key)
     torch._register_device_module(DEVICE_NAME, backend)  # type: ignore[no-untyped-call]
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=False)
     device = Device(library)
@@ -205,23 +215,18 @@ def activate() -> Device:
     return device
 
 
-_CUDA_NAMES: Mapping[str, object] = {
-    "Stream": Stream,
-    "Event": Event,
-    "stream": backend.stream,
-    "current_stream": backend.current_stream,
-    "default_stream": backend.default_stream,
-    "set_stream": backend.set_stream,
-    "synchronize": backend.synchronize,
-}
+_CUDA_NAMES = ("Stream", "Event", "stream", "current_stream", "default_stream", "set_stream", "synchronize")
 
 
 @contextmanager
-def cuda_names() -> Iterator[None]:
-    """Let streams and events of `torch.cuda` be the device's for a while, for a program that asks by these names."""
-    before = {name: getattr(torch.cuda, name) for name in _CUDA_NAMES}
-    for name, replacement in _CUDA_NAMES.items():
-        setattr(torch.cuda, name, replacement)
+def cuda_names(others: Sequence[str] = ()) -> Iterator[None]:
+    """Let streams and events of `torch.cuda` be the device's for a while, for a program that asks by these names.
+
+    So are `others`, functions of `backend`.
+    """
+    before = {name: getattr(torch.cuda, name) for name in (*_CUDA_NAMES, *others)}
+    for name in before:
+        setattr(torch.cuda, name, getattr(backend, name))
     try:
         yield
     finally:

@@ -1,9 +1,14 @@
-"""Protocol of the native library: what the device's C++ part offers to Python."""
+"""The native library: what the device's C++ part offers to Python, and how this process loads it."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypedDict
+from functools import cache
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import NamedTuple, Protocol, TypedDict, cast
 
 from torch import Generator, Tensor
+
+from workers.targets.simulated_torch.build import NAME, library
 
 # (file, line, function), innermost first.
 Lines = list[tuple[str, int, str]]
@@ -128,3 +133,19 @@ class Native(Protocol):
 
     def default_generator(self) -> Generator:
         """Return the device's default generator of random numbers."""
+
+
+@cache
+def native() -> Native:
+    """Return the native library, which is built and loaded as a Python module at the first call.
+
+    Raises:
+        BuildError: it cannot be built here.
+    """
+    path = library()
+    loader = ExtensionFileLoader(NAME, str(path))
+    spec = spec_from_file_location(NAME, path, loader=loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return cast(Native, module)

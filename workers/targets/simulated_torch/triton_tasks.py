@@ -177,35 +177,25 @@ def _spans(tensors: Iterable[torch.Tensor]) -> Spans:
     return spans
 
 
-def _checked_load(load: Callable[..., Any]) -> Callable[..., Any]:
-    def create_masked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
-        BOUNDS.check(pointers.data, mask.data.astype(bool), _size(pointers), is_store=False)
-        return load(self, pointers, mask, *rest)
+def _checked(pointers_at: int, mask_at: int, is_store: bool) -> Callable[..., Any]:
+    """Return what makes an access of the interpreter a checked one; its pointers and its mask are at these places."""
 
-    return create_masked_load
+    def made(access: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(self: Any, *arguments: Any) -> Any:
+            pointers, mask = arguments[pointers_at], arguments[mask_at]
+            BOUNDS.check(pointers.data, mask.data.astype(bool), _size(pointers), is_store)
+            return access(self, *arguments)
 
+        return checked
 
-def _checked_store(store: Callable[..., Any]) -> Callable[..., Any]:
-    def create_masked_store(self: Any, pointers: Any, values: Any, mask: Any, *rest: Any) -> Any:
-        BOUNDS.check(pointers.data, mask.data.astype(bool), _size(pointers), is_store=True)
-        return store(self, pointers, values, mask, *rest)
-
-    return create_masked_store
-
-
-def _checked_change(change: Callable[..., Any]) -> Callable[..., Any]:
-    def create_atomic_rmw(self: Any, how: Any, pointers: Any, values: Any, mask: Any, *rest: Any) -> Any:
-        BOUNDS.check(pointers.data, mask.data.astype(bool), _size(pointers), is_store=True)
-        return change(self, how, pointers, values, mask, *rest)
-
-    return create_atomic_rmw
+    return made
 
 
 # Checked replacements of the interpreter's accesses to memory, by their names there.
 CHECKED = {
-    "create_masked_load": _checked_load,
-    "create_masked_store": _checked_store,
-    "create_atomic_rmw": _checked_change,
+    "create_masked_load": _checked(0, 1, is_store=False),
+    "create_masked_store": _checked(0, 2, is_store=True),
+    "create_atomic_rmw": _checked(1, 3, is_store=True),
 }
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from workers.targets.child.keeper import Keeper
-from workers.targets.child.process import Launch
+from workers.targets.child.process import Keeper, Launch
 from workers.targets.target import DeviceError
 from workers.targets.vllm.runner_name import RunnerName
 

@@ -4,7 +4,7 @@ A known race is counted, not reported again; a known wrong output is reported un
 recognised by its mechanism, as far as a run shows it: what else goes wrong in the same place is new.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from scenarios.events import ResetPrefixCache, Submit
@@ -131,42 +131,30 @@ def _submit_of(found: Difference, trace: Trace) -> Submit | None:
 
 _Matcher = Callable[[Difference, Trace, Sequence[Observation]], bool]
 
-KNOWN_BUGS: tuple[tuple[KnownBug, _Matcher], ...] = (
-    (
-        KnownBug(
-            "vllm_grammar_rows",
-            "https://github.com/vllm-project/vllm/issues/49694",
-            "vLLM 0.32.0 takes the rows of a mask apart by drafts that were cut since.",
-        ),
-        _grammar_rows,
-    ),
-    (
-        KnownBug(
-            "vllm_min_tokens_asynchronous",
-            "docs/findings/vllm_min_tokens_asynchronous.md",
-            "vLLM 0.32.0 takes optimistic placeholders for tokens.",
-        ),
-        _min_tokens_asynchronous,
-    ),
-    (
-        KnownBug(
-            "vllm_min_tokens_bonus",
-            "docs/findings/vllm_min_tokens_bonus.md",
-            "vLLM 0.32.0 masks stop tokens at the bonus position.",
-        ),
-        _min_tokens_bonus,
-    ),
-    (
-        KnownBug(
-            "vllm_prompt_logprobs_dropped",
-            "docs/findings/vllm_prompt_logprobs_dropped.md",
-            "vLLM 0.32.0 drops the logprobs of a prompt with the result they came with, and computes them once.",
-        ),
-        _prompt_logprobs_dropped,
-    ),
-)
+KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
+    KnownBug(
+        "vllm_grammar_rows",
+        "https://github.com/vllm-project/vllm/issues/49694",
+        "vLLM 0.32.0 takes the rows of a mask apart by drafts that were cut since.",
+    ): _grammar_rows,
+    KnownBug(
+        "vllm_min_tokens_asynchronous",
+        "docs/findings/vllm_min_tokens_asynchronous.md",
+        "vLLM 0.32.0 takes optimistic placeholders for tokens.",
+    ): _min_tokens_asynchronous,
+    KnownBug(
+        "vllm_min_tokens_bonus",
+        "docs/findings/vllm_min_tokens_bonus.md",
+        "vLLM 0.32.0 masks stop tokens at the bonus position.",
+    ): _min_tokens_bonus,
+    KnownBug(
+        "vllm_prompt_logprobs_dropped",
+        "docs/findings/vllm_prompt_logprobs_dropped.md",
+        "vLLM 0.32.0 drops the logprobs of a prompt with the result they came with, and computes them once.",
+    ): _prompt_logprobs_dropped,
+}
 
 
 def known_bug(found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
     """Return the name of the known bug that a difference is, an empty one if it is none."""
-    return next((bug.name for bug, matches in KNOWN_BUGS if matches(found, trace, steps)), "")
+    return next((bug.name for bug, matches in KNOWN_BUGS.items() if matches(found, trace, steps)), "")

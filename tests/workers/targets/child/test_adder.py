@@ -9,8 +9,7 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged, Verdict
 from workers.run.check import check
 from workers.shrink.fingerprint import signature_of
-from workers.targets.child.keeper import Keeper
-from workers.targets.child.process import Launch
+from workers.targets.child.process import Keeper, Launch
 from workers.targets.child.target import ChildKind
 from workers.targets.target import RunConfig
 

@@ -16,8 +16,7 @@ from workers.record.verdict import Agreed, Crashed, Diverged, Verdict
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.targets.child import process
-from workers.targets.child.keeper import Keeper
-from workers.targets.child.process import ITS_PROCESS, Launch, Seconds
+from workers.targets.child.process import ITS_PROCESS, Keeper, Launch, Seconds
 from workers.targets.child.target import ChildKind
 from workers.targets.target import DeviceError, RunConfig
 
@@ -68,7 +67,7 @@ SAID_AT_A_STEP = {
     "says answer and error": "answer: Extra inputs are not permitted",
     "raises without a place": "where: Field required",
     "raises what is no text": "error: Input should be a valid string",
-    "answers with a list": "answer: Input should be a valid dictionary",
+    "answers with a list": "answer: Input should be an object",
     "delivers to nobody": "delivered to 'z', who was never submitted",
     "says nothing": "gave no answer in 0.3 s",
     "says half a line": "gave no answer in 0.3 s",

@@ -12,8 +12,7 @@ from workers.record.evidence import MissingOrder
 from workers.record.verdict import Agreed, Diverged, Verdict
 from workers.run.check import check
 from workers.run.engine_run import Options
-from workers.targets.child.keeper import Keeper
-from workers.targets.child.process import Launch
+from workers.targets.child.process import Keeper, Launch
 from workers.targets.child.target import KNOWN_RACE, ChildKind
 from workers.targets.target import RunConfig
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workers.targets.child.inside.overlay import Overlay
-from workers.targets.child.inside.replacements import Hooks, Replacement, Unknown, Version, apply_all, check_all
+from workers.targets.child.inside.replacements import Hooks, Replacement, Unknown, Version
 
 ENGINE = """
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ def replacement(name: str, since: str = "") -> Replacement:
 
 
 def test_a_name_is_replaced_by_what_is_made_of_it(installed: Path) -> None:
-    apply_all([replacement("Scheduler.schedule")], VERSION)
+    replacement("Scheduler.schedule").apply(VERSION)
     from tiny_engine.core.scheduler import Scheduler  # type: ignore[import-not-found]  # noqa: PLC0415
 
     assert Scheduler().schedule() == "ours, then theirs"
@@ -74,18 +74,18 @@ def test_a_name_is_replaced_by_what_is_made_of_it(installed: Path) -> None:
 def test_a_name_to_replace_that_a_version_lacks_is_refused_unless_it_is_older(name: str, installed: Path) -> None:
     missing = rf"engine 1\.4\.0 has no tiny_engine\.core\.scheduler\.{name}; known are 1\.4\.0, 1\.5\.0"
     with pytest.raises(Unknown, match=missing):
-        apply_all([replacement(name, since="1.4")], VERSION)
-    apply_all([replacement(name, since="1.4.1")], VERSION)
+        replacement(name, since="1.4").apply(VERSION)
+    replacement(name, since="1.4.1").apply(VERSION)
 
 
-def hooks(holder: str, *names: str, module: str = "scheduler", since: str = "") -> list[Hooks]:
-    return [Hooks(f"tiny_engine.core.{module}", holder, " ".join(names), since)]
+def hooks(holder: str, *names: str, module: str = "scheduler", since: str = "") -> Hooks:
+    return Hooks(f"tiny_engine.core.{module}", holder, " ".join(names), since)
 
 
 def test_a_hook_is_a_method_a_field_or_an_attribute_that_a_method_sets(installed: Path) -> None:
-    check_all(hooks("Scheduler", "schedule", "begin", "running", "waiting"), VERSION)
-    check_all(hooks("Plan", "rows"), VERSION)
-    check_all(hooks("", "Plan", "wrapped"), VERSION)
+    hooks("Scheduler", "schedule", "begin", "running", "waiting").check(VERSION)
+    hooks("Plan", "rows").check(VERSION)
+    hooks("", "Plan", "wrapped").check(VERSION)
 
 
 @pytest.mark.parametrize(
@@ -99,15 +99,13 @@ def test_a_hook_is_a_method_a_field_or_an_attribute_that_a_method_sets(installed
         ("planner", hooks("Scheduler", "schedule", module="planner")),
     ],
 )
-def test_a_hook_that_a_version_lacks_is_refused_by_its_name(
-    missing: str, lacking: list[Hooks], installed: Path
-) -> None:
+def test_a_hook_that_a_version_lacks_is_refused_by_its_name(missing: str, lacking: Hooks, installed: Path) -> None:
     with pytest.raises(Unknown, match=rf"^engine 1\.4\.0 has no tiny_engine\.core\.{missing}; known are 1\.4\.0, "):
-        check_all(lacking, VERSION)
+        lacking.check(VERSION)
 
 
 def test_what_only_later_versions_have_is_no_hook_of_this_one(installed: Path) -> None:
-    check_all(hooks("Planner", "schedule", since="1.10.0"), VERSION)
+    hooks("Planner", "schedule", since="1.10.0").check(VERSION)
 
 
 def test_a_tree_of_sources_lies_over_the_installed_package_and_leaves_the_rest(installed: Path) -> None:

@@ -6,8 +6,7 @@ from scenarios.events import Schedule
 from tests.workers.targets.simulated_torch.device_checks import LAZY, SIM
 from workers.targets.simulated_torch.backend import Stream, current_stream, stream
 from workers.targets.simulated_torch.device import Device, Watching
-from workers.targets.simulated_torch.digests import first_difference
-from workers.targets.simulated_torch.harm import RaceHarm, harm_of
+from workers.targets.simulated_torch.digests import RaceHarm, first_difference, harm_of
 from workers.targets.simulated_torch.reports import Report
 
 

@@ -14,8 +14,7 @@ from workers.run.engine_run import UNJUDGED, Run
 from workers.targets.child.target import KNOWN_RACE
 from workers.targets.target import VLLM_V2, RunConfig
 from workers.targets.vllm.installation import keeper_of
-from workers.targets.vllm.second_runner import VllmV2
-from workers.targets.vllm.target import Vllm
+from workers.targets.vllm.target import Vllm, VllmV2
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
 KIND, CONFIG, TAPES = VllmV2(), RunConfig(engine=VLLM_V2), Tapes()

@@ -7,7 +7,7 @@ a mistake of the engine's.
 import dis
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from types import CodeType
@@ -49,11 +49,13 @@ class Replacement:
     since: str = ""
 
     def apply(self, version: Version) -> None:
-        """Replace it.
+        """Replace it in a version that is to have it.
 
         Raises:
             Unknown: the version lacks it.
         """
+        if not version.has(self.since):
+            return
         *path, last = self.name.split(".")
         try:
             holder = import_module(self.module)
@@ -79,11 +81,13 @@ class Hooks:
     since: str = ""
 
     def check(self, version: Version) -> None:
-        """Check that every name is there.
+        """Check that every name is there in a version that is to have them.
 
         Raises:
             Unknown: the version lacks one.
         """
+        if not version.has(self.since):
+            return
         holder: Any
         try:
             holder = import_module(self.module)
@@ -98,28 +102,6 @@ class Hooks:
         for name in self.names.split():
             if not hasattr(holder, name) and not _sets(holder, name):
                 raise version.lacks(f"{place}.{name}")
-
-
-def apply_all(replacements: Iterable[Replacement], version: Version) -> None:
-    """Replace every name that a version is to have.
-
-    Raises:
-        Unknown: it lacks one of them.
-    """
-    for replacement in replacements:
-        if version.has(replacement.since):
-            replacement.apply(version)
-
-
-def check_all(hooks: Iterable[Hooks], version: Version) -> None:
-    """Check every name that a version is to have.
-
-    Raises:
-        Unknown: it lacks one of them.
-    """
-    for each in hooks:
-        if version.has(each.since):
-            each.check(version)
 
 
 def _sets(holder: Any, name: str) -> bool:

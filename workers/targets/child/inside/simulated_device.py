@@ -10,8 +10,7 @@ import torch
 from scenarios.events import Schedule
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import Watching, activate, cuda_names
-from workers.targets.simulated_torch.digests import TaskDigests
-from workers.targets.simulated_torch.harm import harm_of
+from workers.targets.simulated_torch.digests import TaskDigests, harm_of
 from workers.targets.simulated_torch.reports import Access, Race, Report, SourceLine
 
 # Objects are looked into as far as this below those that a session names.

@@ -8,9 +8,8 @@ from workers.targets.vllm.runner_name import RunnerName
 
 @dataclass(frozen=True, slots=True)
 class RunnerHooks(Hooks):
-    """Names that are hooked on some devices, for some model runners."""
+    """Names that are hooked for some model runners."""
 
-    devices: tuple[str, ...] = ("cpu", "sim")
     runners: tuple[RunnerName, ...] = ("v1", "v2")
 
 
@@ -98,10 +97,7 @@ RECORDERS = (
         runners=("v1",),
     ),
     RunnerHooks(
-        "vllm.v1.worker.gpu_input_batch",
-        "InputBatch",
-        "req_ids num_reqs num_computed_tokens_cpu",
-        runners=("v1",),
+        "vllm.v1.worker.gpu_input_batch", "InputBatch", "req_ids num_reqs num_computed_tokens_cpu", runners=("v1",)
     ),
     RunnerHooks(
         "vllm.v1.worker.gpu.model_runner",
@@ -110,10 +106,7 @@ RECORDERS = (
         runners=("v2",),
     ),
     RunnerHooks(
-        "vllm.v1.worker.gpu.states",
-        "RequestState",
-        "max_num_reqs free_indices req_id_to_index",
-        runners=("v2",),
+        "vllm.v1.worker.gpu.states", "RequestState", "max_num_reqs free_indices req_id_to_index", runners=("v2",)
     ),
     RunnerHooks(
         "vllm.v1.worker.gpu.input_batch",
@@ -122,61 +115,49 @@ RECORDERS = (
         runners=("v2",),
     ),
 )
+# On the simulated device alone.
 DEVICE = (
     RunnerHooks(
         "vllm.platforms.cpu",
         "CpuPlatform",
         "get_attn_backend_cls set_device check_and_update_config is_pin_memory_available import_kernels",
-        devices=("sim",),
     ),
-    RunnerHooks("vllm.v1.worker.gpu_worker", "", "init_worker_distributed_environment", devices=("sim",)),
+    RunnerHooks("vllm.v1.worker.gpu_worker", "", "init_worker_distributed_environment"),
     RunnerHooks(
         "vllm.v1.worker.gpu_worker",
         "Worker",
         "init_device determine_available_memory compile_or_warm_up_model _maybe_get_memory_pool_context "
         "_init_workspace_and_model_runner model_runner vllm_config rank local_rank distributed_init_method "
         "model_config cache_config",
-        devices=("sim",),
     ),
-    RunnerHooks("vllm.v1.worker.worker_base", "CompilationTimes", "language_model encoder", devices=("sim",)),
-    RunnerHooks("vllm.utils.torch_utils", "", "set_random_seed", devices=("sim",)),
+    RunnerHooks("vllm.v1.worker.worker_base", "CompilationTimes", "language_model encoder"),
+    RunnerHooks("vllm.utils.torch_utils", "", "set_random_seed"),
     RunnerHooks(
-        "vllm._custom_ops",
-        "",
-        "cpu_attn_get_scheduler_metadata cpu_attention_with_kv_cache cpu_attn_reshape_and_cache",
-        devices=("sim",),
+        "vllm._custom_ops", "", "cpu_attn_get_scheduler_metadata cpu_attention_with_kv_cache cpu_attn_reshape_and_cache"
     ),
-    RunnerHooks("vllm.v1.attention.backends.registry", "", "AttentionBackendEnum register_backend", devices=("sim",)),
-    RunnerHooks("vllm.v1.attention.backends.registry", "AttentionBackendEnum", "CUSTOM", devices=("sim",)),
-    RunnerHooks(
-        "vllm.v1.attention.backends.cpu_attn",
-        "CPUAttentionBackend",
-        "get_name get_impl_cls get_builder_cls",
-        devices=("sim",),
-    ),
+    RunnerHooks("vllm.v1.attention.backends.registry", "", "AttentionBackendEnum register_backend"),
+    RunnerHooks("vllm.v1.attention.backends.registry", "AttentionBackendEnum", "CUSTOM"),
+    RunnerHooks("vllm.v1.attention.backends.cpu_attn", "CPUAttentionBackend", "get_name get_impl_cls get_builder_cls"),
     RunnerHooks(
         "vllm.v1.attention.backends.cpu_attn",
         "CPUAttentionBackendImpl",
         "forward do_kv_cache_update kv_cache_dtype scale sliding_window logits_soft_cap",
-        devices=("sim",),
     ),
     RunnerHooks(
         "vllm.v1.attention.backends.cpu_attn",
         "CPUAttentionMetadataBuilder",
         "build num_heads num_kv_heads head_dim dtype window_size",
-        devices=("sim",),
     ),
     RunnerHooks(
         "vllm.v1.attention.backends.cpu_attn",
         "CPUAttentionMetadata",
         "num_actual_tokens max_query_len query_start_loc max_seq_len seq_lens block_table slot_mapping "
         "scheduler_metadata causal",
-        devices=("sim",),
     ),
 )
 
 
 def hooks_on(device: str, runner: RunnerName) -> list[RunnerHooks]:
     """Return what is hooked on a device for a model runner."""
-    every = (*ENGINES, *SESSIONS, *RECORDERS, *DEVICE)
-    return [each for each in every if device in each.devices and runner in each.runners]
+    every = (*ENGINES, *SESSIONS, *RECORDERS, *(DEVICE if device == "sim" else ()))
+    return [each for each in every if runner in each.runners]

@@ -10,7 +10,7 @@ from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.interpreter import interpret
 from workers.targets.child.inside.main import serve
 from workers.targets.child.inside.overlay import Overlay
-from workers.targets.child.inside.replacements import Version, apply_all, check_all
+from workers.targets.child.inside.replacements import Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.vllm.inside.engines import Engines
 from workers.targets.vllm.inside.hooks import hooks_on
@@ -37,8 +37,10 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
     torch.set_num_threads(1)
     version = Version("vLLM", vllm.__version__, KNOWN)
     device = _device(*map(Path, overlay)) if where == "sim" else None
-    apply_all(replacements_on(where, runner), version)
-    check_all(hooks_on(where, runner), version)
+    for replacement in replacements_on(where, runner):
+        replacement.apply(version)
+    for hooks in hooks_on(where, runner):
+        hooks.check(version)
     return Engines(Path(models), runner, device is not None), device, version.number
 
 

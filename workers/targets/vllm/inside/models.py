@@ -211,47 +211,44 @@ def _eagle3(target: Weights, quality: str, vocab_size: int) -> Weights:
 
 
 def _config(vocab_size: int, layers: int) -> dict[str, Any]:
-    return {
+    return _sizes(vocab_size, layers) | {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
+        "head_dim": HEAD_DIM,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+
+
+def _hybrid_config(vocab_size: int) -> dict[str, Any]:
+    return _sizes(vocab_size, len(HYBRID_LAYERS)) | {
+        "architectures": ["Lfm2ForCausalLM"],
+        "model_type": "lfm2",
+        "block_dim": HIDDEN,
+        "conv_dim": HIDDEN,
+        "conv_L_cache": CONV_WIDTH,
+        "conv_bias": False,
+        "block_auto_adjust_ff_dim": False,
+        "layer_types": list(HYBRID_LAYERS),
+        "norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+    }
+
+
+def _sizes(vocab_size: int, layers: int) -> dict[str, Any]:
+    """Return what the configurations of all models have."""
+    return {
         "vocab_size": vocab_size,
         "hidden_size": HIDDEN,
         "intermediate_size": INTERMEDIATE,
         "num_hidden_layers": layers,
         "num_attention_heads": HEADS,
         "num_key_value_heads": KV_HEADS,
-        "head_dim": HEAD_DIM,
-        "hidden_act": "silu",
         "max_position_embeddings": POSITIONS_MAX,
-        "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "torch_dtype": "float32",
-    }
-
-
-def _hybrid_config(vocab_size: int) -> dict[str, Any]:
-    return {
-        "architectures": ["Lfm2ForCausalLM"],
-        "model_type": "lfm2",
-        "vocab_size": vocab_size,
-        "hidden_size": HIDDEN,
-        "block_dim": HIDDEN,
-        "conv_dim": HIDDEN,
-        "conv_L_cache": CONV_WIDTH,
-        "conv_bias": False,
-        "intermediate_size": INTERMEDIATE,
-        "block_auto_adjust_ff_dim": False,
-        "num_hidden_layers": len(HYBRID_LAYERS),
-        "layer_types": list(HYBRID_LAYERS),
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS,
-        "max_position_embeddings": POSITIONS_MAX,
-        "norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": True,
         "torch_dtype": "float32",
     }
 
