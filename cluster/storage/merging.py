@@ -16,7 +16,7 @@ from cluster.storage.campaign import DATABASE, Campaign
 from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
 from cluster.storage.lines import RESULTS, write_lines
-from cluster.storage.lock import lock_campaign
+from cluster.storage.lock import take_lock
 from cluster.storage.schema import TABLES, Row
 
 # Files of a campaign that are merged by name; the others are made from its rows.
@@ -116,7 +116,7 @@ def merge(sources: Sequence[Path], out: Path) -> list[str]:
     with storing(out):
         (out / "artefacts").mkdir(parents=True, exist_ok=True)
         (out / "running").mkdir(exist_ok=True)
-    with lock_campaign(out):
+    with take_lock(out):
         try:
             database = Database(out / DATABASE)
         except StoreError as error:
