@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from cluster.dispatch.host import ReachError
+from cluster.dispatch.host import PoolError, ReachError
 from cluster.dispatch.job import program
 from cluster.dispatch.ray_job import job_id
 from cluster.reports.job_log import log_artefacts
@@ -23,7 +23,8 @@ PARENT = Path("campaigns")
 _OWN = ("campaign.sqlite", "campaign.lock")
 # Names that an empty folder may hold: the root of a volume has this one.
 _IGNORED = ("lost+found",)
-StorageError = OSError, StoreError
+# What ends a campaign that can be gone on with.
+CampaignFailure = OSError, StoreError, PoolError
 
 
 @contextmanager
@@ -123,14 +124,14 @@ def _check_folder(folder: Path) -> None:
         raise CampaignError(f"{folder}: is not a campaign, it holds {seen}; name a new or an empty folder with --out")
 
 
-def cause(error: OSError | StoreError, folder: Path) -> str:
-    """Describe in one sentence why a campaign cannot be written."""
-    return str(error if isinstance(error, StoreError) else store_error(folder, error))
+def cause(error: OSError | StoreError | PoolError, folder: Path) -> str:
+    """Describe in one sentence why a campaign cannot go on or be written."""
+    return str(store_error(folder, error) if isinstance(error, OSError) else error)
 
 
-def report_failure(error: OSError | StoreError, folder: Path, context: typer.Context) -> None:
+def report_failure(error: OSError | StoreError | PoolError, folder: Path, context: typer.Context) -> None:
     """Print why a campaign was given up, and how to go on with it."""
-    print(f"specstorm: {cause(error, folder)}; {resumed(context, folder)}", file=sys.stderr)
+    say(f"{cause(error, folder)}; {resumed(context, folder)}")
 
 
 def resumed(context: typer.Context, folder: Path) -> str:

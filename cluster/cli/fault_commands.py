@@ -11,10 +11,9 @@ import typer
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.cli.campaign import StorageError, open_campaign, report_failure, resumed
+from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed
 from cluster.cli.inputs import InputError, check_engine, check_fault, check_faults, ray_address
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
-from cluster.dispatch.host import PoolError
 from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.documents import faults_document
 from cluster.reports.report import progress_for
@@ -63,10 +62,7 @@ def measure(
         try:
             with open_pool(address, workers, len(names) * trials, deadline, stop, config) as pool:
                 drive(measurement, pool, stop, progress, store)
-        except PoolError as error:
-            print(f"specstorm: {error}; {resumed(context, folder)}", file=sys.stderr)
-            broken = True
-        except StorageError as error:
+        except CampaignFailure as error:
             report_failure(error, folder, context)
             broken = True
         finally:

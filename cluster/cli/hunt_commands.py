@@ -29,7 +29,7 @@ from cluster.campaigns.nightly import (
     part_of_the_faults,
 )
 from cluster.campaigns.triage import FindingState, ShrinkPlanner, Triage
-from cluster.cli.campaign import StorageError, cause, open_campaign, open_store, report_failure, resumed
+from cluster.cli.campaign import CampaignFailure, cause, open_campaign, open_store, report_failure, resumed
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (
     InputError,
@@ -305,10 +305,7 @@ def _carry_out(
                 if stop.signum is None:
                     with pools() as pool:
                         work(pool)
-    except PoolError as error:
-        print(f"specstorm: {error}; {resumed(context, folder)}", file=sys.stderr)
-        return EXIT_NOT_JUDGED
-    except StorageError as error:
+    except CampaignFailure as error:
         report_failure(error, folder, context)
         return EXIT_NOT_JUDGED
     if stop.signum is None:

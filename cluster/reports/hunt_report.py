@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.repeats import MismatchEntry
 from cluster.campaigns.hunt.seldom import SELDOM_FOLDER, seldom_hit
 from cluster.campaigns.nightly import RegressionEntry
 from cluster.campaigns.planner import Counts
@@ -126,14 +127,6 @@ class CanaryEntry(Value):
     found: Signature | None
 
 
-class MismatchEntry(Value):
-    """A trace that was judged twice with different digests of its captures."""
-
-    trace: int
-    first: str
-    again: str
-
-
 class FindingEntry(Value):
     """One bug: how often and where it was met, and its shrunk trace.
 
@@ -226,9 +219,7 @@ def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> Hu
             for name, share in hunt.totals.shares.items()
         },
         judged_twice=hunt.repeats.num_judged,
-        mismatches=tuple(
-            MismatchEntry(trace=each.trace, first=each.first, again=each.again) for each in hunt.repeats.mismatches
-        ),
+        mismatches=tuple(hunt.repeats.mismatches),
         not_judged={str(number): reason for number, reason in sorted(hunt.unjudged.items())},
         probes={probe: tally.probes[probe] for probe in PROBES},
         probes_seldom_hit={probe: hunt.totals.firsts[probe] for probe in seldom_hit(hunt)},
