@@ -28,7 +28,7 @@ from cluster.campaigns.nightly import (
     division,
     part_of_the_faults,
 )
-from cluster.campaigns.triage import FindingState, ShrinkPlanner, Triage
+from cluster.campaigns.triage import FindingState, Triage
 from cluster.cli.campaign import CampaignFailure, cause, open_campaign, open_store, report_failure, resumed
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (
@@ -342,12 +342,12 @@ def shrink(
     address = ray_address(ray, workers, config)
     try:
         with _progress("candidates") as progress, open_pool(address, workers, MANY, deadline, stop, config) as pool:
-            drive(ShrinkPlanner(triage), pool, stop, progress)
+            drive(triage, pool, stop, progress)
         code = EXIT_AGREED if stop.signum is None else 128 + stop.signum
     except PoolError as error:
         print(f"specstorm: {error}", file=sys.stderr)
         code = EXIT_NOT_JUDGED
-    judgement = triage.smallest()
+    judgement = triage.state.smallest
     if judgement is None:
         print(f"specstorm: {escaped(str(file))}: was not judged", file=sys.stderr)
         return code or EXIT_NOT_JUDGED

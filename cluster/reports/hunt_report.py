@@ -14,8 +14,8 @@ from cluster.campaigns.planner import Counts
 from cluster.campaigns.recurrence import Recurrence
 from cluster.campaigns.triage import Triage
 from cluster.dispatch.job import build, command
-from cluster.reports.report import INDENT, LINE_SECONDS
-from cluster.statistics.fault_table import FaultValues
+from cluster.reports.report import INDENT, LINE_SECONDS, LineProgress, findings_text
+from cluster.statistics.fault_table import Document, FaultValues
 from cluster.storage.corpus import PARENTS_PER_SHARD
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
@@ -55,8 +55,7 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     for number, triage in enumerate(hunt.findings, 1):
         yield from _finding_lines(number, triage, folder, settings.config)
     yield ""
-    count = len(hunt.findings)
-    yield f"{count or 'no'} {'finding' if count == 1 else 'findings'}"
+    yield findings_text(len(hunt.findings)) if len(hunt.findings) else "no findings"
 
 
 def _share_lines(hunt: Hunt) -> Iterator[str]:
@@ -110,7 +109,7 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
     outcomes = state.judgement.outcomes if state.judgement is not None else ()
     texts = [*finding_lines(verdict), *outcome_lines(outcomes)]
     if state.shrinking is not None:
-        small = state.judgement.trace if state.judgement is not None else state.shrinking.trace
+        small = (state.judgement or state.shrinking).trace
         done = "shrunk to" if state.stage == "closed" else "being shrunk, so far to"
         texts.append(f"{state.size} events, {done} {len(small.events)} in {state.shrinking.spent} checks")
     if state.artefact is not None:
@@ -156,7 +155,7 @@ class ShareEntry(Value):
     bugs: dict[str, int]
 
 
-class HuntDocument(Value):
+class HuntDocument(Document):
     """Results of a hunt.
 
     `generators` has the results of each; `judged_twice` counts shards, `not_judged` has the reason for each shard that
@@ -164,8 +163,6 @@ class HuntDocument(Value):
     first trace that hit each seldom-hit one.
     """
 
-    specstorm: str
-    exit_code: int
     profile: Profile
     seed: int
     faults: tuple[str, ...]
@@ -231,9 +228,9 @@ def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> Hu
 
 def _finding_entry(triage: Triage) -> FindingEntry:
     state = triage.state
-    judgement = triage.smallest()
-    verdict, trace = (state.verdict, state.trace) if judgement is None else (judgement.verdict, judgement.trace)
-    assert verdict is not None, "a finding of a hunt has been seen"
+    judgement = state.smallest
+    assert judgement is not None, "a finding of a hunt has been seen"
+    verdict, trace = judgement.verdict, judgement.trace
     return FindingEntry(
         bug=state.bug,
         count=triage.count,
@@ -261,7 +258,7 @@ class NightDocument(Value):
     over_nights: Recurrence = Recurrence(new=(), again=(), known=(), gone=())
 
 
-class HuntLine:
+class HuntLine(LineProgress):
     """Progress of a hunt: one line that is rewritten on a terminal, else a line every ten seconds."""
 
     def __init__(
@@ -271,45 +268,29 @@ class HuntLine:
         num_traces: int | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream = stream
+        super().__init__(stream, "traces", clock)
         self._on_terminal = stream is sys.stderr and stream.isatty()
-        self._every = 0.5 if self._on_terminal else LINE_SECONDS
-        self._clock = clock
-        self._begin = self._last = clock()
+        self.every = 0.5 if self._on_terminal else LINE_SECONDS
         self._seconds = seconds
         self._num_traces = num_traces
-        self._traces_before: int | None = None
 
-    def update(self, counts: Counts) -> None:
-        now, traces = self._clock(), counts.done
-        if self._traces_before is None:
-            self._traces_before = traces
-        if now - self._last < self._every:
-            return
-        self._last = now
-        rate = (traces - self._traces_before) / (now - self._begin)
-        count = counts.findings
-        shrinking = f" ({counts.shrinking} being shrunk)" if counts.shrinking else ""
-        findings = f"{count} {'finding' if count == 1 else 'findings'}{shrinking}"
-        text = f"{traces:,} traces, {rate:.1f}/s, {findings}, {self._left(now, traces, rate)}"
-        if self._on_terminal:
-            self._stream.write(f"{_ERASE}{text}")
-            self._stream.flush()
-        else:
-            print(text, file=self._stream, flush=True)
-
-    def _left(self, now: float, traces: int, rate: float) -> str:
+    def text(self, counts: Counts, rate: float, seconds: float) -> str:
         left = None
         if self._seconds is not None:
-            left = self._seconds - (now - self._begin)
+            left = self._seconds - seconds
         elif self._num_traces is not None and rate > 0:
-            left = (self._num_traces - traces) / rate
-        if left is None:
-            return "time left unknown"
-        return f"about {left:,.0f} s left" if left > 0 else "finishing"
+            left = (self._num_traces - counts.done) / rate
+        ends = "time left unknown" if left is None else f"about {left:,.0f} s left" if left > 0 else "finishing"
+        shrinking = f" ({counts.shrinking} being shrunk)" if counts.shrinking else ""
+        return f"{counts.done:,} traces, {rate:.1f}/s, {findings_text(counts.findings)}{shrinking}, {ends}"
+
+    def show(self, text: str) -> None:
+        if self._on_terminal:
+            print(f"{_ERASE}{text}", end="", file=self._stream, flush=True)
+        else:
+            super().show(text)
 
     def close(self) -> None:
         """Erase the line."""
         if self._on_terminal:
-            self._stream.write(_ERASE)
-            self._stream.flush()
+            print(_ERASE, end="", file=self._stream, flush=True)

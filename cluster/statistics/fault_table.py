@@ -50,6 +50,13 @@ class Line(Value):
         return counts
 
 
+class Document(Value):
+    """JSON document of a command: the build that wrote it, and the exit code."""
+
+    specstorm: str
+    exit_code: int
+
+
 class FaultValues(Value):
     """Results of trials of faults, fault by fault and trial by trial; `lost` says which were not judged."""
 
@@ -58,14 +65,8 @@ class FaultValues(Value):
     lost: tuple[str, ...]
 
 
-class MeasureDocument(Value):
+class MeasureDocument(FaultValues, Document):
     """A measurement of faults, see `FaultValues`."""
-
-    specstorm: str
-    exit_code: int
-    faults: tuple[Line, ...]
-    trials: tuple[Trial, ...]
-    lost: tuple[str, ...]
 
 
 def line_of(trials: Sequence[Trial]) -> Line:
@@ -161,9 +162,7 @@ def fault_values(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[
 
 def measure_document(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str], code: int) -> MeasureDocument:
     """Return the results of all trials as a document of its own."""
-    return MeasureDocument(
-        specstorm=build(), exit_code=code, faults=tuple(lines), trials=tuple(trials), lost=tuple(lost)
-    )
+    return MeasureDocument(specstorm=build(), exit_code=code, **dict(fault_values(lines, trials, lost)))
 
 
 def by_fault(trials: Sequence[Trial]) -> Iterator[Line]:
