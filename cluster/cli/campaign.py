@@ -4,12 +4,13 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import typer
 
+from cluster.campaigns.exit_codes import EXIT_NOT_JUDGED
 from cluster.dispatch.host import PoolError, ReachError
 from cluster.dispatch.job import program
 from cluster.dispatch.ray_job import job_id
@@ -43,7 +44,12 @@ def open_campaign(out: Path | None, stem: str, seed: int | None = None) -> Itera
             yield store
         log_artefacts(folder, sys.stderr)
     except (CampaignError, ReachError):
-        _remove(folder, is_new)
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+            if folder.parent == PARENT:
+                # It was made for this folder, unless it holds others.
+                with suppress(OSError):
+                    PARENT.rmdir()
         raise
 
 
@@ -94,18 +100,6 @@ def say(text: str) -> None:
     print(f"specstorm: {text}", file=sys.stderr)
 
 
-def _remove(folder: Path, is_new: bool) -> None:
-    """Remove a folder that this command has made, and its parent if that was made for it."""
-    if not is_new:
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.parent == PARENT:
-        try:
-            PARENT.rmdir()
-        except OSError:
-            return
-
-
 def _new_folder(stem: str) -> Path:
     try:
         return new_campaign_folder(PARENT, stem)
@@ -134,10 +128,24 @@ def report_failure(error: OSError | StoreError | PoolError, folder: Path, contex
     say(f"{cause(error, folder)}; {resumed(context, folder)}")
 
 
+def code_after(write: Callable[[], object], code: int, folder: Path, context: typer.Context) -> int:
+    """Write what a campaign came to, and return its exit code, or another if that cannot be written."""
+    try:
+        write()
+    except OSError as error:
+        report_failure(error, folder, context)
+        return code or EXIT_NOT_JUDGED
+    return code
+
+
+def with_out(words: Sequence[str], folder: str) -> list[str]:
+    """Return a command with the folder of its campaign, if it names none."""
+    named = any(word == "--out" or word.startswith("--out=") for word in words)
+    return [*words, *([] if named else ["--out", folder])]
+
+
 def resumed(context: typer.Context, folder: Path) -> str:
     """Return the command that goes on with an unfinished campaign, in a sentence."""
-    given: Sequence[str] = context.find_root().obj or ()
-    named = any(word == "--out" or word.startswith("--out=") for word in given)
-    words = [*given, *([] if named else ["--out", str(folder)])]
+    words = with_out(context.find_root().obj or (), str(folder))
     how = "submit " if job_id(os.environ) is not None else ""
     return f"go on with: {program()} {how}{shlex.join(words)}"

@@ -1,9 +1,7 @@
 """Commands `faults list`, `faults show` and `faults measure`."""
 
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,16 +9,16 @@ import typer
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed
+from cluster.cli.campaign import CampaignFailure, code_after, open_campaign, report_failure, resumed
 from cluster.cli.inputs import InputError, check_engine, check_fault, check_faults, ray_address
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.documents import faults_document
 from cluster.reports.report import progress_for
-from cluster.statistics.fault_table import Line, by_fault, elsewhere_line, measure_document, table, write_documents
+from cluster.statistics.fault_table import by_fault, measure_document, table
 from cluster.statistics.figures import draw_kill_matrix, draw_survival
+from cluster.storage.artefact import write_atomically
 from workers.faults.registry import FAULTS
-from workers.run.trials import Trial
 from workers.targets.devices import faults_on
 from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM, RunConfig
@@ -67,40 +65,28 @@ def measure(
             broken = True
         finally:
             progress.close()
-    left_out = [] if faults or len(names) == len(FAULTS) else [elsewhere_line(len(FAULTS) - len(names), config)]
+    num_elsewhere = 0 if faults else len(FAULTS) - len(names)
+    elsewhere = f"not measured: {num_elsewhere} faults that do not exist on --device {device}"
     taken = measurement.trials()
     lines = list(by_fault(taken))
     code = EXIT_NOT_JUDGED if broken else measured_code(measurement, lines, len(names))
     code = code if stop.signum is None else 128 + stop.signum
     report = measure_document(lines, taken, measurement.lost, code).model_dump_json(indent=2)
-    text = "\n".join([*table(lines), *left_out, *measurement.lost])
+    text = "\n".join([*table(lines), *([elsewhere] if num_elsewhere else []), *measurement.lost])
     # Printed before it is written: a full disk takes nothing away from what was measured.
     print(report if json else text)
     if stop.signum is not None:
         print(f"interrupted; {resumed(context, folder)}", file=sys.stderr)
-    code = _write(folder, text, report, taken if pictures else (), lines, context, code)
-    print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
-    return code
 
-
-def _write(
-    folder: Path,
-    text: str,
-    report: str,
-    pictured: Sequence[Trial],
-    lines: Sequence[Line],
-    context: typer.Context,
-    code: int,
-) -> int:
-    """Write a measurement, with pictures of trials if some are given; return the exit code, changed if that failed."""
-    try:
-        write_documents(folder, text, report)
-        if pictured:
-            draw_survival(pictured, folder / "survival.svg")
+    def write() -> None:
+        write_atomically(folder / "faults.txt", text + "\n")
+        write_atomically(folder / "faults.json", report + "\n")
+        if pictures and taken:
+            draw_survival(taken, folder / "survival.svg")
             draw_kill_matrix(lines, folder / "kill_matrix.svg")
-    except OSError as error:
-        report_failure(error, folder, context)
-        return code or EXIT_NOT_JUDGED
+
+    code = code_after(write, code, folder, context)
+    print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
     return code
 
 

@@ -29,7 +29,7 @@ from cluster.campaigns.nightly import (
     part_of_the_faults,
 )
 from cluster.campaigns.triage import FindingState, Triage
-from cluster.cli.campaign import CampaignFailure, cause, open_campaign, open_store, report_failure, resumed
+from cluster.cli.campaign import CampaignFailure, cause, code_after, open_campaign, open_store, report_failure, resumed
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (
     InputError,
@@ -113,7 +113,7 @@ def hunt(
     stop = Stop()
     with open_campaign(out, "hunt", seed) as store:
         folder = store.folder
-        planner = _hunt_of(settings, store, num_traces, begun_from)
+        planner = HuntPlanner(settings, store, num_traces, begun_from)
         seconds = None if minutes is None else 60 * minutes
 
         budget = Budget.of(seconds or None)
@@ -169,7 +169,7 @@ def nightly(
     with open_campaign(out, "nightly", seed) as store, open_store(store.folder / "regressions") as kept:
         folder = store.folder
         replayed = Regressions(known_bugs, kept, config)
-        planner = _hunt_of(settings, store, None, begun_from)
+        planner = HuntPlanner(settings, store, None, begun_from)
         measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
         works = _parts_of_a_night(replayed, planner, measurement, stop, hours)
         code = _carry_out(works, address, workers, deadline, stop, config, context=context, folder=folder)
@@ -181,27 +181,23 @@ def nightly(
         hunt_text = hunt_lines(planner.hunt, folder)
         text = "\n".join([*replayed.lines(), "", *hunt_text, *history.lines, "", *table(lines)])
         values = hunt_document(planner.hunt, code, recurring.known)
-        measured = fault_values(lines, taken, measurement.lost)
-        night = NightDocument(
-            exit_code=code, regressions=replayed.entries(), hunt=values, faults=measured, over_nights=recurring
-        )
-        report = night.model_dump_json(indent=2)
+        report = NightDocument(
+            exit_code=code,
+            regressions=replayed.entries(),
+            hunt=values,
+            faults=fault_values(lines, taken, measurement.lost),
+            over_nights=recurring,
+        ).model_dump_json(indent=2)
     # Printed before it is written: a full disk takes nothing away from the night.
     print(report if json else text)
-    code = _leave_report(folder, text, report, history.folder, context, code)
-    print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
-    return code
 
-
-def _leave_report(folder: Path, text: str, report: str, known: Path, context: typer.Context, code: int) -> int:
-    """Write the report of a night; return the code, or another if that fails."""
-    try:
+    def write() -> None:
         write_atomically(folder / "report.txt", text + "\n")
         write_atomically(folder / "report.json", report + "\n")
-        write_report([folder], folder, TIMELINES, known)
-    except OSError as error:
-        report_failure(error, folder, context)
-        return code or EXIT_NOT_JUDGED
+        write_report([folder], folder, TIMELINES, history.folder)
+
+    code = code_after(write, code, folder, context)
+    print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
     return code
 
 
@@ -260,10 +256,6 @@ def _corpus(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
         what = "left out because no engine runs them without their faults"
         print(f"specstorm: --corpus: {corpus.num_left_out} traces {what}", file=sys.stderr)
     return corpus
-
-
-def _hunt_of(settings: HuntSettings, store: Store, num_traces: int | None, corpus: Corpus) -> HuntPlanner:
-    return HuntPlanner(settings.model_copy(update={"corpus": corpus.digest}), store, num_traces, corpus)
 
 
 def _hunt(

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
+from cluster.cli.campaign import with_out
 from cluster.cli.inputs import InputError
 from cluster.dispatch.job import build, program
 from cluster.dispatch.job_server import (
@@ -240,8 +241,7 @@ def _resume_line(server: JobServer, state: JobState) -> str:
     words = shlex.split(state.metadata.get("command", ""))
     if not words:
         return "submit it again with the same --out to go on"
-    named = any(word == "--out" or word.startswith("--out=") for word in words)
-    again = [*words, *([] if named else ["--out", state.metadata["campaign"]])]
+    again = with_out(words, state.metadata["campaign"])
     return f"go on with: {program()} {shlex.join(['submit', '--address', server.address, *again])}"
 
 

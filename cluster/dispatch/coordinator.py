@@ -146,11 +146,6 @@ class Coordinator:
         self._queue: deque[str] = deque()
 
     @property
-    def done(self) -> bool:
-        """Whether every job has its result."""
-        return not self._open
-
-    @property
     def backlog(self) -> int:
         """Return the number of jobs without a result, running or waiting."""
         return len(self._open)

@@ -53,17 +53,13 @@ class Exporter:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         from ray.util.metrics import Counter, Gauge, Histogram  # noqa: PLC0415  not without a Ray
 
+        kinds = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
         self._metrics: dict[str, Any] = {}
         for metric in METRICS:
             options: dict[str, Any] = {"description": metric.description, "tag_keys": metric.labels}
-            match metric.kind:
-                case "counter":
-                    self._metrics[metric.name] = Counter(metric.name, **options)
-                case "gauge":
-                    self._metrics[metric.name] = Gauge(metric.name, **options)
-                case "histogram":
-                    boundaries = list(metric.boundaries)
-                    self._metrics[metric.name] = Histogram(metric.name, boundaries=boundaries, **options)
+            if metric.kind == "histogram":
+                options["boundaries"] = list(metric.boundaries)
+            self._metrics[metric.name] = kinds[metric.kind](metric.name, **options)
         self._bugs: set[str] = set()
         self._workers, self._set_at = -1, 0.0
         self._clock = clock

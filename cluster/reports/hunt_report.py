@@ -191,22 +191,13 @@ def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> Hu
     """Return the report as values, but for what is known the same for the same traces, hosts and workers aside."""
     settings, tally, canary = hunt.settings, hunt.totals.tally, hunt.canary
     found = canary.first.signature if canary.first is not None else None
+    looked_for = CanaryEntry(fault=settings.canary, blind=canary.is_blind, traces=canary.traces, found=found)
     return HuntDocument(
         specstorm=build(),
         exit_code=exit_code,
-        profile=settings.profile,
-        seed=settings.seed,
-        faults=settings.faults,
-        config=settings.config,
-        corpus=settings.corpus,
-        traces=tally.traces,
+        **{**dict(settings), "canary": looked_for},
+        **tally.sums,
         steps_median=_median(hunt),
-        runs=tally.runs,
-        steps=tally.steps,
-        commits=tally.commits,
-        captures=tally.captures,
-        reached=tally.reached,
-        canary=CanaryEntry(fault=settings.canary, blind=canary.is_blind, traces=canary.traces, found=found),
         generators={
             name: ShareEntry(
                 traces=share.traces,

@@ -10,17 +10,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 FREE_BYTES_MIN = 1 << 20
-_MACHINE = (
-    "SQLITE_FULL",
-    "SQLITE_IOERR",
-    "SQLITE_READONLY",
-    "SQLITE_CANTOPEN",
-    "SQLITE_BUSY",
-    "SQLITE_LOCKED",
-    "SQLITE_NOMEM",
-    "SQLITE_PERM",
-    "SQLITE_AUTH",
-)
+# Errors of SQLite that come from the machine or its disk, by the beginning of their names.
+_MACHINE = ("FULL", "IOERR", "READONLY", "CANTOPEN", "BUSY", "LOCKED", "NOMEM", "PERM", "AUTH")
 
 
 class CampaignError(ValueError):
@@ -73,7 +64,7 @@ def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
 
 def is_damage(error: sqlite3.DatabaseError) -> bool:
     """Whether an error of SQLite comes from the bytes of a database, not from the machine or its disk."""
-    return not (getattr(error, "sqlite_errorname", None) or "").startswith(_MACHINE)
+    return not (getattr(error, "sqlite_errorname", None) or "").removeprefix("SQLITE_").startswith(_MACHINE)
 
 
 def _size_problem(error: sqlite3.Error | OSError, folder: Path) -> str | None:

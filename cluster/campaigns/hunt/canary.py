@@ -1,7 +1,6 @@
 """Canary: a planted fault that a hunt must find again and again, or it is blind and proves nothing."""
 
-from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, ShardJobs
-from cluster.campaigns.hunt.ledger import Ledger
+from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, Ledger, ShardJobs
 from cluster.campaigns.planner import Task
 from scenarios.shards import TRACES_PER_SHARD
 from workers.run.shard import Hit, ShardReport

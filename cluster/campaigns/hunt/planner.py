@@ -27,6 +27,7 @@ class HuntPlanner:
         corpus: Corpus = NO_CORPUS,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
+        settings = settings.model_copy(update={"corpus": corpus.digest})
         store.keep_settings(settings.model_dump_json())
         corpus.keep(store.folder)
         self.hunt = Hunt(settings, store, store.folder / "running", num_traces, corpus=corpus)

@@ -1,7 +1,6 @@
 """Determinism of a hunt: a sample of its shards is judged twice, and both reports must be equal."""
 
-from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, ShardJobs
-from cluster.campaigns.hunt.ledger import Ledger
+from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, Ledger, ShardJobs
 from cluster.campaigns.planner import Task
 from cluster.campaigns.triage import kills_worker
 from scenarios.shards import TRACES_PER_SHARD
