@@ -136,7 +136,8 @@ class Triage:
         self._waiting.discard(record.job)
         match record.result:
             case Tried() as tried:
-                self._tried(record.job, tried)
+                self._parts[record.job].answer = tried
+                self._settle()
             case Lost() if record.job in self._parts:
                 self._lost_part(record.job, record.deaths)
             case Judgement() | Lost() as result if self.state.stage == "explain":
@@ -164,15 +165,10 @@ class Triage:
     def _part(self, candidates: tuple[Trace, ...], *label: object) -> Task:
         shrinking = self.state.shrinking
         assert shrinking is not None, "it has begun"
-        key = self._key(*label)
-        job = TryJob(key=key, candidates=candidates, target=shrinking.target, config=self._config)
+        job = TryJob(key=self._key(*label), candidates=candidates, target=shrinking.target, config=self._config)
         self._parts[job.key] = _Part(candidates)
         self._waiting.add(job.key)
         return Task(job, losses_max=1 if self.state.kills else 2)
-
-    def _tried(self, key: str, tried: Tried) -> None:
-        self._parts[key].answer = tried
-        self._settle()
 
     def _lost_part(self, key: str, deaths: tuple[str, ...]) -> None:
         """Process the loss of candidates: several run again, each alone; one that kills its worker is a crash."""

@@ -146,7 +146,6 @@ def _document(file: Path, bisection: Bisection, tried: TriedReleases) -> BisectD
 
 
 def _conclusion(document: BisectDocument) -> str:
-    """Format the result as a line."""
     left = f"; {', '.join(document.between)} between them cannot tell" if document.between else ""
     if document.first_bad is not None:
         return f"first bad: {document.first_bad}; last good: {document.last_good}{left}"

@@ -4,7 +4,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from cluster.dispatch.host import PoolError, ReachError
 from cluster.dispatch.job import program
 from cluster.dispatch.ray_job import job_id
 from cluster.reports.job_log import log_artefacts
+from cluster.storage.artefact import write_atomically
 from cluster.storage.errors import CampaignError, StoreError, store_error
 from cluster.storage.lines import RESULTS, write_lines
 from cluster.storage.store import Store, new_campaign_folder
@@ -60,7 +61,11 @@ def campaign_folder(out: Path | None, stem: str) -> Path:
         CampaignError: it cannot be made, or holds something else than a campaign.
     """
     if out is None:
-        return _new_folder(stem)
+        try:
+            return new_campaign_folder(PARENT, stem)
+        except OSError as error:
+            where = f"{Path.cwd() / PARENT}: {error.strerror}"
+            raise CampaignError(f"{where}; name a folder that can be written with --out") from error
     if os.path.lexists(out):
         _check_folder(out)
     return out
@@ -100,14 +105,6 @@ def say(text: str) -> None:
     print(f"specstorm: {text}", file=sys.stderr)
 
 
-def _new_folder(stem: str) -> Path:
-    try:
-        return new_campaign_folder(PARENT, stem)
-    except OSError as error:
-        where = f"{Path.cwd() / PARENT}: {error.strerror}"
-        raise CampaignError(f"{where}; name a folder that can be written with --out") from error
-
-
 def _check_folder(folder: Path) -> None:
     try:
         names = sorted(name for name in os.listdir(folder) if not name.startswith(".") and name not in _IGNORED)
@@ -128,10 +125,14 @@ def report_failure(error: OSError | StoreError | PoolError, folder: Path, contex
     say(f"{cause(error, folder)}; {resumed(context, folder)}")
 
 
-def code_after(write: Callable[[], object], code: int, folder: Path, context: typer.Context) -> int:
-    """Write what a campaign came to, and return its exit code, or another if that cannot be written."""
+def write_results(
+    folder: Path, texts: Mapping[str, str], also: Callable[[], object], code: int, context: typer.Context
+) -> int:
+    """Write files by name, and what `also` writes; return the exit code, or another if that fails."""
     try:
-        write()
+        for name, text in texts.items():
+            write_atomically(folder / name, text + "\n")
+        also()
     except OSError as error:
         report_failure(error, folder, context)
         return code or EXIT_NOT_JUDGED

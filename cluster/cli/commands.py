@@ -128,7 +128,8 @@ def run(
         remarks = [*_remarks(suite, lines, fault or (), num_refused), *suite.slowest(durations)]
         if code == EXIT_AGREED:
             code = suite.exit_code()
-            remarks += _contradictions(store)
+            twice = store.contradictions()
+            remarks += [f"two attempts of job {job} came to different results: see table late" for job in twice]
         code = weightiest(code, least)
         remarks += [*_cut_short(suite, budget, stop, resumed(context, store.folder)), f"results: {store.folder}"]
     if as_json:
@@ -201,7 +202,6 @@ def _line(suite: Suite, scenario: Scenario, folder: Path) -> Line:
 
 
 def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_refused: int) -> list[str]:
-    """Return the remarks on the whole campaign."""
     remarks = [f"left out: {num_refused} that the engine cannot run"] if num_refused else []
     if suite.kept:
         remarks.append(f"kept from an earlier run: {suite.kept} of {len(lines)} results")
@@ -211,10 +211,6 @@ def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_ref
         if missed:
             remarks.append(f"fault {fault} was never reached in: {', '.join(missed)}")
     return remarks
-
-
-def _contradictions(store: Store) -> list[str]:
-    return [f"two attempts of job {job} came to different results: see table late" for job in store.contradictions()]
 
 
 @app.command()
@@ -250,20 +246,15 @@ def replay(
     return code
 
 
-app.command()(hunt)
-app.command()(nightly)
-app.command()(shrink)
-app.command()(bisect)
-app.command()(report)
-app.command()(explain)
-app.command()(schema)
-app.command()(merge)
-app.command()(watch)
+def _add(*commands: Callable[..., int]) -> None:
+    for command in commands:
+        app.command()(command)
+
+
+# In the order of the help.
+_add(hunt, nightly, shrink, bisect, report, explain, schema, merge, watch)
 app.command(context_settings={"allow_interspersed_args": False})(submit)
-app.command()(attach)
-app.command()(extract)
-app.command()(doctor)
-app.command()(validate)
+_add(attach, extract, doctor, validate)
 app.add_typer(probes_app, name="probes")
 faults_app.command("measure")(measure)
 faults_app.command("list")(list_faults)

@@ -37,7 +37,7 @@ def doctor(json: Json = False) -> int:
     with tempfile.TemporaryDirectory(prefix="specstorm-") as folder:
         trials = _trials(Path(folder))
     checks = [*checks_of_machine(Path.cwd()), *checks_of_packages(), *checks_of_servers(), *trials]
-    works = any(check.name == _name(SPECSTORM, "sim") and check.state == "yes" for check in checks)
+    works = any(check.name == f"{SPECSTORM} on sim" and check.state == "yes" for check in checks)
     code = EXIT_AGREED if works else EXIT_NOT_JUDGED
     if json:
         document = DoctorDocument(specstorm=build(), exit_code=code, checks=tuple(checks))
@@ -47,10 +47,6 @@ def doctor(json: Json = False) -> int:
     return code
 
 
-def _name(engine: str, place: str) -> str:
-    return f"{engine} on {place}"
-
-
 def _trials(folder: Path) -> list[Check]:
     """Run one small trace on every engine and device, and under Ray, each in a process of its own."""
     named = {}
@@ -58,7 +54,7 @@ def _trials(folder: Path) -> list[Check]:
         file = folder / f"{engine}.yaml"
         file.write_text(codec.dumps(within(TRACE, kind_of(engine).capabilities)), encoding="utf-8")
         for device in kind_of(engine).capabilities.devices:
-            named[_name(engine, device)] = ["replay", "--engine", engine, "--device", device, str(file)]
+            named[f"{engine} on {device}"] = ["replay", "--engine", engine, "--device", device, str(file)]
     named["a private ray"] = ["run", "--ray", "local", "--workers", "1", "--out", str(folder / "campaign")]
     named["a private ray"].append(str(folder / f"{SPECSTORM}.yaml"))
     with ThreadPoolExecutor() as pool:

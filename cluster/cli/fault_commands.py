@@ -1,7 +1,10 @@
 """Commands `faults list`, `faults show` and `faults measure`."""
 
 import sys
+from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,16 +12,16 @@ import typer
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.cli.campaign import CampaignFailure, code_after, open_campaign, report_failure, resumed
+from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed, write_results
 from cluster.cli.inputs import InputError, check_engine, check_fault, check_faults, ray_address
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
 from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.documents import faults_document
 from cluster.reports.report import progress_for
-from cluster.statistics.fault_table import by_fault, measure_document, table
+from cluster.statistics.fault_table import Line, by_fault, measure_document, table
 from cluster.statistics.figures import draw_kill_matrix, draw_survival
-from cluster.storage.artefact import write_atomically
 from workers.faults.registry import FAULTS
+from workers.run.trials import Trial
 from workers.targets.devices import faults_on
 from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM, RunConfig
@@ -77,17 +80,16 @@ def measure(
     print(report if json else text)
     if stop.signum is not None:
         print(f"interrupted; {resumed(context, folder)}", file=sys.stderr)
-
-    def write() -> None:
-        write_atomically(folder / "faults.txt", text + "\n")
-        write_atomically(folder / "faults.json", report + "\n")
-        if pictures and taken:
-            draw_survival(taken, folder / "survival.svg")
-            draw_kill_matrix(lines, folder / "kill_matrix.svg")
-
-    code = code_after(write, code, folder, context)
+    draw = partial(_draw, folder, taken if pictures else (), lines)
+    code = write_results(folder, {"faults.txt": text, "faults.json": report}, draw, code, context)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
     return code
+
+
+def _draw(folder: Path, trials: Sequence[Trial], lines: Sequence[Line]) -> None:
+    if trials:
+        draw_survival(trials, folder / "survival.svg")
+        draw_kill_matrix(lines, folder / "kill_matrix.svg")
 
 
 def list_faults(

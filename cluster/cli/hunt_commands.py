@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -29,7 +30,15 @@ from cluster.campaigns.nightly import (
     part_of_the_faults,
 )
 from cluster.campaigns.triage import FindingState, Triage
-from cluster.cli.campaign import CampaignFailure, cause, code_after, open_campaign, open_store, report_failure, resumed
+from cluster.cli.campaign import (
+    CampaignFailure,
+    cause,
+    open_campaign,
+    open_store,
+    report_failure,
+    resumed,
+    write_results,
+)
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (
     InputError,
@@ -65,7 +74,7 @@ from cluster.dispatch.session import Stop, open_pool, open_pools
 from cluster.reports.hunt_report import HuntLine, NightDocument, hunt_document, hunt_lines
 from cluster.reports.report import BarProgress, Line, LineProgress, ShrinkDocument, document, print_report, progress_for
 from cluster.statistics.fault_table import by_fault, fault_values, table
-from cluster.storage.artefact import artefact_text, write_artefact, write_atomically
+from cluster.storage.artefact import artefact_text, write_artefact
 from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
 from cluster.storage.store import Store
 from scenarios.shards import SEED_MAX, Profile
@@ -181,22 +190,15 @@ def nightly(
         hunt_text = hunt_lines(planner.hunt, folder)
         text = "\n".join([*replayed.lines(), "", *hunt_text, *history.lines, "", *table(lines)])
         values = hunt_document(planner.hunt, code, recurring.known)
-        report = NightDocument(
-            exit_code=code,
-            regressions=replayed.entries(),
-            hunt=values,
-            faults=fault_values(lines, taken, measurement.lost),
-            over_nights=recurring,
-        ).model_dump_json(indent=2)
+        measured = fault_values(lines, taken, measurement.lost)
+        night = NightDocument(
+            exit_code=code, regressions=replayed.entries(), hunt=values, faults=measured, over_nights=recurring
+        )
+        report = night.model_dump_json(indent=2)
     # Printed before it is written: a full disk takes nothing away from the night.
     print(report if json else text)
-
-    def write() -> None:
-        write_atomically(folder / "report.txt", text + "\n")
-        write_atomically(folder / "report.json", report + "\n")
-        write_report([folder], folder, TIMELINES, history.folder)
-
-    code = code_after(write, code, folder, context)
+    page = partial(write_report, [folder], folder, TIMELINES, history.folder)
+    code = write_results(folder, {"report.txt": text, "report.json": report}, page, code, context)
     print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
     return code
 
@@ -346,7 +348,15 @@ def shrink(
     line, remarks = _shrunk(file, folder, triage, judgement, config)
     code = code or exit_code([judgement.verdict])
     if json:
-        print(_shrink_document(line, code, triage).model_dump_json(indent=2))
+        shrinking = triage.state.shrinking
+        shrunk = ShrinkDocument(
+            **dict(document([line], code)),
+            events_before=triage.state.size,
+            events=len(judgement.trace.events),
+            checks=shrinking.spent if shrinking is not None else 0,
+            complete=not triage.is_open,
+        )
+        print(shrunk.model_dump_json(indent=2))
         print("\n".join(remarks), file=sys.stderr)
     else:
         print_report([line], sys.stdout, remarks)
@@ -371,15 +381,3 @@ def _shrunk(
     if triage.is_open:
         remarks.append(f"stopped before the end; go on with: {typed('shrink', path, config)}")
     return Line(escaped(str(file)), judgement, str(path), typed("replay", path, config)), remarks
-
-
-def _shrink_document(line: Line, code: int, triage: Triage) -> ShrinkDocument:
-    assert line.judgement is not None, "a trace without a judgement is not reported"
-    shrinking = triage.state.shrinking
-    return ShrinkDocument(
-        **dict(document([line], code)),
-        events_before=triage.state.size,
-        events=len(line.judgement.trace.events),
-        checks=shrinking.spent if shrinking is not None else 0,
-        complete=not triage.is_open,
-    )

@@ -98,7 +98,6 @@ class NoteLoss:
 
     job: str
     attempt: int
-    slot: int
     reason: str
 
 
@@ -206,7 +205,7 @@ class Coordinator:
         """
         job = self._open[key]
         assert key not in self._queue, f"job {key} waits, and was lost by a slot"
-        note = NoteLoss(key, job.attempt, event.slot, event.reason)
+        note = NoteLoss(key, job.attempt, event.reason)
         if event.had_begun:
             job.lost.append((event.slot, event.reason))
         if len(job.lost) < job.losses_max:

@@ -69,14 +69,11 @@ def checks_of_servers() -> list[Check]:
 
 def _python() -> Check:
     seen = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    wanted = _python_wanted()
-    return _check("python", platform.python_version() in wanted, seen, f"a Python of {wanted}", "no")
-
-
-def _python_wanted() -> SpecifierSet:
     if (ROOT / "pyproject.toml").is_file():
-        return requirements_of(ROOT, ()).python
-    return SpecifierSet(importlib.metadata.metadata("specstorm")["Requires-Python"] or "")
+        wanted = requirements_of(ROOT, ()).python
+    else:
+        wanted = SpecifierSet(importlib.metadata.metadata("specstorm")["Requires-Python"] or "")
+    return _check("python", platform.python_version() in wanted, seen, f"a Python of {wanted}", "no")
 
 
 def _wanted(extras: Sequence[str]) -> list[Requirement]:

@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -285,7 +285,7 @@ def gpu_share(slots: int, num_gpus: int) -> float:
     return 1 / -(-slots // num_gpus)
 
 
-class RayCluster:
+class RayCluster(AbstractContextManager["RayCluster"]):
     """A connection to a Ray cluster at `address`, or for `local` a private one on this host's loopback interface.
 
     A context manager. Signal handlers are to be installed inside it, since Ray replaces them.
@@ -327,9 +327,6 @@ class RayCluster:
         if not found:
             raise PoolError("--device cuda needs a GPU; this Ray cluster has none")
         return found
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._end.close()

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median_high
 from typing import IO
 
 from cluster.campaigns.hunt.hunt import Hunt
@@ -69,8 +70,7 @@ def _share_lines(hunt: Hunt) -> Iterator[str]:
 
 
 def _median(hunt: Hunt) -> int:
-    lengths = sorted(hunt.totals.tally.lengths.elements())
-    return lengths[len(lengths) // 2] if lengths else 0
+    return median_high(hunt.totals.tally.lengths.elements()) if hunt.totals.tally.lengths else 0
 
 
 def _canary_line(hunt: Hunt) -> str:

@@ -92,17 +92,13 @@ def _table(lines: Sequence[Line], width: int) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for numbers, line in rows:
-        style = "red" if _is_bad(line) else None
+        style = "red" if line.verdict is not None and is_finding(line.verdict) else None
         table.add_row(_cut(line.scenario, name_max), *numbers[first:], line.kind, style=style)
     return table
 
 
 def _cut(name: str, width: int) -> str:
     return name if len(name) <= width else f"...{name[len(name) - width + 3 :]}"
-
-
-def _is_bad(line: Line) -> bool:
-    return line.verdict is not None and is_finding(line.verdict)
 
 
 def _numbers(judgement: Judgement | None) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from cluster.storage.database import connect_to_read, version_of
 from cluster.storage.errors import CampaignError, StoreError, is_damage, storing
@@ -114,7 +114,7 @@ def _result(row: Row) -> Result:
     return Result(str(job), value, None if artefact is None else str(artefact), str(scenario), int(attempt or 0))
 
 
-class Campaign(Contents):
+class Campaign(Contents, AbstractContextManager["Campaign"]):
     """A campaign directory to read; a context manager.
 
     `remarks` says what could not be read: an altered row is left out, and counted.
@@ -154,9 +154,6 @@ class Campaign(Contents):
         connection.close()
         what = f"{self.path}: is a campaign of version {version}; this is for version {SCHEMA_VERSION}"
         raise CampaignError(f"{what}; the command that wrote it, run again, brings it up to date")
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

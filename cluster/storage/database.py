@@ -90,6 +90,16 @@ class Database:
                     raise StoreError(f"{what}; whoever opens it next drops it", is_damage=True)
                 yield sealed[:-1]
 
+    def get(self, table: str, key: Row) -> Row | None:
+        """Return the row that has a key."""
+        where = " AND ".join(f"{column} = ?" for column in TABLES[table].keys)
+        return next(self.select(table, where, key), None)
+
+    def put(self, table: str, row: Row) -> None:
+        """Write a row in the place of the one that has its key."""
+        written = self.insert(table, row, "REPLACE")
+        assert written, f"a row of {table} was not written"
+
     def query(self, text: str, values: Sequence[Cell] = ()) -> list[Row]:
         """Return the result of a query over key columns and counts; whole rows are read by `select`."""
         with storing(self._path):

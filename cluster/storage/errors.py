@@ -44,10 +44,15 @@ def reading_values(folder: Path, command: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        what = f"{error.title}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        what = f"{error.title}: {first_problem(error)}"
         hint = f"{command} with the version that wrote it"
         raise CampaignError(f"{folder}: holds what this version cannot read: {what}; {hint}") from error
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first thing that is wrong with a value, behind its place."""
+    problem = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
 def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:

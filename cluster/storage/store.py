@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Self
 
 from cluster.dispatch.host import running_file, write_ahead
 from cluster.dispatch.job import Answer, Job, ShardJob, TrialJob, command
@@ -26,7 +25,7 @@ from workers.run.trials import Trial
 from workers.targets.target import RunConfig
 
 
-class Store(Contents):
+class Store(Contents, AbstractContextManager["Store"]):
     """The only writer of one campaign directory; a context manager.
 
     `run` is what is recorded of this process. `remarks` says what was found damaged, and is run again.
@@ -68,24 +67,18 @@ class Store(Contents):
             # A lost job has no verdict: it is tried again, and its attempts stay on record.
             self._db.delete("results", "verdict = 'lost'")
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Record the end of this process, and release the directory."""
+        ended = self.run.model_copy(update={"ended": now()})
         try:
-            self._end_run()
+            # An error of the store was reported when it first occurred.
+            with suppress(StoreError):
+                self._db.insert("runs", (ended.run, ended.model_dump_json()), "REPLACE")
         finally:
             self._close()
-
-    def _end_run(self) -> None:
-        """Record when this process ended; an error of the store was reported when it first occurred."""
-        ended = self.run.model_copy(update={"ended": now()})
-        with suppress(StoreError):
-            self._db.insert("runs", (ended.run, ended.model_dump_json()), "REPLACE")
 
     def _close(self) -> None:
         try:

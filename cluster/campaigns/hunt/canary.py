@@ -31,7 +31,9 @@ class CanarySearch:
 
     def task(self, num_judged: int) -> Task | None:
         """Return the next job of the search, if one is due after so many judged shards of the hunt."""
-        while self._is_due(num_judged):
+        while self._jobs.settings.canary and not self._is_running and not self.is_blind:
+            if self.rounds * CANARY_EVERY > num_judged:
+                break
             job = self._jobs.job("canary", self._number)
             known = self._ledger.shard(job.key)
             if known is None:
@@ -39,11 +41,6 @@ class CanarySearch:
                 return Task(job, LOSSES_MAX_AGAIN)
             self.take(known)
         return None
-
-    def _is_due(self, num_judged: int) -> bool:
-        if not self._jobs.settings.canary or self._is_running or self.is_blind:
-            return False
-        return self.rounds * CANARY_EVERY <= num_judged
 
     def take(self, report: ShardReport | None) -> None:
         """Take the report of the shard that ran, None if it was lost."""

@@ -226,7 +226,6 @@ def _add_finding(campaign: Campaign, name: str, artefact: str | None, judgement:
 
 
 def _add_shards(campaign: Campaign, hunt: HuntSummary, stored: Stored) -> None:
-    """Sum up the shards of a hunt."""
     hunts: dict[int, list[str]] = {}
     again: list[tuple[int, str]] = []
     for _, role, number, _, text in stored.select("shards", order=("role", "number")):

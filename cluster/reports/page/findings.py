@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-from cluster.campaigns.triage import FindingState, kills_worker
+from cluster.campaigns.triage import FindingState
 from cluster.dispatch.job import command
 from cluster.storage.artefact import artefact_text
 from scenarios import codec
@@ -69,11 +69,6 @@ class Finding:
     def plane(self) -> str:
         """Return the kind of state it is about."""
         return plane(self.verdict)
-
-    @property
-    def kills(self) -> bool:
-        """Whether a process that runs its trace dies."""
-        return kills_worker(self.verdict)
 
     @property
     def headline(self) -> str:

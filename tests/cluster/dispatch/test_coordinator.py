@@ -161,7 +161,7 @@ def test_a_lost_attempt_goes_to_another_slot_before_any_other_job() -> None:
     coordinator.handle(JobAdded("c"))
     coordinator.handle(JobAdded("d"))
     lost = coordinator.handle(WorkerLost(0, 0, "its process died", had_begun=True))
-    assert lost == [NoteLoss("a", 1, 0, "its process died"), Replace(0, 1)]
+    assert lost == [NoteLoss("a", 1, "its process died"), Replace(0, 1)]
     assert coordinator.handle(WorkerReady(0, 1)) == [Dispatch(0, 1, "c", 1)]
     assert coordinator.handle(ResultArrived("b", 1, JUDGEMENT)) == [Record("b", 1, JUDGEMENT), Dispatch(1, 0, "a", 2)]
 
@@ -253,7 +253,7 @@ def test_a_worker_that_died_idle_does_not_count_against_the_job_it_was_given() -
     assert coordinator.handle(JobAdded("a")) == [dispatch]
     for attempt, (slot, worker) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1)], start=1):
         after = coordinator.handle(WorkerLost(slot, worker, "its process died", had_begun=False))
-        assert after[:2] == [NoteLoss("a", attempt, slot, "its process died"), Replace(slot, worker + 1)]
+        assert after[:2] == [NoteLoss("a", attempt, "its process died"), Replace(slot, worker + 1)]
         coordinator.handle(WorkerReady(slot, worker + 1))
     assert coordinator.handle(ResultArrived("a", 5, JUDGEMENT)) == [Record("a", 5, JUDGEMENT)]
 
