@@ -69,11 +69,11 @@ class Database:
             cursor = self._connection.execute(f"INSERT OR {instead} INTO {table} VALUES ({marks})", sealed)
         return cursor.rowcount > 0
 
-    def delete(self, table: str, where: str, values: Sequence[Cell] = ()) -> None:
+    def delete(self, table: str, where: str) -> None:
         """Remove rows."""
         assert where, f"some rows of {table}, never all"
         with storing(self._path):
-            self._connection.execute(f"DELETE FROM {table} WHERE {where}", values)
+            self._connection.execute(f"DELETE FROM {table} WHERE {where}")
 
     def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
         """Yield rows without their seals, in the order of their keys, each checked as it is read.
