@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,18 +57,18 @@ def measure(
     address = ray_address(ray, workers, config)
     stop = Stop()
     broken = False
-    progress = progress_for(sys.stderr, "trials")
     with open_campaign(out, "faults") as store:
         folder = store.folder
         measurement = Measurement(names, trials, traces, not no_baseline, store, config)
         try:
-            with open_pool(address, workers, len(names) * trials, deadline, stop, config) as pool:
+            with (
+                closing(progress_for(sys.stderr, "trials")) as progress,
+                open_pool(address, workers, len(names) * trials, deadline, stop, config) as pool,
+            ):
                 drive(measurement, pool, stop, progress, store)
         except CampaignFailure as error:
             report_failure(error, folder, context)
             broken = True
-        finally:
-            progress.close()
     num_elsewhere = 0 if faults else len(FAULTS) - len(names)
     elsewhere = f"not measured: {num_elsewhere} faults that do not exist on --device {device}"
     taken = measurement.trials()

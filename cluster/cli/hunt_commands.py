@@ -3,8 +3,8 @@
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Annotated, get_args
@@ -72,7 +72,7 @@ from cluster.dispatch.job import typed
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool, open_pools
 from cluster.reports.hunt_report import HuntLine, NightDocument, hunt_document, hunt_lines
-from cluster.reports.report import BarProgress, Line, LineProgress, ShrinkDocument, document, print_report, progress_for
+from cluster.reports.report import Line, ShrinkDocument, document, print_report, progress_for
 from cluster.statistics.fault_table import by_fault, fault_values, table
 from cluster.storage.artefact import artefact_text, write_artefact
 from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
@@ -212,7 +212,7 @@ def _parts_of_a_night(
     suite, kept, store = replayed.suite, replayed.store, planner.store
 
     def replay_on(pool: WorkerPool) -> None:
-        with _progress("regressions") as progress:
+        with closing(progress_for(sys.stderr, "regressions")) as progress:
             drive(suite, pool, stop, progress, kept, lambda: budget.has_time(REPLAY_END))
 
     def hunt_on(pool: WorkerPool) -> None:
@@ -221,20 +221,10 @@ def _parts_of_a_night(
         _hunt(planner, store, pool, stop, 0 if left is None else left, None, lambda: budget.has_time(HUNT_END))
 
     def measure_on(pool: WorkerPool) -> None:
-        with _progress("trials of faults") as progress:
+        with closing(progress_for(sys.stderr, "trials of faults")) as progress:
             drive(measurement, pool, stop, progress, store, budget.has_time)
 
     return replay_on, hunt_on, measure_on
-
-
-@contextmanager
-def _progress(units: str) -> Iterator[LineProgress | BarProgress]:
-    """Show the progress of one part of a command, and clear it at the end."""
-    progress = progress_for(sys.stderr, units)
-    try:
-        yield progress
-    finally:
-        progress.close()
 
 
 def _settings(profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig) -> HuntSettings:
@@ -273,11 +263,8 @@ def _hunt(
 
     Traces that hit seldom-hit probes are kept. With `has_time`, findings may stay open: the campaign goes on with them.
     """
-    progress = HuntLine(sys.stderr, seconds, num_traces)
-    try:
+    with closing(HuntLine(sys.stderr, seconds, num_traces)) as progress:
         drive(planner, pool, stop, progress, store, has_time)
-    finally:
-        progress.close()
     keep_seldom_hit(planner.hunt, store.folder)
 
 
@@ -335,7 +322,10 @@ def shrink(
     triage = Triage(FindingState.unseen(trace.explicit()), limit, config)
     address = ray_address(ray, workers, config)
     try:
-        with _progress("candidates") as progress, open_pool(address, workers, MANY, deadline, stop, config) as pool:
+        with (
+            closing(progress_for(sys.stderr, "candidates")) as progress,
+            open_pool(address, workers, MANY, deadline, stop, config) as pool,
+        ):
             drive(triage, pool, stop, progress)
         code = EXIT_AGREED if stop.signum is None else 128 + stop.signum
     except PoolError as error:

@@ -254,11 +254,9 @@ class LinePrinter:
         """Print the lines of the whole log that have not been printed yet."""
         *lines, rest = log.split("\n")
         if len(lines) >= self._num_lines:
-            new, self._rest = lines[self._num_lines :], rest
-            assert self._num_lines + len(new) == len(lines), f"{len(new)} new lines behind {self._num_lines}"
-            self._num_lines = len(lines)
-            for line in new:
-                self._show(line)
+            self._rest = ""
+            self.feed("\n".join([*lines[self._num_lines :], rest]))
+            assert self._num_lines == len(lines), f"{self._num_lines} lines are printed, the log has {len(lines)}"
 
     def close(self) -> None:
         """Print the last line, if it has no line break."""

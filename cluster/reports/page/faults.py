@@ -56,6 +56,7 @@ class Chart:
     upwards: tuple[tuple[float, str], ...]
     left: int = _LEFT
     right: int = _WIDTH - _RIGHT
+    top: int = _TOP
     bottom: int = _HEIGHT - _BOTTOM
 
 
