@@ -33,21 +33,18 @@ class Measurement:
         self.num_trials = num_trials
         known = {key: store.trial(key) for key in self._jobs}
         self._trials = {key: trial for key, trial in known.items() if trial is not None}
-        self._asked = set(self._trials)
-        self._out: set[str] = set()
+        self._is_asked = False
         self.lost: list[str] = []
 
     def tasks(self, slots: int, room: int) -> list[Task]:
-        new = [job for key, job in self._jobs.items() if key not in self._asked]
-        self._asked |= {job.key for job in new}
-        self._out |= {job.key for job in new}
+        new = [] if self._is_asked else [job for key, job in self._jobs.items() if key not in self._trials]
+        self._is_asked = True
         return [Task(job) for job in new]
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
         self._store.begin_attempt(job.key, attempt, slot)
 
     def take(self, record: Record) -> None:
-        self._out.remove(record.job)
         job, result = self._jobs[record.job], record.result
         if isinstance(result, Lost):
             self.lost.append(f"trial {job.number} of {job.fault}: {result.reason}")
@@ -57,7 +54,7 @@ class Measurement:
         self._trials[job.key] = result
 
     def is_done(self) -> bool:
-        return not self._out and self._asked == self._jobs.keys()
+        return len(self._trials) + len(self.lost) == len(self._jobs)
 
     def counts(self) -> Counts:
         found = sum(trial.detected.at is not None for trial in self._trials.values())

@@ -85,14 +85,8 @@ class Regressions:
     @property
     def missed(self) -> list[str]:
         """Return the files whose faults are not found any more."""
-        faulty = self.faulty
-        return [
-            name
-            for name, trace in self.traces.items()
-            if trace.faults
-            and name not in self.elsewhere
-            and not ((verdict := faulty.get(name)) is not None and is_finding(verdict))
-        ]
+        looked_for = (entry for entry in self.entries() if entry.faults and entry.file not in self.elsewhere)
+        return [entry.file for entry in looked_for if entry.found_in is None]
 
     @property
     def failing(self) -> list[str]:

@@ -4,12 +4,11 @@ A pure state machine: it asks for jobs and takes their results; `FindingState` i
 """
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Literal
 
 from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
-from cluster.dispatch.job import AnyJob, Job, TryJob, build
+from cluster.dispatch.job import AnyJob, Job, TryJob, build, digest_of
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.evidence import Site
@@ -62,6 +61,14 @@ class FindingState(Value):
         return cls(bug="", first=0, size=len(trace.events), trace=trace, verdict=None)
 
     @property
+    def smallest(self) -> Judgement | None:
+        """Return the judgement on the smallest trace so far, None before there is any."""
+        if self.judgement is not None:
+            return self.judgement
+        seen = self if self.shrinking is None else self.shrinking
+        return None if seen.verdict is None else Judgement(verdict=seen.verdict, trace=seen.trace, schedules=1)
+
+    @property
     def is_refuted(self) -> bool:
         """Whether its failure turned out to have nothing to do with its trace."""
         return self.judgement is not None and isinstance(self.judgement.verdict, Lost)
@@ -86,7 +93,10 @@ class _Part:
 
 
 class Triage:
-    """State machine of one finding: judge it again, shrink it, confirm it; `count` traces of the hunt met it."""
+    """State machine of one finding: judge it again, shrink it, confirm it; `count` traces of the hunt met it.
+
+    Also the planner of that alone, of which nothing is kept.
+    """
 
     def __init__(self, state: FindingState, limit: int = LIMIT, config: RunConfig = DEFAULT_CONFIG) -> None:
         self.count = 0
@@ -104,14 +114,7 @@ class Triage:
         """Whether it is not confirmed yet."""
         return self.state.stage in ("explain", "shrink", "confirm")
 
-    def smallest(self) -> Judgement | None:
-        """Return the judgement on the smallest trace so far, None before there is any."""
-        state = self.state
-        if state.judgement is None and state.shrinking is not None:
-            return Judgement(verdict=state.shrinking.verdict, trace=state.shrinking.trace, schedules=1)
-        return state.judgement
-
-    def tasks(self, slots: int) -> list[Task]:
+    def tasks(self, slots: int, room: int = 0) -> list[Task]:
         """Return the jobs to run next on about this many slots; none while some are still out."""
         again, self._again = self._again, []
         if again or self._waiting:
@@ -133,7 +136,8 @@ class Triage:
         self._waiting.discard(record.job)
         match record.result:
             case Tried() as tried:
-                self._tried(record.job, tried)
+                self._parts[record.job].answer = tried
+                self._settle()
             case Lost() if record.job in self._parts:
                 self._lost_part(record.job, record.deaths)
             case Judgement() | Lost() as result if self.state.stage == "explain":
@@ -142,8 +146,7 @@ class Triage:
                 self._confirmed(result)
 
     def _key(self, *parts: object) -> str:
-        text = "\x00".join(map(str, (build(), self._config.text, self.state.bug, self.state.stage, *parts)))
-        return blake2b(text.encode(), digest_size=16).hexdigest()
+        return digest_of(build(), self._config.text, self.state.bug, self.state.stage, *parts)
 
     def _judge(self, trace: Trace) -> Task:
         job = Job(key=self._key(), trace=trace, sweep=False, config=self._config)
@@ -162,15 +165,10 @@ class Triage:
     def _part(self, candidates: tuple[Trace, ...], *label: object) -> Task:
         shrinking = self.state.shrinking
         assert shrinking is not None, "it has begun"
-        key = self._key(*label)
-        job = TryJob(key=key, candidates=candidates, target=shrinking.target, config=self._config)
+        job = TryJob(key=self._key(*label), candidates=candidates, target=shrinking.target, config=self._config)
         self._parts[job.key] = _Part(candidates)
         self._waiting.add(job.key)
         return Task(job, losses_max=1 if self.state.kills else 2)
-
-    def _tried(self, key: str, tried: Tried) -> None:
-        self._parts[key].answer = tried
-        self._settle()
 
     def _lost_part(self, key: str, deaths: tuple[str, ...]) -> None:
         """Process the loss of candidates: several run again, each alone; one that kills its worker is a crash."""
@@ -241,26 +239,12 @@ class Triage:
     def _update(self, **changes: object) -> None:
         self.state = self.state.model_copy(update=changes)
 
-
-class ShrinkPlanner:
-    """Planner of the triage of one finding alone; nothing of it is kept."""
-
-    def __init__(self, triage: Triage) -> None:
-        self.triage = triage
-
-    def tasks(self, slots: int, room: int) -> list[Task]:
-        return self.triage.tasks(slots)
-
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        # Nothing is recorded: lost candidates are proposed again.
-        pass
-
-    def take(self, record: Record) -> None:
-        self.triage.take(record)
+        """Record nothing: lost candidates are proposed again."""
 
     def is_done(self) -> bool:
-        return not self.triage.is_open
+        return not self.is_open
 
     def counts(self) -> Counts:
-        shrinking = self.triage.state.shrinking
+        shrinking = self.state.shrinking
         return Counts(0, None, 0) if shrinking is None else Counts(shrinking.spent, shrinking.limit, 1, 1)

@@ -96,19 +96,16 @@ class TriedReleases:
         """Install a release if it is not there, and judge the trace on it."""
         try:
             environment = environment_of(version, self._folder, self._home)
-            status, seen = self._judged(environment)
+            config = self._config.model_copy(update={"engine_home": str(environment)})
+            try:
+                judgement = load_judge(WORKER).judge(self._trace, False, config)
+            finally:
+                keeper_of(config.engine_home, "", config.device, FIRST_RUNNER).stop()
+            status, seen = self._status(judgement)
         except (InstallError, DeviceError) as error:
             status, seen = "skipped", escaped(str(error))
         self.entries[version] = ReleaseEntry(version=version, status=status, seen=seen)
         return self.entries[version]
-
-    def _judged(self, environment: Path) -> tuple[Status, str]:
-        config = self._config.model_copy(update={"engine_home": str(environment)})
-        try:
-            judgement = load_judge(WORKER).judge(self._trace, False, config)
-        finally:
-            keeper_of(config.engine_home, "", config.device, FIRST_RUNNER).stop()
-        return self._status(judgement)
 
     def _status(self, judgement: Judgement) -> tuple[Status, str]:
         verdict = judgement.verdict
@@ -125,37 +122,30 @@ class TriedReleases:
 
 
 def _document(file: Path, bisection: Bisection, tried: TriedReleases) -> BisectDocument:
-    statuses, change = bisection.known, bisection.change()
-    code = EXIT_NOT_JUDGED
-    if "bad" in statuses.values():
-        code = EXIT_FOUND
-    elif "good" in statuses.values():
-        code = EXIT_AGREED
-    first_bad = last_good = last_bad = first_good = None
-    if change is not None and statuses[change.newer] == "bad":
-        last_good, first_bad = change
-    elif change is not None:
-        last_bad, first_good = change
-    between: list[str] = []
+    statuses, change = set(bisection.known.values()), bisection.change()
+    code = EXIT_FOUND if "bad" in statuses else EXIT_AGREED if "good" in statuses else EXIT_NOT_JUDGED
+    ends: dict[str, str] = {}
+    between: tuple[str, ...] = ()
     if change is not None:
-        low, high = bisection.versions.index(change.older), bisection.versions.index(change.newer)
-        between = [*bisection.versions[low + 1 : high]]
+        is_new = bisection.known[change.newer] == "bad"
+        ends = dict(zip(("last_good", "first_bad") if is_new else ("last_bad", "first_good"), change, strict=True))
+        low, high = map(bisection.versions.index, change)
+        between = bisection.versions[low + 1 : high]
     return BisectDocument(
         specstorm=build(),
         exit_code=code,
         file=escaped(str(file)),
         bug=tried.bug.bug if tried.bug is not None else None,
         releases=tuple(tried.entries[version] for version in bisection.versions if version in tried.entries),
-        first_bad=first_bad,
-        last_good=last_good,
-        last_bad=last_bad,
-        first_good=first_good,
-        between=tuple(between),
+        first_bad=ends.get("first_bad"),
+        last_good=ends.get("last_good"),
+        last_bad=ends.get("last_bad"),
+        first_good=ends.get("first_good"),
+        between=between,
     )
 
 
 def _conclusion(document: BisectDocument) -> str:
-    """Format the result as a line."""
     left = f"; {', '.join(document.between)} between them cannot tell" if document.between else ""
     if document.first_bad is not None:
         return f"first bad: {document.first_bad}; last good: {document.last_good}{left}"

@@ -4,16 +4,18 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import typer
 
-from cluster.dispatch.host import ReachError
+from cluster.campaigns.exit_codes import EXIT_NOT_JUDGED
+from cluster.dispatch.host import PoolError, ReachError
 from cluster.dispatch.job import program
 from cluster.dispatch.ray_job import job_id
 from cluster.reports.job_log import log_artefacts
+from cluster.storage.artefact import write_atomically
 from cluster.storage.errors import CampaignError, StoreError, store_error
 from cluster.storage.lines import RESULTS, write_lines
 from cluster.storage.store import Store, new_campaign_folder
@@ -23,7 +25,8 @@ PARENT = Path("campaigns")
 _OWN = ("campaign.sqlite", "campaign.lock")
 # Names that an empty folder may hold: the root of a volume has this one.
 _IGNORED = ("lost+found",)
-StorageError = OSError, StoreError
+# What ends a campaign that can be gone on with.
+CampaignFailure = OSError, StoreError, PoolError
 
 
 @contextmanager
@@ -42,7 +45,12 @@ def open_campaign(out: Path | None, stem: str, seed: int | None = None) -> Itera
             yield store
         log_artefacts(folder, sys.stderr)
     except (CampaignError, ReachError):
-        _remove(folder, is_new)
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+            if folder.parent == PARENT:
+                # It was made for this folder, unless it holds others.
+                with suppress(OSError):
+                    PARENT.rmdir()
         raise
 
 
@@ -53,7 +61,11 @@ def campaign_folder(out: Path | None, stem: str) -> Path:
         CampaignError: it cannot be made, or holds something else than a campaign.
     """
     if out is None:
-        return _new_folder(stem)
+        try:
+            return new_campaign_folder(PARENT, stem)
+        except OSError as error:
+            where = f"{Path.cwd() / PARENT}: {error.strerror}"
+            raise CampaignError(f"{where}; name a folder that can be written with --out") from error
     if os.path.lexists(out):
         _check_folder(out)
     return out
@@ -93,26 +105,6 @@ def say(text: str) -> None:
     print(f"specstorm: {text}", file=sys.stderr)
 
 
-def _remove(folder: Path, is_new: bool) -> None:
-    """Remove a folder that this command has made, and its parent if that was made for it."""
-    if not is_new:
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.parent == PARENT:
-        try:
-            PARENT.rmdir()
-        except OSError:
-            return
-
-
-def _new_folder(stem: str) -> Path:
-    try:
-        return new_campaign_folder(PARENT, stem)
-    except OSError as error:
-        where = f"{Path.cwd() / PARENT}: {error.strerror}"
-        raise CampaignError(f"{where}; name a folder that can be written with --out") from error
-
-
 def _check_folder(folder: Path) -> None:
     try:
         names = sorted(name for name in os.listdir(folder) if not name.startswith(".") and name not in _IGNORED)
@@ -123,20 +115,38 @@ def _check_folder(folder: Path) -> None:
         raise CampaignError(f"{folder}: is not a campaign, it holds {seen}; name a new or an empty folder with --out")
 
 
-def cause(error: OSError | StoreError, folder: Path) -> str:
-    """Describe in one sentence why a campaign cannot be written."""
-    return str(error if isinstance(error, StoreError) else store_error(folder, error))
+def cause(error: OSError | StoreError | PoolError, folder: Path) -> str:
+    """Describe in one sentence why a campaign cannot go on or be written."""
+    return str(store_error(folder, error) if isinstance(error, OSError) else error)
 
 
-def report_failure(error: OSError | StoreError, folder: Path, context: typer.Context) -> None:
+def report_failure(error: OSError | StoreError | PoolError, folder: Path, context: typer.Context) -> None:
     """Print why a campaign was given up, and how to go on with it."""
-    print(f"specstorm: {cause(error, folder)}; {resumed(context, folder)}", file=sys.stderr)
+    say(f"{cause(error, folder)}; {resumed(context, folder)}")
+
+
+def write_results(
+    folder: Path, texts: Mapping[str, str], also: Callable[[], object], code: int, context: typer.Context
+) -> int:
+    """Write files by name, and what `also` writes; return the exit code, or another if that fails."""
+    try:
+        for name, text in texts.items():
+            write_atomically(folder / name, text + "\n")
+        also()
+    except OSError as error:
+        report_failure(error, folder, context)
+        return code or EXIT_NOT_JUDGED
+    return code
+
+
+def with_out(words: Sequence[str], folder: str) -> list[str]:
+    """Return a command with the folder of its campaign, if it names none."""
+    named = any(word == "--out" or word.startswith("--out=") for word in words)
+    return [*words, *([] if named else ["--out", folder])]
 
 
 def resumed(context: typer.Context, folder: Path) -> str:
     """Return the command that goes on with an unfinished campaign, in a sentence."""
-    given: Sequence[str] = context.find_root().obj or ()
-    named = any(word == "--out" or word.startswith("--out=") for word in given)
-    words = [*given, *([] if named else ["--out", str(folder)])]
+    words = with_out(context.find_root().obj or (), str(folder))
     how = "submit " if job_id(os.environ) is not None else ""
     return f"go on with: {program()} {how}{shlex.join(words)}"

@@ -15,7 +15,7 @@ from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.bisect_command import bisect
-from cluster.cli.campaign import StorageError, open_campaign, report_failure, resumed
+from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed
 from cluster.cli.doctor_command import doctor
 from cluster.cli.fault_commands import list_faults, measure, show_fault
 from cluster.cli.hunt_commands import hunt, nightly, shrink
@@ -29,15 +29,14 @@ from cluster.cli.inputs import (
     read_scenarios,
     read_trace,
 )
-from cluster.cli.listing_commands import probes_app, validate
+from cluster.cli.listing_commands import probes_app, schema, validate
 from cluster.cli.merge_command import merge
 from cluster.cli.options import Deadline, Engine, EngineHome, EnginePath, Json, NoLimits, OnDevice, Out, Ray, Workers
 from cluster.cli.report_command import explain, report
-from cluster.cli.schema_command import schema
 from cluster.cli.submit_command import attach, extract, submit
 from cluster.cli.watch_command import watch
 from cluster.cli.watched import WatchedSuite
-from cluster.dispatch.host import PoolError, ReachError
+from cluster.dispatch.host import ReachError
 from cluster.dispatch.job import WORKER, build, load_judge, typed
 from cluster.dispatch.job_server import ServerError
 from cluster.dispatch.pool import WorkerPool
@@ -122,15 +121,15 @@ def run(
     stop, budget = Stop(), Budget.of(time_limit)
     pool = partial(open_pool, ray_address(ray, workers, config), workers, deadline=deadline, stop=stop, config=config)
     with open_campaign(out, campaign_stem(paths), seed) as store:
-        suite = Suite(scenarios, store)
-        watched = WatchedSuite(suite, sys.stderr if verbose else None, 1 if exit_first else maxfail)
+        suite = WatchedSuite(scenarios, store, sys.stderr if verbose else None, 1 if exit_first else maxfail)
         progress = LineProgress(sys.stderr) if verbose else progress_for(sys.stderr)
-        code = _carry_out(suite, watched, progress, store, pool, stop=stop, budget=budget, context=context)
+        code = _carry_out(suite, progress, store, pool, stop=stop, budget=budget, context=context)
         lines = [_line(suite, scenario, store.folder) for scenario in scenarios]
-        remarks = [*_remarks(suite, lines, fault or (), num_refused), *watched.slowest(durations)]
+        remarks = [*_remarks(suite, lines, fault or (), num_refused), *suite.slowest(durations)]
         if code == EXIT_AGREED:
             code = suite.exit_code()
-            remarks += _contradictions(store)
+            twice = store.contradictions()
+            remarks += [f"two attempts of job {job} came to different results: see table late" for job in twice]
         code = weightiest(code, least)
         remarks += [*_cut_short(suite, budget, stop, resumed(context, store.folder)), f"results: {store.folder}"]
     if as_json:
@@ -166,8 +165,7 @@ def _warn(traces: Mapping[str, Trace]) -> None:
 
 
 def _carry_out(
-    suite: Suite,
-    watched: WatchedSuite,
+    suite: WatchedSuite,
     progress: LineProgress | BarProgress,
     store: Store,
     open_pool: Callable[[int], AbstractContextManager[WorkerPool]],
@@ -180,13 +178,9 @@ def _carry_out(
     try:
         if not suite.missing:
             return EXIT_AGREED
-
         with open_pool(len(suite.missing)) as pool:
-            drive(watched, pool, stop, progress, store, lambda: watched.may_go_on(budget))
-    except PoolError as error:
-        print(f"specstorm: {error}; {resumed(context, store.folder)}", file=sys.stderr)
-        return suite.exit_code() or EXIT_NOT_JUDGED
-    except StorageError as error:
+            drive(suite, pool, stop, progress, store, lambda: suite.may_go_on(budget))
+    except CampaignFailure as error:
         report_failure(error, store.folder, context)
         return exit_code(suite.verdicts()) or EXIT_NOT_JUDGED
     finally:
@@ -208,7 +202,6 @@ def _line(suite: Suite, scenario: Scenario, folder: Path) -> Line:
 
 
 def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_refused: int) -> list[str]:
-    """Return the remarks on the whole campaign."""
     remarks = [f"left out: {num_refused} that the engine cannot run"] if num_refused else []
     if suite.kept:
         remarks.append(f"kept from an earlier run: {suite.kept} of {len(lines)} results")
@@ -218,10 +211,6 @@ def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_ref
         if missed:
             remarks.append(f"fault {fault} was never reached in: {', '.join(missed)}")
     return remarks
-
-
-def _contradictions(store: Store) -> list[str]:
-    return [f"two attempts of job {job} came to different results: see table late" for job in store.contradictions()]
 
 
 @app.command()
@@ -257,20 +246,15 @@ def replay(
     return code
 
 
-app.command()(hunt)
-app.command()(nightly)
-app.command()(shrink)
-app.command()(bisect)
-app.command()(report)
-app.command()(explain)
-app.command()(schema)
-app.command()(merge)
-app.command()(watch)
+def _add(*commands: Callable[..., int]) -> None:
+    for command in commands:
+        app.command()(command)
+
+
+# In the order of the help.
+_add(hunt, nightly, shrink, bisect, report, explain, schema, merge, watch)
 app.command(context_settings={"allow_interspersed_args": False})(submit)
-app.command()(attach)
-app.command()(extract)
-app.command()(doctor)
-app.command()(validate)
+_add(attach, extract, doctor, validate)
 app.add_typer(probes_app, name="probes")
 faults_app.command("measure")(measure)
 faults_app.command("list")(list_faults)

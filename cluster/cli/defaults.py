@@ -2,7 +2,7 @@
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +61,8 @@ def _defaults(table: Mapping[str, Any], group: Any, file: str) -> dict[str, Any]
 
 def _options(command: Any) -> dict[str, str]:
     """Return the parameter of each long option of a command, by the option's name without dashes."""
-    return dict(_named(command))
-
-
-def _named(command: Any) -> Iterator[tuple[str, str]]:
-    for parameter in command.params:
-        for option in parameter.opts:
-            if option.startswith("--"):
-                yield option.removeprefix("--"), parameter.name
+    named = [(option, parameter.name) for parameter in command.params for option in parameter.opts]
+    return {option.removeprefix("--"): name for option, name in named if option.startswith("--")}
 
 
 def _unknown(key: str, allowed: Any) -> str:

@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
@@ -15,6 +14,7 @@ from cluster.cli.options import Json
 from cluster.dispatch.job import build
 from cluster.dispatch.machine import Check, checks_of_machine, checks_of_packages, checks_of_servers
 from cluster.reports.documents import DoctorDocument
+from cluster.reports.report import plain_console
 from scenarios import codec
 from scenarios.capabilities import within
 from scenarios.events import Submit
@@ -24,7 +24,7 @@ from workers.targets.target import SPECSTORM
 
 TRACE = Trace(events=(Submit(tick=0, request="a", prompt=(1, 2, 3), max_tokens=2),))
 TRIAL_SECONDS = 180.0
-_COLOURS = {"yes": "green", "limited": "yellow", "no": "red"}
+_COLOURS = {"limited": "yellow", "no": "red"}
 
 
 def doctor(json: Json = False) -> int:
@@ -37,7 +37,7 @@ def doctor(json: Json = False) -> int:
     with tempfile.TemporaryDirectory(prefix="specstorm-") as folder:
         trials = _trials(Path(folder))
     checks = [*checks_of_machine(Path.cwd()), *checks_of_packages(), *checks_of_servers(), *trials]
-    works = any(check.name == _name(SPECSTORM, "sim") and check.state == "yes" for check in checks)
+    works = any(check.name == f"{SPECSTORM} on sim" and check.state == "yes" for check in checks)
     code = EXIT_AGREED if works else EXIT_NOT_JUDGED
     if json:
         document = DoctorDocument(specstorm=build(), exit_code=code, checks=tuple(checks))
@@ -47,10 +47,6 @@ def doctor(json: Json = False) -> int:
     return code
 
 
-def _name(engine: str, place: str) -> str:
-    return f"{engine} on {place}"
-
-
 def _trials(folder: Path) -> list[Check]:
     """Run one small trace on every engine and device, and under Ray, each in a process of its own."""
     named = {}
@@ -58,7 +54,7 @@ def _trials(folder: Path) -> list[Check]:
         file = folder / f"{engine}.yaml"
         file.write_text(codec.dumps(within(TRACE, kind_of(engine).capabilities)), encoding="utf-8")
         for device in kind_of(engine).capabilities.devices:
-            named[_name(engine, device)] = ["replay", "--engine", engine, "--device", device, str(file)]
+            named[f"{engine} on {device}"] = ["replay", "--engine", engine, "--device", device, str(file)]
     named["a private ray"] = ["run", "--ray", "local", "--workers", "1", "--out", str(folder / "campaign")]
     named["a private ray"].append(str(folder / f"{SPECSTORM}.yaml"))
     with ThreadPoolExecutor() as pool:
@@ -86,18 +82,13 @@ def _trial(name: str, words: list[str]) -> Check:
 
 
 def _print(checks: list[Check]) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        # A file or a pipe has no width; lines are neither wrapped nor cut.
-        console = Console(highlight=False, markup=False, emoji=False, width=10_000)
+    console = plain_console(sys.stdout)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for check in checks:
-        table.add_row(
-            check.name, check.state, check.seen, style=_COLOURS[check.state] if check.state != "yes" else None
-        )
+        table.add_row(check.name, check.state, check.seen, style=_COLOURS.get(check.state))
     console.print(table)
     missing = [check for check in checks if check.remedy]
     if missing:

@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +13,13 @@ import typer
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.cli.campaign import StorageError, open_campaign, report_failure, resumed
+from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed, write_results
 from cluster.cli.inputs import InputError, check_engine, check_fault, check_faults, ray_address
 from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Workers
-from cluster.dispatch.host import PoolError
 from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.documents import faults_document
 from cluster.reports.report import progress_for
-from cluster.statistics.fault_table import Line, by_fault, elsewhere_line, measure_document, table, write_documents
+from cluster.statistics.fault_table import Line, by_fault, measure_document, table
 from cluster.statistics.figures import draw_kill_matrix, draw_survival
 from workers.faults.registry import FAULTS
 from workers.run.trials import Trial
@@ -56,56 +57,40 @@ def measure(
     address = ray_address(ray, workers, config)
     stop = Stop()
     broken = False
-    progress = progress_for(sys.stderr, "trials")
     with open_campaign(out, "faults") as store:
         folder = store.folder
         measurement = Measurement(names, trials, traces, not no_baseline, store, config)
         try:
-            with open_pool(address, workers, len(names) * trials, deadline, stop, config) as pool:
+            with (
+                closing(progress_for(sys.stderr, "trials")) as progress,
+                open_pool(address, workers, len(names) * trials, deadline, stop, config) as pool,
+            ):
                 drive(measurement, pool, stop, progress, store)
-        except PoolError as error:
-            print(f"specstorm: {error}; {resumed(context, folder)}", file=sys.stderr)
-            broken = True
-        except StorageError as error:
+        except CampaignFailure as error:
             report_failure(error, folder, context)
             broken = True
-        finally:
-            progress.close()
-    left_out = [] if faults or len(names) == len(FAULTS) else [elsewhere_line(len(FAULTS) - len(names), config)]
+    num_elsewhere = 0 if faults else len(FAULTS) - len(names)
+    elsewhere = f"not measured: {num_elsewhere} faults that do not exist on --device {device}"
     taken = measurement.trials()
     lines = list(by_fault(taken))
     code = EXIT_NOT_JUDGED if broken else measured_code(measurement, lines, len(names))
     code = code if stop.signum is None else 128 + stop.signum
     report = measure_document(lines, taken, measurement.lost, code).model_dump_json(indent=2)
-    text = "\n".join([*table(lines), *left_out, *measurement.lost])
+    text = "\n".join([*table(lines), *([elsewhere] if num_elsewhere else []), *measurement.lost])
     # Printed before it is written: a full disk takes nothing away from what was measured.
     print(report if json else text)
     if stop.signum is not None:
         print(f"interrupted; {resumed(context, folder)}", file=sys.stderr)
-    code = _write(folder, text, report, taken if pictures else (), lines, context, code)
+    draw = partial(_draw, folder, taken if pictures else (), lines)
+    code = write_results(folder, {"faults.txt": text, "faults.json": report}, draw, code, context)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
     return code
 
 
-def _write(
-    folder: Path,
-    text: str,
-    report: str,
-    pictured: Sequence[Trial],
-    lines: Sequence[Line],
-    context: typer.Context,
-    code: int,
-) -> int:
-    """Write a measurement, with pictures of trials if some are given; return the exit code, changed if that failed."""
-    try:
-        write_documents(folder, text, report)
-        if pictured:
-            draw_survival(pictured, folder / "survival.svg")
-            draw_kill_matrix(lines, folder / "kill_matrix.svg")
-    except OSError as error:
-        report_failure(error, folder, context)
-        return code or EXIT_NOT_JUDGED
-    return code
+def _draw(folder: Path, trials: Sequence[Trial], lines: Sequence[Line]) -> None:
+    if trials:
+        draw_survival(trials, folder / "survival.svg")
+        draw_kill_matrix(lines, folder / "kill_matrix.svg")
 
 
 def list_faults(

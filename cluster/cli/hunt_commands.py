@@ -3,8 +3,9 @@
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -28,8 +29,16 @@ from cluster.campaigns.nightly import (
     division,
     part_of_the_faults,
 )
-from cluster.campaigns.triage import FindingState, ShrinkPlanner, Triage
-from cluster.cli.campaign import StorageError, cause, open_campaign, open_store, report_failure, resumed
+from cluster.campaigns.triage import FindingState, Triage
+from cluster.cli.campaign import (
+    CampaignFailure,
+    cause,
+    open_campaign,
+    open_store,
+    report_failure,
+    resumed,
+    write_results,
+)
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (
     InputError,
@@ -63,9 +72,9 @@ from cluster.dispatch.job import typed
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool, open_pools
 from cluster.reports.hunt_report import HuntLine, NightDocument, hunt_document, hunt_lines
-from cluster.reports.report import BarProgress, Line, LineProgress, ShrinkDocument, document, print_report, progress_for
+from cluster.reports.report import Line, ShrinkDocument, document, print_report, progress_for
 from cluster.statistics.fault_table import by_fault, fault_values, table
-from cluster.storage.artefact import artefact_text, write_artefact, write_atomically
+from cluster.storage.artefact import artefact_text, write_artefact
 from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
 from cluster.storage.store import Store
 from scenarios.shards import SEED_MAX, Profile
@@ -113,7 +122,7 @@ def hunt(
     stop = Stop()
     with open_campaign(out, "hunt", seed) as store:
         folder = store.folder
-        planner = _hunt_of(settings, store, num_traces, begun_from)
+        planner = HuntPlanner(settings, store, num_traces, begun_from)
         seconds = None if minutes is None else 60 * minutes
 
         budget = Budget.of(seconds or None)
@@ -169,7 +178,7 @@ def nightly(
     with open_campaign(out, "nightly", seed) as store, open_store(store.folder / "regressions") as kept:
         folder = store.folder
         replayed = Regressions(known_bugs, kept, config)
-        planner = _hunt_of(settings, store, None, begun_from)
+        planner = HuntPlanner(settings, store, None, begun_from)
         measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
         works = _parts_of_a_night(replayed, planner, measurement, stop, hours)
         code = _carry_out(works, address, workers, deadline, stop, config, context=context, folder=folder)
@@ -188,20 +197,9 @@ def nightly(
         report = night.model_dump_json(indent=2)
     # Printed before it is written: a full disk takes nothing away from the night.
     print(report if json else text)
-    code = _leave_report(folder, text, report, history.folder, context, code)
+    page = partial(write_report, [folder], folder, TIMELINES, history.folder)
+    code = write_results(folder, {"report.txt": text, "report.json": report}, page, code, context)
     print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
-    return code
-
-
-def _leave_report(folder: Path, text: str, report: str, known: Path, context: typer.Context, code: int) -> int:
-    """Write the report of a night; return the code, or another if that fails."""
-    try:
-        write_atomically(folder / "report.txt", text + "\n")
-        write_atomically(folder / "report.json", report + "\n")
-        write_report([folder], folder, TIMELINES, known)
-    except OSError as error:
-        report_failure(error, folder, context)
-        return code or EXIT_NOT_JUDGED
     return code
 
 
@@ -214,7 +212,7 @@ def _parts_of_a_night(
     suite, kept, store = replayed.suite, replayed.store, planner.store
 
     def replay_on(pool: WorkerPool) -> None:
-        with _progress("regressions") as progress:
+        with closing(progress_for(sys.stderr, "regressions")) as progress:
             drive(suite, pool, stop, progress, kept, lambda: budget.has_time(REPLAY_END))
 
     def hunt_on(pool: WorkerPool) -> None:
@@ -223,20 +221,10 @@ def _parts_of_a_night(
         _hunt(planner, store, pool, stop, 0 if left is None else left, None, lambda: budget.has_time(HUNT_END))
 
     def measure_on(pool: WorkerPool) -> None:
-        with _progress("trials of faults") as progress:
+        with closing(progress_for(sys.stderr, "trials of faults")) as progress:
             drive(measurement, pool, stop, progress, store, budget.has_time)
 
     return replay_on, hunt_on, measure_on
-
-
-@contextmanager
-def _progress(units: str) -> Iterator[LineProgress | BarProgress]:
-    """Show the progress of one part of a command, and clear it at the end."""
-    progress = progress_for(sys.stderr, units)
-    try:
-        yield progress
-    finally:
-        progress.close()
 
 
 def _settings(profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig) -> HuntSettings:
@@ -262,10 +250,6 @@ def _corpus(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
     return corpus
 
 
-def _hunt_of(settings: HuntSettings, store: Store, num_traces: int | None, corpus: Corpus) -> HuntPlanner:
-    return HuntPlanner(settings.model_copy(update={"corpus": corpus.digest}), store, num_traces, corpus)
-
-
 def _hunt(
     planner: HuntPlanner,
     store: Store,
@@ -279,11 +263,8 @@ def _hunt(
 
     Traces that hit seldom-hit probes are kept. With `has_time`, findings may stay open: the campaign goes on with them.
     """
-    progress = HuntLine(sys.stderr, seconds, num_traces)
-    try:
+    with closing(HuntLine(sys.stderr, seconds, num_traces)) as progress:
         drive(planner, pool, stop, progress, store, has_time)
-    finally:
-        progress.close()
     keep_seldom_hit(planner.hunt, store.folder)
 
 
@@ -305,10 +286,7 @@ def _carry_out(
                 if stop.signum is None:
                     with pools() as pool:
                         work(pool)
-    except PoolError as error:
-        print(f"specstorm: {error}; {resumed(context, folder)}", file=sys.stderr)
-        return EXIT_NOT_JUDGED
-    except StorageError as error:
+    except CampaignFailure as error:
         report_failure(error, folder, context)
         return EXIT_NOT_JUDGED
     if stop.signum is None:
@@ -344,20 +322,31 @@ def shrink(
     triage = Triage(FindingState.unseen(trace.explicit()), limit, config)
     address = ray_address(ray, workers, config)
     try:
-        with _progress("candidates") as progress, open_pool(address, workers, MANY, deadline, stop, config) as pool:
-            drive(ShrinkPlanner(triage), pool, stop, progress)
+        with (
+            closing(progress_for(sys.stderr, "candidates")) as progress,
+            open_pool(address, workers, MANY, deadline, stop, config) as pool,
+        ):
+            drive(triage, pool, stop, progress)
         code = EXIT_AGREED if stop.signum is None else 128 + stop.signum
     except PoolError as error:
         print(f"specstorm: {error}", file=sys.stderr)
         code = EXIT_NOT_JUDGED
-    judgement = triage.smallest()
+    judgement = triage.state.smallest
     if judgement is None:
         print(f"specstorm: {escaped(str(file))}: was not judged", file=sys.stderr)
         return code or EXIT_NOT_JUDGED
     line, remarks = _shrunk(file, folder, triage, judgement, config)
     code = code or exit_code([judgement.verdict])
     if json:
-        print(_shrink_document(line, code, triage).model_dump_json(indent=2))
+        shrinking = triage.state.shrinking
+        shrunk = ShrinkDocument(
+            **dict(document([line], code)),
+            events_before=triage.state.size,
+            events=len(judgement.trace.events),
+            checks=shrinking.spent if shrinking is not None else 0,
+            complete=not triage.is_open,
+        )
+        print(shrunk.model_dump_json(indent=2))
         print("\n".join(remarks), file=sys.stderr)
     else:
         print_report([line], sys.stdout, remarks)
@@ -382,15 +371,3 @@ def _shrunk(
     if triage.is_open:
         remarks.append(f"stopped before the end; go on with: {typed('shrink', path, config)}")
     return Line(escaped(str(file)), judgement, str(path), typed("replay", path, config)), remarks
-
-
-def _shrink_document(line: Line, code: int, triage: Triage) -> ShrinkDocument:
-    assert line.judgement is not None, "a trace without a judgement is not reported"
-    shrinking = triage.state.shrinking
-    return ShrinkDocument(
-        **dict(document([line], code)),
-        events_before=triage.state.size,
-        events=len(line.judgement.trace.events),
-        checks=shrinking.spent if shrinking is not None else 0,
-        complete=not triage.is_open,
-    )

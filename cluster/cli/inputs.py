@@ -7,7 +7,6 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import typer
 from pydantic import ValidationError
@@ -18,6 +17,7 @@ from cluster.dispatch.job import Job, code_digest
 from cluster.dispatch.origin import ROOT
 from cluster.dispatch.reach import check_address
 from cluster.storage.artefact import portable
+from cluster.storage.errors import first_problem
 from scenarios import codec
 from scenarios.capabilities import lacking
 from scenarios.strict_yaml import escaped
@@ -37,13 +37,6 @@ BUNDLED = ("smoke", "seeds", "regressions", *known_engines())
 
 class InputError(ValueError):
     """Wrong input of a command; the message is one line for the user."""
-
-
-class Chosen(NamedTuple):
-    """Scenarios to run, and how many more lie below the folders that the engine cannot run."""
-
-    scenarios: list[Scenario]
-    num_refused: int
 
 
 def check_engine(engine: str) -> str:
@@ -94,8 +87,7 @@ def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfi
     try:
         return config_of(RunConfig.model_validate(values))
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        raise InputError(f"{file}: run_on.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+        raise InputError(f"{file}: run_on.{first_problem(error)}") from error
 
 
 def check_fault(fault: str) -> str:
@@ -158,10 +150,11 @@ def read_scenarios(
     config: RunConfig = DEFAULT_CONFIG,
     is_limited: bool = True,
     keyword: str | None = None,
-) -> Chosen:
+) -> tuple[list[Scenario], int]:
     """Return the scenarios of files and folders, with another seed and more faults where they are given.
 
-    `keyword` selects by name, before a file is read.
+    The number behind them counts those below the folders that the engine cannot run. `keyword` selects by name, before
+    a file is read.
 
     A trace that switches faults on shows a known bug: below a folder it is left out, and stderr says so. So is one that
     the engine cannot run, each with its reason.
@@ -208,7 +201,7 @@ def read_scenarios(
         print(f"{below}: {left_out} scenarios that switch faults on are left out; {how}", file=sys.stderr)
     for reason in refused:
         print(f"specstorm: {escaped(reason)}", file=sys.stderr)
-    return Chosen(scenarios, len(refused))
+    return scenarios, len(refused)
 
 
 def read_regressions(folder: Path) -> dict[str, Trace]:

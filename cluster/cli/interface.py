@@ -7,8 +7,8 @@ To be called in the main thread, which signals go to.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from cluster.campaigns.budget import Budget
@@ -83,7 +83,7 @@ def run(
     check_engine(config.engine)
     scenarios, num_refused = read_scenarios([Path(path) for path in paths], seed, faults, config, keyword=keyword)
     address, budget, stop = ray_address(ray, workers, config), Budget.of(time_limit), Stop()
-    with _folder(out) as folder, Store(folder, seed) as store:
+    with _folder(out) as folder, Store(Path(folder), seed) as store:
         suite = Suite(scenarios, store)
         if suite.missing:
             with open_pool(address, workers, len(suite.missing), DEADLINE_SECONDS, stop, config) as pool:
@@ -116,17 +116,12 @@ def hunt(
     check_faults([check_fault(fault) for fault in (*faults, *((canary,) if canary else ()))], config, "hunt")
     settings = HuntSettings(seed=seed, faults=tuple(faults), canary=canary, config=config)
     address, stop = ray_address(ray, workers, config), Stop()
-    with _folder(out) as folder, Store(folder, seed) as store:
+    with _folder(out) as folder, Store(Path(folder), seed) as store:
         planner = HuntPlanner(settings, store, traces)
         with open_pool(address, workers, traces, DEADLINE_SECONDS, stop, config) as pool:
             drive(planner, pool, stop, QUIET, store)
         return hunt_document(planner.hunt, planner.exit_code())
 
 
-@contextmanager
-def _folder(out: Path | None) -> Iterator[Path]:
-    if out is not None:
-        yield out
-        return
-    with tempfile.TemporaryDirectory(prefix="specstorm-") as folder:
-        yield Path(folder)
+def _folder(out: Path | None) -> AbstractContextManager[str]:
+    return tempfile.TemporaryDirectory(prefix="specstorm-") if out is None else nullcontext(str(out))

@@ -1,5 +1,6 @@
-"""Commands `validate` and `probes list`, which run nothing."""
+"""Commands `validate`, `probes list` and `schema`, which run nothing."""
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,14 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT
 from cluster.cli.inputs import InputError, bundled, check_engine, check_trace, name_of, read_trace
 from cluster.cli.options import Engine, Json, NoLimits, OnDevice
 from cluster.dispatch.job import build
-from cluster.reports.documents import ValidateDocument, ValidEntry, probes_document
+from cluster.reports.documents import (
+    DOCUMENTS,
+    SCENARIO,
+    ValidateDocument,
+    ValidEntry,
+    document_schema,
+    probes_document,
+)
 from cluster.storage.artefact import portable
 from scenarios import codec
 from scenarios.probes import PROBES
@@ -60,4 +68,18 @@ def list_probes(json: Json = False) -> int:
     width = max(map(len, PROBES))
     for name, meaning in PROBES.items():
         print(f"{name:<{width}}  {meaning}")
+    return EXIT_AGREED
+
+
+def schema(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Default: list the names.")] = None,
+) -> int:
+    """Print the JSON Schema of a scenario file, or of the document that a command prints with --json."""
+    names = (SCENARIO, *DOCUMENTS)
+    if name is None:
+        print("\n".join(names))
+    elif name in names:
+        print(dumps(document_schema(name), indent=2, ensure_ascii=False))
+    else:
+        raise InputError(f"unknown document {name!r}; known are {', '.join(names)}")
     return EXIT_AGREED

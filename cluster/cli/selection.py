@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 Matcher: TypeAlias = Callable[[str], bool]
 
@@ -21,68 +21,53 @@ def matcher(text: str) -> Matcher:
         SelectionError: the text is no such expression.
     """
     parts = [bracket or word for bracket, word in _PART.findall(text)]
-    parser = _Parser(text, parts)
-    found = parser.either()
-    if parser.next() is not None:
-        raise parser.error()
-    return found
+    _Reading(text, parts, "").value()
+    return lambda name: _Reading(text, parts, name.lower()).value()
 
 
-class _Parser:
-    """Recursive descent: `or` binds least, then `and`, then `not`."""
+class _Reading:
+    """Value of an expression for a name, by recursive descent: `or` binds least, then `and`, then `not`."""
 
-    def __init__(self, text: str, parts: list[str]) -> None:
+    def __init__(self, text: str, parts: list[str], name: str) -> None:
         self._text = text
-        self._parts = parts
-        self._at = 0
+        self._left = parts[::-1]
+        self._name = name
 
-    def next(self) -> str | None:
-        """Return the part that comes next, None at the end."""
-        return self._parts[self._at] if self._at < len(self._parts) else None
+    def value(self) -> bool:
+        found = self._either()
+        return found if not self._left else self._fail()
 
-    def error(self) -> SelectionError:
-        """Return the error at the next part."""
-        seen = "its end" if self.next() is None else repr(self.next())
-        return SelectionError(
+    def _fail(self) -> NoReturn:
+        seen = repr(self._left[-1]) if self._left else "its end"
+        raise SelectionError(
             f"-k is {self._text!r}: {seen} is unexpected; wanted words joined by and, or, not, ( and )"
         )
 
-    def either(self) -> Matcher:
-        """Parse alternatives, joined by `or`."""
+    def _takes(self, wanted: str) -> bool:
+        """Take the next part if it is this one."""
+        is_next = self._left[-1:] == [wanted]
+        if is_next:
+            self._left.pop()
+        return is_next
+
+    def _either(self) -> bool:
         found = self._both()
-        while self.next() == "or":
-            self._at += 1
-            found = _either(found, self._both())
+        while self._takes("or"):
+            found |= self._both()
         return found
 
-    def _both(self) -> Matcher:
+    def _both(self) -> bool:
         found = self._one()
-        while self.next() == "and":
-            self._at += 1
-            found = _both(found, self._one())
+        while self._takes("and"):
+            found &= self._one()
         return found
 
-    def _one(self) -> Matcher:
-        part = self.next()
-        if part in (None, "and", "or", ")"):
-            raise self.error()
-        assert part is not None
-        self._at += 1
-        if part == "not":
-            inner = self._one()
-            return lambda name: not inner(name)
-        if part == "(":
-            inner = self.either()
-            if self.next() != ")":
-                raise self.error()
-            self._at += 1
-            return inner
-        return lambda name: part.lower() in name.lower()
-
-
-def _either(first: Matcher, second: Matcher) -> Matcher:
-    return lambda name: first(name) or second(name)
-
-
-def _both(first: Matcher, second: Matcher) -> Matcher:
-    return lambda name: first(name) and second(name)
+    def _one(self) -> bool:
+        if self._takes("not"):
+            return not self._one()
+        if self._takes("("):
+            found = self._either()
+            return found if self._takes(")") else self._fail()
+        if not self._left or self._left[-1] in ("and", "or", ")"):
+            self._fail()
+        return self._left.pop().lower() in self._name

@@ -8,7 +8,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -55,18 +55,17 @@ class GuardedStream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write a text, or drop it after an error."""
-        if self._stream is not None and self.error is None:
-            try:
-                self._stream.write(text)
-            except (OSError, ValueError) as error:
-                self._fail(error)
+        self._attempt(lambda stream: stream.write(text))
         return len(text)
 
     def flush(self) -> None:
         """Flush the stream behind, unless an error closed it."""
+        self._attempt(lambda stream: stream.flush())
+
+    def _attempt(self, act: Callable[[TextIO], object]) -> None:
         if self._stream is not None and self.error is None:
             try:
-                self._stream.flush()
+                act(self._stream)
             except (OSError, ValueError) as error:
                 self._fail(error)
 

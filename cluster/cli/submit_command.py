@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
+from cluster.cli.campaign import with_out
 from cluster.cli.inputs import InputError
 from cluster.dispatch.job import build, program
 from cluster.dispatch.job_server import (
@@ -118,12 +119,9 @@ def extract(
     text = file.read(LOG_MAX + 1)
     if len(text) > LOG_MAX:
         raise InputError(f"{file.name}: more than {LOG_MAX:,} characters; cut the log to its end, where artefacts are")
-    return _extracted(from_log(text), file.name)
-
-
-def _extracted(artefacts: dict[Path, str], source: str) -> int:
+    artefacts = from_log(text)
     if not artefacts:
-        raise InputError(f"{source}: holds no artefact of a job; a job without findings leaves none")
+        raise InputError(f"{file.name}: holds no artefact of a job; a job without findings leaves none")
     for path, text in artefacts.items():
         write_atomically(path, text)
         print(path)
@@ -147,14 +145,10 @@ def _parsed(context: typer.Context, words: Sequence[str]) -> _Parsed:
     name = " ".join(words[:2]) if words[0] == "faults" else words[0]
     if name not in SUBMITTABLE:
         raise InputError(f"{name!r} is no job; a job is one of {', '.join(SUBMITTABLE)}")
-    group: Any = context.find_root().command
-    sub, rest = context, list(words)
+    command: Any = context.find_root().command
     for part in name.split():
-        command = group.get_command(sub, part)
-        rest = rest[1:]
-        if part != name.split()[-1]:
-            group = command
-    values = command.make_context(name, list(rest), parent=context).params
+        command = command.get_command(context, part)
+    values = command.make_context(name, list(words[len(name.split()) :]), parent=context).params
     if values["ray"] != "auto":
         raise InputError(f"--ray is {values['ray']}; a job runs on its own cluster")
     out = values["out"]
@@ -240,8 +234,7 @@ def _resume_line(server: JobServer, state: JobState) -> str:
     words = shlex.split(state.metadata.get("command", ""))
     if not words:
         return "submit it again with the same --out to go on"
-    named = any(word == "--out" or word.startswith("--out=") for word in words)
-    again = [*words, *([] if named else ["--out", state.metadata["campaign"]])]
+    again = with_out(words, state.metadata["campaign"])
     return f"go on with: {program()} {shlex.join(['submit', '--address', server.address, *again])}"
 
 

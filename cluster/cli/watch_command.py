@@ -44,7 +44,6 @@ def watch(
 
 
 def _line(campaign: Path, is_running: bool, progress: Snapshot | None, losses: int) -> str:
-    """Format the progress of a campaign on one line."""
     parts = [f"{campaign}: {'running' if is_running else 'not running'}"]
     if progress is not None:
         of = "" if progress.total is None else f" of {progress.total:,}"

@@ -98,7 +98,6 @@ class NoteLoss:
 
     job: str
     attempt: int
-    slot: int
     reason: str
 
 
@@ -144,11 +143,6 @@ class Coordinator:
         self._slots = [_Slot() for _ in range(num_slots)]
         self._open: dict[str, _Job] = {}
         self._queue: deque[str] = deque()
-
-    @property
-    def done(self) -> bool:
-        """Whether every job has its result."""
-        return not self._open
 
     @property
     def backlog(self) -> int:
@@ -211,7 +205,7 @@ class Coordinator:
         """
         job = self._open[key]
         assert key not in self._queue, f"job {key} waits, and was lost by a slot"
-        note = NoteLoss(key, job.attempt, event.slot, event.reason)
+        note = NoteLoss(key, job.attempt, event.reason)
         if event.had_begun:
             job.lost.append((event.slot, event.reason))
         if len(job.lost) < job.losses_max:

@@ -1,11 +1,14 @@
-"""Exporter of a pool's metrics to Ray's metrics endpoint, where Prometheus fetches them."""
+"""Exporter of a pool's metrics to Ray's metrics endpoint, where Prometheus fetches them.
+
+Ray puts `ray_` before each name. Dashboards are made of these names (`ray_configs/monitoring/`).
+"""
 
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob
-from cluster.dispatch.metrics import FINDINGS, JOB_SECONDS, JOBS, LOST_JOBS, METRICS, STEPS, WORKERS
 from workers.record.verdict import Judgement, Lost
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
@@ -14,23 +17,49 @@ from workers.shrink.fingerprint import Signature, signature_of
 GAUGE_SECONDS = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric by its name; `labels` are the keys by which its values are told apart.
+
+    The `boundaries` of a histogram are the upper bounds of its buckets.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    description: str
+    labels: tuple[str, ...] = ()
+    boundaries: tuple[float, ...] = ()
+
+
+JOBS = Metric("specstorm_jobs_total", "counter", "Jobs that have a result, by what was asked for.", ("kind",))
+STEPS = Metric("specstorm_steps_total", "counter", "Engine steps that were checked.")
+FINDINGS = Metric("specstorm_findings_total", "counter", "Different findings, by the plane they show in.", ("plane",))
+JOB_SECONDS = Metric(
+    "specstorm_job_seconds",
+    "histogram",
+    "Seconds from the start of a job's attempt to its answer.",
+    ("kind",),
+    (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0),
+)
+WORKERS = Metric("specstorm_workers", "gauge", "Workers that are ready or run a job.")
+LOST_JOBS = Metric("specstorm_lost_jobs_total", "counter", "Attempts that were lost with their worker.")
+
+METRICS = (JOBS, STEPS, FINDINGS, JOB_SECONDS, WORKERS, LOST_JOBS)
+
+
 class Exporter:
     """The metrics of one pool, for monitoring alone: results are in the store."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         from ray.util.metrics import Counter, Gauge, Histogram  # noqa: PLC0415  not without a Ray
 
+        kinds = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
         self._metrics: dict[str, Any] = {}
         for metric in METRICS:
             options: dict[str, Any] = {"description": metric.description, "tag_keys": metric.labels}
-            match metric.kind:
-                case "counter":
-                    self._metrics[metric.name] = Counter(metric.name, **options)
-                case "gauge":
-                    self._metrics[metric.name] = Gauge(metric.name, **options)
-                case "histogram":
-                    boundaries = list(metric.boundaries)
-                    self._metrics[metric.name] = Histogram(metric.name, boundaries=boundaries, **options)
+            if metric.kind == "histogram":
+                options["boundaries"] = list(metric.boundaries)
+            self._metrics[metric.name] = kinds[metric.kind](metric.name, **options)
         self._bugs: set[str] = set()
         self._workers, self._set_at = -1, 0.0
         self._clock = clock

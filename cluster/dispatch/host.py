@@ -17,7 +17,6 @@ from workers.run.process import prepare_process
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial, run_trial
 from workers.shrink.shrinker import Tried
-from workers.targets.target import RunConfig
 
 _JOB: TypeAdapter[AnyJob] = TypeAdapter(AnyJob)
 
@@ -58,7 +57,9 @@ class EngineHost:
             return self._judge.attempt(list(job.candidates), job.target, job.config)
         file = running_file(Path(job.running), job.key)
         reachable = file.parent.is_dir()
-        begin = partial(_write_ahead, file, job.config) if reachable else lambda trace: None
+        lines = ["being run under eager, lazy and one random schedule"]
+        lines.append(f"run it again: {command('run', file.name, job.config)}")
+        begin = partial(write_ahead, file, lines) if reachable else lambda trace: None
         report = self._judge.hunt(job.shard, begin, job.config)
         file.unlink(missing_ok=True)
         return report
@@ -80,10 +81,11 @@ def read_answer(job: AnyJob, text: str) -> Answer:
     return kinds[type(job)].model_validate_json(text)
 
 
-def _write_ahead(file: Path, config: RunConfig, trace: Trace) -> None:
-    """Write a trace down so that a kill at any moment leaves a whole file: this one, or the one before."""
+def write_ahead(file: Path, lines: list[str], trace: Trace) -> None:
+    """Write a trace down so that a kill at any moment leaves a whole file: this one, or the one before.
+
+    It is not forced onto the disk: it is there to outlive this process, and a power cut ends what it ran, too.
+    """
     temporary = file.with_name(f".{file.name}.tmp")
-    again = command("run", file.name, config)
-    head = comment(["being run under eager, lazy and one random schedule", f"run it again: {again}"])
-    temporary.write_text(head + codec.dumps(trace), encoding="utf-8", newline="\n")
+    temporary.write_text(comment(lines) + codec.dumps(trace), encoding="utf-8", newline="\n")
     os.replace(temporary, file)

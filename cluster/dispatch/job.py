@@ -84,8 +84,7 @@ class ShardJob(Value):
     @classmethod
     def of(cls, role: Role, shard: Shard, running: Path, config: RunConfig = DEFAULT_CONFIG) -> "ShardJob":
         """Return the job of judging a shard with the code at hand."""
-        text = "\x00".join((role, shard.model_dump_json(), build(), config.text))
-        key = blake2b(text.encode(), digest_size=16).hexdigest()
+        key = digest_of(role, shard.model_dump_json(), build(), config.text)
         return cls(key=key, role=role, shard=shard, running=str(running), config=config)
 
 
@@ -115,8 +114,7 @@ class TrialJob(Value):
         cls, fault: str, number: int, traces_max: int, baseline: bool, config: RunConfig = DEFAULT_CONFIG
     ) -> "TrialJob":
         """Return the job of one trial with the code at hand."""
-        text = "\x00".join((fault, str(number), str(traces_max), str(baseline), build(), config.text))
-        key = blake2b(text.encode(), digest_size=16).hexdigest()
+        key = digest_of(fault, number, traces_max, baseline, build(), config.text)
         return cls(key=key, fault=fault, number=number, traces_max=traces_max, baseline=baseline, config=config)
 
 
@@ -126,8 +124,12 @@ Answer: TypeAlias = Judgement | ShardReport | Tried | Trial
 
 def job_key(trace: Trace, sweep: bool, code: str, config: RunConfig = DEFAULT_CONFIG) -> str:
     """Return the digest of everything that can change the result of a job."""
-    text = "\x00".join((codec.dumps(trace), "sweep" if sweep else "one schedule", code, config.text))
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+    return digest_of(codec.dumps(trace), "sweep" if sweep else "one schedule", code, config.text)
+
+
+def digest_of(*parts: object) -> str:
+    """Return the digest of some values by their texts."""
+    return blake2b("\x00".join(map(str, parts)).encode(), digest_size=16).hexdigest()
 
 
 def command(what: str, file: Path | str, config: RunConfig) -> str:

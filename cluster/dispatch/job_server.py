@@ -15,10 +15,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from cluster.dispatch.reach import token_file
 from cluster.dispatch.session import Stop
 
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
@@ -254,11 +254,9 @@ class LinePrinter:
         """Print the lines of the whole log that have not been printed yet."""
         *lines, rest = log.split("\n")
         if len(lines) >= self._num_lines:
-            new, self._rest = lines[self._num_lines :], rest
-            assert self._num_lines + len(new) == len(lines), f"{len(new)} new lines behind {self._num_lines}"
-            self._num_lines = len(lines)
-            for line in new:
-                self._show(line)
+            self._rest = ""
+            self.feed("\n".join([*lines[self._num_lines :], rest]))
+            assert self._num_lines == len(lines), f"{self._num_lines} lines are printed, the log has {len(lines)}"
 
     def close(self) -> None:
         """Print the last line, if it has no line break."""
@@ -315,7 +313,8 @@ def _connected(address: str) -> Any:
     try:
         return JobSubmissionClient(address)
     except AuthenticationError as error:
-        seen = "its token is not the cluster's" if has_token() else "there is no token"
+        has_token = os.environ.get("RAY_AUTH_TOKEN") or token_file().is_file()
+        seen = "its token is not the cluster's" if has_token else "there is no token"
         where = "RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, or ~/.ray/auth_token"
         raise ServerError(f"{address} requires its token, and {seen}: put it into {where}") from error
     except Exception as error:  # the SDK raises ConnectionError, and what its HTTP library does
@@ -337,12 +336,6 @@ def asks_for_token(address: str) -> bool:
         how = "ray_configs/local/head.sh starts one on this machine; --address names another"
         raise ServerError(f"no Ray job server answers at {address}: {reason}; {how}") from error
     return False
-
-
-def has_token() -> bool:
-    """Whether there is a token where Ray looks for one."""
-    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    return bool(os.environ.get("RAY_AUTH_TOKEN")) or Path(path or Path.home() / ".ray" / "auth_token").is_file()
 
 
 def _line(text: str) -> str:

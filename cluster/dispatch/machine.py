@@ -18,10 +18,10 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from cluster.dispatch.host import ReachError
-from cluster.dispatch.job_server import ADDRESS_DEFAULT, ADDRESS_VARIABLE, ServerError, asks_for_token, has_token
+from cluster.dispatch.job_server import ADDRESS_DEFAULT, ADDRESS_VARIABLE, ServerError, asks_for_token
 from cluster.dispatch.origin import ROOT
 from cluster.dispatch.pool import OBJECT_STORE_BYTES
-from cluster.dispatch.reach import reach
+from cluster.dispatch.reach import reach, token_file
 from cluster.dispatch.runtime_environment import requirements_of
 from scenarios.spec import Value
 
@@ -40,6 +40,13 @@ class Check(Value):
     state: State
     seen: str
     remedy: str = ""
+
+
+def _check(name: str, is_enough: bool, seen: str, remedy: str, otherwise: State = "limited") -> Check:
+    """Return a check that names its remedy only if it is needed."""
+    if is_enough:
+        return Check(name=name, state="yes", seen=seen)
+    return Check(name=name, state=otherwise, seen=seen, remedy=remedy)
 
 
 def checks_of_machine(folder: Path) -> list[Check]:
@@ -62,16 +69,11 @@ def checks_of_servers() -> list[Check]:
 
 def _python() -> Check:
     seen = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    wanted = _python_wanted()
-    if platform.python_version() in wanted:
-        return Check(name="python", state="yes", seen=seen)
-    return Check(name="python", state="no", seen=seen, remedy=f"a Python of {wanted}")
-
-
-def _python_wanted() -> SpecifierSet:
     if (ROOT / "pyproject.toml").is_file():
-        return requirements_of(ROOT, ()).python
-    return SpecifierSet(importlib.metadata.metadata("specstorm")["Requires-Python"] or "")
+        wanted = requirements_of(ROOT, ()).python
+    else:
+        wanted = SpecifierSet(importlib.metadata.metadata("specstorm")["Requires-Python"] or "")
+    return _check("python", platform.python_version() in wanted, seen, f"a Python of {wanted}", "no")
 
 
 def _wanted(extras: Sequence[str]) -> list[Requirement]:
@@ -110,9 +112,7 @@ def usable_processors() -> float:
 def _processors() -> Check:
     usable = usable_processors()
     seen = f"{usable:g} of {os.cpu_count()} are ours; as many engines run at a time"
-    if usable >= 2:
-        return Check(name="processors", state="yes", seen=seen)
-    return Check(name="processors", state="limited", seen=seen, remedy="a machine or container with two or more")
+    return _check("processors", usable >= 2, seen, "a machine or container with two or more")
 
 
 def available_memory() -> tuple[int, int]:
@@ -134,22 +134,17 @@ def _memory() -> Check:
     available, total = available_memory()
     fit = max(0, available - GIB) // WORKER_BYTES
     seen = f"{available / GIB:.1f} GiB of {total / GIB:.1f} are free: room for about {fit} engines beside Ray"
-    if fit >= usable_processors():
-        return Check(name="memory", state="yes", seen=seen)
-    return Check(name="memory", state="limited", seen=seen, remedy=f"--workers {max(1, fit)}, or --ray off for one")
+    return _check("memory", fit >= usable_processors(), seen, f"--workers {max(1, fit)}, or --ray off for one")
 
 
 def _shared_memory() -> Check:
-    name, needed = "shared memory", OBJECT_STORE_BYTES
     try:
         free = shutil.disk_usage("/dev/shm").free
     except OSError:
-        return Check(name=name, state="no", seen="there is no /dev/shm", remedy="Linux")
+        return Check(name="shared memory", state="no", seen="there is no /dev/shm", remedy="Linux")
     seen = f"{free / GIB:.2f} GiB are free in /dev/shm"
-    if free >= needed:
-        return Check(name=name, state="yes", seen=seen)
-    remedy = f"{needed >> 20} MiB for Ray's object store (docker run --shm-size 1g); it lies in /tmp else"
-    return Check(name=name, state="limited", seen=seen, remedy=remedy)
+    remedy = f"{OBJECT_STORE_BYTES >> 20} MiB for Ray's object store (docker run --shm-size 1g); it lies in /tmp else"
+    return _check("shared memory", free >= OBJECT_STORE_BYTES, seen, remedy)
 
 
 def _disk(folder: Path) -> Check:
@@ -157,17 +152,14 @@ def _disk(folder: Path) -> Check:
     seen = f"{free / GIB:.1f} GiB are free at {folder}"
     if not os.access(folder, os.W_OK):
         return Check(name="disk", state="limited", seen=f"{folder} cannot be written", remedy="--out elsewhere")
-    if free >= GIB:
-        return Check(name="disk", state="yes", seen=seen)
-    return Check(name="disk", state="limited", seen=seen, remedy="--out on a disk with a GiB for a night")
+    return _check("disk", free >= GIB, seen, "--out on a disk with a GiB for a night")
 
 
 def _open_files() -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES_MIN:
-        return Check(name="open files", state="yes", seen=f"{soft} at most")
+    are_enough = soft == resource.RLIM_INFINITY or soft >= OPEN_FILES_MIN
     remedy = f"ulimit -n {max(hard, OPEN_FILES_MIN)}, for many workers"
-    return Check(name="open files", state="limited", seen=f"{soft} at most", remedy=remedy)
+    return _check("open files", are_enough, f"{soft} at most", remedy)
 
 
 def _gpus() -> Check:
@@ -186,18 +178,15 @@ def _gpus() -> Check:
 
 def _token() -> Check:
     mode = os.environ.get("RAY_AUTH_MODE", "not set")
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    path = token_file()
     if os.environ.get("RAY_AUTH_TOKEN"):
         return Check(name="ray's token", state="yes", seen=f"in RAY_AUTH_TOKEN; RAY_AUTH_MODE is {mode}")
-    if not has_token():
+    if not path.is_file():
         seen = f"none; a private Ray makes one of its own, that of a cluster goes to {path}"
         return Check(name="ray's token", state="yes", seen=seen)
-    seen = f"in {path}; RAY_AUTH_MODE is {mode}"
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        return Check(
-            name="ray's token", state="limited", seen=f"{seen}; others can read it", remedy=f"chmod 600 {path}"
-        )
-    return Check(name="ray's token", state="yes", seen=seen)
+    is_private = not stat.S_IMODE(path.stat().st_mode) & 0o077
+    seen = f"in {path}; RAY_AUTH_MODE is {mode}{'' if is_private else '; others can read it'}"
+    return _check("ray's token", is_private, seen, f"chmod 600 {path}")
 
 
 def _cluster() -> Check:

@@ -5,10 +5,10 @@ judges: whatever happens to a worker becomes an event.
 """
 
 import os
-import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -19,7 +19,7 @@ from cluster.dispatch.exporter import Exporter
 from cluster.dispatch.host import EngineHost, PoolError, ReachError, read_answer
 from cluster.dispatch.job import WORKER, AnyJob, build
 from cluster.dispatch.origin import ROOT
-from cluster.dispatch.reach import default_token, reach
+from cluster.dispatch.reach import reach, token_file
 
 OBJECT_STORE_BYTES = 200 * 1024 * 1024
 START_SECONDS = 120.0
@@ -207,18 +207,16 @@ class RayPool:
         assert seat.call is not None, f"slot {slot} was not called"
         call, seat.call = seat.call, None
         errors = self._ray.exceptions
-        deaths = errors.OutOfMemoryError, errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError
+        of_nodes = errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError
+        deaths = errors.RayActorError, errors.OutOfMemoryError, *of_nodes
         try:
             value = self._ray.get(call, timeout=60)
         except errors.RayTaskError as error:
             if seat.job is None:
                 return WorkerLost(slot, seat.worker, _raised(error.cause), had_begun=False)
             return AttemptRaised(seat.job.key, seat.attempt, _raised(error.cause))
-        except errors.RayActorError as error:
-            reason = _death(error, started=seat.pid is not None)
-            return WorkerLost(slot, seat.worker, reason, had_begun=self._had_begun(seat))
         except deaths as error:
-            reason = _DEATHS.get(type(error).__name__, "its process died")
+            reason = _death(error, started=seat.pid is not None)
             return WorkerLost(slot, seat.worker, reason, had_begun=self._had_begun(seat))
         except errors.RayError as error:
             raise PoolError(f"Ray failed: {type(error).__name__}: {_first_line(str(error))}") from error
@@ -270,7 +268,7 @@ _DEATHS: Mapping[str, str] = {
 def _death(error: Exception, started: bool) -> str:
     """Describe how an actor ended, without process ids or addresses."""
     if not started and "creation task" in str(error):
-        return f"it could not start: {_last_line(str(error))}"
+        return f"it could not start: {str(error).strip().rpartition(chr(10))[2]}"
     return _DEATHS.get(type(error).__name__, "its process died")
 
 
@@ -282,38 +280,35 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _last_line(text: str) -> str:
-    return text.strip().rpartition("\n")[2]
-
-
 def gpu_share(slots: int, num_gpus: int) -> float:
     """Return the share of a GPU that each of some actors gets; an actor lies on one GPU."""
     return 1 / -(-slots // num_gpus)
 
 
-class RayCluster:
+class RayCluster(AbstractContextManager["RayCluster"]):
     """A connection to a Ray cluster at `address`, or for `local` a private one on this host's loopback interface.
 
     A context manager. Signal handlers are to be installed inside it, since Ray replaces them.
     """
 
     def __init__(self, address: str, num_cpus: int | None) -> None:
-        self._private = _PrivateEnvironment() if address == "local" else None
         options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
-        if self._private is not None:
-            options |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
-        try:
-            reach(address)
-            import ray  # noqa: PLC0415  not before its environment is set, and not at all without it
+        with ExitStack() as stack:
+            if address == "local":
+                stack.enter_context(_private_environment())
+                options |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+            try:
+                reach(address)
+                import ray  # noqa: PLC0415  not before its environment is set, and not at all without it
 
-            ray.init(**options)
-        except BaseException as error:
-            if self._private is not None:
-                self._private.close()
-            if isinstance(error, ReachError) or not isinstance(error, Exception):
+                ray.init(**options)
+            except ReachError:
                 raise
-            kind = PoolError if address == "local" else ReachError
-            raise kind(f"Ray at {address}: {type(error).__name__}: {_first_line(str(error))}") from error
+            except Exception as error:
+                kind = PoolError if address == "local" else ReachError
+                raise kind(f"Ray at {address}: {type(error).__name__}: {_first_line(str(error))}") from error
+            stack.callback(ray.shutdown)
+            self._end = stack.pop_all()
         self.module: Any = ray
 
     @property
@@ -333,51 +328,38 @@ class RayCluster:
             raise PoolError("--device cuda needs a GPU; this Ray cluster has none")
         return found
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *error: object) -> None:
-        self.module.shutdown()
-        if self._private is not None:
-            self._private.close()
+        self._end.close()
 
 
-class _PrivateEnvironment:
-    """Environment of a private Ray: no telemetry, a token of its own, every socket on the loopback interface.
+@contextmanager
+def _private_environment() -> Iterator[None]:
+    """Set the environment of a private Ray: no telemetry, a token of its own, every socket on the loopback interface.
 
     Processes of Ray inherit it, and find our packages through it. RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 is what makes
     Ray listen on loopback only; a test lists the sockets.
     """
-
-    def __init__(self) -> None:
-        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        settings = {
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_AUTH_MODE": "token",
-            "RAY_ENABLE_AUTO_CONNECT": "0",
-            "RAY_DEDUP_LOGS": "0",
-            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-            "PYTHONPATH": os.pathsep.join(path),
-        }
-        self._token_folder: Path | None = None
-        if not ({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys() or default_token().is_file()):
-            self._token_folder = Path(tempfile.mkdtemp(prefix="specstorm-"))
-            token = self._token_folder / "token"
-            descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(token_hex(32))
+    settings = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_ENABLE_AUTO_CONNECT": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
+    with tempfile.TemporaryDirectory(prefix="specstorm-", ignore_cleanup_errors=True) as folder:
+        if not ({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys() or token_file().is_file()):
+            token = Path(folder, "token")
+            token.touch(mode=0o600)
+            token.write_text(token_hex(32))
             settings["RAY_AUTH_TOKEN_PATH"] = str(token)
-        self._before = {name: os.environ.get(name) for name in settings}
+        before = {name: os.environ.get(name) for name in settings}
         os.environ.update(settings)
-
-    def close(self) -> None:
-        """Restore the environment, once."""
-        assert self._before, "it was put back before"
-        before, self._before = self._before, {}
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        if self._token_folder is not None:
-            shutil.rmtree(self._token_folder, ignore_errors=True)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value

@@ -10,9 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 CAMPAIGNS = Path("campaigns")
 FOLDER_VARIABLE = "SPECSTORM_CAMPAIGNS"
@@ -61,27 +59,6 @@ def keep_campaigns(environment: Mapping[str, str], here: Path) -> None:
         link.symlink_to(folder, target_is_directory=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _JobTable:
-    """The entry of one job in the table that Ray's job server reads; only its metadata is written.
-
-    Ray has no public call for this. The server itself writes the entry before the driver starts and after it has ended,
-    so there is no other writer meanwhile.
-    """
-
-    gcs: Any
-    job: str
-
-    def put(self, values: Mapping[str, str]) -> None:
-        key, namespace = f"_ray_internal_job_info_{self.job}".encode(), b"job"
-        stored = self.gcs.internal_kv_get(key, namespace, timeout=PUT_SECONDS)
-        entry = json.loads(stored)
-        if entry["status"] != "RUNNING":
-            return
-        entry["metadata"] = {**(entry["metadata"] or {}), **values}
-        self.gcs.internal_kv_put(key, json.dumps(entry).encode(), True, namespace, timeout=PUT_SECONDS)
-
-
 class JobProgress:
     """Writer of a campaign's progress into its job's metadata, at most every `PUT_SECONDS`; does nothing without a job.
 
@@ -89,15 +66,15 @@ class JobProgress:
     """
 
     def __init__(self, campaign: Path | None) -> None:
-        self._table = _table()
+        ray = sys.modules.get("ray")
+        self._job = job_id(os.environ) if ray is not None and ray.is_initialized() else None
         self._campaign = campaign
         self._next = 0.0
         self._last: dict[str, str] = {}
 
     def update(self, done: int, total: int | None, findings: int) -> None:
         """Write the newest counts, unless others were written just now; called several times a second."""
-        assert done >= 0 <= findings, f"{done} done, {findings} findings"
-        if self._table is not None and time.monotonic() >= self._next:
+        if time.monotonic() >= self._next:
             self._next = time.monotonic() + PUT_SECONDS
             self.close(done, total, findings)
 
@@ -108,20 +85,25 @@ class JobProgress:
         of_all = "" if total is None else f" of {total}"
         found = f"{findings} {'finding' if findings == 1 else 'findings'}"
         values = {**known, "progress": f"{done}{of_all} done, {found}"}
-        if self._table is None or values == self._last:
+        if self._job is None or values == self._last:
             return
         try:
-            self._table.put(values)
+            _put(self._job, values)
         except Exception:  # whatever Ray raises, private as these calls are, no campaign is to end by it
-            self._table = None
+            self._job = None
         self._last = values
 
 
-def _table() -> _JobTable | None:
-    job, ray = job_id(os.environ), sys.modules.get("ray")
-    if job is None or ray is None or not ray.is_initialized():
-        return None
-    try:
-        return _JobTable(ray._private.worker.global_worker.gcs_client, job)
-    except AttributeError:
-        return None
+def _put(job: str, values: Mapping[str, str]) -> None:
+    """Write metadata of a job into the table that Ray's job server reads.
+
+    Ray has no public call for this. The server itself writes the entry before the driver starts and after it has ended,
+    so there is no other writer meanwhile.
+    """
+    gcs = sys.modules["ray"]._private.worker.global_worker.gcs_client
+    key, namespace = f"_ray_internal_job_info_{job}".encode(), b"job"
+    entry = json.loads(gcs.internal_kv_get(key, namespace, timeout=PUT_SECONDS))
+    if entry["status"] != "RUNNING":
+        return
+    entry["metadata"] = {**(entry["metadata"] or {}), **values}
+    gcs.internal_kv_put(key, json.dumps(entry).encode(), True, namespace, timeout=PUT_SECONDS)

@@ -78,7 +78,7 @@ def _token_problem(text: str) -> str:
         return f"it wants a token, and RAY_AUTH_MODE is {mode}; {wanted}"
     if os.environ.get("RAY_AUTH_TOKEN"):
         return f"it refuses the token in RAY_AUTH_TOKEN; {wanted}"
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or default_token())
+    path = token_file()
     if not path.is_file():
         return f"there is no token in {path}; {wanted}"
     if not os.access(path, os.R_OK) or not path.stat().st_size:
@@ -86,6 +86,6 @@ def _token_problem(text: str) -> str:
     return f"it refuses the token in {path}; {wanted}" if "InvalidAuthToken" in text else f"{text}; {wanted}"
 
 
-def default_token() -> Path:
-    """Return the file in which Ray looks for a token by default."""
-    return Path.home() / ".ray" / "auth_token"
+def token_file() -> Path:
+    """Return the file in which Ray looks for a token: the one that is named, else its default."""
+    return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")

@@ -5,7 +5,7 @@ Ray itself is never installed: a job runs on the Ray of its cluster.
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,20 +46,20 @@ class Requirements:
         found = []
         if installed.python not in self.python:
             found.append(f"its Python is {installed.python}, wanted {self.python}")
-        for wanted in self.packages:
-            version = installed.packages.get(RAY)
-            if wanted.name == RAY and (version is None or not wanted.specifier.contains(version, prereleases=True)):
+        for wanted, version in self._unmet(installed):
+            if wanted.name == RAY:
                 found.append(f"its Ray is {version or 'not installed'}, wanted {wanted.specifier}")
         return found
 
     def lacking(self, installed: Installed) -> list[str]:
         """Return the distributions that are missing or of a wrong version."""
-        found = []
+        return [str(wanted) for wanted, _ in self._unmet(installed) if wanted.name != RAY]
+
+    def _unmet(self, installed: Installed) -> Iterator[tuple[Requirement, str | None]]:
         for wanted in self.packages:
             version = installed.packages.get(canonicalize_name(wanted.name))
-            if wanted.name != RAY and (version is None or not wanted.specifier.contains(version, prereleases=True)):
-                found.append(str(wanted))
-        return found
+            if version is None or not wanted.specifier.contains(version, prereleases=True):
+                yield wanted, version
 
     def installable(self) -> list[str]:
         """Return all distributions that a job may install."""

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.visible import visible_text
 from cluster.reports.sarif import file_of
-from workers.record.words import finding_lines
 
 _TITLE_MAX = 120
 
@@ -13,11 +12,10 @@ _TITLE_MAX = 120
 def annotations(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield an error a finding, in the syntax in which a runner reads it from stdout."""
     for finding in findings:
-        lines = [*finding_lines(finding.verdict), *([f"replay: {finding.replay}"] if finding.replay else [])]
         title = f"{finding.verdict.kind}, plane {finding.plane}: {finding.headline}"
         properties = {"file": file_of(finding), "line": "1", "title": title[:_TITLE_MAX]}
         named = ",".join(f"{name}={_property(text)}" for name, text in properties.items() if text is not None)
-        yield f"::error {named}::{_data(chr(10).join(lines))}"
+        yield f"::error {named}::{_data(chr(10).join(finding.lines))}"
 
 
 def _data(text: str) -> str:

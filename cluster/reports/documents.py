@@ -9,7 +9,7 @@ from cluster.dispatch.job import build
 from cluster.dispatch.machine import Check
 from cluster.reports.hunt_report import HuntDocument, NightDocument
 from cluster.reports.report import RunDocument, ShrinkDocument
-from cluster.statistics.fault_table import MeasureDocument
+from cluster.statistics.fault_table import Document, MeasureDocument
 from scenarios.probes import PROBES
 from scenarios.scenario_file import ScenarioFile
 from scenarios.spec import Value
@@ -38,19 +38,11 @@ class FaultsDocument(Value):
 
 def faults_document(names: Sequence[str]) -> FaultsDocument:
     """Return the document of some faults."""
-    entries = tuple(
-        FaultEntry(
-            id=fault.id,
-            source=fault.source,
-            symptom=fault.symptom,
-            trigger=fault.trigger,
-            plane=fault.plane,
-            requires=dict(fault.requires),
-            devices=exists_on(fault),
-        )
-        for fault in (FAULTS[name] for name in names)
-    )
-    return FaultsDocument(specstorm=build(), faults=entries)
+    entries = []
+    for fault in (FAULTS[name] for name in names):
+        said = {key: getattr(fault, key) for key in ("id", "source", "symptom", "trigger", "plane")}
+        entries.append(FaultEntry(**said, requires=dict(fault.requires), devices=exists_on(fault)))
+    return FaultsDocument(specstorm=build(), faults=tuple(entries))
 
 
 class ProbeEntry(Value):
@@ -80,19 +72,15 @@ class ValidEntry(Value):
     problem: str | None
 
 
-class ValidateDocument(Value):
+class ValidateDocument(Document):
     """Results of validating scenario files."""
 
-    specstorm: str
-    exit_code: int
     files: tuple[ValidEntry, ...]
 
 
-class DoctorDocument(Value):
+class DoctorDocument(Document):
     """Checks of what a machine can run."""
 
-    specstorm: str
-    exit_code: int
     checks: tuple[Check, ...]
 
 
@@ -104,11 +92,9 @@ class ReleaseEntry(Value):
     seen: str
 
 
-class BisectDocument(Value):
+class BisectDocument(Document):
     """The first or last release with a bug; `between` are skipped ones beside the change."""
 
-    specstorm: str
-    exit_code: int
     file: str
     bug: str | None
     releases: tuple[ReleaseEntry, ...]

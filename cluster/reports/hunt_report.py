@@ -4,17 +4,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median_high
 from typing import IO
 
 from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.repeats import MismatchEntry
 from cluster.campaigns.hunt.seldom import SELDOM_FOLDER, seldom_hit
 from cluster.campaigns.nightly import RegressionEntry
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.recurrence import Recurrence
 from cluster.campaigns.triage import Triage
 from cluster.dispatch.job import build, command
-from cluster.reports.report import INDENT, LINE_SECONDS
-from cluster.statistics.fault_table import FaultValues
+from cluster.reports.report import INDENT, LINE_SECONDS, LineProgress, findings_text
+from cluster.statistics.fault_table import Document, FaultValues
 from cluster.storage.corpus import PARENTS_PER_SHARD
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
@@ -54,8 +56,7 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     for number, triage in enumerate(hunt.findings, 1):
         yield from _finding_lines(number, triage, folder, settings.config)
     yield ""
-    count = len(hunt.findings)
-    yield f"{count or 'no'} {'finding' if count == 1 else 'findings'}"
+    yield findings_text(len(hunt.findings)) if len(hunt.findings) else "no findings"
 
 
 def _share_lines(hunt: Hunt) -> Iterator[str]:
@@ -69,8 +70,7 @@ def _share_lines(hunt: Hunt) -> Iterator[str]:
 
 
 def _median(hunt: Hunt) -> int:
-    lengths = sorted(hunt.totals.tally.lengths.elements())
-    return lengths[len(lengths) // 2] if lengths else 0
+    return median_high(hunt.totals.tally.lengths.elements()) if hunt.totals.tally.lengths else 0
 
 
 def _canary_line(hunt: Hunt) -> str:
@@ -109,7 +109,7 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
     outcomes = state.judgement.outcomes if state.judgement is not None else ()
     texts = [*finding_lines(verdict), *outcome_lines(outcomes)]
     if state.shrinking is not None:
-        small = state.judgement.trace if state.judgement is not None else state.shrinking.trace
+        small = (state.judgement or state.shrinking).trace
         done = "shrunk to" if state.stage == "closed" else "being shrunk, so far to"
         texts.append(f"{state.size} events, {done} {len(small.events)} in {state.shrinking.spent} checks")
     if state.artefact is not None:
@@ -124,14 +124,6 @@ class CanaryEntry(Value):
     blind: bool
     traces: int
     found: Signature | None
-
-
-class MismatchEntry(Value):
-    """A trace that was judged twice with different digests of its captures."""
-
-    trace: int
-    first: str
-    again: str
 
 
 class FindingEntry(Value):
@@ -163,7 +155,7 @@ class ShareEntry(Value):
     bugs: dict[str, int]
 
 
-class HuntDocument(Value):
+class HuntDocument(Document):
     """Results of a hunt.
 
     `generators` has the results of each; `judged_twice` counts shards, `not_judged` has the reason for each shard that
@@ -171,8 +163,6 @@ class HuntDocument(Value):
     first trace that hit each seldom-hit one.
     """
 
-    specstorm: str
-    exit_code: int
     profile: Profile
     seed: int
     faults: tuple[str, ...]
@@ -201,22 +191,13 @@ def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> Hu
     """Return the report as values, but for what is known the same for the same traces, hosts and workers aside."""
     settings, tally, canary = hunt.settings, hunt.totals.tally, hunt.canary
     found = canary.first.signature if canary.first is not None else None
+    looked_for = CanaryEntry(fault=settings.canary, blind=canary.is_blind, traces=canary.traces, found=found)
     return HuntDocument(
         specstorm=build(),
         exit_code=exit_code,
-        profile=settings.profile,
-        seed=settings.seed,
-        faults=settings.faults,
-        config=settings.config,
-        corpus=settings.corpus,
-        traces=tally.traces,
+        **{**dict(settings), "canary": looked_for},
+        **tally.sums,
         steps_median=_median(hunt),
-        runs=tally.runs,
-        steps=tally.steps,
-        commits=tally.commits,
-        captures=tally.captures,
-        reached=tally.reached,
-        canary=CanaryEntry(fault=settings.canary, blind=canary.is_blind, traces=canary.traces, found=found),
         generators={
             name: ShareEntry(
                 traces=share.traces,
@@ -226,9 +207,7 @@ def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> Hu
             for name, share in hunt.totals.shares.items()
         },
         judged_twice=hunt.repeats.num_judged,
-        mismatches=tuple(
-            MismatchEntry(trace=each.trace, first=each.first, again=each.again) for each in hunt.repeats.mismatches
-        ),
+        mismatches=tuple(hunt.repeats.mismatches),
         not_judged={str(number): reason for number, reason in sorted(hunt.unjudged.items())},
         probes={probe: tally.probes[probe] for probe in PROBES},
         probes_seldom_hit={probe: hunt.totals.firsts[probe] for probe in seldom_hit(hunt)},
@@ -240,9 +219,9 @@ def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> Hu
 
 def _finding_entry(triage: Triage) -> FindingEntry:
     state = triage.state
-    judgement = triage.smallest()
-    verdict, trace = (state.verdict, state.trace) if judgement is None else (judgement.verdict, judgement.trace)
-    assert verdict is not None, "a finding of a hunt has been seen"
+    judgement = state.smallest
+    assert judgement is not None, "a finding of a hunt has been seen"
+    verdict, trace = judgement.verdict, judgement.trace
     return FindingEntry(
         bug=state.bug,
         count=triage.count,
@@ -270,7 +249,7 @@ class NightDocument(Value):
     over_nights: Recurrence = Recurrence(new=(), again=(), known=(), gone=())
 
 
-class HuntLine:
+class HuntLine(LineProgress):
     """Progress of a hunt: one line that is rewritten on a terminal, else a line every ten seconds."""
 
     def __init__(
@@ -280,45 +259,29 @@ class HuntLine:
         num_traces: int | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream = stream
+        super().__init__(stream, "traces", clock)
         self._on_terminal = stream is sys.stderr and stream.isatty()
-        self._every = 0.5 if self._on_terminal else LINE_SECONDS
-        self._clock = clock
-        self._begin = self._last = clock()
+        self.every = 0.5 if self._on_terminal else LINE_SECONDS
         self._seconds = seconds
         self._num_traces = num_traces
-        self._traces_before: int | None = None
 
-    def update(self, counts: Counts) -> None:
-        now, traces = self._clock(), counts.done
-        if self._traces_before is None:
-            self._traces_before = traces
-        if now - self._last < self._every:
-            return
-        self._last = now
-        rate = (traces - self._traces_before) / (now - self._begin)
-        count = counts.findings
-        shrinking = f" ({counts.shrinking} being shrunk)" if counts.shrinking else ""
-        findings = f"{count} {'finding' if count == 1 else 'findings'}{shrinking}"
-        text = f"{traces:,} traces, {rate:.1f}/s, {findings}, {self._left(now, traces, rate)}"
-        if self._on_terminal:
-            self._stream.write(f"{_ERASE}{text}")
-            self._stream.flush()
-        else:
-            print(text, file=self._stream, flush=True)
-
-    def _left(self, now: float, traces: int, rate: float) -> str:
+    def text(self, counts: Counts, rate: float, seconds: float) -> str:
         left = None
         if self._seconds is not None:
-            left = self._seconds - (now - self._begin)
+            left = self._seconds - seconds
         elif self._num_traces is not None and rate > 0:
-            left = (self._num_traces - traces) / rate
-        if left is None:
-            return "time left unknown"
-        return f"about {left:,.0f} s left" if left > 0 else "finishing"
+            left = (self._num_traces - counts.done) / rate
+        ends = "time left unknown" if left is None else f"about {left:,.0f} s left" if left > 0 else "finishing"
+        shrinking = f" ({counts.shrinking} being shrunk)" if counts.shrinking else ""
+        return f"{counts.done:,} traces, {rate:.1f}/s, {findings_text(counts.findings)}{shrinking}, {ends}"
+
+    def show(self, text: str) -> None:
+        if self._on_terminal:
+            print(f"{_ERASE}{text}", end="", file=self._stream, flush=True)
+        else:
+            super().show(text)
 
     def close(self) -> None:
         """Erase the line."""
         if self._on_terminal:
-            self._stream.write(_ERASE)
-            self._stream.flush()
+            print(_ERASE, end="", file=self._stream, flush=True)

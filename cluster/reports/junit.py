@@ -6,7 +6,6 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from cluster.reports.page.campaign import Campaign
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.visible import visible_text
-from workers.record.words import finding_lines
 
 _FINDINGS = ("diverged", "crashed", "stuck")
 
@@ -62,5 +61,4 @@ def _case(campaign: Campaign, name: str) -> Element:
 
 def _fail(case: Element, how: str, kind: str, finding: Finding) -> None:
     failure = SubElement(case, how, type=kind, message=visible_text(finding.headline))
-    lines = [*finding_lines(finding.verdict), *([f"replay: {finding.replay}"] if finding.replay else [])]
-    failure.text = "\n".join(visible_text(line) for line in lines)
+    failure.text = "\n".join(visible_text(line) for line in finding.lines)

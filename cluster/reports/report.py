@@ -14,6 +14,7 @@ from rich.table import Table
 
 from cluster.campaigns.planner import Counts
 from cluster.dispatch.job import build
+from cluster.statistics.fault_table import Document
 from cluster.storage.artefact import portable
 from scenarios.spec import Value
 from workers.record.verdict import Agreed, Judgement, Lost, Outcome, Verdict, is_finding
@@ -51,10 +52,7 @@ class Line:
 
 def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] = (), is_quiet: bool = False) -> None:
     """Print a line a scenario, unless quiet, a block for each that is not agreed, a summary, and remarks."""
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        # A file or a pipe has no width; lines are neither wrapped nor cut.
-        console = Console(file=stream, highlight=False, markup=False, emoji=False, width=10_000)
+    console = plain_console(stream)
     if not is_quiet:
         console.print(_table(lines, console.width))
     for line in lines:
@@ -64,6 +62,14 @@ def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] =
     console.print(summary(lines))
     for remark in remarks:
         console.print(remark, soft_wrap=True)
+
+
+def plain_console(stream: TextIO) -> Console:
+    """Return a console that shows text as it is; for a file or a pipe, without a width, it neither wraps nor cuts."""
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 10_000
+    return console
 
 
 def _table(lines: Sequence[Line], width: int) -> Table:
@@ -86,17 +92,13 @@ def _table(lines: Sequence[Line], width: int) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for numbers, line in rows:
-        style = "red" if _is_bad(line) else None
+        style = "red" if line.verdict is not None and is_finding(line.verdict) else None
         table.add_row(_cut(line.scenario, name_max), *numbers[first:], line.kind, style=style)
     return table
 
 
 def _cut(name: str, width: int) -> str:
     return name if len(name) <= width else f"...{name[len(name) - width + 3 :]}"
-
-
-def _is_bad(line: Line) -> bool:
-    return line.verdict is not None and is_finding(line.verdict)
 
 
 def _numbers(judgement: Judgement | None) -> tuple[str, ...]:
@@ -152,11 +154,9 @@ class ScenarioEntry(Value):
     artefact: str | None = None
 
 
-class RunDocument(Value):
+class RunDocument(Document):
     """Results of scenarios; `summary` counts them by kind of verdict."""
 
-    specstorm: str
-    exit_code: int
     summary: dict[str, int]
     scenarios: tuple[ScenarioEntry, ...]
 
@@ -197,6 +197,8 @@ def _entry(line: Line) -> ScenarioEntry:
 class LineProgress:
     """A plain line every ten seconds, for logs."""
 
+    every = LINE_SECONDS
+
     def __init__(self, stream: IO[str], units: str = "scenarios", clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._units = units
@@ -208,15 +210,22 @@ class LineProgress:
         now = self._clock()
         if self._done_before is None:
             self._done_before = counts.done
-        if now - self._last < LINE_SECONDS:
+        if now - self._last < self.every:
             return
         self._last = now
-        rate = (counts.done - self._done_before) / (now - self._begin)
+        seconds = now - self._begin
+        self.show(self.text(counts, (counts.done - self._done_before) / seconds, seconds))
+
+    def text(self, counts: Counts, rate: float, seconds: float) -> str:
+        """Return the line, given the rate and the seconds since the beginning."""
         left = "time left unknown"
         if counts.total is not None and rate > 0:
             left = f"about {(counts.total - counts.done) / rate:.0f} s left"
         of = "" if counts.total is None else f"/{counts.total}"
-        text = f"{counts.done}{of} {self._units}, {rate:.2f}/s, {findings_text(counts.findings)}, {left}"
+        return f"{counts.done}{of} {self._units}, {rate:.2f}/s, {findings_text(counts.findings)}, {left}"
+
+    def show(self, text: str) -> None:
+        """Print the line."""
         print(text, file=self._stream, flush=True)
 
     def close(self) -> None:

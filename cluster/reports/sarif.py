@@ -1,7 +1,7 @@
 """SARIF 2.1.0 of campaigns: a result for each finding, as code scanning services read it."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from cluster.reports.page.glossary import meanings
 from cluster.reports.page.render import Overall
 from cluster.reports.page.visible import visible_text
 from cluster.storage.artefact import portable
-from workers.record.words import finding_lines
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _PRINT = "specstorm/v1"
@@ -51,24 +50,18 @@ def _rule(plane: str) -> dict[str, Any]:
 
 
 def _result(finding: Finding, rule: int) -> dict[str, Any]:
-    lines = [finding.headline, *finding_lines(finding.verdict)]
-    lines += [f"replay: {finding.replay}"] if finding.replay else []
+    file = file_of(finding)
+    places = [] if file is None else [{"artifactLocation": {"uri": quote(file)}, "region": {"startLine": 1}}]
     return {
         "ruleId": f"specstorm/{finding.plane}",
         "ruleIndex": rule,
         "level": "error",
-        "message": {"text": visible_text("\n".join(lines))},
-        "locations": [{"physicalLocation": location} for location in _locations(finding)],
+        "message": {"text": visible_text("\n".join([finding.headline, *finding.lines]))},
+        "locations": [{"physicalLocation": place} for place in places],
         "partialFingerprints": {_PRINT: blake2b(finding.bug.encode(), digest_size=16).hexdigest()},
         "occurrenceCount": max(1, finding.count),
         "properties": {"fingerprint": visible_text(finding.bug)},
     }
-
-
-def _locations(finding: Finding) -> Iterator[dict[str, Any]]:
-    file = file_of(finding)
-    if file is not None:
-        yield {"artifactLocation": {"uri": quote(file)}, "region": {"startLine": 1}}
 
 
 def file_of(finding: Finding) -> str | None:

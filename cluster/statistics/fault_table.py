@@ -2,17 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from cluster.dispatch.job import build
 from cluster.dispatch.origin import ROOT
 from cluster.statistics.survival import Median, Time, median
-from cluster.storage.artefact import write_atomically
 from scenarios import codec
 from scenarios.spec import Value
 from workers.faults.registry import FAULTS
 from workers.run.trials import Trial
-from workers.targets.target import RunConfig
 
 REGRESSIONS = ROOT / "scenarios" / "regressions"
 
@@ -50,6 +47,13 @@ class Line(Value):
         return counts
 
 
+class Document(Value):
+    """JSON document of a command: the build that wrote it, and the exit code."""
+
+    specstorm: str
+    exit_code: int
+
+
 class FaultValues(Value):
     """Results of trials of faults, fault by fault and trial by trial; `lost` says which were not judged."""
 
@@ -58,14 +62,8 @@ class FaultValues(Value):
     lost: tuple[str, ...]
 
 
-class MeasureDocument(Value):
+class MeasureDocument(FaultValues, Document):
     """A measurement of faults, see `FaultValues`."""
-
-    specstorm: str
-    exit_code: int
-    faults: tuple[Line, ...]
-    trials: tuple[Trial, ...]
-    lost: tuple[str, ...]
 
 
 def line_of(trials: Sequence[Trial]) -> Line:
@@ -133,11 +131,6 @@ def table(lines: Sequence[Line]) -> list[str]:
     return printed
 
 
-def elsewhere_line(count: int, config: RunConfig) -> str:
-    """Return the remark on faults that do not exist on the device."""
-    return f"not measured: {count} faults that do not exist on --device {config.device}"
-
-
 def _bounds(value: Median) -> str:
     return f"{_number(value.at):>5} [{_number(value.low)}, {_number(value.high)}]"
 
@@ -161,18 +154,10 @@ def fault_values(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[
 
 def measure_document(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str], code: int) -> MeasureDocument:
     """Return the results of all trials as a document of its own."""
-    return MeasureDocument(
-        specstorm=build(), exit_code=code, faults=tuple(lines), trials=tuple(trials), lost=tuple(lost)
-    )
+    return MeasureDocument(specstorm=build(), exit_code=code, **dict(fault_values(lines, trials, lost)))
 
 
 def by_fault(trials: Sequence[Trial]) -> Iterator[Line]:
     """Yield the line of each fault that has trials."""
     for fault in dict.fromkeys(trial.fault for trial in trials):
         yield line_of([trial for trial in trials if trial.fault == fault])
-
-
-def write_documents(folder: Path, text: str, report: str) -> None:
-    """Write the table and the values into a campaign folder."""
-    write_atomically(folder / "faults.txt", text + "\n")
-    write_atomically(folder / "faults.json", report + "\n")

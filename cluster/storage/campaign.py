@@ -4,11 +4,12 @@ Any number of processes may read a campaign while another one writes it.
 """
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
 
 from cluster.storage.database import connect_to_read, version_of
 from cluster.storage.errors import CampaignError, StoreError, is_damage, storing
@@ -43,72 +44,66 @@ class Shard:
     report: ShardReport
 
 
-class Rows(Protocol):
-    """Source of checked rows: a database that is open for writing, or one to read."""
-
-    def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
-        """Yield rows without their seals."""
-
-
-class Contents:
+class Contents(ABC):
     """Contents of a campaign as values."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    @abstractmethod
+    def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
+        """Yield checked rows without their seals."""
 
     def runs(self) -> list[Run]:
         """Return the processes that wrote it, first to last."""
-        runs = [Run.model_validate_json(str(about)) for _, about in self._rows.select("runs")]
+        runs = [Run.model_validate_json(str(about)) for _, about in self.select("runs")]
         return sorted(runs, key=lambda run: (run.begun, run.run))
 
     def results(self) -> Iterator[Result]:
         """Yield the results of scenarios, in the order of their keys."""
-        for row in self._rows.select("results"):
+        for row in self.select("results"):
             yield _result(row)
 
     def result(self, job: str) -> Result | None:
         """Return the recorded result of a job."""
-        return next((_result(row) for row in self._rows.select("results", "job = ?", (job,))), None)
+        return next((_result(row) for row in self.select("results", "job = ?", (job,))), None)
 
     def shards(self) -> Iterator[Shard]:
         """Yield the shards of hunts, in the order of their keys."""
-        for job, role, number, _, report in self._rows.select("shards"):
+        for job, role, number, _, report in self.select("shards"):
             yield Shard(str(job), str(role), int(number or 0), ShardReport.model_validate_json(str(report)))
 
     def trials(self) -> Iterator[Trial]:
         """Yield the trials of faults, in the order of their keys."""
-        for *_, trial in self._rows.select("trials"):
+        for *_, trial in self.select("trials"):
             yield Trial.model_validate_json(str(trial))
 
     def findings(self) -> Iterator[tuple[str, str]]:
         """Yield the findings of hunts: build and bug, and the state of each as JSON."""
-        for bug, state in self._rows.select("findings"):
+        for bug, state in self.select("findings"):
             yield str(bug), str(state)
 
     def plans(self) -> list[str]:
         """Return the settings of hunts, as JSON; more than one only where campaigns were merged."""
-        return [str(plan) for (plan,) in self._rows.select("hunts")]
+        return [str(plan) for (plan,) in self.select("hunts")]
 
     def losses(self, run: str | None = None) -> Counter[str]:
         """Return how many attempts were lost with their workers for each reason, by any process or by one."""
-        lost = self._rows.select("attempts", "outcome = 'lost' AND reason IS NOT NULL")
+        lost = self.select("attempts", "outcome = 'lost' AND reason IS NOT NULL")
         return Counter(str(reason) for _, _, by, _, _, reason in lost if run in (None, by))
 
     def answered(self) -> Counter[str]:
         """Return how many attempts were answered to each process, by the name of its run."""
-        answered = self._rows.select("attempts", "outcome NOT IN ('abandoned', 'lost')")
+        answered = self.select("attempts", "outcome NOT IN ('abandoned', 'lost')")
         return Counter(str(run) for _, _, run, *_ in answered)
 
     def contradictions(self) -> list[str]:
         """Return the jobs with two different answers; there must be none."""
         answers: dict[str, set[str]] = {}
-        for job, digest, *_ in self._rows.select("late"):
+        for job, digest, *_ in self.select("late"):
             answers.setdefault(str(job), set()).add(str(digest))
         for job, digests in answers.items():
-            for *_, verdict, digest, _, _ in self._rows.select("results", "job = ?", (job,)):
+            for *_, verdict, digest, _, _ in self.select("results", "job = ?", (job,)):
                 if verdict != "lost":
                     digests.add(str(digest))
-            for *_, digest, _ in self._rows.select("shards", "job = ?", (job,)):
+            for *_, digest, _ in self.select("shards", "job = ?", (job,)):
                 digests.add(str(digest))
         return sorted(job for job, digests in answers.items() if len(digests) > 1)
 
@@ -119,7 +114,7 @@ def _result(row: Row) -> Result:
     return Result(str(job), value, None if artefact is None else str(artefact), str(scenario), int(attempt or 0))
 
 
-class Campaign(Contents):
+class Campaign(Contents, AbstractContextManager["Campaign"]):
     """A campaign directory to read; a context manager.
 
     `remarks` says what could not be read: an altered row is left out, and counted.
@@ -140,7 +135,6 @@ class Campaign(Contents):
             raise CampaignError(f"{self.path}: is empty (0 bytes); the command that wrote it, run again, begins anew")
         with storing(self.path):
             self._connection = self._open()
-        super().__init__(self)
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -160,9 +154,6 @@ class Campaign(Contents):
         connection.close()
         what = f"{self.path}: is a campaign of version {version}; this is for version {SCHEMA_VERSION}"
         raise CampaignError(f"{what}; the command that wrote it, run again, brings it up to date")
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
@@ -195,18 +186,11 @@ class Campaign(Contents):
                 raise
             self._remark(f"{self.path}: {table} could not be read to its end")
         if num_bad:
-            self._remark(
-                f"{self.path}: {num_bad:,} altered {'row' if num_bad == 1 else 'rows'} of {table} left out", num_bad
-            )
+            rows = "row" if num_bad == 1 else "rows"
+            self._remark(f"{self.path}: {num_bad:,} altered {rows} of {table} left out", num_bad)
 
     def _remark(self, text: str, num_bad: int = 0) -> None:
         assert "\n" not in text, "a remark is one line"
         self.num_altered += num_bad
         if text not in self.remarks:
             self.remarks.append(text)
-
-    def count(self, table: str) -> int:
-        """Return the number of rows of a table."""
-        assert table in TABLES, table
-        with storing(self.path):
-            return int(self._connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])

@@ -8,7 +8,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from cluster.storage.errors import CampaignError, StoreError, is_damage, store_error, storing
@@ -69,11 +69,11 @@ class Database:
             cursor = self._connection.execute(f"INSERT OR {instead} INTO {table} VALUES ({marks})", sealed)
         return cursor.rowcount > 0
 
-    def delete(self, table: str, where: str, values: Sequence[Cell] = ()) -> None:
+    def delete(self, table: str, where: str) -> None:
         """Remove rows."""
         assert where, f"some rows of {table}, never all"
         with storing(self._path):
-            self._connection.execute(f"DELETE FROM {table} WHERE {where}", values)
+            self._connection.execute(f"DELETE FROM {table} WHERE {where}")
 
     def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
         """Yield rows without their seals, in the order of their keys, each checked as it is read.
@@ -89,6 +89,16 @@ class Database:
                     what = f"{self._path}: a row of {table} was altered while it was open"
                     raise StoreError(f"{what}; whoever opens it next drops it", is_damage=True)
                 yield sealed[:-1]
+
+    def get(self, table: str, key: Row) -> Row | None:
+        """Return the row that has a key."""
+        where = " AND ".join(f"{column} = ?" for column in TABLES[table].keys)
+        return next(self.select(table, where, key), None)
+
+    def put(self, table: str, row: Row) -> None:
+        """Write a row in the place of the one that has its key."""
+        written = self.insert(table, row, "REPLACE")
+        assert written, f"a row of {table} was not written"
 
     def query(self, text: str, values: Sequence[Cell] = ()) -> list[Row]:
         """Return the result of a query over key columns and counts; whole rows are read by `select`."""
@@ -166,12 +176,9 @@ def _inspect(path: Path) -> tuple[int, str | None]:
     if header not in (_HEADER, _HEADER_WITHOUT_LOG):
         return SCHEMA_VERSION, "its header was altered"
     try:
-        connection = _connect(path)
-        try:
+        with closing(_connect(path)) as connection:
             version = version_of(connection, path)
             return version, _wrong(connection) if version == SCHEMA_VERSION else None
-        finally:
-            connection.close()
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
@@ -182,16 +189,14 @@ def _has_no_tables(path: Path) -> bool:
     """Whether a process was killed between making a database and its tables."""
     if path.stat().st_size > PAGE_BYTES:
         return False
-    connection = sqlite3.connect(path)
     try:
-        (count,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        with closing(sqlite3.connect(path)) as connection:
+            (count,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
         return False
-    finally:
-        connection.close()
     return not count and not version
 
 
@@ -237,16 +242,13 @@ def _wrong(connection: sqlite3.Connection) -> str | None:
 
 def _create(path: Path) -> None:
     """Make an empty campaign database, whole or not at all."""
-    connection = _connect(path, is_new=True)
-    try:
+    with closing(_connect(path, is_new=True)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         for table in TABLES.values():
             connection.execute(table.statement())
         connection.execute("INSERT INTO meta VALUES (?, ?, ?)", TABLES["meta"].sealed(META))
         connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         connection.execute("COMMIT")
-    finally:
-        connection.close()
 
 
 def _rebuild(path: Path, version: int, why: str) -> tuple[int, Path]:
@@ -282,10 +284,9 @@ def _copy_to_read(path: Path, source: Path) -> None:
 
 
 def _take_over(source: Path, target: Path, version: int) -> int:
-    connection, new = sqlite3.connect(source), _connect(target, is_new=True)
-    connection.text_factory = _decode
     count = 0
-    try:
+    with closing(sqlite3.connect(source)) as connection, closing(_connect(target, is_new=True)) as new:
+        connection.text_factory = _decode
         # Lets a file that was cut off, or whose list of tables is damaged, be read as far as it goes.
         connection.execute("PRAGMA writable_schema=ON")
         new.execute("BEGIN IMMEDIATE")
@@ -295,9 +296,6 @@ def _take_over(source: Path, target: Path, version: int) -> int:
                 taken = new.execute(insert, table.sealed(row)).rowcount > 0
                 count += taken and table.name != "meta"
         new.execute("COMMIT")
-    finally:
-        new.close()
-        connection.close()
     return count
 
 

@@ -10,17 +10,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 FREE_BYTES_MIN = 1 << 20
-_MACHINE = (
-    "SQLITE_FULL",
-    "SQLITE_IOERR",
-    "SQLITE_READONLY",
-    "SQLITE_CANTOPEN",
-    "SQLITE_BUSY",
-    "SQLITE_LOCKED",
-    "SQLITE_NOMEM",
-    "SQLITE_PERM",
-    "SQLITE_AUTH",
-)
+# Errors of SQLite that come from the machine or its disk, by the beginning of their names.
+_MACHINE = ("FULL", "IOERR", "READONLY", "CANTOPEN", "BUSY", "LOCKED", "NOMEM", "PERM", "AUTH")
 
 
 class CampaignError(ValueError):
@@ -53,10 +44,15 @@ def reading_values(folder: Path, command: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        what = f"{error.title}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        what = f"{error.title}: {first_problem(error)}"
         hint = f"{command} with the version that wrote it"
         raise CampaignError(f"{folder}: holds what this version cannot read: {what}; {hint}") from error
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first thing that is wrong with a value, behind its place."""
+    problem = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
 def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
@@ -73,7 +69,7 @@ def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
 
 def is_damage(error: sqlite3.DatabaseError) -> bool:
     """Whether an error of SQLite comes from the bytes of a database, not from the machine or its disk."""
-    return not (getattr(error, "sqlite_errorname", None) or "").startswith(_MACHINE)
+    return not (getattr(error, "sqlite_errorname", None) or "").removeprefix("SQLITE_").startswith(_MACHINE)
 
 
 def _size_problem(error: sqlite3.Error | OSError, folder: Path) -> str | None:

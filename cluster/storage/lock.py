@@ -2,8 +2,6 @@
 
 import fcntl
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -37,13 +35,6 @@ def take_lock(folder: Path) -> IO[str]:
             return file
     file.close()
     raise CampaignError(f"{folder}: another process is writing this campaign; give another --out")
-
-
-@contextmanager
-def lock_campaign(folder: Path) -> Iterator[None]:
-    """Hold the lock of a campaign."""
-    with take_lock(folder):
-        yield
 
 
 def is_locked(folder: Path) -> bool:

@@ -8,7 +8,6 @@ judged.
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +15,7 @@ from cluster.storage.campaign import DATABASE, Campaign
 from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
 from cluster.storage.lines import RESULTS, write_lines
-from cluster.storage.lock import lock_campaign
+from cluster.storage.lock import take_lock
 from cluster.storage.schema import TABLES, Row
 
 # Files of a campaign that are merged by name; the others are made from its rows.
@@ -88,21 +87,6 @@ _ORDERS: dict[str, Callable[[Row], tuple[Any, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    """A database as a target."""
-
-    database: Database
-
-    def get(self, table: str, key: Row) -> Row | None:
-        where = " AND ".join(f"{column} = ?" for column in TABLES[table].keys)
-        return next(self.database.select(table, where, key), None)
-
-    def put(self, table: str, row: Row) -> None:
-        written = self.database.insert(table, row, "REPLACE")
-        assert written, f"a row of {table} was not written"
-
-
 def merge(sources: Sequence[Path], out: Path) -> list[str]:
     """Merge campaigns into one, which may exist already; return remarks about damage in them.
 
@@ -116,7 +100,7 @@ def merge(sources: Sequence[Path], out: Path) -> list[str]:
     with storing(out):
         (out / "artefacts").mkdir(parents=True, exist_ok=True)
         (out / "running").mkdir(exist_ok=True)
-    with lock_campaign(out):
+    with take_lock(out):
         try:
             database = Database(out / DATABASE)
         except StoreError as error:
@@ -141,12 +125,11 @@ def _merge_one(source: Path, out: Path, database: Database) -> list[str]:
     with Campaign(source) as campaign:
         if campaign.is_being_written:
             raise CampaignError(f"{source}: is being written; merge it when that has ended")
-        tables = _Tables(database)
         with database.transaction():
             for table in TABLES:
                 if table != "meta":
                     for row in campaign.select(table):
-                        take(tables, table, row)
+                        take(database, table, row)
         with storing(out):
             for file in _files(source):
                 _merge_file(file, out / file.relative_to(source))

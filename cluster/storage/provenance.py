@@ -5,6 +5,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -61,20 +62,18 @@ def this_run(seed: int | None = None) -> Run:
         specstorm=build(),
         commit=_commit(),
         python=platform.python_version(),
-        libraries=dict(_versions()),
+        libraries=_versions(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         processors=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
 
 
-def _versions() -> list[tuple[str, str]]:
-    found = []
+def _versions() -> dict[str, str]:
+    found = {}
     for name in LIBRARIES:
-        try:
-            found.append((name, version(name)))
-        except PackageNotFoundError:
-            continue
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
     return found
 
 

@@ -5,11 +5,11 @@ dispatched and stays there until its result is recorded, so that a kill at any m
 """
 
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Self
 
-from cluster.dispatch.host import running_file
+from cluster.dispatch.host import running_file, write_ahead
 from cluster.dispatch.job import Answer, Job, ShardJob, TrialJob, command
 from cluster.storage.artefact import portable, write_artefact
 from cluster.storage.campaign import DATABASE, Contents, Result
@@ -18,16 +18,14 @@ from cluster.storage.errors import CampaignError, StoreError, storing
 from cluster.storage.lock import take_lock
 from cluster.storage.progress import ProgressFile
 from cluster.storage.provenance import Run, now, this_run
-from cluster.storage.schema import text_digest
-from scenarios import codec
-from scenarios.codec import comment
+from cluster.storage.schema import Cell, Row, text_digest
 from workers.record.verdict import Judgement, Lost, is_finding
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
 from workers.targets.target import RunConfig
 
 
-class Store(Contents):
+class Store(Contents, AbstractContextManager["Store"]):
     """The only writer of one campaign directory; a context manager.
 
     `run` is what is recorded of this process. `remarks` says what was found damaged, and is run again.
@@ -51,7 +49,6 @@ class Store(Contents):
         except BaseException:
             self._lock.close()
             raise
-        super().__init__(self._db)
         self.remarks = self._db.remarks
         self.progress = ProgressFile(folder, self.run.run)
         self._slots: dict[tuple[str, int], int] = {}
@@ -70,30 +67,27 @@ class Store(Contents):
             # A lost job has no verdict: it is tried again, and its attempts stay on record.
             self._db.delete("results", "verdict = 'lost'")
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Record the end of this process, and release the directory."""
+        ended = self.run.model_copy(update={"ended": now()})
         try:
-            self._end_run()
+            # An error of the store was reported when it first occurred.
+            with suppress(StoreError):
+                self._db.insert("runs", (ended.run, ended.model_dump_json()), "REPLACE")
         finally:
             self._close()
-
-    def _end_run(self) -> None:
-        """Record when this process ended; an error of the store was reported when it first occurred."""
-        ended = self.run.model_copy(update={"ended": now()})
-        with suppress(StoreError):
-            self._db.insert("runs", (ended.run, ended.model_dump_json()), "REPLACE")
 
     def _close(self) -> None:
         try:
             self._db.close()
         finally:
             self._lock.close()
+
+    def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
+        return self._db.select(table, where, values)
 
     def transaction(self) -> AbstractContextManager[None]:
         """Make the writes inside all or nothing, should this process be killed on the way."""
@@ -108,15 +102,12 @@ class Store(Contents):
 
     def begin(self, job: Job, attempt: int, slot: int, scenario: str) -> None:
         """Record an attempt and its trace before it runs."""
-        how = command("run" if job.sweep else "replay", self.running_file(job.key).name, job.config)
-        head = comment([f"being run: attempt {attempt} of {portable(scenario)}", f"run it again: {how}"])
-        assert scenario, f"job {job.key} has a name for the user"
         file = self.running_file(job.key)
-        temporary = file.with_name(f".{file.name}.tmp")
+        how = command("run" if job.sweep else "replay", file.name, job.config)
+        assert scenario, f"job {job.key} has a name for the user"
+        lines = [f"being run: attempt {attempt} of {portable(scenario)}", f"run it again: {how}"]
         with storing(file):
-            # Not forced onto the disk: it is there to outlive this process, and a power cut ends what it ran, too.
-            temporary.write_text(head + codec.dumps(job.trace), encoding="utf-8", newline="\n")
-            os.replace(temporary, file)
+            write_ahead(file, lines, job.trace)
         self.begin_attempt(job.key, attempt, slot)
 
     def running_file(self, job: str) -> Path:

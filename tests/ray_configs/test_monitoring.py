@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from cluster.dispatch.metrics import METRICS
+from cluster.dispatch.exporter import METRICS
 from tests.ray_configs.files import CONFIGS, containers_of, documents, ray_objects
 
 FOLDER = CONFIGS / "monitoring"

@@ -1,7 +1,6 @@
 """Canary: a planted fault that a hunt must find again and again, or it is blind and proves nothing."""
 
-from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, ShardJobs
-from cluster.campaigns.hunt.ledger import Ledger
+from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, Ledger, ShardJobs
 from cluster.campaigns.planner import Task
 from scenarios.shards import TRACES_PER_SHARD
 from workers.run.shard import Hit, ShardReport
@@ -32,7 +31,9 @@ class CanarySearch:
 
     def task(self, num_judged: int) -> Task | None:
         """Return the next job of the search, if one is due after so many judged shards of the hunt."""
-        while self._is_due(num_judged):
+        while self._jobs.settings.canary and not self._is_running and not self.is_blind:
+            if self.rounds * CANARY_EVERY > num_judged:
+                break
             job = self._jobs.job("canary", self._number)
             known = self._ledger.shard(job.key)
             if known is None:
@@ -40,11 +41,6 @@ class CanarySearch:
                 return Task(job, LOSSES_MAX_AGAIN)
             self.take(known)
         return None
-
-    def _is_due(self, num_judged: int) -> bool:
-        if not self._jobs.settings.canary or self._is_running or self.is_blind:
-            return False
-        return self.rounds * CANARY_EVERY <= num_judged
 
     def take(self, report: ShardReport | None) -> None:
         """Take the report of the shard that ran, None if it was lost."""

@@ -8,13 +8,11 @@ from pathlib import Path
 
 from cluster.campaigns.hunt.canary import CanarySearch
 from cluster.campaigns.hunt.findings import Findings
-from cluster.campaigns.hunt.jobs import ShardJobs
-from cluster.campaigns.hunt.ledger import Ledger
+from cluster.campaigns.hunt.jobs import Ledger, ShardJobs
 from cluster.campaigns.hunt.repeats import Repeats
 from cluster.campaigns.hunt.settings import HuntSettings
-from cluster.campaigns.hunt.shard_reports import deadly_hit, unjudged_report
+from cluster.campaigns.hunt.shard_reports import Totals, deadly_hit, unjudged_report
 from cluster.campaigns.hunt.split_shards import SplitShards
-from cluster.campaigns.hunt.totals import Totals
 from cluster.campaigns.planner import Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import ShardJob

@@ -1,13 +1,16 @@
-"""Jobs of a hunt's shards, and its traces by number: functions of the settings alone."""
+"""Jobs of a hunt's shards and its traces by number, functions of the settings alone; the ledger of their results."""
 
 from pathlib import Path
+from typing import Protocol
 
 from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.dispatch.job import Role, ShardJob
 from cluster.storage.corpus import Corpus
 from scenarios.shards import TRACES_PER_SHARD, Shard
 from scenarios.trace import Trace
-from workers.run.shard import shard_traces
+from workers.record.verdict import Judgement
+from workers.run.shard import ShardReport, shard_traces
+from workers.targets.target import RunConfig
 
 # A shard that was judged before, or whose fault kills nobody, is not what its workers die of.
 LOSSES_MAX_AGAIN = 10
@@ -49,3 +52,22 @@ class ShardJobs:
         """Return a trace of the hunt by its number."""
         (trace,) = shard_traces(self.of_trace(*divmod(number, TRACES_PER_SHARD)).shard)
         return trace
+
+
+class Ledger(Protocol):
+    """Reports of shards and states of findings; what is written is there when the hunt is gone on with."""
+
+    def shard(self, job: str) -> ShardReport | None:
+        """Return the report of a shard."""
+
+    def keep_shard(self, job: ShardJob, attempt: int, report: ShardReport) -> None:
+        """Write the report of a shard down."""
+
+    def finding(self, bug: str) -> str | None:
+        """Return the state of a finding in JSON, None if there is none."""
+
+    def keep_finding(self, bug: str, state: str) -> None:
+        """Write the state of a finding down, in JSON."""
+
+    def keep_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> str:
+        """Write the artefact of a finding and return its path in the campaign."""

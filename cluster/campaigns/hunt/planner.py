@@ -20,17 +20,13 @@ class HuntPlanner:
     """
 
     def __init__(
-        self,
-        settings: HuntSettings,
-        store: Store,
-        num_traces: int | None,
-        corpus: Corpus = NO_CORPUS,
-        may_begin: Callable[[], bool] = lambda: True,
+        self, settings: HuntSettings, store: Store, num_traces: int | None, corpus: Corpus = NO_CORPUS
     ) -> None:
+        settings = settings.model_copy(update={"corpus": corpus.digest})
         store.keep_settings(settings.model_dump_json())
         corpus.keep(store.folder)
         self.hunt = Hunt(settings, store, store.folder / "running", num_traces, corpus=corpus)
-        self.may_begin = may_begin
+        self.may_begin: Callable[[], bool] = lambda: True
         self._num_traces = num_traces
         self.store = store
         self._begins = True

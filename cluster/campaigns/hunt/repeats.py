@@ -1,20 +1,17 @@
 """Determinism of a hunt: a sample of its shards is judged twice, and both reports must be equal."""
 
-from dataclasses import dataclass
-
-from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, ShardJobs
-from cluster.campaigns.hunt.ledger import Ledger
+from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, Ledger, ShardJobs
 from cluster.campaigns.planner import Task
 from cluster.campaigns.triage import kills_worker
 from scenarios.shards import TRACES_PER_SHARD
+from scenarios.spec import Value
 from workers.run.shard import ShardReport
 
 AGAIN_EVERY = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """Two runs of a shard that differ: the first trace (its number in the hunt), and both digests."""
+class MismatchEntry(Value):
+    """A trace that was judged twice with different digests of its captures."""
 
     trace: int
     first: str
@@ -25,7 +22,7 @@ class Repeats:
     """Shards of the sample; `num_judged` were judged twice, `num_elsewhere` of them by another worker."""
 
     def __init__(self, jobs: ShardJobs, ledger: Ledger) -> None:
-        self.mismatches: list[Mismatch] = []
+        self.mismatches: list[MismatchEntry] = []
         self.num_judged = self.num_elsewhere = 0
         self._jobs = jobs
         self._ledger = ledger
@@ -59,4 +56,5 @@ class Repeats:
         pairs = zip(report.digests, again.digests, strict=False)
         index = next((index for index, (one, other) in enumerate(pairs) if one != other), None)
         first, second = ("report", "another report") if index is None else (report.digests[index], again.digests[index])
-        self.mismatches.append(Mismatch(number * TRACES_PER_SHARD + (index or 0), first, second))
+        trace = number * TRACES_PER_SHARD + (index or 0)
+        self.mismatches.append(MismatchEntry(trace=trace, first=first, again=second))

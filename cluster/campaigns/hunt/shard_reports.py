@@ -1,14 +1,20 @@
-"""Arithmetic on shard reports: sums, and the join of parts of a shard."""
+"""Arithmetic on shard reports: sums, totals in the order of the shards, and the join of parts of a shard."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+from cluster.campaigns.hunt.jobs import ShardJobs
 from cluster.campaigns.triage import killed
 from scenarios.events import Schedule
-from scenarios.shards import Shard
+from scenarios.shards import GENERATORS, TRACES_PER_SHARD, Generator, Shard
 from workers.run.coverage import joined_coverage
 from workers.run.shard import Hit, ShardReport, shard_traces
 from workers.shrink.fingerprint import signature_of
+
+# What is a number for each trace, and is added up.
+SUMS = ("traces", "runs", "steps", "commits", "captures", "reached")
 
 
 @dataclass(slots=True)
@@ -30,11 +36,46 @@ class Tally:
 
     def add(self, report: ShardReport) -> None:
         """Add the report of a shard."""
-        for name in ("traces", "runs", "steps", "commits", "captures", "reached"):
+        for name in SUMS:
             setattr(self, name, getattr(self, name) + getattr(report, name))
         self.lengths.update(report.lengths)
         self.probes.update(report.probes)
         self.bugs.update({hit.signature.bug: hit.count for hit in report.hits})
+
+    @property
+    def sums(self) -> dict[str, Any]:
+        """Return the plain sums by name."""
+        return {name: getattr(self, name) for name in SUMS}
+
+
+class Totals:
+    """Sums over the first `num_shards` shards: `tally` over all, `shares` over the traces of each generator.
+
+    `firsts` has the number of the first trace that hit each probe.
+    """
+
+    def __init__(self, jobs: ShardJobs) -> None:
+        self.tally = Tally()
+        self.shares: dict[Generator, Tally] = {generator: Tally() for generator in GENERATORS}
+        self.firsts: dict[str, int] = {}
+        self.num_shards = 0
+        self._jobs = jobs
+        self._waiting: dict[int, ShardReport] = {}
+
+    def add(self, number: int, report: ShardReport) -> None:
+        """Add the report of a shard, which waits for those of all shards before it."""
+        self._waiting[number] = report
+
+    def fold(self) -> Iterator[tuple[int, ShardReport]]:
+        """Sum up the reports that wait for none before them, and yield each with the number of its shard."""
+        while self.num_shards in self._waiting:
+            number, report = self.num_shards, self._waiting.pop(self.num_shards)
+            self.num_shards += 1
+            self.tally.add(report)
+            self.shares[self._jobs.job("hunt", number).shard.generator].add(report)
+            for probe, index in report.firsts.items():
+                self.firsts.setdefault(probe, number * TRACES_PER_SHARD + index)
+            yield number, report
 
 
 def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
@@ -49,19 +90,7 @@ def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
 
 def unjudged_report(*hits: Hit) -> ShardReport:
     """Return the report of a shard that was not judged, or whose only trace kills its workers: a hit."""
-    return ShardReport(
-        traces=len(hits),
-        runs=0,
-        steps=0,
-        commits=0,
-        captures=0,
-        reached=0,
-        lengths=(),
-        digests=(),
-        probes={},
-        firsts={},
-        hits=hits,
-    )
+    return joined([]).model_copy(update={"traces": len(hits), "hits": hits})
 
 
 def joined(reports: list[ShardReport]) -> ShardReport:
@@ -77,12 +106,7 @@ def joined(reports: list[ShardReport]) -> ShardReport:
             if first is not hit:
                 hits[hit.signature.bug] = first.model_copy(update={"count": first.count + hit.count})
     return ShardReport(
-        traces=tally.traces,
-        runs=tally.runs,
-        steps=tally.steps,
-        commits=tally.commits,
-        captures=tally.captures,
-        reached=tally.reached,
+        **tally.sums,
         lengths=tuple(length for report in reports for length in report.lengths),
         digests=tuple(digest for report in reports for digest in report.digests),
         probes=dict(sorted(tally.probes.items())),

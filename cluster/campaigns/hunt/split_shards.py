@@ -1,7 +1,6 @@
 """Split shards: a shard that kills its workers is judged trace by trace, to find the one that does it."""
 
-from cluster.campaigns.hunt.jobs import ShardJobs
-from cluster.campaigns.hunt.ledger import Ledger
+from cluster.campaigns.hunt.jobs import Ledger, ShardJobs
 from cluster.campaigns.hunt.shard_reports import joined
 from cluster.campaigns.planner import Task
 from scenarios.shards import Shard

@@ -16,9 +16,10 @@ from cluster.campaigns.triage import FindingState
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.storage.campaign import DATABASE
+from cluster.storage.campaign import Campaign as Stored
 from cluster.storage.errors import reading_values
 from cluster.storage.provenance import Run
-from cluster.storage.reader import CampaignReader, ResultRow
+from cluster.storage.schema import Row as StoredRow
 from scenarios.probes import PROBES
 from workers.faults.registry import FAULTS
 from workers.record.verdict import Judgement
@@ -170,39 +171,41 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
 
 def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:
     campaign = Campaign(name, folder, is_regressions)
-    with CampaignReader(folder) as reader:
-        for row in reader.results():
+    with Stored(folder) as stored:
+        for row in stored.select("results", order=("scenario",)):
             _add_result(campaign, row)
-        plans = tuple(HuntSettings.model_validate_json(plan) for plan in reader.plans())
+        plans = tuple(HuntSettings.model_validate_json(plan) for plan in stored.plans())
         if plans:
             campaign.hunt = HuntSummary(plans)
-            _add_shards(campaign, campaign.hunt, reader)
-        trials = map(Trial.model_validate_json, reader.trials())
-        campaign.trials = [trial for trial in trials if trial.fault in FAULTS]
-        campaign.processes = [Process(run, jobs) for run, jobs in reader.runs()]
-        campaign.num_contradictions = len(reader.contradictions())
-        campaign.num_damaged = reader.num_damaged
+            _add_shards(campaign, campaign.hunt, stored)
+        campaign.trials = [trial for trial in stored.trials() if trial.fault in FAULTS]
+        answered = stored.answered()
+        campaign.processes = [Process(run, answered[run.run]) for run in stored.runs()]
+        campaign.num_contradictions = len(stored.contradictions())
+        campaign.num_damaged = stored.num_altered
     return campaign
 
 
-def _add_result(campaign: Campaign, row: ResultRow) -> None:
+def _add_result(campaign: Campaign, row: StoredRow) -> None:
     """Count a result; one without a finding is not validated as a whole, for there are many."""
-    if row.verdict in _FINDINGS:
-        judgement = Judgement.model_validate_json(row.judgement)
+    _, scenario, _, verdict, _, artefact, judged = row
+    name, kind, text = str(scenario), str(verdict), str(judged)
+    values = from_json(text)
+    if kind in _FINDINGS:
+        judgement = Judgement.model_validate_json(text)
         if campaign.is_regressions and judgement.trace.faults:
             campaign.known_found += 1
             return
-        anchor = _add_finding(campaign, row, judgement)
-    elif campaign.is_regressions and from_json(row.judgement)["trace"]["faults"]:
-        campaign.known_missed.append(row.scenario)
+        anchor = _add_finding(campaign, name, None if artefact is None else str(artefact), judgement)
+    elif campaign.is_regressions and values["trace"]["faults"]:
+        campaign.known_missed.append(name)
         return
     else:
         anchor = ""
-    values = from_json(row.judgement)
     stats = values["verdict"].get("stats", {})
     counted = [stats.get(name) for name in _COUNTED]
-    campaign.kinds[row.verdict] += 1
-    campaign.rows.append([row.scenario, row.verdict, *counted, values["schedules"], anchor])
+    campaign.kinds[kind] += 1
+    campaign.rows.append([name, kind, *counted, values["schedules"], anchor])
     campaign.totals.update(runs=values["schedules"], steps=stats.get("steps", 0), captures=stats.get("captures", 0))
     if stats:
         campaign.num_probed += 1
@@ -210,36 +213,34 @@ def _add_result(campaign: Campaign, row: ResultRow) -> None:
         add_result(campaign.coverage, values)
 
 
-def _add_finding(campaign: Campaign, row: ResultRow, judgement: Judgement) -> str:
+def _add_finding(campaign: Campaign, name: str, artefact: str | None, judgement: Judgement) -> str:
     signature = signature_of(judgement.verdict, judgement.trace)
     assert signature is not None, "a finding has a signature"
     known = campaign.findings.get(signature.bug)
     if known is None:
-        artefact = None if row.artefact is None else campaign.folder / row.artefact
-        config = config_of(artefact) if artefact is not None else config_of(campaign.folder)
-        known = Finding(signature.bug, judgement, config, row.artefact, campaign.folder)
+        config = config_of(campaign.folder / (artefact or ""))
+        known = Finding(signature.bug, judgement, config, artefact, campaign.folder)
         campaign.findings[signature.bug] = known
-    known.met_by(row.scenario)
+    known.met_by(name)
     return known.anchor
 
 
-def _add_shards(campaign: Campaign, hunt: HuntSummary, reader: CampaignReader) -> None:
-    """Sum up the shards of a hunt."""
+def _add_shards(campaign: Campaign, hunt: HuntSummary, stored: Stored) -> None:
     hunts: dict[int, list[str]] = {}
     again: list[tuple[int, str]] = []
-    for row in reader.shards():
-        match row.role:
+    for _, role, number, _, text in stored.select("shards", order=("role", "number")):
+        match role:
             case "canary":
-                report = ShardReport.model_validate_json(row.report)
+                report = ShardReport.model_validate_json(str(text))
                 hunt.canary_shards += 1
                 hunt.canary_found += bool(report.hits)
                 hunt.canary_missed = 0 if report.hits else hunt.canary_missed + 1
             case "again":
-                again.append((row.number, row.report))
+                again.append((int(number or 0), str(text)))
             case _:
-                hunts.setdefault(row.number, []).append(row.report)
+                hunts.setdefault(int(number or 0), []).append(str(text))
     hunt.judged_twice = len(again)
-    hunt.mismatches = sum(number in hunts and text not in hunts[number] for number, text in again)
+    hunt.mismatches = sum(number in hunts and report not in hunts[number] for number, report in again)
     counts: Counter[str] = Counter()
     reports = [report for texts in hunts.values() for report in _wholes(texts, len(hunt.plans))]
     for report in reports:
@@ -251,7 +252,7 @@ def _add_shards(campaign: Campaign, hunt: HuntSummary, reader: CampaignReader) -
     campaign.num_probed += tally.traces
     add_coverage(campaign.coverage, joined_coverage(report.coverage for report in reports))
     campaign.totals.update(runs=tally.runs, steps=tally.steps, captures=tally.captures)
-    _add_states(campaign, hunt, reader, counts)
+    _add_states(campaign, hunt, stored, counts)
 
 
 def _wholes(texts: list[str], num_plans: int) -> list[ShardReport]:
@@ -261,9 +262,9 @@ def _wholes(texts: list[str], num_plans: int) -> list[ShardReport]:
     return [report for report in reports if report.traces > 1 or most == 1][:num_plans]
 
 
-def _add_states(campaign: Campaign, hunt: HuntSummary, reader: CampaignReader, counts: Counter[str]) -> None:
+def _add_states(campaign: Campaign, hunt: HuntSummary, stored: Stored, counts: Counter[str]) -> None:
     """Add the findings of a hunt; one that came out as another is counted there."""
-    states = [FindingState.model_validate_json(text) for text in reader.findings()]
+    states = [FindingState.model_validate_json(text) for _, text in stored.findings()]
     for state in sorted(states, key=lambda state: state.first):
         if state.is_distinct:
             found = of_state(state, hunt.settings.config, campaign.folder, counts[state.bug])

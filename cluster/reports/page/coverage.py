@@ -32,12 +32,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Events by planes; `empty` are the events that no trace had, `policies` the runs under each."""
+    """Events by planes; `policies` are the runs under each."""
 
     planes: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     policies: Mapping[str, int]
-    empty: tuple[str, ...]
 
 
 def add_coverage(cells: Cells, coverage: Coverage) -> None:
@@ -83,6 +82,5 @@ def matrix_of(cells: Cells) -> Matrix:
             total = totals[kind, plane]
             row.append(Cell(runs, -(-_STEPS * total // most) if total else 0))
         rows.append((kind, tuple(row)))
-    seen = {kind for kind, _, _ in cells}
     by_policy = {policy: max((cells[each] for each in cells if each[2] == policy), default=0) for policy in POLICIES}
-    return Matrix(planes, tuple(rows), by_policy, tuple(kind for kind in EVENTS if kind not in seen))
+    return Matrix(planes, tuple(rows), by_policy)

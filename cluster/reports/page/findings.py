@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-from cluster.campaigns.triage import FindingState, kills_worker
+from cluster.campaigns.triage import FindingState
 from cluster.dispatch.job import command
 from cluster.storage.artefact import artefact_text
 from scenarios import codec
@@ -25,6 +25,7 @@ from workers.record.verdict import (
 from workers.record.words import (
     actual_text,
     expected_text,
+    finding_lines,
     missing_order_text,
     outcome_text,
     reason_text,
@@ -68,11 +69,6 @@ class Finding:
     def plane(self) -> str:
         """Return the kind of state it is about."""
         return plane(self.verdict)
-
-    @property
-    def kills(self) -> bool:
-        """Whether a process that runs its trace dies."""
-        return kills_worker(self.verdict)
 
     @property
     def headline(self) -> str:
@@ -155,6 +151,11 @@ class Finding:
         """Return the command that shows it again; None where it has no artefact yet."""
         return None if self.artefact is None else command("replay", self.folder / self.artefact, self.config)
 
+    @property
+    def lines(self) -> list[str]:
+        """Return its description, and how to replay it where that is known."""
+        return [*finding_lines(self.verdict), *([f"replay: {self.replay}"] if self.replay else [])]
+
     def met_by(self, name: str) -> None:
         """Count another scenario that met it, and note its name."""
         self.count += 1
@@ -169,12 +170,8 @@ class Finding:
 
 def of_state(state: FindingState, config: RunConfig, folder: Path, count: int) -> Finding:
     """Return the finding of a hunt, as far as it has been worked on."""
-    judgement = state.judgement
-    if judgement is None and state.shrinking is not None:
-        judgement = Judgement(verdict=state.shrinking.verdict, trace=state.shrinking.trace, schedules=1)
-    if judgement is None:
-        assert state.verdict is not None, "a finding of a hunt has been seen"
-        judgement = Judgement(verdict=state.verdict, trace=state.trace, schedules=1)
+    judgement = state.smallest
+    assert judgement is not None, "a finding of a hunt has been seen"
     found = Finding(state.bug, judgement, config, state.artefact, folder, count)
     found.remarks.append(f"first met by trace {state.first}")
     if state.shrinking is not None:

@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from workers.lanes.timeline import Task, Timeline
+from cluster.reports.page.timeline_picture import time_of
+from workers.lanes.timeline import Timeline
 from workers.record.evidence import MissingOrder
 from workers.record.words import missing_order_text
 
@@ -62,15 +63,10 @@ def _orders(timeline: Timeline, what: str) -> Iterator[dict[str, Any]]:
         if any(task.ran is None for task in ends):
             continue
         # Arrows run forward in time: an unordered task may have run before the one that should come first.
-        ends.sort(key=_ran)
+        ends.sort(key=time_of)
         common = {"pid": _PROCESS, "id": number, "name": event, "cat": kind}
-        yield {"ph": "s", "tid": ends[0].lane, "ts": _ran(ends[0]) * _UNIT + _UNIT // 2, **common}
-        yield {"ph": "f", "bp": "e", "tid": ends[1].lane, "ts": _ran(ends[1]) * _UNIT + 1, **common}
+        yield {"ph": "s", "tid": ends[0].lane, "ts": time_of(ends[0]) * _UNIT + _UNIT // 2, **common}
+        yield {"ph": "f", "bp": "e", "tid": ends[1].lane, "ts": time_of(ends[1]) * _UNIT + 1, **common}
     if missing is not None and (at := timeline.tasks[missing.second]).ran is not None:
         place = {"pid": _PROCESS, "tid": at.lane, "ts": at.ran * _UNIT}
         yield {"ph": "i", "s": "p", "name": what, "cat": "missing", **place}
-
-
-def _ran(task: Task) -> int:
-    assert task.ran is not None, "it has run"
-    return task.ran

@@ -81,7 +81,7 @@ class Picture:
 def picture_of(timeline: Timeline, difference: Difference | None, order_missing: MissingOrder | None) -> Picture:
     """Return the picture of a timeline, around its missing order or else its difference."""
     what = missing_order_text(order_missing) if order_missing is not None else "missing order"
-    order = sorted((task for task in timeline.tasks if task.ran is not None), key=_time)
+    order = sorted((task for task in timeline.tasks if task.ran is not None), key=time_of)
     order += [task for task in timeline.tasks if task.ran is None]
     roles = _roles(timeline, difference)
     rows = _rows(order, _places(order, timeline, roles, difference))
@@ -103,7 +103,8 @@ def picture_of(timeline: Timeline, difference: Difference | None, order_missing:
     return picture
 
 
-def _time(task: Task) -> int:
+def time_of(task: Task) -> int:
+    """Return when a task ran that has run."""
     assert task.ran is not None, "it has run"
     return task.ran
 
@@ -136,9 +137,8 @@ def _places(
     step = difference.step if difference is not None and difference.step >= 0 else None
     is_empty = not roles
     for row, task in enumerate(order):
-        ends = missing is not None and task.index in (missing.first, missing.second)
         of_step = step is not None and task.step == step and (missing is None or task.op == "prepare_inputs")
-        if task.index in roles or ends or of_step or task.ran is None:
+        if task.index in roles or of_step or task.ran is None:
             yield row
             is_empty = False
     if is_empty:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.campaigns.triage import kills_worker
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.perfetto import perfetto_trace
 from cluster.reports.page.timeline_picture import Picture, picture_of
@@ -34,7 +35,7 @@ def draw_timelines(findings: Sequence[Finding], folder: Path, count: int) -> dic
 
 
 def _draw(finding: Finding, folder: Path) -> Drawn:
-    if finding.kills:
+    if kills_worker(finding.verdict):
         return Drawn(note="no timeline: whoever runs this trace dies")
     if finding.config.engine not in known_engines() or not has_timeline(finding.config):
         return Drawn(note="no timeline: lanes are recorded on the simulated device alone")

@@ -19,7 +19,7 @@ def test_one_candidate_that_kills_its_worker_does_not_keep_the_others_of_its_job
         for task in triage.tasks(2):
             result = answer(task.job)
             triage.take(Record(task.job.key, 1, result, DEATHS if isinstance(result, Lost) else ()))
-    judgement = triage.smallest()
+    judgement = triage.state.smallest
     assert judgement is not None
     assert len(judgement.trace.events) == 1
 
@@ -38,6 +38,6 @@ def test_candidates_that_are_lost_after_the_last_round_was_settled_leave_the_sma
     triage.take(Record(second.job.key, 1, DEATH, DEATHS))
     assert triage.is_open
     triage.take(Record(confirm.job.key, 1, buggy(confirm.job)))
-    judgement = triage.smallest()
+    judgement = triage.state.smallest
     assert judgement is not None
     assert len(judgement.trace.events) == 1

@@ -82,7 +82,7 @@ def killed_parts(ray: RayCluster, cluster: Any, node: Any, folder: Path, port: i
         kinds = [verdict.kind for verdict in suite.verdicts() if verdict is not None]
         exported = metrics(port, pool)
     with Campaign(folder) as campaign:
-        recorded = campaign.count("results")
+        recorded = len(list(campaign.results()))
     return {"killed": killing.killed, "kinds": kinds, "recorded": recorded, "losses": losses, "metrics": exported}
 
 

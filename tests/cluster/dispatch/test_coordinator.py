@@ -119,7 +119,7 @@ def test_every_job_gets_exactly_one_result_whatever_is_lost(slots: int, jobs: in
         event = pool.event(number)
         if event is not None:
             pool.carry_out(coordinator.handle(event))
-    assert coordinator.done
+    assert not coordinator.backlog
     assert sorted(record.job for record in pool.records) == sorted(f"job {job}" for job in range(jobs))
     for record in pool.records:
         nothing_left = len(pool.retired) == slots
@@ -161,7 +161,7 @@ def test_a_lost_attempt_goes_to_another_slot_before_any_other_job() -> None:
     coordinator.handle(JobAdded("c"))
     coordinator.handle(JobAdded("d"))
     lost = coordinator.handle(WorkerLost(0, 0, "its process died", had_begun=True))
-    assert lost == [NoteLoss("a", 1, 0, "its process died"), Replace(0, 1)]
+    assert lost == [NoteLoss("a", 1, "its process died"), Replace(0, 1)]
     assert coordinator.handle(WorkerReady(0, 1)) == [Dispatch(0, 1, "c", 1)]
     assert coordinator.handle(ResultArrived("b", 1, JUDGEMENT)) == [Record("b", 1, JUDGEMENT), Dispatch(1, 0, "a", 2)]
 
@@ -188,7 +188,7 @@ def test_a_job_that_kills_three_workers_is_lost_and_says_on_how_many_slots() -> 
         worker[dispatch.slot] += 1
         instructions = after + coordinator.handle(WorkerReady(dispatch.slot, worker[dispatch.slot]))
     assert results == [Lost(reason="3 attempts were lost on 2 slots: its process died")]
-    assert coordinator.done
+    assert not coordinator.backlog
 
 
 def test_a_worker_whose_own_code_raised_is_replaced_and_its_job_lost_at_once() -> None:
@@ -233,7 +233,7 @@ def test_a_slot_is_given_up_only_for_losses_without_a_result_between_them() -> N
             assert lost[1:] == [Replace(0, worker)]
             dispatch = coordinator.handle(WorkerReady(0, worker))
         coordinator.handle(ResultArrived(f"job {job}", IDLE_LOSSES_MAX, JUDGEMENT))
-    assert coordinator.done
+    assert not coordinator.backlog
 
 
 def test_jobs_are_lost_when_no_worker_can_be_started() -> None:
@@ -244,7 +244,7 @@ def test_jobs_are_lost_when_no_worker_can_be_started() -> None:
         for worker in range(IDLE_LOSSES_MAX):
             records = coordinator.handle(WorkerLost(slot, worker, "no such engine", had_begun=False))
     assert records == [Record("a", 0, Lost(reason="no worker could be started: no such engine"))]
-    assert coordinator.done
+    assert not coordinator.backlog
     assert [type(each) for each in coordinator.handle(JobAdded("b"))] == [Record]
 
 
@@ -253,7 +253,7 @@ def test_a_worker_that_died_idle_does_not_count_against_the_job_it_was_given() -
     assert coordinator.handle(JobAdded("a")) == [dispatch]
     for attempt, (slot, worker) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1)], start=1):
         after = coordinator.handle(WorkerLost(slot, worker, "its process died", had_begun=False))
-        assert after[:2] == [NoteLoss("a", attempt, slot, "its process died"), Replace(slot, worker + 1)]
+        assert after[:2] == [NoteLoss("a", attempt, "its process died"), Replace(slot, worker + 1)]
         coordinator.handle(WorkerReady(slot, worker + 1))
     assert coordinator.handle(ResultArrived("a", 5, JUDGEMENT)) == [Record("a", 5, JUDGEMENT)]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.dispatch.metrics import METRICS
+from cluster.dispatch.exporter import METRICS
 from cluster.dispatch.origin import ROOT
 from tests.cluster.dispatch.node_faults import NUM_JOBS, NUM_SMOKE
 

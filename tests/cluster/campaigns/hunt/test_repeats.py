@@ -1,6 +1,6 @@
 """A sample of shards is judged twice, and what differs is named."""
 
-from cluster.campaigns.hunt.repeats import AGAIN_EVERY, Mismatch
+from cluster.campaigns.hunt.repeats import AGAIN_EVERY, MismatchEntry
 from cluster.dispatch.job import Answer, AnyJob, ShardJob
 from scenarios.shards import TRACES_PER_SHARD
 from tests.cluster.campaigns.hunt.fakes import canary_or, hunt_of, report, run_through
@@ -22,4 +22,4 @@ def test_a_sample_of_shards_is_judged_again_elsewhere_and_the_first_trace_that_d
     again = [task for task in tasks if isinstance(task.job, ShardJob) and task.job.role == "again"]
     assert [task.avoid for task in again] == [0, 0, 0]
     assert hunt.repeats.num_judged == 3
-    assert hunt.repeats.mismatches == [Mismatch(AGAIN_EVERY * TRACES_PER_SHARD + 5, "00", "ff")]
+    assert hunt.repeats.mismatches == [MismatchEntry(trace=AGAIN_EVERY * TRACES_PER_SHARD + 5, first="00", again="ff")]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cluster.campaigns.hunt.hunt import Hunt
 from cluster.campaigns.hunt.settings import HuntSettings
-from cluster.campaigns.hunt.totals import Totals
+from cluster.campaigns.hunt.shard_reports import Totals
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import ShardJob
 from cluster.reports.hunt_report import hunt_document, hunt_lines
