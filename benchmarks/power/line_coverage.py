@@ -20,8 +20,7 @@ from workers.run.check import check
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "coverage.md"
 FOLDERS = ("workers/engine", "workers/kernels")
-# A definition is what the NumPy twins beside it are compared with (the arguments in it have no branches); Triton's run
-# elsewhere.
+# A definition is what the NumPy twin beside it is compared with; Triton's run elsewhere.
 OTHER_TWINS = ("definition.py", "triton.py")
 TWIN = "numpy.py"
 
