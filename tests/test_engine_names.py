@@ -8,7 +8,7 @@ import re
 
 from tests.test_architecture import ROOMS, files_of, is_in, module_of, tree_of
 
-# What is peculiar to an engine in a process of its own is known to its target alone, and to commands by its name.
+# What is peculiar to an engine in a process of its own is known to its target alone.
 ENGINES = ("SPECSTORM", "VLLM", "VLLM_V2")
 OTHER_ENGINES = re.compile(r"vllm|sglang", re.IGNORECASE)
 KNOWS_NO_ENGINE = (
@@ -23,8 +23,6 @@ KNOWS_NO_ENGINE = (
 )
 # A historical bug, or a rule, is named after where it was reported; `vllm-38556-backup-token`, vLLM PR #38556.
 REPORTED = re.compile(r"\b(vllm|sglang)-\d+(-\w+)*|\b(vllm|sglang)(-\w+)? (PR|issue)s? #\d+", re.IGNORECASE)
-# The command that tries an engine's releases, and an option's help.
-NAMED_BY_COMMANDS = ["cluster.cli.bisect_command", "cluster.cli.options"]
 
 
 def engines_named(text: str) -> list[str]:
@@ -34,19 +32,19 @@ def engines_named(text: str) -> list[str]:
 
 def test_nothing_is_peculiar_to_an_engine_outside_its_target() -> None:
     files = files_of(*KNOWS_NO_ENGINE)
-    assert [module_of(path) for path in files if engines_named(path.read_text(encoding="utf-8"))] == NAMED_BY_COMMANDS
+    assert [module_of(path) for path in files if engines_named(path.read_text(encoding="utf-8"))] == []
 
 
 def test_no_room_but_targets_asks_which_engine_it_has() -> None:
-    asking = {
+    asking = [
         module_of(path)
         for path in files_of(*ROOMS)
         if not is_in(module_of(path), "workers.targets")
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Compare)
         if any(isinstance(each, ast.Name) and each.id in ENGINES for each in (node.left, *node.comparators))
-    }
-    assert asking == {"cluster.cli.bisect_command"}
+    ]
+    assert asking == []
 
 
 def test_an_engine_is_named_by_its_bugs_reports_alone() -> None:

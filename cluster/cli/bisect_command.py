@@ -1,6 +1,7 @@
 """Command `bisect`: which release of an engine shows a bug first."""
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
@@ -9,30 +10,36 @@ import typer
 
 from cluster.campaigns.bisection import Bisection, Status
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
-from cluster.cli.inputs import InputError, check_trace, config_of, read_trace
-from cluster.cli.options import Engine, EngineHome, Json, NoLimits
+from cluster.cli.inputs import InputError, check_trace, config_for, read_trace
+from cluster.cli.options import EngineHome, Json, NoLimits
 from cluster.dispatch.job import WORKER, build, load_judge
 from cluster.reports.documents import BisectDocument, ReleaseEntry
 from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace
 from workers.record.verdict import Agreed, Judgement, is_finding
 from workers.shrink.fingerprint import Signature, signature_of
-from workers.targets.target import VLLM, Device, DeviceError, RunConfig
-from workers.targets.vllm.installation import HOME, ROOT, keeper_of
-from workers.targets.vllm.releases import RELEASES, VERSION, InstallError, environment_of
-from workers.targets.vllm.target import FIRST_RUNNER
+from workers.targets.registry import kind_of, known_engines
+from workers.targets.target import Device, DeviceError, RunConfig
 
 # Folder of installed releases below the user's home.
 CACHE = Path(".cache", "specstorm", "engines")
+VERSION = re.compile(r"\d+(\.\d+)+(\.?(post|rc)\d+)?")
 
 
 def bisect(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
     *,
-    engine: Engine = VLLM,
-    versions: Annotated[str, typer.Option(metavar="A,B,...", help="Releases to choose from, oldest first.")] = ",".join(
-        RELEASES
-    ),
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The engine. Default: the one that FILE names, else the first that has releases."
+        ),
+    ] = "",
+    versions: Annotated[
+        str,
+        typer.Option(metavar="A,B,...", help="Releases to choose from, oldest first; default: those known to install."),
+    ] = "",
     folder: Annotated[
         Path | None,
         typer.Option("--environments", metavar="DIR", help="Where releases are installed, one folder each."),
@@ -45,14 +52,15 @@ def bisect(
     as_json: Json = False,
 ) -> int:
     """Try a failing trace on releases of an engine, as few as possible: which one shows the bug first."""
-    config = config_of(RunConfig(engine=engine, device=lanes, engine_home=engine_home))
-    if engine != VLLM:
-        raise InputError(f"--engine is {engine}; it has no releases: {VLLM} has")
-    bisection = Bisection(_versions(versions))
+    released = [name for name in known_engines() if kind_of(name).releases]
+    asked = RunConfig(engine=engine or released[0], device=lanes, engine_home=engine_home)
+    config = config_for(file, asked, context)
+    if config.engine not in released:
+        raise InputError(f"--engine is {config.engine}; it has no releases: {', '.join(released)} has")
+    bisection = Bisection(_versions(versions, kind_of(config.engine).releases))
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
-    home = Path(engine_home).resolve() if engine_home else ROOT / HOME
-    tried = TriedReleases(trace, config, home, folder if folder is not None else Path.home() / CACHE)
+    tried = TriedReleases(trace, config, folder if folder is not None else Path.home() / CACHE)
     while (version := bisection.next()) is not None:
         entry = tried.entry(version)
         bisection.record(version, entry.status)
@@ -66,17 +74,17 @@ def bisect(
     return document.exit_code
 
 
-def _versions(text: str) -> list[str]:
-    """Return the releases of an option, oldest first.
+def _versions(text: str, releases: Sequence[str]) -> list[str]:
+    """Return the releases of an option, by default those known, oldest first.
 
     Raises:
         InputError: one is no version, or they are not in order.
     """
-    versions = text.split(",")
+    versions = text.split(",") if text else list(releases)
     for version in versions:
         if not VERSION.fullmatch(version):
             raise InputError(
-                f"--versions: {version!r} is no version; wanted some like {RELEASES[0]}, with commas between"
+                f"--versions: {version!r} is no version; wanted some like {releases[0]}, with commas between"
             )
     numbers = [[int(number) for number in re.findall(r"\d+", version)] for version in versions]
     if any(older >= newer for older, newer in pairwise(numbers)):
@@ -87,22 +95,17 @@ def _versions(text: str) -> list[str]:
 class TriedReleases:
     """Verdicts on a trace by release; the first finding is the bug that is looked for."""
 
-    def __init__(self, trace: Trace, config: RunConfig, home: Path, folder: Path) -> None:
-        self._trace, self._config, self._home, self._folder = trace, config, home, folder
+    def __init__(self, trace: Trace, config: RunConfig, folder: Path) -> None:
+        self._trace, self._config, self._folder = trace, config, folder
         self.bug: Signature | None = None
         self.entries: dict[str, ReleaseEntry] = {}
 
     def entry(self, version: str) -> ReleaseEntry:
         """Install a release if it is not there, and judge the trace on it."""
         try:
-            environment = environment_of(version, self._folder, self._home)
-            config = self._config.model_copy(update={"engine_home": str(environment)})
-            try:
-                judgement = load_judge(WORKER).judge(self._trace, False, config)
-            finally:
-                keeper_of(config.engine_home, "", config.device, FIRST_RUNNER).stop()
-            status, seen = self._status(judgement)
-        except (InstallError, DeviceError) as error:
+            with kind_of(self._config.engine).release(version, self._folder, self._config) as config:
+                status, seen = self._status(load_judge(WORKER).judge(self._trace, False, config))
+        except DeviceError as error:
             status, seen = "skipped", escaped(str(error))
         self.entries[version] = ReleaseEntry(version=version, status=status, seen=seen)
         return self.entries[version]

@@ -21,7 +21,10 @@ OnDevice = Annotated[
 ]
 Engine = Annotated[str, typer.Option(metavar="NAME", help=f"The engine that is tested: {', '.join(known_engines())}.")]
 EngineHome = Annotated[
-    str, typer.Option(metavar="DIR", help="Where an engine like vllm is installed. Default: what `make` made.")
+    str,
+    typer.Option(
+        metavar="DIR", help="Where an engine that is a package of its own is installed. Default: what `make` made."
+    ),
 ]
 EnginePath = Annotated[
     str, typer.Option(metavar="DIR", help="A tree of the engine's sources, laid over what is installed.")

@@ -6,7 +6,9 @@ the judges that its capabilities allow.
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from scenarios.capabilities import Capabilities
@@ -192,10 +194,11 @@ class TargetKind(Protocol):
     """A kind of engine: what it can do, and how one of it is started.
 
     `package` is the Python package of its sources, which others may be laid over; empty of an engine within this
-    program.
+    program. `releases` are versions that can be installed, each in a folder of its own, oldest first.
     """
 
     package: str = ""
+    releases: Sequence[str] = ()
 
     @property
     def name(self) -> str:
@@ -227,6 +230,16 @@ class TargetKind(Protocol):
     def renew(self, config: RunConfig) -> bool:
         """Drop the engines that are kept between runs; tell whether any might be."""
         return False
+
+    def release(self, version: str, folder: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:
+        """Install a release below a folder unless it is there; give the configuration that runs it.
+
+        What it has started ends with the context.
+
+        Raises:
+            DeviceError: the release cannot be installed beside what is there; the message says why, in one line.
+        """
+        return nullcontext(config)
 
     def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
         """Return the name of the known bug that a difference is, an empty one if it is none.

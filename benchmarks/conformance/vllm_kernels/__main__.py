@@ -18,8 +18,7 @@ from typing import Any
 from benchmarks.conformance.vllm_kernels.comparison import Count
 from benchmarks.conformance.vllm_kernels.differences import KNOWN, Row, unlisted
 from workers.targets.target import DeviceError
-from workers.targets.vllm.installation import ENVIRONMENT, HOME, ROOT, Installation
-from workers.targets.vllm.target import FIRST_RUNNER
+from workers.targets.vllm.installation import ENVIRONMENT, FIRST_RUNNER, HOME, ROOT, Installation
 
 # Beside what vLLM is installed with: where vLLM finds a Triton it loads it, and its engines grow.
 TRITON = "triton"

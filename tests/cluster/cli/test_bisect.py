@@ -1,6 +1,8 @@
 """The command `bisect`: what it refuses, and what it says of releases, which are judged without installing any."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,8 @@ from cluster.reports.documents import BisectDocument
 from scenarios.trace import Trace
 from workers.record.evidence import Site
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Judgement, Verdict
-from workers.targets.target import RunConfig
-from workers.targets.vllm.releases import InstallError
+from workers.targets.target import DeviceError, RunConfig
+from workers.targets.vllm.target import Vllm
 
 TRACE = """spec: {layers: attention, sampling: standard, block_size: 32}
 events: [{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}]
@@ -28,11 +30,12 @@ class Releases:
     def __init__(self, verdicts: dict[str, Verdict | str]) -> None:
         self._verdicts = verdicts
 
-    def environment_of(self, version: str, folder: Path, home: Path) -> Path:
+    @contextmanager
+    def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:
         verdict = self._verdicts[version]
         if isinstance(verdict, str):
-            raise InstallError(verdict)
-        return folder / version
+            raise DeviceError(verdict)
+        yield config.model_copy(update={"engine_home": str(folder / version)})
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig) -> Judgement:
         verdict = self._verdicts[Path(config.engine_home).name]
@@ -43,7 +46,7 @@ class Releases:
 def bisect(verdicts: dict[str, Verdict | str], monkeypatch: pytest.MonkeyPatch, folder: Path, *options: str) -> int:
     releases, file = Releases(verdicts), folder / "trace.yaml"
     file.write_text(TRACE)
-    monkeypatch.setattr(bisect_command, "environment_of", releases.environment_of)
+    monkeypatch.setattr(Vllm, "release", releases.release)
     monkeypatch.setattr(bisect_command, "load_judge", lambda name: releases)
     return cli.run(["bisect", str(file), "--versions", ",".join(verdicts), "--environments", str(folder), *options])
 
@@ -117,3 +120,10 @@ def test_what_cannot_be_bisected_is_refused(
     file.write_text(TRACE)
     assert cli.run(["bisect", str(file), *options]) == 2
     assert capsys.readouterr().err == f"specstorm: {message}\n"
+
+
+def test_the_engine_is_the_one_that_the_file_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "trace.yaml"
+    file.write_text(f"run_on: {{engine: vllm-v2}}\n{TRACE}")
+    assert cli.run(["bisect", str(file)]) == 2
+    assert capsys.readouterr().err == "specstorm: --engine is vllm-v2; it has no releases: vllm has\n"

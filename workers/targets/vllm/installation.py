@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from workers.targets.child.process import Keeper, Launch
-from workers.targets.target import DeviceError
+from workers.targets.target import VLLM, VLLM_V2, DeviceError
 from workers.targets.vllm.runner_name import RunnerName
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,6 +40,16 @@ class ModelRunner:
     engine: str
     environment: Mapping[str, str]
     packages: tuple[str, ...] = ()
+
+
+FIRST_RUNNER = ModelRunner("v1", VLLM, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
+# Triton is not where vLLM would find it unasked: the first runner would load it, and run no differently.
+SECOND_RUNNER = ModelRunner("v2", VLLM_V2, {"VLLM_USE_V2_MODEL_RUNNER": "1"}, packages=("triton",))
+
+
+def home_of(given: str) -> Path:
+    """Return the folder of the installation that is asked for, by default the one that `make vllm-cpu` made."""
+    return Path(given) if given else ROOT / HOME
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,7 @@ class Installation:
 @cache
 def keeper_of(home: str, overlay: str, device: str, runner: ModelRunner) -> Keeper:
     """Return the keeper of the process on a device with an installation and a tree laid over it; it ends with ours."""
-    installation = Installation(Path(home) if home else ROOT / HOME, runner)
+    installation = Installation(home_of(home), runner)
     keeper = Keeper(runner.engine, partial(installation.launch, device, overlay))
     atexit.register(keeper.stop)
     return keeper

