@@ -6,6 +6,7 @@ from scenarios.codec import ScenarioError, dumps, loads
 from scenarios.draw_params import METHODS, method_of, params_of, with_chance
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
+from workers.targets.specstorm import Specstorm
 
 SUBMIT = "events:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 9, params: {{{params}}}}}\n"
 
@@ -56,7 +57,7 @@ def test_every_number_stands_for_parameters_that_are_allowed_and_all_kinds_occur
         assert [*params.problems(vocab_size)] == []
     for key, default in SamplingParams():
         # What our engine cannot do `extended` draws, for those that can.
-        is_ours = key not in ("logit_bias", "num_prompt_logprobs")
+        is_ours = key in Specstorm.capabilities.features
         assert any(getattr(params, key) != default for params in found) is is_ours, key
 
 

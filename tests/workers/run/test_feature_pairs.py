@@ -148,8 +148,7 @@ def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_t
 
 
 def test_every_key_of_a_request_and_of_its_sampling_parameters_is_in_the_list() -> None:
-    # Our engine adds no bias to a logit, and computes no logits of a prompt.
-    assert set(given("params")) == set(SamplingParams.model_fields) - {"logit_bias", "num_prompt_logprobs"}
+    assert set(given("params")) == set(SamplingParams.model_fields) & set(Specstorm.capabilities.features)
     # Every request has a name and parameters; one feature uses a name again.
     assert set(given("submit")) == set(Submit.model_fields) - {"do", "request", "params"}
     again = [event for feature in FEATURES for event in feature.events if isinstance(event, Submit)]

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
-from scenarios.capabilities import lacking, within
+from scenarios.capabilities import FEATURES, lacking, within
 from scenarios.events import PromptDraw, ResetPrefixCache, Submit
 from scenarios.extensions import extended
 from scenarios.rescale import rescaled
@@ -17,6 +17,7 @@ from scenarios.trace import Trace, problems
 from workers.record.evidence import Access, Difference, Elsewhere, MissingOrder, Reference, Site, fact
 from workers.record.observation import Observation
 from workers.targets.registry import kind_of
+from workers.targets.specstorm import Specstorm
 from workers.targets.target import VLLM, VLLM_V2, DeviceError, RunConfig
 from workers.targets.vllm.known import KNOWN_RACES, is_known_race
 from workers.targets.vllm.target import Vllm
@@ -44,7 +45,7 @@ def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everythin
     assert len(traces) // 12 < len(hybrid) < len(traces) // 4
     assert {trace.spec.depth for trace in hybrid} == {1, 2}
     assert {trace.spec.prefix_cache for trace in hybrid} == {False, True}
-    for feature in ("num_prompt_logprobs", "logit_bias"):
+    for feature in set(FEATURES) - set(Specstorm.capabilities.features):
         assert any(getattr(event.params, feature) for trace in traces for event in trace.submits())
     assert sum(any(event.params.grammar for event in trace.submits()) for trace in traces) > len(traces) // 8
 
@@ -93,11 +94,9 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
     assert message == f"specstorm: {file}: engine vllm cannot run it: {REFUSED[spec]}\n"
 
 
-BESIDE_DRAFTS = (
-    "events.1: a request with logit_bias; features are stop, priority, min_tokens, bad_words, allowed_tokens, "
-    "presence_penalty, frequency_penalty, repetition_penalty, num_logprobs, num_prompt_logprobs, grammar, temperature, "
-    "top_k, top_p, seed"
-)
+NOT_BESIDE_DRAFTS = ("accept", "logit_bias")
+ALLOWED = ", ".join(feature for feature in FEATURES if feature not in NOT_BESIDE_DRAFTS)
+BESIDE_DRAFTS = f"events.1: a request with logit_bias; features are {ALLOWED}"
 GRAMMAR = "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [7], params: {grammar: "
 EVENTS = {
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {logit_bias: [[3, -100]]}}": BESIDE_DRAFTS,
