@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from workers.targets.child.inside.replacements import Hooks
+from workers.targets.vllm.inside import sampling_params
 from workers.targets.vllm.runner_name import RunnerName
 
 
@@ -67,13 +68,7 @@ SESSIONS = (
         "request_id prompt_token_ids mm_features sampling_params pooling_params arrival_time lora_request "
         "cache_salt data_parallel_rank priority",
     ),
-    RunnerHooks(
-        "vllm.sampling_params",
-        "SamplingParams",
-        "max_tokens min_tokens stop_token_ids ignore_eos temperature top_k top_p seed presence_penalty "
-        "frequency_penalty repetition_penalty allowed_token_ids logit_bias logprobs prompt_logprobs "
-        "structured_outputs detokenize _bad_words_token_ids",
-    ),
+    RunnerHooks("vllm.sampling_params", "SamplingParams", sampling_params.NAMES),
     RunnerHooks("vllm.sampling_params", "StructuredOutputsParams", "grammar _backend"),
 )
 RECORDERS = (

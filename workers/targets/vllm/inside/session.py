@@ -12,8 +12,8 @@ from typing import Any
 from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Stall, Submit
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
-from workers.targets.vllm.inside.grammars import text_of
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
+from workers.targets.vllm.inside.sampling_params import sampling_params
 
 # Bounds on the requests that run; releases before 0.31.0 have the first alone.
 _LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
@@ -131,7 +131,7 @@ class Session:
             request_id=request_id,
             prompt_token_ids=list(event.prompt),
             mm_features=None,
-            sampling_params=_sampling_params(event),
+            sampling_params=sampling_params(event),
             pooling_params=None,
             # Among equals, who came first goes first.
             arrival_time=float(count),
@@ -256,42 +256,3 @@ def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
 def submit_of(request_id: str) -> int:
     """Return the number of the request of the trace that bears an id of the engine."""
     return int(request_id.rpartition("-")[2])
-
-
-def _structured_outputs(event: Submit) -> Any:
-    """Return the grammar of a request, None if it has none; its backend is the one that vLLM's front takes for it."""
-    from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415
-
-    if not event.params.grammar:
-        return None
-    asked = StructuredOutputsParams(grammar=text_of(event))
-    asked._backend = "xgrammar"
-    return asked
-
-
-def _sampling_params(event: Submit) -> Any:
-    from vllm.sampling_params import SamplingParams  # noqa: PLC0415
-
-    asked = event.params
-    params = SamplingParams(
-        max_tokens=event.max_tokens,
-        min_tokens=asked.min_tokens,
-        stop_token_ids=list(event.stop),
-        ignore_eos=True,
-        temperature=asked.temperature,
-        top_k=asked.top_k,
-        top_p=asked.top_p,
-        seed=asked.seed if asked.temperature else None,
-        presence_penalty=asked.presence_penalty,
-        frequency_penalty=asked.frequency_penalty,
-        repetition_penalty=asked.repetition_penalty,
-        allowed_token_ids=list(asked.allowed_tokens) or None,
-        logit_bias=dict(asked.logit_bias) or None,
-        logprobs=asked.num_logprobs - 1 if asked.num_logprobs else None,
-        prompt_logprobs=asked.num_prompt_logprobs - 1 if asked.num_prompt_logprobs else None,
-        structured_outputs=_structured_outputs(event),
-        detokenize=False,
-    )
-    # Bad words are text, and a tokenizer makes tokens of them; there is none here.
-    params._bad_words_token_ids = [list(word) for word in asked.bad_words]
-    return params

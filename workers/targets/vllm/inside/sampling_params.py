@@ -1,0 +1,53 @@
+"""Sampling parameters of a request, as vLLM takes them."""
+
+from typing import Any
+
+from scenarios.events import Submit
+from workers.targets.vllm.inside.grammars import text_of
+
+# The names that are set, which a release has to have.
+NAMES = (
+    "max_tokens min_tokens stop_token_ids ignore_eos temperature top_k top_p seed presence_penalty frequency_penalty "
+    "repetition_penalty allowed_token_ids logit_bias logprobs prompt_logprobs structured_outputs detokenize "
+    "_bad_words_token_ids"
+)
+
+
+def sampling_params(event: Submit) -> Any:
+    """Return vLLM's sampling parameters of a request."""
+    from vllm.sampling_params import SamplingParams  # noqa: PLC0415
+
+    asked = event.params
+    params = SamplingParams(
+        max_tokens=event.max_tokens,
+        min_tokens=asked.min_tokens,
+        stop_token_ids=list(event.stop),
+        ignore_eos=True,
+        temperature=asked.temperature,
+        top_k=asked.top_k,
+        top_p=asked.top_p,
+        seed=asked.seed if asked.temperature else None,
+        presence_penalty=asked.presence_penalty,
+        frequency_penalty=asked.frequency_penalty,
+        repetition_penalty=asked.repetition_penalty,
+        allowed_token_ids=list(asked.allowed_tokens) or None,
+        logit_bias=dict(asked.logit_bias) or None,
+        logprobs=asked.num_logprobs - 1 if asked.num_logprobs else None,
+        prompt_logprobs=asked.num_prompt_logprobs - 1 if asked.num_prompt_logprobs else None,
+        structured_outputs=_structured_outputs(event),
+        detokenize=False,
+    )
+    # Bad words are text, and a tokenizer makes tokens of them; there is none here.
+    params._bad_words_token_ids = [list(word) for word in asked.bad_words]
+    return params
+
+
+def _structured_outputs(event: Submit) -> Any:
+    """Return the grammar of a request, None if it has none; its backend is the one that vLLM's front takes for it."""
+    from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415
+
+    if not event.params.grammar:
+        return None
+    asked = StructuredOutputsParams(grammar=text_of(event))
+    asked._backend = "xgrammar"
+    return asked
