@@ -36,8 +36,9 @@ class SamplingParams(Value):
     but the first comes with `num_prompt_logprobs` of them, which depend on the tokens before it alone.
     With a `grammar`, a token must be on an edge of the current state; state 0 is the first, and the output ends in a
     state without edges.
-    At a `temperature` above 0 the token is drawn: of the `top_k` largest logits (0: of all), and of those the fewest
-    that have `top_p` of their probability, by numbers that follow from `seed` and the token's position.
+    At a `temperature` above 0 the token is drawn: of those at least `min_p` times as probable as the likeliest, of the
+    `top_k` largest logits (0: of all), and of those the fewest that have `top_p` of their probability, by numbers that
+    follow from `seed` and the token's position.
     Penalties are multiples of 1/64 and powers of two, so that a logit is exact up to its one last rounding.
     """
 
@@ -54,6 +55,7 @@ class SamplingParams(Value):
     temperature: Annotated[float, Field(strict=True, ge=0.0, le=TEMPERATURE_MAX)] = 0.0
     top_k: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     top_p: Annotated[float, Field(strict=True, ge=0.0, le=1.0)] = 1.0
+    min_p: Annotated[float, Field(strict=True, ge=0.0, le=1.0)] = 0.0
     seed: Index = 0
 
     @property
@@ -65,7 +67,7 @@ class SamplingParams(Value):
     @property
     def is_limited(self) -> bool:
         """Tell whether tokens are drawn from the likely ones alone."""
-        return self.temperature > 0 and (self.top_k > 0 or self.top_p < 1)
+        return self.temperature > 0 and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0)
 
     @property
     def has_penalties(self) -> bool:

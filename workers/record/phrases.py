@@ -92,6 +92,7 @@ FACTS: Mapping[str, str] = {
     "likelier_token": "token {token}, whose logprob is {logprob:.4f}{change}",
     "likeliest_of_k": "one of the {k} likeliest, of {least:.4f} or more",
     "token_with": "token {token} with {logprob:.4f}",
+    "at_least_p": "at least {p:g} times as probable as the likeliest, of {least:.4f} or more",
     "fewest_of_p": "one of the fewest tokens that have {p:g} of all probability",
     "likelier_mass": "token {token}, likelier ones have {mass:.4f} or more",
     "different_tokens": "different tokens of 0 to {last}",

@@ -43,6 +43,7 @@ REQUESTS: dict[str, dict[str, object]] = {
     "follows": {"grammar": (((2, 0), (3, 1)), ((4, 0), (5, 2)), ())},
     "penalised": {"presence_penalty": 2.0, "frequency_penalty": 1.0, "num_logprobs": 6},
     "drawn": {"temperature": 8.0, "top_k": 2, "num_logprobs": 6, "seed": 3},
+    "near": {"temperature": 1.0, "min_p": 0.875, "num_logprobs": 6, "seed": 5},
     "likely": {"temperature": 1.0, "top_p": 0.125, "num_logprobs": 6, "seed": 4},
     "biased": {"logit_bias": ((9, -100.0), (10, 100.0), (11, 100.0), (3, 7.0)), "allowed_tokens": (3, 9, 10)},
     "stops": {"stop": (0, 2, 4, 6)},

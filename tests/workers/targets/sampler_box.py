@@ -180,6 +180,8 @@ class SamplerBox(Target):
         if params.top_k and self.breach != "top_k":
             order = order[: params.top_k]
         weights = [exp((logits[token] - logits[order[0]]) / params.temperature) for token in order]
+        if self.breach != "min_p":
+            weights = [weight * (weight >= params.min_p) for weight in weights]
         if params.top_p < 1 and self.breach != "top_p":
             before = [sum(weights[:place]) < params.top_p * sum(weights) for place in range(len(order))]
             weights = [weight * is_in for weight, is_in in zip(weights, before, strict=True)]

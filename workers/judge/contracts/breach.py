@@ -31,6 +31,7 @@ CONTRACTS: Mapping[str, str] = {
     "greedy": "at temperature 0 nothing that may come and is shown is likelier than the token delivered",
     "penalties": "so it is once the logprobs shown are penalised by what the prompt and the output before hold",
     "top_k": "a token that is drawn is one of the k likeliest",
+    "min_p": "a token that is drawn is at least p times as probable as the likeliest",
     "top_p": "a token that is drawn is among the fewest that have p of all probability",
 }
 

@@ -1,8 +1,8 @@
 """Contracts on logprobs: consistency of those delivered with each other and with the delivered tokens.
 
 Verifies: `logprobs`, `logprob_ranks`, `logprob_sum`, and of the prompt `prompt_logprobs`; by them `greedy`,
-`penalties`, `logit_bias`, `top_k` and `top_p`; and that a token which a mask forbids has no probability, where logprobs
-are those of processed logits.
+`penalties`, `logit_bias`, `top_k`, `min_p` and `top_p`; and that a token which a mask forbids has no probability, where
+logprobs are those of processed logits.
 Does not verify: that they are the model's, which only a model can say (of our own engine the oracle does, of a prompt
 another run). The effect of a repetition penalty depends on the logit, not on its logprob: it is judged by what it
 cannot do.
@@ -10,7 +10,7 @@ cannot do.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from math import exp, inf
+from math import exp, inf, log
 from typing import NamedTuple, TypeAlias
 
 from scenarios.events import Submit
@@ -193,13 +193,18 @@ class _Judged:
         return fact("more", by=change) if change > 0 else fact("less", by=-change)
 
     def _drawn(self, step: Step) -> Wrong | None:
-        """Return the breach of a token that top-k and top-p must keep, or None."""
+        """Return the breach of a token that top-k, min-p and top-p must keep, or None."""
         params, shown = self._params, step.shown
         if 0 < params.top_k <= len(shown.top) and (self._is_law or self._is_processed):
             least = shown.top[params.top_k - 1]
             if shown.own < least - TOLERANCE:
                 due = fact("likeliest_of_k", k=params.top_k, least=least)
                 return "top_k", due, fact("token_with", token=step.token, logprob=shown.own)
+        if params.min_p > 0 and shown.top and self._is_law:
+            least = shown.top[0] + params.temperature * log(params.min_p)
+            if shown.own < least - TOLERANCE:
+                due = fact("at_least_p", p=params.min_p, least=least)
+                return "min_p", due, fact("token_with", token=step.token, logprob=shown.own)
         if params.top_p < 1 and shown.top and self._is_law:
             before = _mass_before(shown, params.temperature, self._vocab_size)
             if before > params.top_p + TOLERANCE:

@@ -117,7 +117,7 @@ FIRST_RUNNER = Capabilities(
     ),
     limits=Limits(
         # Its front refuses them beside drafts, and its engine takes no notice of them there.
-        features=(Without(("logit_bias",), when=lambda spec: spec.num_speculative_tokens > 0),),
+        features=(Without(("logit_bias", "min_p"), when=lambda spec: spec.num_speculative_tokens > 0),),
         events=(
             OneOf(Preempt, "mode", ("deliver",), "modes"),
             ParamAtMost("temperature", lambda submit: TEMPERATURE_MAX),

@@ -222,6 +222,18 @@ def test_a_bias_decides_by_the_logprobs_delivered() -> None:
     assert shown_text(breach.expected) == "token 6, whose logprob is -1.4583 more 1.5"
 
 
+def test_a_drawn_token_is_at_least_min_p_times_as_probable_as_the_likeliest() -> None:
+    # Token 6 is 1 behind token 7, token 5 is 2.
+    e = 2.71828
+    assert found((7, 6), temperature=1.0, min_p=1 / e) is None
+    assert found((7, 6), temperature=1.0, min_p=1.001 / e) == ("min_p", 1)
+    assert found((7, 6), temperature=2.0, min_p=1.001 / e) is None, "a temperature brings them nearer"
+    assert found((7, 5), temperature=2.0, min_p=1.001 / e) == ("min_p", 1)
+    assert found((7, 5), temperature=1.0) is None
+    assert found((7, 5), PROCESSED, temperature=1.0, min_p=0.9) is None, "processed ones are of what is left"
+    assert found((6, 6), temperature=1.0, min_p=0.9, logit_bias=((6, 1.5),)) is None, "the logprobs are not biased"
+
+
 def test_processed_logprobs_are_penalised_already() -> None:
     assert found((7, 7), PROCESSED, presence_penalty=1.25) is None
     assert found((7, 6), PROCESSED, presence_penalty=1.25) == ("greedy", 1)

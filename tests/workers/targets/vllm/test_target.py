@@ -94,8 +94,8 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
     assert message == f"specstorm: {file}: engine vllm cannot run it: {REFUSED[spec]}\n"
 
 
-NOT_BESIDE_DRAFTS = ("accept", "logit_bias")
-ALLOWED = ", ".join(feature for feature in FEATURES if feature not in NOT_BESIDE_DRAFTS)
+DRAFTING = EngineSpec(num_speculative_tokens=1)
+ALLOWED = ", ".join(kind_of(VLLM).capabilities.features_on(DRAFTING))
 BESIDE_DRAFTS = f"events.1: a request with logit_bias; features are {ALLOWED}"
 GRAMMAR = "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [7], params: {grammar: "
 EVENTS = {

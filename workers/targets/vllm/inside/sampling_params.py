@@ -7,9 +7,9 @@ from workers.targets.vllm.inside.grammars import text_of
 
 # The names that are set, which a release has to have.
 NAMES = (
-    "max_tokens min_tokens stop_token_ids ignore_eos temperature top_k top_p seed presence_penalty frequency_penalty "
-    "repetition_penalty allowed_token_ids logit_bias logprobs prompt_logprobs structured_outputs detokenize "
-    "_bad_words_token_ids"
+    "max_tokens min_tokens stop_token_ids ignore_eos temperature top_k top_p min_p seed presence_penalty "
+    "frequency_penalty repetition_penalty allowed_token_ids logit_bias logprobs prompt_logprobs structured_outputs "
+    "detokenize _bad_words_token_ids"
 )
 
 
@@ -26,6 +26,7 @@ def sampling_params(event: Submit) -> Any:
         temperature=asked.temperature,
         top_k=asked.top_k,
         top_p=asked.top_p,
+        min_p=asked.min_p,
         seed=asked.seed if asked.temperature else None,
         presence_penalty=asked.presence_penalty,
         frequency_penalty=asked.frequency_penalty,
