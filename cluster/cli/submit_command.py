@@ -30,8 +30,9 @@ from cluster.dispatch.ray_job import CAMPAIGNS
 from cluster.dispatch.runtime_environment import PROBE, read_probe, requirements_of, runtime_env
 from cluster.dispatch.session import Stop, stop_on_signal
 from cluster.reports.job_log import WithoutArtefacts, from_log, home_of, replay_lines
-from cluster.storage.archive import Unpacked, is_of_this_machine, note_origin, pack_command, unpack
+from cluster.storage.archive import Unpacked, in_the_way, note_origin, pack_command, unpack
 from cluster.storage.artefact import write_atomically
+from scenarios.strict_yaml import escaped
 
 PROBE_SECONDS = 120.0
 FETCH_SECONDS = 300.0
@@ -75,8 +76,9 @@ def submit(
     name = job or f"specstorm-{parsed.name.replace(' ', '-')}-{token_hex(4)}"
     campaign = parsed.out or str(CAMPAIGNS / name)
     home = home_of(campaign)
-    if is_of_this_machine(home):
-        raise InputError(f"{home}: is a campaign of this machine, no job's; give the command another --out")
+    hindrance = in_the_way(home) if home is not None else f"{campaign}: is no folder below {CAMPAIGNS}/"
+    if home is None or hindrance is not None:
+        raise InputError(f"{hindrance}; give the command another --out")
     server = JobServer(_address(address))
     words = [*parsed.words, *([] if parsed.out else ["--out", campaign])]
     metadata = {
@@ -122,6 +124,9 @@ def extract(
     artefacts = from_log(text)
     if not artefacts:
         raise InputError(f"{file.name}: holds no artefact of a job; a job without findings leaves none")
+    hindrances = [why for home in {path.parents[1] for path in artefacts} if (why := in_the_way(home)) is not None]
+    if hindrances:
+        raise InputError(f"{hindrances[0]}; run it in another folder")
     for path, text in artefacts.items():
         write_atomically(path, text)
         print(path)
@@ -283,8 +288,9 @@ def _brought_home(server: JobServer, job: str, state: JobState) -> str:
     if Path(campaign).is_absolute() and (Path(campaign) / "campaign.sqlite").exists():
         return f"the campaign is in {campaign}, also on this machine"
     home = home_of(campaign)
-    if is_of_this_machine(home):
-        return f"the campaign was not brought home: {home} is another one, of this machine"
+    hindrance = in_the_way(home) if home is not None else f"{escaped(campaign)} names no folder of a campaign"
+    if home is None or hindrance is not None:
+        return f"the campaign was not brought home: {hindrance}"
     unpacked = _fetched(server, job, campaign, home)
     if unpacked is not None:
         note_origin(home, job, server.address, campaign)
@@ -293,7 +299,7 @@ def _brought_home(server: JobServer, job: str, state: JobState) -> str:
         return f"brought home: {home} ({number}{part})"
     artefacts = from_log(server.log(job))
     for path, text in artefacts.items():
-        write_atomically(path, text)
+        write_atomically(home / "artefacts" / path.name, text)
     if artefacts:
         return f"the campaign could not be fetched; from the job's log: {len(artefacts)} artefacts in {home}"
     return f"the campaign could not be fetched, and the job's log holds no artefact; it was {campaign} of the head node"

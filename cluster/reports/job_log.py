@@ -3,17 +3,23 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from cluster.dispatch.job import command
 from cluster.dispatch.ray_job import CAMPAIGNS, job_id, reader_program
+from scenarios.codec import loads
+from scenarios.strict_yaml import ScenarioError, escaped
+from workers.targets.target import DEFAULT_CONFIG
 
 FILES_MAX = 10
 BYTES_MAX = 64 * 1024
 _BEGIN = re.compile(r"----- artefact (?P<folder>.+)/artefacts/(?P<name>[a-z_]+-[0-9a-f]{8}\.yaml)")
 _END = "----- end of artefact"
 _REMARK = "----- "
-_REPLAY = "# replay: "
+# How a terminal is asked for colours.
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
@@ -45,7 +51,8 @@ def from_log(log: str) -> dict[Path, str]:
     for line in log.splitlines():
         begin = _BEGIN.fullmatch(line)
         if begin is not None:
-            path, lines = home_of(begin["folder"]) / "artefacts" / begin["name"], []
+            home = home_of(begin["folder"])
+            path, lines = None if home is None else home / "artefacts" / begin["name"], []
         elif path is not None and line == _END:
             found[path] = "\n".join(lines) + "\n"
             path = None
@@ -54,16 +61,21 @@ def from_log(log: str) -> dict[Path, str]:
     return found
 
 
-def home_of(campaign: str) -> Path:
-    """Return the path of a job's campaign on this machine: below `campaigns`, whatever the job's own path."""
+def home_of(campaign: str) -> Path | None:
+    """Return the path of a job's campaign on this machine: below `campaigns`, whatever the job's own path.
+
+    None where that has no name to go by, as `/`, `.` and `/data/..` have none.
+    """
     path = Path(campaign)
-    if not path.is_absolute() and path.parts[:1] == CAMPAIGNS.parts and ".." not in path.parts:
-        return path
-    return CAMPAIGNS / path.name
+    if "\0" in campaign or path.name in ("", ".."):
+        return None
+    if path.is_absolute() or path.parts[0] != CAMPAIGNS.name or ".." in path.parts:
+        return CAMPAIGNS / path.name
+    return path if len(path.parts) > 1 else None
 
 
 class WithoutArtefacts:
-    """Filter that shows the lines of a log without the artefacts in it."""
+    """Filter that shows the lines of a log without the artefacts in it, and what a terminal would obey as escapes."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
@@ -73,14 +85,15 @@ class WithoutArtefacts:
         """Show the next line, unless it belongs to an artefact."""
         self._is_inside = self._is_inside or _BEGIN.fullmatch(line) is not None
         if not self._is_inside and not line.startswith(_REMARK):
-            self._show(line)
+            self._show(escaped(_COLOUR.sub("", line)))
         self._is_inside = self._is_inside and line != _END
 
 
 def replay_lines(artefacts: Mapping[Path, str]) -> list[str]:
-    """Return the command that replays each artefact at its path, made from the one in the artefact."""
+    """Return the command that replays each artefact that is a trace, at its path; what it was run on is in its keys."""
     found = []
     for path, text in sorted(artefacts.items()):
-        line = next((each for each in text.splitlines() if each.startswith(_REPLAY)), "")
-        found.append(line.removeprefix(_REPLAY).replace(path.name, str(path)))
-    return [line for line in found if line]
+        with suppress(ScenarioError):
+            loads(text, str(path))
+            found.append(command("replay", path, DEFAULT_CONFIG))
+    return found

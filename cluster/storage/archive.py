@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 import zlib
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from cluster.dispatch.ray_job import CAMPAIGNS, FOLDER_IN_SHELL
@@ -19,6 +20,9 @@ from cluster.storage.artefact import write_atomically
 
 WHOLE_KILOBYTES_MAX = 64 * 1024
 ORIGIN = "job.json"
+# Limits on what an archive unpacks to: a store packs well, and what was made to fill a disk packs better.
+UNPACKED_BYTES_MAX = 4 * 1024 * WHOLE_KILOBYTES_MAX
+MEMBERS_MAX = 100_000
 _WHOLE, _PART, _END = "specstorm-archive-whole", "specstorm-archive-part", "specstorm-archive-end"
 # Files that are packed, without the store, of a campaign that is too large for a log.
 _PART_PATTERNS = "*.txt *.json *.jsonl *.html *.xml *.sarif"
@@ -51,8 +55,9 @@ def pack_command(campaign: str) -> str:
 def unpack(log: str, home: Path) -> Unpacked | None:
     """Unpack the log of the `pack_command` job into a folder; None if the log is incomplete.
 
-    Files unpacked earlier are replaced; others stay. Ray writes lines of its own into the log of a job, at any time:
-    lines that are not of the archive are skipped.
+    Nothing but regular files and folders is unpacked: a chain of links leads out of a folder, whatever `tarfile` checks
+    (CVE-2025-4517). Files unpacked earlier are replaced; others stay. Ray writes lines of its own into a job's log, at
+    any time: lines that are not of the archive are skipped.
     """
     lines = log.splitlines()
     begin = next((index for index, line in enumerate(lines) if line in (_WHOLE, _PART)), None)
@@ -66,12 +71,33 @@ def unpack(log: str, home: Path) -> Unpacked | None:
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=f".{home.name}-") as folder:
         try:
-            with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
-                archive.extractall(folder, filter="data")
-        except (tarfile.TarError, EOFError, OSError, zlib.error):
+            with tarfile.open(fileobj=io.BytesIO(_decompressed(packed)), mode="r:") as archive:
+                members = list(islice(archive, MEMBERS_MAX + 1))
+                if len(members) > MEMBERS_MAX or not all(map(_is_plain, members)):
+                    return None
+                archive.extractall(folder, members, filter="data")
+            _move(Path(folder), home)
+        except (tarfile.TarError, OSError, ValueError, zlib.error):
             return None
-        _move(Path(folder), home)
     return Unpacked(len(list((home / "artefacts").glob("*.yaml"))), lines[begin] == _WHOLE)
+
+
+def _decompressed(packed: bytes) -> bytes:
+    """Return what was compressed by gzip.
+
+    Raises:
+        ValueError: it is more than `UNPACKED_BYTES_MAX`, or cut off.
+        zlib.error: it is none of gzip's.
+    """
+    stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    content = stream.decompress(packed, UNPACKED_BYTES_MAX)
+    if not stream.eof:
+        raise ValueError(f"more than {UNPACKED_BYTES_MAX} bytes, or cut off")
+    return content
+
+
+def _is_plain(member: tarfile.TarInfo) -> bool:
+    return member.isdir() or (member.isreg() and not member.issparse())
 
 
 def _move(source: Path, home: Path) -> None:
@@ -94,3 +120,12 @@ def note_origin(home: Path, job: str, server: str, folder: str) -> None:
 def is_of_this_machine(home: Path) -> bool:
     """Whether a campaign was begun on this machine, so that a fetched one must not overwrite it."""
     return (home / "campaign.sqlite").exists() and not (home / ORIGIN).exists()
+
+
+def in_the_way(home: Path) -> str | None:
+    """Return what stands where a campaign would be fetched to, None if nothing does: another campaign, or a link."""
+    if not home.resolve().is_relative_to(CAMPAIGNS.resolve()):
+        return f"{home}: leads out of {CAMPAIGNS}/ by a link"
+    folders = [home, *home.parents]
+    kept = next((folder for folder in folders[: folders.index(CAMPAIGNS)] if is_of_this_machine(folder)), None)
+    return None if kept is None else f"{kept}: is a campaign of this machine, no job's"

@@ -1,10 +1,7 @@
 """Parts of jobs that need no cluster: exit codes, logs, archives, what a cluster lacks, what is refused unsent."""
 
-import base64
 import io
 import json
-import subprocess
-import tarfile
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -36,8 +33,7 @@ from cluster.reports.job_log import (
     log_artefacts,
     replay_lines,
 )
-from cluster.storage import archive
-from cluster.storage.archive import is_of_this_machine, note_origin, pack_command, unpack
+from cluster.storage.archive import in_the_way, is_of_this_machine, note_origin, pack_command
 from tests.cluster.jobs.head import ROOT
 
 NO_AGENT = "Request failed with status code 500: No available agent to submit job, please try again later"
@@ -92,10 +88,13 @@ def test_a_log_that_is_streamed_in_pieces_and_read_as_a_whole_is_printed_once(
     assert "\n".join(lines) == log.removesuffix("\n")
 
 
+TRACE = "run_on: {device: triton-cpu}\nevents: [{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}]\n"
+
+
 def artefacts(folder: Path, number: int, size: int = 0) -> None:
     (folder / "artefacts").mkdir(parents=True)
     for index in range(number):
-        text = f"# diverged\n# replay: specstorm replay kv-{index:08x}.yaml\nevents: []\n{'#' * size}\n"
+        text = f"# diverged\n# replay: specstorm replay kv-{index:08x}.yaml\n{TRACE}{'#' * size}\n"
         (folder / "artefacts" / f"kv-{index:08x}.yaml").write_text(text)
 
 
@@ -136,77 +135,75 @@ def test_outside_of_a_job_no_log_has_artefacts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("campaign", "home"),
-    [("campaigns/a", "campaigns/a"), ("/results/night", "campaigns/night"), ("../../etc", "campaigns/etc")],
+    [
+        ("campaigns/a", "campaigns/a"),
+        ("campaigns/a/b", "campaigns/a/b"),
+        ("/results/night", "campaigns/night"),
+        ("../../etc", "campaigns/etc"),
+        ("campaigns/../x", "campaigns/x"),
+        ("/campaigns", "campaigns/campaigns"),
+    ],
 )
 def test_a_campaign_is_fetched_into_campaigns_whatever_its_job_calls_it(campaign: str, home: str) -> None:
     assert home_of(campaign) == Path(home)
 
 
-def packed(
-    *members: tuple[str, bytes], mark: str = "specstorm-archive-whole", end: str = "specstorm-archive-end"
-) -> str:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for name, content in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return f"Running entrypoint\n{mark}\n{base64.encodebytes(buffer.getvalue()).decode()}{end}\n"
-
-
-def test_unpacking_replaces_the_campaign_s_own_files_and_leaves_others(tmp_path: Path) -> None:
-    home = tmp_path / "campaigns" / "a"
-    first = packed(("./campaign.sqlite", b"1"), ("./running/x.yaml", b"x"), ("./campaign.sqlite-wal", b"w"))
-    assert unpack(first, home) is not None
-    (home / "notes.txt").write_text("mine")
-    found = unpack(packed(("./campaign.sqlite", b"2"), ("./artefacts/kv-1.yaml", b"a")), home)
-    assert found is not None
-    assert (found.artefacts, found.is_whole) == (1, True)
-    files = {path.relative_to(home).as_posix(): path.read_text() for path in home.rglob("*") if path.is_file()}
-    assert files == {"campaign.sqlite": "2", "artefacts/kv-1.yaml": "a", "notes.txt": "mine"}
-    assert [path.name for path in home.parent.iterdir()] == ["a"]
-
-
-def test_lines_that_ray_writes_into_a_log_are_none_of_the_archive(tmp_path: Path) -> None:
-    log = packed(("./campaign.sqlite", bytes(range(200))))
-    log = log.replace("\nH4s", "\n2026-11-22 15:26:10 INFO job_manager.py -- Runtime env is set up.\nH4s")
-    assert "INFO" in log
-    assert unpack(log, tmp_path / "a") is not None
-    assert (tmp_path / "a" / "campaign.sqlite").read_bytes() == bytes(range(200))
-
-
-@pytest.mark.parametrize(
-    "log",
-    [
-        "",
-        packed(("a", b"a"), end="cut off"),
-        packed(("a", b"a")).replace("H4s", "????"),
-        packed(("../../outside", b"a")),
-        packed(("a", b"a" * 99)).replace("specstorm-archive-end", "AAAA\nspecstorm-archive-end")[:60],
-    ],
-    ids=["nothing", "without an end", "no archive", "outside", "cut off"],
+NO_NAMES = (
+    "/data/..",
+    "/",
+    "campaigns",
+    "campaigns/",
+    "campaigns/.",
+    ".",
+    "..",
+    "",
+    "campaigns/..",
+    "campaigns/a/..",
+    "a\0b",
 )
-def test_nothing_is_unpacked_from_a_damaged_or_hostile_archive(tmp_path: Path, log: str) -> None:
-    assert unpack(log, tmp_path / "campaigns" / "a") is None
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize("kilobytes_max", [archive.WHOLE_KILOBYTES_MAX, 0])
-def test_a_packed_campaign_is_unpacked_and_a_large_one_without_its_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kilobytes_max: int
+@pytest.mark.parametrize("campaign", NO_NAMES)
+def test_a_campaign_without_a_name_is_not_brought_home(campaign: str) -> None:
+    assert home_of(campaign) is None
+    ended = JobState("SUCCEEDED", 0, "", {"campaign": campaign or "."})
+    # Nothing is asked of a server.
+    said = _brought_home(cast(JobServer, None), "night", ended)
+    assert "was not brought home" in said
+    assert from_log(f"----- artefact {campaign}/artefacts/kv-00000000.yaml\nx\n----- end of artefact\n") == {}
+
+
+def test_a_campaign_is_not_brought_into_another_one_or_through_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(archive, "WHOLE_KILOBYTES_MAX", kilobytes_max)
-    artefacts(tmp_path / "there" / "a night", 2)
-    for name in ("campaign.sqlite", "campaign.lock", "report.json"):
-        (tmp_path / "there" / "a night" / name).write_text(name)
-    environment = {"PATH": "/usr/bin:/bin", FOLDER_VARIABLE: str(tmp_path / "there")}
-    command = ["/bin/sh", "-c", pack_command("campaigns/a night")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    found = unpack(done.stdout, tmp_path / "home")
-    assert found is not None
-    assert (found.artefacts, found.is_whole) == (2, kilobytes_max > 0)
-    names = {path.name for path in (tmp_path / "home").iterdir()}
-    assert names == {"artefacts", "report.json", *(["campaign.sqlite"] if kilobytes_max else [])}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "campaigns" / "mine").mkdir(parents=True)
+    (tmp_path / "campaigns" / "mine" / "campaign.sqlite").touch()
+    (tmp_path / "campaigns" / "link").symlink_to(tmp_path)
+    for name, why in (("mine", "of this machine"), ("mine/artefacts", "of this machine"), ("link/a", "by a link")):
+        said = _brought_home(cast(JobServer, None), "x", JobState("FAILED", 1, "", {"campaign": f"campaigns/{name}"}))
+        assert said.startswith("the campaign was not brought home: campaigns/")
+        assert why in said
+        log = f"----- artefact campaigns/{name}/artefacts/kv-00000000.yaml\nx\n----- end of artefact\n"
+        (tmp_path / "log").write_text(log)
+        assert cli.run(["extract", "log"]) == 2
+        assert why in capsys.readouterr().err
+    assert in_the_way(Path("campaigns", "other")) is None
+
+
+@pytest.mark.parametrize("text", ["events: 3\n", "# replay: specstorm replay x; rm -rf ~\n", "!!python/none x\n"])
+def test_a_replay_line_is_never_taken_from_a_file(text: str) -> None:
+    path = Path("campaigns", "a;b", "artefacts", "kv-00000000.yaml")
+    assert replay_lines({path: text}) == []
+    evil = f"# replay: specstorm replay kv-00000000.yaml; rm -rf ~\n{TRACE}"
+    assert replay_lines({path: evil}) == [f"specstorm replay '{path}'"]
+
+
+def test_what_a_terminal_would_obey_is_shown_as_it_is_written() -> None:
+    shown: list[str] = []
+    show = WithoutArtefacts(shown.append)
+    show("\x1b[36mred\x1b[0m \x1b]0;title\x07 \U000e0041")
+    assert shown == ["red \\x1b]0;title\\x07 \\U000e0041"]
 
 
 def test_a_campaign_on_shared_storage_is_left_there(tmp_path: Path) -> None:
