@@ -10,7 +10,7 @@ import typer
 
 from cluster.campaigns.bisection import Bisection, Status
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
-from cluster.cli.inputs import InputError, check_trace, config_for, read_trace
+from cluster.cli.inputs import InputError, bundled, check_trace, config_for, read_trace
 from cluster.cli.options import EngineHome, Json, NoLimits
 from cluster.dispatch.job import WORKER, build, load_judge
 from cluster.reports.documents import BisectDocument, ReleaseEntry
@@ -54,6 +54,7 @@ def bisect(
     """Try a failing trace on releases of an engine, as few as possible: which one shows the bug first."""
     released = [name for name in known_engines() if kind_of(name).releases]
     asked = RunConfig(engine=engine or released[0], device=lanes, engine_home=engine_home)
+    file = bundled(file)
     config = config_for(file, asked, context)
     if config.engine not in released:
         raise InputError(f"--engine is {config.engine}; it has no releases: {', '.join(released)} has")

@@ -21,10 +21,12 @@ from cluster.cli.fault_commands import list_faults, measure, show_fault
 from cluster.cli.hunt_commands import hunt, nightly, shrink
 from cluster.cli.inputs import (
     InputError,
+    bundled,
     campaign_stem,
     check_trace,
     config_for,
     config_of,
+    name_of,
     ray_address,
     read_scenarios,
     read_trace,
@@ -47,7 +49,6 @@ from cluster.storage.store import Store
 from scenarios.codec import ScenarioError
 from scenarios.features import switched_off
 from scenarios.spec import INTEGER_MAX
-from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace, problems
 from workers.record.verdict import Lost, Vacuous
 from workers.targets.registry import kind_of
@@ -228,16 +229,18 @@ def replay(
 ) -> int:
     """Run one trace under its own schedule, in this process, without Ray."""
     asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path)
+    file = bundled(file)
     config = config_for(file, asked, context)
     trace = read_trace(file, not no_limits)
     if no_faults:
         trace = trace.model_copy(update={"faults": ()})
         for problem in problems(trace):
             raise InputError(f"{file}: without its faults it cannot run: {problem.message}")
-    _warn({escaped(str(file)): trace})
+    name = name_of(file)
+    _warn({name: trace})
     check_trace(trace, config, str(file))
     kind_of(config.engine).require(config)
-    line = Line(escaped(str(file)), load_judge(WORKER).judge(trace, False, config))
+    line = Line(name, load_judge(WORKER).judge(trace, False, config))
     code = exit_code([line.verdict])
     if as_json:
         print(document([line], code).model_dump_json(indent=2))

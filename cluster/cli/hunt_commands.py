@@ -42,6 +42,7 @@ from cluster.cli.campaign import (
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (
     InputError,
+    bundled,
     check_fault,
     check_faults,
     check_trace,
@@ -243,7 +244,7 @@ def _corpus(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
     """Return the corpus that was named, or that of the campaign which is resumed."""
     if not paths:
         return kept_corpus(out) if out is not None else NO_CORPUS
-    corpus = Corpus.read(paths)
+    corpus = Corpus.read([bundled(path) for path in paths])
     if corpus.num_left_out:
         what = "left out because no engine runs them without their faults"
         print(f"specstorm: --corpus: {corpus.num_left_out} traces {what}", file=sys.stderr)
@@ -302,7 +303,9 @@ def shrink(
     limit: Annotated[int, typer.Option(min=1, help="Smaller traces to try at most.")] = LIMIT,
     workers: Workers = None,
     ray: Ray = "off",
-    out: Annotated[Path | None, typer.Option(help="Folder for the artefact. Default: where FILE is.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the artefact. Default: where FILE is, of a bundled one here.")
+    ] = None,
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
@@ -313,10 +316,12 @@ def shrink(
 ) -> int:
     """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
     asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path)
+    # Beside what comes with the distribution nothing is written.
+    folder = out if out is not None else file.parent if file == bundled(file) else Path()
+    file = bundled(file)
     config = config_for(file, asked, context)
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
-    folder = out if out is not None else file.parent
     check_writable(folder)
     stop = Stop()
     triage = Triage(FindingState.unseen(trace.explicit()), limit, config)

@@ -163,7 +163,7 @@ def read_scenarios(
         InputError: nothing is left, or a file that is named is wrong.
     """
     added = tuple(check_fault(fault) for fault in faults)
-    named = {os.path.realpath(path) for path in paths if os.path.isfile(path)}
+    named = {os.path.realpath(path) for path in map(bundled, paths) if path.is_file()}
     scenarios, left_out, refused = [], 0, list[str]()
     try:
         fits = matcher(keyword) if keyword is not None else lambda name: True

@@ -14,7 +14,7 @@ import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.cli.campaign import with_out
-from cluster.cli.inputs import InputError
+from cluster.cli.inputs import InputError, bundled
 from cluster.dispatch.job import build, program
 from cluster.dispatch.job_server import (
     ADDRESS_DEFAULT,
@@ -175,10 +175,15 @@ def _paths(value: object) -> Iterable[Path]:
 
 
 def _in_tree(path: Path) -> str:
-    """Return the path of an input in the working tree that is sent; an absolute one not found here is the cluster's."""
+    """Return the path of an input in the working tree that is sent; an absolute one not found here is the cluster's.
+
+    A bundled name means the same there.
+    """
     absolute = Path(os.path.abspath(path))
     if not (ROOT / "pyproject.toml").is_file():
         raise InputError(f"specstorm is installed in {ROOT} without its tree; submit from a checkout")
+    if bundled(path) != path:
+        return str(path)
     if not absolute.exists():
         if not path.is_absolute() and not (ROOT / path).exists():
             raise InputError(f"{path}: no such file or folder")

@@ -120,13 +120,31 @@ def shards_of(folder: Path) -> list[str]:
         database.close()
 
 
-def test_a_job_that_is_stopped_closes_its_campaign_and_submitted_again_it_goes_on(head: Head, tmp_path: Path) -> None:
-    process = head.start(tmp_path, "submit", "--id", "stopped", "hunt", "--minutes", "10", "--out", "campaigns/tonight")
+def test_a_night_with_its_defaults_begins_with_the_regressions_that_come_with_the_program(
+    head: Head, tmp_path: Path
+) -> None:
+    process = head.start(tmp_path, "submit", "--id", "night", "--install", "no", "nightly")
+    wait_for_progress(head, "night", process)
+    process.send_signal(signal.SIGTERM)
+    done = ended(process)
+    assert done.returncode == 143, done.stderr
+    assert "brought home: campaigns/night" in done.stderr
+    with sqlite3.connect(f"file:{tmp_path / 'campaigns/night/regressions/campaign.sqlite'}?mode=ro", uri=True) as night:
+        assert night.execute("SELECT count(*) FROM results").fetchone()[0] > 0
+    night.close()
+
+
+def wait_for_progress(head: Head, job: str, process: "subprocess.Popen[str]") -> None:
     end = time.monotonic() + STARTED_SECONDS
-    while not re.match(r"[1-9]", progress_of(head, "stopped")):
+    while not re.match(r"[1-9]", progress_of(head, job)):
         assert process.poll() is None, ended(process)
         assert time.monotonic() < end
         time.sleep(0.2)
+
+
+def test_a_job_that_is_stopped_closes_its_campaign_and_submitted_again_it_goes_on(head: Head, tmp_path: Path) -> None:
+    process = head.start(tmp_path, "submit", "--id", "stopped", "hunt", "--minutes", "10", "--out", "campaigns/tonight")
+    wait_for_progress(head, "stopped", process)
     process.send_signal(signal.SIGTERM)
     done = ended(process)
     assert done.returncode == 143, done.stderr
