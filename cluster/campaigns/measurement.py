@@ -6,7 +6,7 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, TrialJob
-from cluster.statistics.fault_table import Line
+from cluster.statistics.fault_table import Line, table
 from cluster.storage.store import Store
 from workers.record.verdict import Lost
 from workers.run.trials import Trial
@@ -65,7 +65,18 @@ class Measurement:
         return sorted(self._trials.values(), key=lambda trial: (trial.fault, trial.number))
 
 
-def measured_code(measurement: Measurement, lines: Sequence[Line], num_faults: int) -> int:
-    """Return the exit code of a measurement: a fault that some trial did not find was not judged to the end."""
-    found = all(line.detected == measurement.num_trials for line in lines) and len(lines) == num_faults
+def measured_code(measurement: Measurement, lines: Sequence[Line]) -> int:
+    """Return the exit code of a measurement: a fault that some trial did not find was not judged to the end.
+
+    That trials were not made, because the time for them ended or a signal came, is not theirs.
+    """
+    found = all(line.detected == line.trials for line in lines)
     return EXIT_AGREED if found and not measurement.lost else EXIT_NOT_JUDGED
+
+
+def measured_lines(lines: Sequence[Line], faults: Sequence[str]) -> list[str]:
+    """Return the table of a measurement of some faults, which says how many of them it did not come to."""
+    found, left = table(lines), len(faults) - len(lines)
+    if left:
+        found.append(f"not measured before the time for it ended: {left} of {len(faults)} faults")
+    return found

@@ -4,6 +4,7 @@ Each trace must still be found, and the clean engine must agree on it.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import TypeGuard
 
 from cluster.campaigns.budget import duration_text
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
@@ -12,7 +13,7 @@ from cluster.dispatch.job import Job
 from cluster.storage.store import Store
 from scenarios.spec import Value
 from scenarios.trace import Trace, problems
-from workers.record.verdict import Agreed, Verdict, is_finding, plane
+from workers.record.verdict import Agreed, Lost, Verdict, is_finding, plane
 from workers.record.words import finding_lines
 from workers.targets.devices import faults_on
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
@@ -22,6 +23,8 @@ NIGHTS = 7
 REPLAY_END, TRACES_END, HUNT_END, NIGHT_END = 0.4, 0.7, 0.8, 1.0
 TRIALS = 3
 TRACES = 200
+# Fractions of it lie as evenly in a list as any, however many nights there are.
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 # The most files without a verdict that are named; report.json has all.
 _NAMED = 5
 
@@ -44,80 +47,131 @@ def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONF
 
 
 class RegressionEntry(Value):
-    """A trace of known faults: the plane they were found in, and the verdict on the clean engine."""
+    """A trace of known faults: the plane they were found in, and the verdicts with them and on the clean engine."""
 
     file: str
     faults: tuple[str, ...]
     found_in: str | None
+    faulty: str
     clean: str
 
 
 class Regressions:
     """Traces of known faults by file, and the verdicts on each, with its faults on and without, under its own schedule.
 
-    `suite` is their planner. `refused` are those that no engine runs without their faults, `elsewhere` those whose
-    faults do not exist on the device; the clean engine runs these too.
+    `suite` is their planner. It begins in another place each night, so that nights whose budget ends before all are
+    judged come to each. `refused` are those that no engine runs without their faults, `elsewhere` those whose faults do
+    not exist on the device; the clean engine runs these too.
     """
 
-    def __init__(self, traces: Mapping[str, Trace], store: Store, config: RunConfig = DEFAULT_CONFIG) -> None:
+    def __init__(
+        self, traces: Mapping[str, Trace], store: Store, config: RunConfig = DEFAULT_CONFIG, night: int = 0
+    ) -> None:
         self.traces = traces
         self.store = store
+        # Of the time that the replay has taken.
+        self.seconds = 0.0
         clean = {name: trace.model_copy(update={"faults": ()}) for name, trace in traces.items()}
         # A fault may lift a refusal: without it no engine runs the trace at all.
         self.refused = [name for name, trace in clean.items() if problems(trace)]
         here = set(faults_on(config))
         self.elsewhere = [name for name, trace in traces.items() if not here.issuperset(trace.faults)]
-        self._faulty = [name for name in traces if name not in self.elsewhere]
-        self._clean = [name for name in traces if name not in self.refused]
-        pairs = [(name, traces[name]) for name in self._faulty] + [(name, clean[name]) for name in self._clean]
-        self.suite = Suite([Scenario(name, Job.of(trace, sweep=False, config=config)) for name, trace in pairs], store)
+        self._faulty = {
+            name: Job.of(trace, sweep=False, config=config)
+            for name, trace in traces.items()
+            if name not in self.elsewhere
+        }
+        self._clean = {
+            name: Job.of(trace, sweep=False, config=config) for name, trace in clean.items() if name not in self.refused
+        }
+        names = list(traces)
+        begin = int(len(names) * (night * GOLDEN_RATIO % 1.0))
+        self.suite = Suite(
+            [
+                Scenario(name, jobs[name])
+                for name in names[begin:] + names[:begin]
+                for jobs in (self._faulty, self._clean)
+                if name in jobs
+            ],
+            store,
+        )
 
     @property
     def faulty(self) -> dict[str, Verdict | None]:
-        """Return the verdict on each trace with its faults on."""
-        return dict(zip(self._faulty, self.suite.verdicts(), strict=False))
+        """Return the verdict on each trace with its faults on, None where it was not judged."""
+        return self._verdicts(self._faulty)
 
     @property
     def clean(self) -> dict[str, Verdict | None]:
-        """Return the verdict on each trace without its faults."""
-        return dict(zip(self._clean, self.suite.verdicts()[len(self._faulty) :], strict=True))
+        """Return the verdict on each trace without its faults, None where it was not judged."""
+        return self._verdicts(self._clean)
+
+    def _verdicts(self, jobs: Mapping[str, Job]) -> dict[str, Verdict | None]:
+        results = {name: self.suite.results.get(job.key) for name, job in jobs.items()}
+        return {name: None if result is None else result.judgement.verdict for name, result in results.items()}
 
     @property
     def missed(self) -> list[str]:
-        """Return the files whose faults are not found any more."""
-        looked_for = (entry for entry in self.entries() if entry.faults and entry.file not in self.elsewhere)
-        return [entry.file for entry in looked_for if entry.found_in is None]
+        """Return the files whose faults were looked for and are not found any more."""
+        looked_for = {name: verdict for name, verdict in self.faulty.items() if self.traces[name].faults}
+        return [name for name, verdict in looked_for.items() if _is_judged(verdict) and not is_finding(verdict)]
 
     @property
     def failing(self) -> list[str]:
         """Return the files on which the clean engine does not agree."""
-        return [name for name, verdict in self.clean.items() if not isinstance(verdict, Agreed)]
+        return [name for name, verdict in self.clean.items() if _is_judged(verdict) and not isinstance(verdict, Agreed)]
+
+    @property
+    def lost(self) -> dict[str, Lost]:
+        """Return the files whose judgement was lost, with the reason."""
+        both = (*self.faulty.items(), *self.clean.items())
+        return {name: verdict for name, verdict in both if isinstance(verdict, Lost)}
+
+    @property
+    def unjudged(self) -> list[str]:
+        """Return the files that were not judged, with their faults or without, when the time for it ended."""
+        verdicts = (self.faulty, self.clean)
+        return [name for name in self.traces if any(name in each and each[name] is None for each in verdicts)]
 
     def exit_code(self) -> int:
-        """Return the exit code of the replay: a clean engine that fails outweighs a fault that is missed."""
+        """Return the exit code of the replay: a clean engine that fails outweighs a fault that is missed.
+
+        That a budget ended before all were judged is no failure, unless none was.
+        """
         if any(verdict is not None and is_finding(verdict) for verdict in self.clean.values()):
             return EXIT_FOUND
-        return EXIT_NOT_JUDGED if self.failing or self.missed else EXIT_AGREED
+        is_none_judged = bool(self.traces) and not self.suite.results
+        return EXIT_NOT_JUDGED if self.failing or self.missed or self.lost or is_none_judged else EXIT_AGREED
 
     def lines(self) -> Iterator[str]:
         """Yield the report, a line at a time."""
-        known = sum(bool(trace.faults) for trace in self.traces.values())
-        found = known - len(self.elsewhere) - len(self.missed)
-        clean = self.clean
+        faulty, clean = self.faulty, self.clean
+        found = sum(bool(self.traces[name].faults) and verdict is not None for name, verdict in faulty.items())
         agreed = sum(isinstance(verdict, Agreed) for verdict in clean.values())
-        yield f"regressions: {len(self.traces)} traces; {found} known faults found, clean engine agrees on {agreed}"
+        known = f"{found - len(self.missed)} known faults found"
+        yield f"regressions: {len(self.traces)} traces; {known}, clean engine agrees on {agreed}"
         if self.elsewhere:
             yield f"  not looked for: the faults of {len(self.elsewhere)} traces do not exist on this device"
         yield from (f"  NOT FOUND any more: {name}" for name in self.missed)
-        unjudged = [name for name in self.failing if clean[name] is None]
+        yield from (f"  lost: {name}: {verdict.reason}" for name, verdict in self.lost.items())
+        unjudged = self.unjudged
         if unjudged:
             more = f", and {len(unjudged) - _NAMED} more" if len(unjudged) > _NAMED else ""
-            yield f"  not judged: {', '.join(unjudged[:_NAMED])}{more}"
+            yield f"  not judged before the time for it ended: {', '.join(unjudged[:_NAMED])}{more}{self._needed()}"
         for name in self.failing:
+            yield f"  CLEAN ENGINE FAILS: {name}"
             verdict = clean[name]
-            if verdict is not None:
-                yield f"  CLEAN ENGINE FAILS: {name}"
-                yield from (f"    {line}" for line in finding_lines(verdict))
+            assert _is_judged(verdict), "it fails"
+            yield from (f"    {line}" for line in finding_lines(verdict))
+
+    def _needed(self) -> str:
+        """Return the time that all would need, as far as the pace of those that were judged says."""
+        judged = len(self.suite.results) - self.suite.kept
+        if not judged or not self.seconds:
+            return ""
+        needed = self.seconds * len({scenario.job.key for scenario in self.suite.scenarios}) / judged
+        hours = needed / REPLAY_END / 3600
+        return f"; all need about {duration_text(needed)}, which is {REPLAY_END:.0%} of --hours {hours:.2g}"
 
     def entries(self) -> tuple[RegressionEntry, ...]:
         """Return the report as values."""
@@ -125,7 +179,21 @@ class Regressions:
         verdicts, verdicts_clean = self.faulty, self.clean
         for name, trace in self.traces.items():
             faulty, clean = verdicts.get(name), verdicts_clean.get(name)
-            found = plane(faulty) if faulty is not None and is_finding(faulty) else None
-            state = "refused" if name in self.refused else "not run" if clean is None else clean.kind
-            entries.append(RegressionEntry(file=name, faults=trace.faults, found_in=found, clean=state))
+            entries.append(
+                RegressionEntry(
+                    file=name,
+                    faults=trace.faults,
+                    found_in=plane(faulty) if faulty is not None and is_finding(faulty) else None,
+                    faulty="elsewhere" if name in self.elsewhere else _state(faulty),
+                    clean="refused" if name in self.refused else _state(clean),
+                )
+            )
         return tuple(entries)
+
+
+def _is_judged(verdict: Verdict | None) -> TypeGuard[Verdict]:
+    return verdict is not None and not isinstance(verdict, Lost)
+
+
+def _state(verdict: Verdict | None) -> str:
+    return "not judged" if verdict is None else verdict.kind

@@ -73,7 +73,7 @@ def measure(
     elsewhere = f"not measured: {num_elsewhere} faults that do not exist on --device {device}"
     taken = measurement.trials()
     lines = list(by_fault(taken))
-    code = EXIT_NOT_JUDGED if broken else measured_code(measurement, lines, len(names))
+    code = EXIT_NOT_JUDGED if broken else measured_code(measurement, lines)
     code = code if stop.signum is None else 128 + stop.signum
     report = measure_document(lines, taken, measurement.lost, code).model_dump_json(indent=2)
     text = "\n".join([*table(lines), *([elsewhere] if num_elsewhere else []), *measurement.lost])

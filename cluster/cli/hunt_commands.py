@@ -17,7 +17,7 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.hunt.seldom import keep_seldom_hit
 from cluster.campaigns.hunt.settings import CANARY, HuntSettings, canary_of
-from cluster.campaigns.measurement import Measurement, measured_code
+from cluster.campaigns.measurement import Measurement, measured_code, measured_lines
 from cluster.campaigns.nightly import (
     HUNT_END,
     NIGHTS,
@@ -74,7 +74,7 @@ from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool, open_pools
 from cluster.reports.hunt_report import HuntLine, NightDocument, hunt_document, hunt_lines
 from cluster.reports.report import Line, ShrinkDocument, document, print_report, progress_for
-from cluster.statistics.fault_table import by_fault, fault_values, table
+from cluster.statistics.fault_table import by_fault, fault_values
 from cluster.storage.artefact import artefact_text, write_artefact
 from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
 from cluster.storage.store import Store
@@ -145,7 +145,7 @@ def hunt(
 def nightly(
     context: typer.Context,
     *,
-    hours: Annotated[float, typer.Option(min=0, help="Begin traces for so long, after the regressions.")] = 8,
+    hours: Annotated[float, typer.Option(min=0, help="Time for the whole night; 0 for no bound, and no hunt.")] = 8,
     regressions: Annotated[Path, typer.Option(help="Traces of known faults, replayed first.")] = Path("regressions"),
     seed: Annotated[
         int | None, typer.Option(min=0, max=SEED_MAX, help="Other traces. Default: the date, as in 20261121.")
@@ -178,7 +178,7 @@ def nightly(
     stop = Stop()
     with open_campaign(out, "nightly", seed) as store, open_store(store.folder / "regressions") as kept:
         folder = store.folder
-        replayed = Regressions(known_bugs, kept, config)
+        replayed = Regressions(known_bugs, kept, config, night=seed)
         planner = HuntPlanner(settings, store, None, begun_from)
         measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
         works = _parts_of_a_night(replayed, planner, measurement, stop, hours)
@@ -186,10 +186,10 @@ def nightly(
         taken = measurement.trials()
         lines = list(by_fault(taken))
         recurring = history.update(planner.bugs())
-        judged = measured_code(measurement, lines, len(tonight))
+        judged = measured_code(measurement, lines)
         code = weightiest(code, replayed.exit_code(), planner.exit_code(recurring.known), judged)
-        hunt_text = hunt_lines(planner.hunt, folder)
-        text = "\n".join([*replayed.lines(), "", *hunt_text, *history.lines, "", *table(lines)])
+        hunt_text = [*hunt_lines(planner.hunt, folder), *history.lines]
+        text = "\n".join([*replayed.lines(), "", *hunt_text, "", *measured_lines(lines, tonight)])
         values = hunt_document(planner.hunt, code, recurring.known)
         measured = fault_values(lines, taken, measurement.lost)
         night = NightDocument(
@@ -213,8 +213,10 @@ def _parts_of_a_night(
     suite, kept, store = replayed.suite, replayed.store, planner.store
 
     def replay_on(pool: WorkerPool) -> None:
+        begin = time.monotonic()
         with closing(progress_for(sys.stderr, "regressions")) as progress:
             drive(suite, pool, stop, progress, kept, lambda: budget.has_time(REPLAY_END))
+        replayed.seconds = time.monotonic() - begin
 
     def hunt_on(pool: WorkerPool) -> None:
         planner.may_begin = lambda: hours > 0 and budget.has_time(TRACES_END)

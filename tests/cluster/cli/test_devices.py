@@ -143,13 +143,6 @@ def test_a_night_replays_and_measures_the_faults_that_exist_on_its_device_and_sa
     }
 
 
-def test_a_night_that_is_over_before_its_regressions_are_names_five_of_them_and_counts_the_rest(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        short, long = (Regressions({f"{n}.yaml": trace("agree") for n in range(count)}, store) for count in (2, 9))
-    assert "  not judged: 0.yaml, 1.yaml" in [*short.lines()]
-    assert "  not judged: 0.yaml, 1.yaml, 2.yaml, 3.yaml, 4.yaml, and 4 more" in [*long.lines()]
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles its kernels where there is a GPU")
 def test_a_shard_and_a_trial_come_to_the_same_on_the_interpreter() -> None:
     # Its ninth trace is short.

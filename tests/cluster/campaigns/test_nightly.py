@@ -1,0 +1,107 @@
+"""Regressions of a night: what was not judged is no fault that was missed, and other nights begin elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
+from cluster.campaigns.measurement import Measurement, measured_code
+from cluster.campaigns.nightly import Regressions
+from cluster.dispatch.pool import InProcessPool
+from cluster.dispatch.session import Stop
+from cluster.statistics.fault_table import by_fault
+from cluster.storage.campaign import Result
+from cluster.storage.store import Store
+from scenarios.trace import Trace
+from tests.cluster.fake_judge import trace
+from workers.record.verdict import Judgement, Lost
+from workers.targets.devices import faults_on
+from workers.targets.target import DEFAULT_CONFIG
+
+FAKE_JUDGE = "tests.cluster.fake_judge:FakeJudge"
+FAULT = faults_on(DEFAULT_CONFIG)[0]
+
+
+def known(what: str, number: int) -> Trace:
+    return trace(f"{what}{number}").model_copy(update={"faults": (FAULT,)})
+
+
+def night(traces: dict[str, Trace], folder: Path, num_judged: int, number: int = 0) -> Regressions:
+    """Return the regressions of a night whose time ends once some jobs are judged."""
+    with Store(folder) as store:
+        replayed = Regressions(traces, store, night=number)
+        suite = replayed.suite
+        drive(suite, InProcessPool(FAKE_JUDGE), Stop(), QUIET, store, lambda: len(suite.results) < num_judged)
+        replayed.seconds = 60.0
+    return replayed
+
+
+def test_a_night_that_is_over_before_its_regressions_are_misses_none_of_them(tmp_path: Path) -> None:
+    # The fake judge finds something with a fault and without.
+    traces = {f"{number}.yaml": known("diverge-", number) for number in range(8)}
+    replayed = night(traces, tmp_path, 4)
+    assert len(replayed.unjudged) == 6
+    assert replayed.missed == []
+    lines = [*replayed.lines()]
+    assert not [line for line in lines if "NOT FOUND" in line]
+    (said,) = (line for line in lines if "not judged" in line)
+    assert said == (
+        "  not judged before the time for it ended: 2.yaml, 3.yaml, 4.yaml, 5.yaml, 6.yaml, and 1 more; "
+        "all need about 4 min, which is 40% of --hours 0.17"
+    )
+    states = {entry.file: (entry.found_in is None, entry.faulty, entry.clean) for entry in replayed.entries()}
+    assert states["7.yaml"] == (True, "not judged", "not judged")
+    assert states["0.yaml"][1:] == ("diverged", "diverged")
+
+
+def test_only_a_fault_that_was_looked_for_is_missed(tmp_path: Path) -> None:
+    traces = {"a.yaml": known("agree-", 1), "b.yaml": known("agree-", 2)}
+    replayed = night(traces, tmp_path / "short", 2)
+    assert (replayed.missed, replayed.unjudged, replayed.exit_code()) == (["a.yaml"], ["b.yaml"], EXIT_NOT_JUDGED)
+    assert "  NOT FOUND any more: a.yaml" in [*replayed.lines()]
+    assert night(traces, tmp_path / "long", 4).missed == ["a.yaml", "b.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("traces", "num_judged", "code"),
+    [
+        ({"a": trace("agree-1"), "b": trace("agree-2")}, 1, EXIT_AGREED),
+        ({"a": trace("agree-1"), "b": trace("agree-2")}, 0, EXIT_NOT_JUDGED),
+        ({"a": trace("diverge-1"), "b": trace("agree-2")}, 1, EXIT_FOUND),
+        ({}, 0, EXIT_AGREED),
+    ],
+)
+def test_a_night_judges_what_it_has_judged(
+    traces: dict[str, Trace], num_judged: int, code: int, tmp_path: Path
+) -> None:
+    assert night(traces, tmp_path, num_judged).exit_code() == code
+
+
+def test_what_was_lost_is_neither_missed_nor_failing(tmp_path: Path) -> None:
+    replayed = night({"a": known("agree-", 1), "b": known("agree-", 2)}, tmp_path, 0)
+    for scenario in replayed.suite.scenarios[:2]:
+        judgement = Judgement(verdict=Lost(reason="killed"), trace=scenario.job.trace, schedules=0)
+        replayed.suite.results[scenario.job.key] = Result(scenario.job.key, judgement, None)
+    assert (replayed.missed, replayed.failing, list(replayed.lost)) == ([], [], ["a"])
+    assert replayed.exit_code() == EXIT_NOT_JUDGED
+    assert "  lost: a: killed" in [*replayed.lines()]
+
+
+def test_short_nights_come_to_every_trace_and_first_to_others(tmp_path: Path) -> None:
+    traces = {f"{number:02}": trace(f"agree-{number}") for number in range(50)}
+    judged: set[str] = set()
+    for number in range(20261121, 20261131):
+        replayed = night(traces, tmp_path / str(number), 10, number)
+        new = set(traces) - set(replayed.unjudged)
+        assert len(new) == 10
+        judged |= new
+    assert judged == set(traces)
+
+
+def test_trials_that_were_not_made_are_none_that_found_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        measurement = Measurement(faults_on(DEFAULT_CONFIG)[:3], 3, 5, False, store)
+    assert measured_code(measurement, list(by_fault(measurement.trials()))) == EXIT_AGREED
+    measurement.lost.append("trial 0 of x: its worker died")
+    assert measured_code(measurement, []) == EXIT_NOT_JUDGED
