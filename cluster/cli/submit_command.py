@@ -4,7 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -27,7 +27,14 @@ from cluster.dispatch.job_server import (
 )
 from cluster.dispatch.origin import ROOT
 from cluster.dispatch.ray_job import CAMPAIGNS
-from cluster.dispatch.runtime_environment import PROBE, read_probe, requirements_of, runtime_env
+from cluster.dispatch.runtime_environment import (
+    PROBE,
+    is_checkout,
+    read_probe,
+    requirements_of,
+    runtime_env,
+    sent_tree,
+)
 from cluster.dispatch.session import Stop, stop_on_signal
 from cluster.reports.job_log import WithoutArtefacts, from_log, home_of, replay_lines
 from cluster.storage.archive import Unpacked, in_the_way, note_origin, pack_command, unpack
@@ -90,8 +97,9 @@ def submit(
     }
     try:
         server.check_new(name)
-        environment, how = _environment(server, name, install, ["gpu"] if parsed.needs_gpu_extra else [])
-        server.submit(name, shlex.join(["python", "-m", "cluster", *words]), environment, metadata)
+        with sent_tree(parsed.sent) as tree:
+            environment, how = _environment(server, name, tree, install, ["gpu"] if parsed.needs_gpu_extra else [])
+            server.submit(name, shlex.join(["python", "-m", "cluster", *words]), environment, metadata)
     except SilenceError as error:
         print(f"specstorm: {error}", file=sys.stderr)
         return EXIT_NOT_JUDGED
@@ -137,12 +145,16 @@ def extract(
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
-    """A command that becomes a job: its name, its words as its working folder needs them, its --out, its extra."""
+    """A command that becomes a job: its name, its words as its working folder needs them, its --out, its extra.
+
+    `sent` are inputs by the names under which they are sent along.
+    """
 
     name: str
     words: tuple[str, ...]
     out: str | None
     needs_gpu_extra: bool
+    sent: Mapping[str, Path]
 
 
 def _parsed(context: typer.Context, words: Sequence[str]) -> _Parsed:
@@ -161,10 +173,18 @@ def _parsed(context: typer.Context, words: Sequence[str]) -> _Parsed:
         wanted = f"a folder below {CAMPAIGNS}/, which comes home, or an absolute one on shared storage"
         raise InputError(f"--out is {out}; a job takes {wanted}")
     inputs = [path for value in values.values() for path in _paths(value) if path != out]
-    moved = {str(path): _in_tree(path) for path in inputs}
-    device = values.get("device", "sim")
+    if is_checkout():
+        moved, sent = {str(path): _in_tree(path) for path in inputs}, dict[str, Path]()
+    else:
+        own = [path for path in inputs if bundled(path) == path and path.exists()]
+        moved = {str(path): f"inputs/{number}/{path.name}" for number, path in enumerate(own)}
+        sent = {moved[str(path)]: path for path in own}
     return _Parsed(
-        name, tuple(moved.get(word, word) for word in words), None if out is None else str(out), device != "sim"
+        name,
+        tuple(moved.get(word, word) for word in words),
+        None if out is None else str(out),
+        needs_gpu_extra=values.get("device", "sim") != "sim",
+        sent=sent,
     )
 
 
@@ -180,8 +200,6 @@ def _in_tree(path: Path) -> str:
     A bundled name means the same there.
     """
     absolute = Path(os.path.abspath(path))
-    if not (ROOT / "pyproject.toml").is_file():
-        raise InputError(f"specstorm is installed in {ROOT} without its tree; submit from a checkout")
     if bundled(path) != path:
         return str(path)
     if not absolute.exists():
@@ -202,13 +220,16 @@ def _address(given: str | None) -> str:
     return given or os.environ.get(ADDRESS_VARIABLE) or ADDRESS_DEFAULT
 
 
-def _environment(server: JobServer, job: str, install: Install, extras: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """Return the runtime environment of a job, and a description of it."""
-    wanted = requirements_of(ROOT, extras)
+def _environment(
+    server: JobServer, job: str, tree: Path, install: Install, extras: Sequence[str]
+) -> tuple[dict[str, Any], str]:
+    """Return the runtime environment of a job that is sent with a tree, and a description of it."""
+    wanted = requirements_of(tree, extras)
+    what = "the working tree" if is_checkout() else f"the installed specstorm {build()}"
     if install == "no":
-        return runtime_env(ROOT, ()), "the working tree alone, as --install no says"
+        return runtime_env(tree, ()), f"{what} alone, as --install no says"
     if install == "yes":
-        return runtime_env(ROOT, wanted.installable()), "the working tree, and all packages installed for it"
+        return runtime_env(tree, wanted.installable()), f"{what}, and all packages installed for it"
     unknown = f"{server.address}: its packages could not be listed; say --install yes or --install no"
     try:
         installed = read_probe(server.output_of(f"{job}-probe-{token_hex(2)}", PROBE, PROBE_SECONDS))
@@ -221,12 +242,14 @@ def _environment(server: JobServer, job: str, install: Install, extras: Sequence
         raise ServerError(f"{server.address}: {'; '.join(misfits)}; use another cluster or image")
     lacking = wanted.lacking(installed)
     if not lacking:
-        return runtime_env(ROOT, ()), f"the working tree alone; Python {installed.python} there has every package"
-    return runtime_env(ROOT, lacking), f"the working tree, and installed for it: {', '.join(lacking)}"
+        return runtime_env(tree, ()), f"{what} alone; Python {installed.python} there has every package"
+    return runtime_env(tree, lacking), f"{what}, and installed for it: {', '.join(lacking)}"
 
 
 def _commit() -> dict[str, str]:
     """Return the commit that is checked out, and whether the tree differs from it; nothing outside of git."""
+    if not is_checkout():
+        return {}
     git = ["git", "-C", str(ROOT)]
     try:
         done = subprocess.run([*git, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)

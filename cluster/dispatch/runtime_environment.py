@@ -1,18 +1,25 @@
-"""Runtime environment of a job: the working tree alone, or with installation where the cluster lacks packages.
+"""Runtime environment of a job: the program's tree alone, or with installation where the cluster lacks packages.
 
+The tree is the checkout, or of a program that was installed from a wheel a copy of what was installed.
 Ray itself is never installed: a job runs on the Ray of its cluster.
 """
 
 import json
+import shutil
+import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+
+from cluster.dispatch.origin import PACKAGES, ROOT
 
 _MARK = "specstorm-packages "
 # Run by the cluster's own Python, before any package of this project is there.
@@ -24,6 +31,9 @@ PROBE = (
 # Ray puts the folder in which it has unpacked the working tree here, before it installs.
 _CONSTRAINTS = "-c ${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/constraints.txt"
 RAY = "ray"
+DISTRIBUTION = "specstorm"
+# What of the distribution a job needs.
+SENT = ("specstorm.py", *PACKAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +76,45 @@ class Requirements:
         return [str(wanted) for wanted in self.packages if wanted.name != RAY]
 
 
+def is_checkout() -> bool:
+    """Tell whether this program runs from a checkout, not from what was installed of a wheel."""
+    return (ROOT / "pyproject.toml").is_file()
+
+
+@contextmanager
+def sent_tree(inputs: Mapping[str, Path]) -> Iterator[Path]:
+    """Give the folder that a job is sent with: the checkout, or a copy of what was installed, with inputs by name.
+
+    Raises:
+        PackageNotFoundError: it is neither a checkout nor installed.
+    """
+    if is_checkout():
+        yield ROOT
+        return
+    with tempfile.TemporaryDirectory(prefix="specstorm-") as folder:
+        for file in distribution(DISTRIBUTION).files or ():
+            if file.parts[0] in SENT and file.suffix != ".pyc":
+                _copy(Path(str(file.locate())), Path(folder) / file)
+        for name, path in inputs.items():
+            _copy(path, Path(folder) / name)
+        yield Path(folder)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copyfile(source, target)
+
+
 def requirements_of(root: Path, extras: Sequence[str]) -> Requirements:
-    """Return the requirements of the checkout at a folder, with some of its extras."""
+    """Return the requirements of the checkout at a folder, or else of what is installed, with some of its extras."""
+    if not (root / "pyproject.toml").is_file():
+        found = distribution(DISTRIBUTION)
+        wanted = [Requirement(text) for text in found.requires or ()]
+        chosen = [each for each in wanted if _is_chosen(each, extras)]
+        return Requirements(SpecifierSet(found.metadata["Requires-Python"]), tuple(map(_without_marker, chosen)))
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     texts = list(project["dependencies"])
     for extra in extras:
@@ -85,9 +132,28 @@ def read_probe(log: str) -> Installed | None:
     return None
 
 
+def _is_chosen(wanted: Requirement, extras: Sequence[str]) -> bool:
+    return wanted.marker is None or any(wanted.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+
+
+def _without_marker(wanted: Requirement) -> Requirement:
+    return Requirement(f"{wanted.name}{wanted.specifier}")
+
+
 def runtime_env(root: Path, install: Sequence[str]) -> dict[str, Any]:
-    """Return Ray's runtime environment: the working tree, and what is installed beside it at the tested versions."""
+    """Return Ray's runtime environment: a tree, and what is installed beside it at versions that were tested or run."""
     environment: dict[str, Any] = {"working_dir": str(root), "env_vars": {"RAY_DEDUP_LOGS": "0"}}
-    if install:
+    if install and (root / "constraints.txt").is_file():
         environment["pip"] = {"packages": [_CONSTRAINTS, *install], "pip_check": False}
+    elif install:
+        environment["pip"] = {"packages": list(map(_as_here, install)), "pip_check": False}
     return environment
+
+
+def _as_here(wanted: str) -> str:
+    """Return a requirement of the version that is installed here, as it is where none is."""
+    name = Requirement(wanted).name
+    try:
+        return f"{name}=={distribution(name).version}"
+    except PackageNotFoundError:
+        return wanted

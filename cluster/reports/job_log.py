@@ -9,8 +9,9 @@ from typing import TextIO
 
 from cluster.dispatch.job import command
 from cluster.dispatch.ray_job import CAMPAIGNS, job_id, reader_program
+from cluster.reports.page.visible import visible_text
 from scenarios.codec import loads
-from scenarios.strict_yaml import ScenarioError, escaped
+from scenarios.strict_yaml import ScenarioError
 from workers.targets.target import DEFAULT_CONFIG
 
 FILES_MAX = 10
@@ -85,7 +86,7 @@ class WithoutArtefacts:
         """Show the next line, unless it belongs to an artefact."""
         self._is_inside = self._is_inside or _BEGIN.fullmatch(line) is not None
         if not self._is_inside and not line.startswith(_REMARK):
-            self._show(escaped(_COLOUR.sub("", line)))
+            self._show(visible_text(_COLOUR.sub("", line)))
         self._is_inside = self._is_inside and line != _END
 
 

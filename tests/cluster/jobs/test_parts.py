@@ -201,8 +201,8 @@ def test_a_replay_line_is_never_taken_from_a_file(text: str) -> None:
 def test_what_a_terminal_would_obey_is_shown_as_it_is_written() -> None:
     shown: list[str] = []
     show = WithoutArtefacts(shown.append)
-    show("\x1b[36mred\x1b[0m \x1b]0;title\x07 \U000e0041")
-    assert shown == ["red \\x1b]0;title\\x07 \\U000e0041"]
+    show("\x1b[36mred\x1b[0m\t\x1b]0;title\x07 \U000e0041")
+    assert shown == ["red\t\\u001b]0;title\\u0007 \\U000e0041"]
 
 
 def test_a_campaign_on_shared_storage_is_left_there(tmp_path: Path) -> None:
