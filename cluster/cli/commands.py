@@ -120,7 +120,8 @@ def run(
         return least
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
     stop, budget = Stop(), Budget.of(time_limit)
-    pool = partial(open_pool, ray_address(ray, workers, config), workers, deadline=deadline, stop=stop, config=config)
+    address = ray_address(ray, workers, config, context)
+    pool = partial(open_pool, address, workers, deadline=deadline, stop=stop, config=config)
     with open_campaign(out, campaign_stem(paths), seed) as store:
         suite = WatchedSuite(scenarios, store, sys.stderr if verbose else None, 1 if exit_first else maxfail)
         progress = LineProgress(sys.stderr) if verbose else progress_for(sys.stderr)

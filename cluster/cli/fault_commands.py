@@ -54,7 +54,7 @@ def measure(
         raise InputError(f"faults measure: no fault can be switched on in engine {engine}")
     names = faults_on(config) if not faults else [check_fault(fault) for fault in dict.fromkeys(faults)]
     check_faults(names, config, "faults measure")
-    address = ray_address(ray, workers, config)
+    address = ray_address(ray, workers, config, context)
     stop = Stop()
     broken = False
     with open_campaign(out, "faults") as store:

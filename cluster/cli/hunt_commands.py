@@ -119,7 +119,7 @@ def hunt(
     settings = _settings(profile, seed, tuple(fault or ()), canary, config)
     begun_from = _corpus(corpus, out)
     history = FindingHistory(known_folder(known, engine), engine, is_night=False)
-    address = ray_address(ray, workers, config)
+    address = ray_address(ray, workers, config, context)
     stop = Stop()
     with open_campaign(out, "hunt", seed) as store:
         folder = store.folder
@@ -173,7 +173,7 @@ def nightly(
     begun_from = _corpus(corpus, out)
     history = FindingHistory(known_folder(known, engine, is_night=True), engine)
     tonight = part_of_the_faults(seed, nights, config)
-    address = ray_address(ray, workers, config)
+    address = ray_address(ray, workers, config, context)
     print(division(hours, len(tonight)), file=sys.stderr)
     stop = Stop()
     with open_campaign(out, "nightly", seed) as store, open_store(store.folder / "regressions") as kept:
@@ -327,7 +327,7 @@ def shrink(
     check_writable(folder)
     stop = Stop()
     triage = Triage(FindingState.unseen(trace.explicit()), limit, config)
-    address = ray_address(ray, workers, config)
+    address = ray_address(ray, workers, config, context)
     try:
         with (
             closing(progress_for(sys.stderr, "candidates")) as progress,

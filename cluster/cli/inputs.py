@@ -71,6 +71,12 @@ def config_of(asked: RunConfig) -> RunConfig:
     )
 
 
+def is_typed(context: typer.Context, name: str) -> bool:
+    """Tell whether a parameter of a command was typed, and is no default, be it from pyproject.toml."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfig:
     """Return the configuration for one scenario file: where no engine is typed, the options that the file names.
 
@@ -80,8 +86,7 @@ def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfi
         InputError: as `config_of`, or the file names what is no device.
         ScenarioError: the file cannot be read.
     """
-    sources = {name: context.get_parameter_source(name) for name in RunConfig.model_fields}
-    typed = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    typed = {name for name in RunConfig.model_fields if is_typed(context, name)}
     named = codec.run_on(file) if "engine" not in typed else {}
     values = {**asked.model_dump(), **{name: value for name, value in named.items() if name not in typed}}
     try:
@@ -231,14 +236,18 @@ def check_writable(folder: Path) -> None:
         raise InputError(f"{folder}: {why}; name a folder that can be written with --out")
 
 
-def ray_address(setting: str, workers: int | None, config: RunConfig) -> str | None:
+def ray_address(
+    setting: str, workers: int | None, config: RunConfig, context: typer.Context | None = None
+) -> str | None:
     """Return the address Ray is to be joined at, `local` for a private Ray, None for no Ray.
+
+    Without Ray, a number of workers that was typed in the command of `context` is refused; another one yields.
 
     Raises:
         DeviceError: there is no Ray, and this process cannot run on the device.
     """
     if setting == "off":
-        if (workers or 1) > 1:
+        if (workers or 1) > 1 and (context is None or is_typed(context, "workers")):
             raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
         kind_of(config.engine).require(config)
         return None

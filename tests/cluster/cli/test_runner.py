@@ -135,6 +135,13 @@ def test_defaults_come_from_the_nearest_pyproject_and_the_command_line_overrides
     assert cli.run(["run", "scn", "-k", "s1", "--ray", "off"]) == 0
 
 
+def test_workers_that_nobody_typed_yield_to_no_ray(folder: Path, capsys: Capture) -> None:
+    (folder / "pyproject.toml").write_text("[tool.specstorm]\nworkers = 3\n")
+    assert cli.run(["run", "scn", "-k", "s1", "--ray", "off"]) == 0
+    assert cli.run(["run", "scn", "-k", "s1", "--ray", "off", "--workers", "3"]) == 2
+    assert "--workers is 3; --ray off runs one engine" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
