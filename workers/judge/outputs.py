@@ -37,14 +37,6 @@ class Comparison(NamedTuple):
     near_ties: tuple[str, ...] = ()
 
 
-def compare_outputs(trace: Trace, seen: Outputs | str, wanted: Outputs | str) -> Difference | None:
-    """Return the first output that is not as wanted, or None; a run that broke off, which is a text, is always seen.
-
-    Requests are those of `wanted`, which may be fewer.
-    """
-    return compare(trace, seen, wanted).difference
-
-
 def compare(
     trace: Trace,
     seen: Outputs | str,
@@ -54,7 +46,8 @@ def compare(
 ) -> Comparison:
     """Compare the outputs of two runs of an engine that may choose either of two tokens closer than `logit_margin`.
 
-    Requests that are excused are not compared. Tokens depend on drafts only where there are drafts; an engine's draws
+    Requests are those of `wanted`, which may be fewer; those that are excused are not compared. A run that broke off,
+    which is a text, is always a difference. Tokens depend on drafts only where there are drafts; an engine's draws
     may go on where they were once tokens in flight are thrown away.
     """
     if isinstance(seen, str):

@@ -12,7 +12,7 @@ from scenarios.shards import fitted, traces_of
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.judge import outputs
+from workers.judge.outputs import compare
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Lost
 from workers.run.check import check
@@ -69,8 +69,8 @@ def compare_outputs(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = 
     kind = kind_of(config.engine)
     seen, same_code, correct = (outputs_of(run, tapes, kind, config) for run in runs)
     return Baseline(
-        against_synchronous=outputs.compare_outputs(trace, seen, same_code) is not None,
-        against_correct=outputs.compare_outputs(trace, seen, correct) is not None,
+        against_synchronous=compare(trace, seen, same_code).difference is not None,
+        against_correct=compare(trace, seen, correct).difference is not None,
     )
 
 

@@ -9,7 +9,7 @@ cannot do.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from itertools import compress
 from math import exp, inf
 from typing import NamedTuple, TypeAlias
 
@@ -252,10 +252,5 @@ def _mass_before(shown: Shown, temperature: float, vocab_size: int) -> float:
     """Return a lower bound on the probability of the tokens likelier than the one drawn."""
     weights = [exp((logprob - shown.top[0]) / temperature) for logprob in shown.top]
     total = sum(weights) + (vocab_size - len(weights)) * weights[-1]
-    return sum(_likelier(shown, weights)) / total
-
-
-def _likelier(shown: Shown, weights: Sequence[float]) -> Iterator[float]:
-    for logprob, weight in zip(shown.top, weights, strict=True):
-        if logprob > shown.own + TOLERANCE:
-            yield weight
+    likelier = (logprob > shown.own + TOLERANCE for logprob in shown.top)
+    return sum(compress(weights, likelier)) / total

@@ -10,7 +10,7 @@ from workers.targets.child.target import ChildKind
 from workers.targets.target import VLLM, VLLM_V2, KnownBug, RunConfig
 from workers.targets.vllm import limits
 from workers.targets.vllm.installation import ModelRunner, keeper_of
-from workers.targets.vllm.known import KNOWN_BUGS, is_known_race, known_bug
+from workers.targets.vllm.known import KNOWN_BUGS, is_known_race
 
 FIRST_RUNNER = ModelRunner("v1", VLLM, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
 # Triton is not where vLLM would find it unasked: the first runner would load it, and run no differently.
@@ -26,12 +26,10 @@ class Vllm(ChildKind):
     capabilities = limits.FIRST_RUNNER
 
     def is_known(self, race: MissingOrder) -> bool:
-        """Tell whether a race is one of vLLM's known ones."""
         return is_known_race(race)
 
     def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
-        """Return the name of the known bug of vLLM that a difference is."""
-        return known_bug(found, trace, steps)
+        return next((bug.name for bug, matches in KNOWN_BUGS.items() if matches(found, trace, steps)), "")
 
     def known_bugs(self) -> Sequence[KnownBug]:
         """Return the known bugs of vLLM, less races, which are counted."""

@@ -3,14 +3,18 @@
 import re
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from scenarios.events import AnyEvent, Policy, Schedule
 from scenarios.spec import EngineSpec
-from workers.targets.child.inside.session import Device, Engines, Session
+from workers.targets.child.inside.session import Engines, Session
 from workers.targets.child.messages import Message
+
+if TYPE_CHECKING:
+    # It loads PyTorch, which not every engine has.
+    from workers.targets.child.inside.simulated_device import SimulatedDevice
 
 _INSTALLED = re.compile(r"/\S*/site-packages/")
 # Under these a race is looked for harm; a trace may then take so many steps more.
@@ -22,7 +26,7 @@ _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 class Host:
     """Answers messages about `engines`, on the device of this process if it is a simulated one."""
 
-    def __init__(self, engines: Engines, device: Device | None = None) -> None:
+    def __init__(self, engines: Engines, device: "SimulatedDevice | None" = None) -> None:
         self.engines = engines
         self.session: Session | None = None
         self._device = device
