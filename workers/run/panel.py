@@ -10,7 +10,7 @@ from scenarios.capabilities import Capabilities
 from scenarios.trace import Trace
 from workers.judge import step_identities
 from workers.judge.checker import Checker
-from workers.judge.contracts.delivery import terms_of
+from workers.judge.contracts.delivery import Terms
 from workers.judge.contracts.judge import Contracts
 from workers.judge.judge import End, Judge
 from workers.judge.races import RaceDetector, Races
@@ -115,6 +115,6 @@ def panel_of(
         judges.append(Races(first_race))
     if shows_steps(capabilities):
         judges.append(StepIdentities())
-    terms = terms_of(trace, capabilities.words_from_prompt)
+    terms = Terms(trace, capabilities.words_from_prompt)
     judges.append(Contracts(terms, sees_steps=not capabilities.logs_decisions))
     return Panel(judges)
