@@ -107,11 +107,9 @@ class DueCaptures:
         return None
 
     def next_observation(self) -> Fact | None:
-        """Return which observation is due next, or None."""
         return None if self.on_host is None else fact("observation", point=self.on_host[0], step=self.on_host[1])
 
     def next_capture(self) -> Fact | None:
-        """Return which capture is due next, or None."""
         if not self._on_device:
             return None
         point, step, requests = self._on_device[0]

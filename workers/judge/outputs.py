@@ -14,8 +14,8 @@ from math import inf, isfinite
 from typing import NamedTuple, TypeAlias
 
 from scenarios.events import Abort, NanLogits, ResetPrefixCache, SpoilLogit, Submit
-from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
+from workers.judge.contracts.bans import has_penalties
 from workers.oracle.incremental_tape import depends_on_drafts
 from workers.record.evidence import Difference, fact, shown
 from workers.record.observation import Output, width_of
@@ -141,7 +141,7 @@ class _Pair:
     def _is_near_tie(self, position: int) -> bool:
         """Tell whether in both runs the two chosen tokens differ by less than the margin."""
         params = self._submit.params
-        is_raw = self._is_raw and (_has_penalties(params) or bool(params.logit_bias))
+        is_raw = self._is_raw and (has_penalties(params) or bool(params.logit_bias))
         if not self._margin or params.temperature or (is_raw and params.repetition_penalty != 1):
             return False
         tokens = self._seen.tokens[position], self._wanted.tokens[position]
@@ -182,10 +182,6 @@ def _shown(output: Output, position: int) -> tuple[int | float, ...]:
     """Return the logprobs of one token: ids, each followed by its logprob."""
     width = len(output.logprobs) // (2 * len(output.tokens))
     return output.logprobs[2 * width * position : 2 * width * (position + 1)]
-
-
-def _has_penalties(params: SamplingParams) -> bool:
-    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
 def _are_alike(seen: Sequence[int | float], wanted: Sequence[int | float], margin: float) -> bool:

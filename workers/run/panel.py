@@ -59,7 +59,6 @@ class Panel:
 
     @property
     def planes(self) -> set[str]:
-        """Planes in which something was compared so far."""
         return {plane for judge in self.judges for plane in judge.planes}
 
     @property

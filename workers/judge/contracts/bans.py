@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scenarios.events import Submit
-from scenarios.sampling import BIAS_MAX
+from scenarios.sampling import BIAS_MAX, SamplingParams
 from workers.record.evidence import Fact, fact
 
 # The state behind a token without an edge, which only engines may deliver that masks do not bind.
@@ -21,8 +21,7 @@ class Bans:
         assert isinstance(submit.prompt, tuple), "the trace is explicit"
         params = submit.params
         # Penalties may outweigh a bias, and a high temperature weakens it.
-        is_plain = params.presence_penalty == params.frequency_penalty == 0 and params.repetition_penalty == 1
-        biases = params.logit_bias if is_plain and params.temperature <= 1 else ()
+        biases = params.logit_bias if not has_penalties(params) and params.temperature <= 1 else ()
         self.pushed = frozenset(token for token, bias in biases if bias == -BIAS_MAX)
         self.pulled = frozenset(token for token, bias in biases if bias == BIAS_MAX)
         self.stop = frozenset(submit.stop)
@@ -76,7 +75,6 @@ class Bans:
         return None
 
     def _ends_with(self, words: Sequence[int]) -> bool:
-        """Tell whether the last tokens are these."""
         return not words or tuple(self.recent[-len(words) :]) == tuple(words)
 
     def demand(self, contract: str) -> Fact:
@@ -92,6 +90,11 @@ class Bans:
                 return fact("no_bad_word", behind=self.recent)
             case _:
                 return fact("an_edge", count=len(self.edges[self.state]), state=self.state)
+
+
+def has_penalties(params: SamplingParams) -> bool:
+    """Tell whether a request penalises what its prompt and its output hold."""
+    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
 def bans_of(submit: Submit, words_from_prompt: bool, vocab_size: int) -> Bans | None:

@@ -14,8 +14,7 @@ from math import exp, inf
 from typing import NamedTuple, TypeAlias
 
 from scenarios.events import Submit
-from scenarios.sampling import SamplingParams
-from workers.judge.contracts.bans import Bans, bans_of
+from workers.judge.contracts.bans import Bans, bans_of, has_penalties
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.record.evidence import Fact, fact
@@ -109,11 +108,10 @@ class _Judged:
         self._times: Counter[int] = Counter()
         self._biases = dict(params.logit_bias)
         # Raw logprobs are not those by which a token is chosen, if anything comes between.
-        self._is_changed = not self._is_processed and (_has_penalties(params) or bool(self._biases))
+        self._is_changed = not self._is_processed and (has_penalties(params) or bool(self._biases))
         self._is_law = self._bans is None and not self._is_changed and not self._is_processed
 
     def follow(self, token: int) -> None:
-        """Append the next token of the output."""
         self._known.add(token)
         self._times[token] += 1
         if self._bans is not None:
@@ -141,7 +139,7 @@ class _Judged:
                 continue
             if self._bans is not None and self._bans.ban_on(token) is not None:
                 continue
-            changed = "penalties" if _has_penalties(self._params) else "logit_bias"
+            changed = "penalties" if has_penalties(self._params) else "logit_bias"
             contract = changed if self._is_changed else "greedy"
             due = fact("likelier_token", token=token, logprob=logprob, change=self._change(token))
             seen = fact("token_changed", token=shown.token, logprob=shown.own, change=self._change(shown.token))
@@ -198,10 +196,6 @@ class _Judged:
                 due = fact("fewest_of_p", p=params.top_p)
                 return "top_p", due, fact("likelier_mass", token=shown.token, mass=before)
         return None
-
-
-def _has_penalties(params: SamplingParams) -> bool:
-    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
 def rank_breach(shown: Shown, vocab_size: int) -> Wrong | None:

@@ -177,5 +177,4 @@ class ChildKind(TargetKind):
         return True
 
     def _keeper(self, config: RunConfig) -> Keeper:
-        """Return the keeper of the process for a configuration."""
         raise NotImplementedError(f"engine {self.name} says nothing of its process")

@@ -34,7 +34,6 @@ class Host:
         self._happened: list[Sequence[AnyEvent]] = []
 
     def answer(self, message: Message) -> Message:
-        """Return the answer to a message."""
         match message["do"]:
             case "open":
                 schedule = Schedule.model_validate_json(message["schedule"])
@@ -63,7 +62,6 @@ class Host:
             self._device.abandon()
 
     def open(self, spec: EngineSpec, schedule: Schedule, races: bool, steps: bool, digests: bool = False) -> None:
-        """Begin a session on an engine under a schedule."""
         assert self.session is None, "a session is open"
         if self._device is not None:
             self._device.idle()
@@ -73,7 +71,6 @@ class Host:
             self._device.begin(self.session.memory, schedule, races, digests)
 
     def close(self) -> None:
-        """End the session."""
         session, self.session = self.session, None
         if session is not None:
             session.close()
