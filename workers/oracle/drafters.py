@@ -6,20 +6,34 @@ Each has `words`, its cache at all positions as long as every position is follow
 
 from collections.abc import Mapping, Sequence
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.oracle.random_sampling import Proposal, cuts_of, propose
 from workers.record import model
 
-if TYPE_CHECKING:
-    # A tape has a drafter.
-    from workers.oracle.tape import Tape
-
 NO_DRAFT = -1
 NGRAM_MAX = 3
 SUFFIX_MAX = 4
+
+
+class TargetValues(Protocol):
+    """Values of the target for a prompt and its continuation, by position: the inputs of drafters."""
+
+    tokens: list[int]
+    kv: list[int]
+    states: list[int]
+    hidden: list[int]
+
+    def window(self, end: int) -> list[int]:
+        """Return the last W - 1 inputs of the recurrent layer before position `end`."""
+
+    def argmax(self, hidden: int) -> int:
+        """Return the token of the largest logit of a hidden word."""
+
+    def scores(self, hidden: int) -> list[int]:
+        """Return the logits of a hidden word."""
 
 
 class Drafts(NamedTuple):
@@ -51,7 +65,7 @@ class Ask(NamedTuple):
 class DrafterTruth:
     """Reference drafter of one prompt, with a cache of words, their running sums, and the drafts computed so far."""
 
-    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         self.words: list[int] = []
         self.sums: list[tuple[int, int]] = []
         self._tape = tape
@@ -136,7 +150,7 @@ class Eagle(DrafterTruth):
 class DraftModel(DrafterTruth):
     """The target's layers with caches of their own: cache and predictions equal the target's."""
 
-    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
         self.words = tape.kv
 
@@ -223,7 +237,7 @@ class Dflash(DrafterTruth):
 class HiddenStates(DrafterTruth):
     """The target's hidden words themselves; the one draft is the token that was just sampled."""
 
-    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
         self.words = tape.hidden
 
@@ -234,7 +248,7 @@ class HiddenStates(DrafterTruth):
 class History(DrafterTruth):
     """N-gram drafter without a cache: proposes what followed the longest earlier match of the last tokens."""
 
-    def __init__(self, tape: "Tape", spec: EngineSpec) -> None:
+    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
         self.words = tape.tokens
 

@@ -133,7 +133,6 @@ class Tape:
         return int(self._logits(hidden).argmax())
 
     def scores(self, hidden: int) -> list[int]:
-        """Return the `model.logit` of every token."""
         found: list[int] = self._logits(hidden).tolist()
         return found
 
