@@ -66,7 +66,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "scenarios",
         "workers.record",
         "workers.targets.target",
-        "workers.targets.outputs_alone",
         "workers.targets.child",
     ),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),

@@ -14,7 +14,7 @@ from scenarios.shards import fitted
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.judge.outputs import Outputs, compare_outputs
+from workers.judge.outputs import Outputs, compare
 from workers.oracle.tape import Tapes
 from workers.record.verdict import NotDrained
 from workers.run.engine_run import Options, Run
@@ -75,7 +75,7 @@ def row_of(fault: str | None, num_traces: int, tapes: Tapes) -> Row:
         contract_behind, outputs_behind = seen_of(synchronous(trace), tapes)
         ahead.update([contract] if contract is not None else [])
         behind.update([contract_behind] if contract_behind is not None else [])
-        num_different += compare_outputs(trace, outputs, outputs_behind) is not None
+        num_different += compare(trace, outputs, outputs_behind).difference is not None
     return Row(fault or "none", ahead, behind, num_different)
 
 

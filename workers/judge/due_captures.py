@@ -47,8 +47,8 @@ class DueCaptures:
         self._tick = 0
         self._on_device: deque[Due] = deque()
         self.on_host: tuple[str, int] | None = None
-        after_sampling = (*(("kept",) if keeps_states_with_blocks(spec) else ()),)
         drafter = TRAITS[spec.drafter]
+        after_sampling: tuple[str, ...] = ("kept",) if keeps_states_with_blocks(spec) else ()
         after_sampling += ("drafted",) if drafter.has_model or drafter.carries_words else ()
         self._certain = self._observed_among("inputs", "sampled", *after_sampling, "state")
         self._drawn = self._observed_among("inputs", "sampling", "sampled", *after_sampling, "state")
@@ -60,9 +60,9 @@ class DueCaptures:
         """Return which observation is due before an entry of the log, or None."""
         due = self.on_host
         # Requests that a step ends free their blocks before the step's results are shown.
-        if due is None or (due[0] == "processed" and isinstance(entry, Freed)):
+        if due is not None and due[0] == "processed" and isinstance(entry, Freed):
             return None
-        return fact("observation", point=due[0], step=due[1])
+        return self.next_observation()
 
     def after(self, entry: Entry, steps: Mapping[int, StepTruth]) -> None:
         """Note what an entry makes due; `steps` is what the oracle knows of steps."""
@@ -94,9 +94,8 @@ class DueCaptures:
 
     def observed(self, observation: Observation) -> Fact | None:
         """Take a due observation of the host off; return the one that is due instead, or None."""
-        due = self.on_host
-        if due is None or observation[:2] != due:
-            return fact("observation", point=due[0], step=due[1]) if due is not None else fact("no_observation")
+        if observation[:2] != self.on_host:
+            return self.next_observation() or fact("no_observation")
         self.on_host = None
         return None
 
@@ -107,8 +106,10 @@ class DueCaptures:
         self._on_device.popleft()
         return None
 
+    def next_observation(self) -> Fact | None:
+        return None if self.on_host is None else fact("observation", point=self.on_host[0], step=self.on_host[1])
+
     def next_capture(self) -> Fact | None:
-        """Return which capture is due next, or None."""
         if not self._on_device:
             return None
         point, step, requests = self._on_device[0]
@@ -116,10 +117,10 @@ class DueCaptures:
 
     def left_over(self) -> tuple[str, Fact] | None:
         """Return the observation or capture still due after draining, under `observations` or `captures`; or None."""
-        if self.on_host is not None:
-            return "observations", fact("observation", point=self.on_host[0], step=self.on_host[1])
-        capture = self.next_capture()
-        return None if capture is None else ("captures", capture)
+        for which, due in (("observations", self.next_observation()), ("captures", self.next_capture())):
+            if due is not None:
+                return which, due
+        return None
 
     @property
     def captured_until(self) -> int | None:

@@ -108,7 +108,6 @@ class EventObligations:
         return None
 
     def _is_demanded(self, entry: Happening) -> bool:
-        """Tell whether the next event demands an entry."""
         _, submit, event = self._events[self._next]
         match event, entry:
             case Submit(), Submitted():
@@ -127,8 +126,7 @@ class EventObligations:
                 return False
 
     def _live(self, event: Submit | _OfARequest) -> Truth | None:
-        """Return the live request with an event's name, or None."""
-        truth = self._oracle.newest(event.request)
+        truth = self._oracle.newest.get(event.request)
         return truth if truth is not None and truth.finish_reason is None else None
 
     def _apply(self, event: AnyEvent) -> Violation | None:

@@ -14,8 +14,8 @@ from math import inf, isfinite
 from typing import NamedTuple, TypeAlias
 
 from scenarios.events import Abort, NanLogits, ResetPrefixCache, SpoilLogit, Submit
-from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
+from workers.judge.contracts.bans import has_penalties
 from workers.oracle.incremental_tape import depends_on_drafts
 from workers.record.evidence import Difference, fact, shown
 from workers.record.observation import Output, width_of
@@ -37,14 +37,6 @@ class Comparison(NamedTuple):
     near_ties: tuple[str, ...] = ()
 
 
-def compare_outputs(trace: Trace, seen: Outputs | str, wanted: Outputs | str) -> Difference | None:
-    """Return the first output that is not as wanted, or None; a run that broke off, which is a text, is always seen.
-
-    Requests are those of `wanted`, which may be fewer.
-    """
-    return compare(trace, seen, wanted).difference
-
-
 def compare(
     trace: Trace,
     seen: Outputs | str,
@@ -54,7 +46,8 @@ def compare(
 ) -> Comparison:
     """Compare the outputs of two runs of an engine that may choose either of two tokens closer than `logit_margin`.
 
-    Requests that are excused are not compared. Tokens depend on drafts only where there are drafts; an engine's draws
+    Requests are those of `wanted`, which may be fewer; those that are excused are not compared. A run that broke off,
+    which is a text, is always a difference. Tokens depend on drafts only where there are drafts; an engine's draws
     may go on where they were once tokens in flight are thrown away.
     """
     if isinstance(seen, str):
@@ -71,13 +64,13 @@ def compare(
         for event in trace.submits()
         if not (has_drafts and depends_on_drafts(event.params, trace.spec))
     }
-    terms, near_ties = _Terms(logit_margin, trace.spec.logprobs_mode == "raw"), tuple[str, ...]()
+    is_raw, near_ties = trace.spec.logprobs_mode == "raw", tuple[str, ...]()
     for name, output in wanted.items():
         if submitted[name] > 1 or name not in submits or name in excused:
             continue
         if name not in seen:
             return Comparison(_difference("tokens", name, None, fact("output"), fact("nothing")), near_ties)
-        pair = _Pair(submits[name], seen[name], output, name in cut_short, terms)
+        pair = _Pair(submits[name], seen[name], output, name in cut_short, logit_margin, is_raw)
         found = pair.first_difference()
         if found is not None:
             return Comparison(found, near_ties)
@@ -98,20 +91,18 @@ def _difference(variable: str, request: str, position: int | None, expected: obj
     )
 
 
-class _Terms(NamedTuple):
-    """Terms of every request's comparison: the margin of near ties between logits, whether logprobs are of raw ones."""
-
-    logit_margin: float
-    is_raw: bool
-
-
 class _Pair:
-    """The outputs of one request from two runs; their tokens are equal up to `end_of_common`, a near tie."""
+    """The outputs of one request from two runs; their tokens are equal up to `end_of_common`, a near tie.
 
-    def __init__(self, submit: Submit, seen: Output, wanted: Output, is_cut_short: bool, terms: "_Terms") -> None:
+    Logits closer than `margin` are tied; logprobs that are `is_raw` are of unprocessed ones.
+    """
+
+    def __init__(
+        self, submit: Submit, seen: Output, wanted: Output, is_cut_short: bool, margin: float, is_raw: bool
+    ) -> None:
         self.end_of_common: int | None = None
         self._submit, self._seen, self._wanted = submit, seen, wanted
-        self._is_cut_short, self._terms = is_cut_short, terms
+        self._is_cut_short, self._margin, self._is_raw = is_cut_short, margin, is_raw
 
     def first_difference(self) -> Difference | None:
         """Return the first difference between both, or None."""
@@ -143,15 +134,15 @@ class _Pair:
             return _difference("prompt_logprobs", self._submit.request, None, expected, actual)
         for first in range(0, len(wanted), width) if width else ():
             one, other = seen[first : first + width], wanted[first : first + width]
-            if not _are_alike(one, other, self._terms.logit_margin):
+            if not _are_alike(one, other, self._margin):
                 return _difference("prompt_logprobs", self._submit.request, first // width + 1, other, one)
         return None
 
     def _is_near_tie(self, position: int) -> bool:
         """Tell whether in both runs the two chosen tokens differ by less than the margin."""
         params = self._submit.params
-        is_raw = self._terms.is_raw and (_has_penalties(params) or bool(params.logit_bias))
-        if not self._terms.logit_margin or params.temperature or (is_raw and params.repetition_penalty != 1):
+        is_raw = self._is_raw and (has_penalties(params) or bool(params.logit_bias))
+        if not self._margin or params.temperature or (is_raw and params.repetition_penalty != 1):
             return False
         tokens = self._seen.tokens[position], self._wanted.tokens[position]
         before = [self._subtracted(token, position) if is_raw else 0.0 for token in tokens]
@@ -161,7 +152,7 @@ class _Pair:
             if not logprobs.keys() >= set(tokens):
                 return False
             first, second = (logprobs[token] - less for token, less in zip(tokens, before, strict=True))
-            if not abs(first - second) < self._terms.logit_margin:
+            if not abs(first - second) < self._margin:
                 return False
         return True
 
@@ -178,11 +169,11 @@ class _Pair:
             # They are not equally many for each token, so they cannot be matched to tokens.
             length = 2 * asked * num_tokens if self._is_cut_short else None
             first, second = self._seen.logprobs[:length], self._wanted.logprobs[:length]
-            is_alike = _are_alike(first, second, self._terms.logit_margin)
+            is_alike = _are_alike(first, second, self._margin)
             return None if is_alike else _difference("logprobs", self._submit.request, None, second, first)
         for position in range(num_tokens) if asked else ():
             seen, wanted = (_shown(output, position)[: 2 * asked] for output in (self._seen, self._wanted))
-            if not _are_alike(seen, wanted, self._terms.logit_margin):
+            if not _are_alike(seen, wanted, self._margin):
                 return _difference("logprobs", self._submit.request, position, wanted, seen)
         return None
 
@@ -191,10 +182,6 @@ def _shown(output: Output, position: int) -> tuple[int | float, ...]:
     """Return the logprobs of one token: ids, each followed by its logprob."""
     width = len(output.logprobs) // (2 * len(output.tokens))
     return output.logprobs[2 * width * position : 2 * width * (position + 1)]
-
-
-def _has_penalties(params: SamplingParams) -> bool:
-    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
 def _are_alike(seen: Sequence[int | float], wanted: Sequence[int | float], margin: float) -> bool:

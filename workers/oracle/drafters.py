@@ -289,12 +289,8 @@ class Suffix(History):
         return (*found, *(NO_DRAFT for _ in range(num_drafts - len(found))))
 
 
-class Medusa(DrafterTruth):
+class Medusa(HiddenStates):
     """Nothing is cached; each head sees the target's hidden word at the last kept token and its own number."""
-
-    def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
-        super().__init__(tape, spec)
-        self.words = tape.hidden
 
     def _drafts(self, ask: Ask) -> Drafts:
         hidden = self._tape.hidden[ask.kept - 1]

@@ -4,6 +4,7 @@ Of logprobs the ids and their order are expected exactly, each logprob within TO
 """
 
 from collections.abc import Sequence
+from math import inf
 from operator import ne
 from struct import pack, unpack
 from typing import Any, TypeAlias
@@ -215,20 +216,26 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
             proposed += [SCRATCH] * (k - len(row.drafted.proposed))
     expected: Expectation = {"drafter_kv": drafter_kv, "raw": raw, "proposed": proposed}
     if spec.layers == "hybrid":
-        states: list[Any] = []
-        windows: list[Any] = []
-        for row in rows:
-            tape, kept = row.tape, row.kept
-            states.append(tape.states[kept - 1] if kept else SCRATCH)
-            windows += tape.window(kept) if kept else [SCRATCH] * (spec.conv_width - 1)
         expected["slot_accepted"] = [row.accepted for row in rows]
-        expected["state"], expected["window"] = states, windows
+        expected["state"], expected["window"] = _states_of(rows, spec)
     return expected
+
+
+def _states_of(rows: Sequence[RowTruth], spec: EngineSpec, length_max: float = inf) -> tuple[list[Any], list[Any]]:
+    """Return state and window of each row that keeps some tokens, and no more than are cached."""
+    states: list[Any] = []
+    windows: list[Any] = []
+    for row in rows:
+        tape, kept = row.tape, row.kept
+        is_cached = 0 < kept <= length_max
+        states.append(tape.states[kept - 1] if is_cached else SCRATCH)
+        windows += tape.window(kept) if is_cached else [SCRATCH] * (spec.conv_width - 1)
+    return states, windows
 
 
 def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
     """Return the expected values that only some drafters have: predictions, recurrent states, carried words."""
-    k, count, rows = spec.num_speculative_tokens, spec.conv_width - 1, step.rows
+    k, rows = spec.num_speculative_tokens, step.rows
     if TRAITS[spec.drafter].carries_words:
         return {"carried": [row.tape.hidden[row.kept - 1] if row.kept else SCRATCH for row in rows]}
     if not TRAITS[spec.drafter].has_model:
@@ -238,14 +245,8 @@ def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
         own += [*row.drafted.own, *[SCRATCH] * (k - len(row.drafted.own))]
     expected: Expectation = {"own": own}
     if spec.layers == "hybrid":
-        limit = spec.drafter_max_len or spec.max_model_len
-        states: list[Any] = []
-        windows: list[Any] = []
-        for row in rows:
-            is_cached = 0 < row.kept <= limit
-            states.append(row.tape.states[row.kept - 1] if is_cached else SCRATCH)
-            windows += row.tape.window(row.kept) if is_cached else [SCRATCH] * count
-        expected["drafter_state"], expected["drafter_window"] = states, windows
+        length_max = spec.drafter_max_len or spec.max_model_len
+        expected["drafter_state"], expected["drafter_window"] = _states_of(rows, spec, length_max)
     return expected
 
 

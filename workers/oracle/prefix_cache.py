@@ -32,17 +32,14 @@ class CachedBlocks:
 
     @property
     def num_free(self) -> int:
-        """Number of unreferenced blocks."""
         return len(self.empty) + len(self.idle)
 
     def copy(self) -> "CachedBlocks":
-        """Return an independent copy."""
         return CachedBlocks(
             [*self.num_holders], [*self.hash_of], [*self.empty], [*self.idle], {**self.block_of}, {**self.contents}
         )
 
     def next_ones(self, count: int) -> tuple[int, ...]:
-        """Return the blocks that are handed out next."""
         from_empty = min(count, len(self.empty))
         return (*self.empty[::-1][:from_empty], *self.idle[: count - from_empty])
 
@@ -84,7 +81,6 @@ class CachedBlocks:
             self.contents[block] = contents
 
     def reset(self) -> None:
-        """Drop all contents."""
         self.empty += self.idle
         self.idle = []
         self.hash_of = [0] * len(self.hash_of)

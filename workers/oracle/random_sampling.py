@@ -64,7 +64,6 @@ class TargetDistribution:
         return (*self.masses[:token], NOTHING, *self.masses[token + 1 :])
 
     def probabilities(self) -> list[float]:
-        """Return the target distribution."""
         total = sum(mass.value for mass in self.masses)
         return [mass.value / total for mass in self.masses]
 

@@ -73,7 +73,8 @@ class Oracle:
         self.cache = cached_blocks(self.spec.num_blocks) if self.spec.prefix_cache else None
         self._tapes = tapes
         self._submits = trace.submits()
-        self._newest: dict[str, Truth] = {}
+        # The request submitted last under each name.
+        self.newest: dict[str, Truth] = {}
         self._scheduled: Scheduled | None = None
         self._planned: dict[int, Planned] = {}
         # For each row of the step launched last, by its key, whether it was sampled.
@@ -106,10 +107,6 @@ class Oracle:
                 if self.cache is not None:
                     self.cache.reset()
 
-    def newest(self, name: str) -> Truth | None:
-        """Return the request submitted last under a name."""
-        return self._newest.get(name)
-
     def _live(self, index: int) -> Truth:
         if index not in self.alive:
             raise LogError(Rule.NOT_ALIVE, request=index)
@@ -117,7 +114,7 @@ class Oracle:
 
     def _submitted(self, entry: Submitted) -> None:
         event = self._submits[entry.submit]
-        name, before = event.request, self._newest.get(event.request)
+        name, before = event.request, self.newest.get(event.request)
         if before is not None and before.finish_reason is None:
             raise LogError(Rule.NAME_IN_USE, name=name)
         prompt, rules = event.prompt, rules_of(event)
@@ -129,7 +126,7 @@ class Oracle:
         limit = length_limit(self.spec, len(prompt), event.max_tokens)
         if entry.request != len(self.requests):
             raise LogError(Rule.SUBMITTED_OUT_OF_ORDER, request=entry.request)
-        truth = self._newest[name] = Truth(
+        truth = self.newest[name] = Truth(
             index=entry.request,
             name=name,
             incarnation=before.incarnation + 1 if before is not None else 0,

@@ -205,5 +205,5 @@ def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int
     """Return the draft to propose at each position below max_model_len: the true token, or a wrong one."""
     tokens, vocab_size = tape.tokens[: spec.max_model_len], spec.vocab_size
     for position in compress(range(num_prompt, len(tokens)), map("0".__eq__, cycle(bits))):
-        tokens[position] = model.wrong_token(tokens[position], vocab_size)
+        tokens[position] = (tokens[position] + 1) % vocab_size
     return tokens + [0] * (spec.max_model_len - len(tokens))

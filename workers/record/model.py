@@ -74,8 +74,3 @@ def block_hash(parent: int, tokens: Iterable[int]) -> int:
     for token in tokens:
         parent = mix((3 * parent + embed(token)) & MASK)
     return parent
-
-
-def wrong_token(token: int, vocab_size: int) -> int:
-    """Return another valid token, for a draft that is to be rejected."""
-    return (token + 1) % vocab_size

@@ -3,99 +3,88 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workers.record.evidence import Access
 
-Clock: TypeAlias = Literal["scheduler", "worker", "device", "processed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One observed variable: its plane, owner and clock, and the domain in which its value is defined.
+    """One observed variable: its plane, owner and point, and the domain in which its value is defined.
 
     Outside its domain a value is scratch: never compared.
     """
 
     plane: str
     owner: str
-    clock: Clock
     point: str
     domain: str
 
 
 VARIABLES: Mapping[str, Variable] = {
-    "scheduled_computed": Variable("counts", "scheduler", "scheduler", "scheduled", "scheduled requests"),
-    "scheduled_placeholders": Variable("counts", "scheduler", "scheduler", "scheduled", "scheduled requests"),
-    "scheduled_known": Variable("counts", "scheduler", "scheduler", "scheduled", "scheduled requests"),
-    "mirror_computed": Variable("counts", "input batch", "worker", "launched", "rows of the batch"),
-    "mirror_no_spec": Variable("counts", "input batch", "worker", "launched", "rows of the batch"),
-    "discard": Variable("inputs", "input batch", "worker", "launched", "rows of the batch"),
-    "backup": Variable("inputs", "input batch", "worker", "launched", "discarded rows"),
-    "num_computed": Variable("counts", "prepare_inputs", "device", "inputs", "real rows"),
-    "seq_lens": Variable("inputs", "prepare_inputs", "device", "inputs", "real rows; padding is 0"),
-    "positions": Variable("inputs", "prepare_inputs", "device", "inputs", "real tokens; padding is 0"),
-    "slots": Variable("inputs", "prepare_inputs", "device", "inputs", "real tokens; padding is PAD_SLOT"),
-    "scheduled_drafts": Variable("drafts", "prepare_inputs", "device", "inputs", "the d drafts of real rows"),
-    "input_ids": Variable("inputs", "prepare_inputs", "device", "inputs", "real tokens; padding is 0"),
-    "accepted_read": Variable("counts", "prepare_inputs", "device", "inputs", "real rows that computed something"),
-    "kv": Variable("kv", "kv_write", "device", "sampled", "tokens below the true computed count after the step"),
-    "attention": Variable("kv", "attention", "device", "sampled", "tokens below the true computed count"),
-    "hidden": Variable("recurrent", "recurrent_update", "device", "sampled", "tokens below the true computed count"),
-    "logits": Variable("logits", "process_logits", "device", "sampled", "valid columns of rows that process theirs"),
-    "temperature": Variable(
-        "inputs", "sampling_inputs", "device", "sampling", "rows that sample, if one does by chance"
-    ),
-    "top_p": Variable("inputs", "sampling_inputs", "device", "sampling", "rows that sample by chance"),
-    "top_k": Variable("inputs", "input batch", "device", "sampling", "rows that sample by chance"),
-    "seeds": Variable("rng", "input batch", "device", "sampling", "rows that sample by chance"),
-    "noise_positions": Variable("rng", "sampling_inputs", "device", "sampling", "rows that sample by chance"),
-    "accept_noise": Variable("rng", "draw_noise", "device", "sampling", "drafts of rows that sample by chance"),
-    "select_noise": Variable("rng", "draw_noise", "device", "sampling", "columns of rows that sample by chance"),
-    "sampler_status": Variable(
-        "logits", "verify_drafts", "device", "sampling", "rows that sample, if one does by chance"
-    ),
-    "draft_logits_read": Variable("drafts", "drawn_chain", "device", "sampling", "drafts that were drawn"),
-    "sampled": Variable("tokens", "rejection_sample", "device", "sampled", "valid columns of rows not discarded"),
-    "accepted": Variable("counts", "count_sampled", "device", "sampled", "real rows"),
-    "valid": Variable("counts", "count_sampled", "device", "sampled", "real rows"),
-    "next_tokens": Variable("inputs", "count_sampled", "device", "sampled", "real rows"),
-    "state": Variable("recurrent", "recurrent_update", "device", "state", "slot[accepted], if anything was computed"),
-    "window": Variable("recurrent", "recurrent_update", "device", "state", "slot[accepted], if anything was computed"),
-    "slot_accepted": Variable("recurrent", "count_sampled", "device", "state", "slots of real rows"),
-    "block_state": Variable("recurrent", "state_copy", "device", "kept", "blocks of tokens that stay, if aligned"),
-    "block_window": Variable("recurrent", "state_copy", "device", "kept", "blocks of tokens that stay, if aligned"),
-    "drafter_kv": Variable("drafts", "draft_first_pass", "device", "state", "tokens below the true computed count"),
-    "raw": Variable("drafts", "draft_chain", "device", "state", "proposed columns of rows with a valid token"),
-    "proposed": Variable("drafts", "draft_chain", "device", "state", "proposed columns of rows not discarded"),
-    "own": Variable("drafts", "draft_model_chain", "device", "drafted", "proposed columns of rows with a valid token"),
-    "drafter_state": Variable("drafts", "draft_model_pass", "device", "drafted", "slot[accepted], if computed"),
-    "drafter_window": Variable("drafts", "draft_model_pass", "device", "drafted", "slot[accepted], if computed"),
-    "carried": Variable("drafts", "mtp_pass", "device", "drafted", "slots of real rows, if anything was computed"),
-    "kv_at_end": Variable("kv", "kv_write", "device", "freed", "positions below the true computed count"),
-    "drafter_kv_at_end": Variable("drafts", "draft_first_pass", "device", "freed", "positions below the true count"),
-    "block_state_at_end": Variable(
-        "recurrent", "state_copy", "device", "freed", "blocks of tokens computed, if aligned"
-    ),
-    "block_window_at_end": Variable(
-        "recurrent", "state_copy", "device", "freed", "blocks of tokens computed, if aligned"
-    ),
-    "corrected_computed": Variable("counts", "correct_mirror", "worker", "corrected", "rows of the step still there"),
-    "tokens": Variable("tokens", "scheduler", "processed", "processed", "requests of the step that were alive"),
-    "logprobs": Variable("logits", "scheduler", "processed", "processed", "requests of the step that want them"),
-    "finish_reason": Variable("tokens", "scheduler", "processed", "processed", "requests of the step"),
-    "host_drafts": Variable("drafts", "drafter on the host", "processed", "processed", "rows that go on with a token"),
-    "computed": Variable("counts", "scheduler", "processed", "processed", "live requests of the step"),
-    "placeholders": Variable("counts", "scheduler", "processed", "processed", "live requests of the step"),
-    "free_blocks": Variable("blocks", "block pool", "processed", "processed", "always"),
-    "free_state_slots": Variable("blocks", "block pool", "processed", "processed", "always"),
-    "block_references": Variable("blocks", "prefix cache", "scheduler", "scheduled", "all blocks, with a prefix cache"),
-    "cached_hashes": Variable("prefix", "prefix cache", "scheduler", "scheduled", "all blocks, with a prefix cache"),
-    "idle_blocks": Variable("prefix", "prefix cache", "scheduler", "scheduled", "all blocks, with a prefix cache"),
-    "leaks": Variable("books", "engine", "processed", "drained", "once nothing is left to do"),
+    "scheduled_computed": Variable("counts", "scheduler", "scheduled", "scheduled requests"),
+    "scheduled_placeholders": Variable("counts", "scheduler", "scheduled", "scheduled requests"),
+    "scheduled_known": Variable("counts", "scheduler", "scheduled", "scheduled requests"),
+    "mirror_computed": Variable("counts", "input batch", "launched", "rows of the batch"),
+    "mirror_no_spec": Variable("counts", "input batch", "launched", "rows of the batch"),
+    "discard": Variable("inputs", "input batch", "launched", "rows of the batch"),
+    "backup": Variable("inputs", "input batch", "launched", "discarded rows"),
+    "num_computed": Variable("counts", "prepare_inputs", "inputs", "real rows"),
+    "seq_lens": Variable("inputs", "prepare_inputs", "inputs", "real rows; padding is 0"),
+    "positions": Variable("inputs", "prepare_inputs", "inputs", "real tokens; padding is 0"),
+    "slots": Variable("inputs", "prepare_inputs", "inputs", "real tokens; padding is PAD_SLOT"),
+    "scheduled_drafts": Variable("drafts", "prepare_inputs", "inputs", "the d drafts of real rows"),
+    "input_ids": Variable("inputs", "prepare_inputs", "inputs", "real tokens; padding is 0"),
+    "accepted_read": Variable("counts", "prepare_inputs", "inputs", "real rows that computed something"),
+    "kv": Variable("kv", "kv_write", "sampled", "tokens below the true computed count after the step"),
+    "attention": Variable("kv", "attention", "sampled", "tokens below the true computed count"),
+    "hidden": Variable("recurrent", "recurrent_update", "sampled", "tokens below the true computed count"),
+    "logits": Variable("logits", "process_logits", "sampled", "valid columns of rows that process theirs"),
+    "temperature": Variable("inputs", "sampling_inputs", "sampling", "rows that sample, if one does by chance"),
+    "top_p": Variable("inputs", "sampling_inputs", "sampling", "rows that sample by chance"),
+    "top_k": Variable("inputs", "input batch", "sampling", "rows that sample by chance"),
+    "seeds": Variable("rng", "input batch", "sampling", "rows that sample by chance"),
+    "noise_positions": Variable("rng", "sampling_inputs", "sampling", "rows that sample by chance"),
+    "accept_noise": Variable("rng", "draw_noise", "sampling", "drafts of rows that sample by chance"),
+    "select_noise": Variable("rng", "draw_noise", "sampling", "columns of rows that sample by chance"),
+    "sampler_status": Variable("logits", "verify_drafts", "sampling", "rows that sample, if one does by chance"),
+    "draft_logits_read": Variable("drafts", "drawn_chain", "sampling", "drafts that were drawn"),
+    "sampled": Variable("tokens", "rejection_sample", "sampled", "valid columns of rows not discarded"),
+    "accepted": Variable("counts", "count_sampled", "sampled", "real rows"),
+    "valid": Variable("counts", "count_sampled", "sampled", "real rows"),
+    "next_tokens": Variable("inputs", "count_sampled", "sampled", "real rows"),
+    "state": Variable("recurrent", "recurrent_update", "state", "slot[accepted], if anything was computed"),
+    "window": Variable("recurrent", "recurrent_update", "state", "slot[accepted], if anything was computed"),
+    "slot_accepted": Variable("recurrent", "count_sampled", "state", "slots of real rows"),
+    "block_state": Variable("recurrent", "state_copy", "kept", "blocks of tokens that stay, if aligned"),
+    "block_window": Variable("recurrent", "state_copy", "kept", "blocks of tokens that stay, if aligned"),
+    "drafter_kv": Variable("drafts", "draft_first_pass", "state", "tokens below the true computed count"),
+    "raw": Variable("drafts", "draft_chain", "state", "proposed columns of rows with a valid token"),
+    "proposed": Variable("drafts", "draft_chain", "state", "proposed columns of rows not discarded"),
+    "own": Variable("drafts", "draft_model_chain", "drafted", "proposed columns of rows with a valid token"),
+    "drafter_state": Variable("drafts", "draft_model_pass", "drafted", "slot[accepted], if computed"),
+    "drafter_window": Variable("drafts", "draft_model_pass", "drafted", "slot[accepted], if computed"),
+    "carried": Variable("drafts", "mtp_pass", "drafted", "slots of real rows, if anything was computed"),
+    "kv_at_end": Variable("kv", "kv_write", "freed", "positions below the true computed count"),
+    "drafter_kv_at_end": Variable("drafts", "draft_first_pass", "freed", "positions below the true count"),
+    "block_state_at_end": Variable("recurrent", "state_copy", "freed", "blocks of tokens computed, if aligned"),
+    "block_window_at_end": Variable("recurrent", "state_copy", "freed", "blocks of tokens computed, if aligned"),
+    "corrected_computed": Variable("counts", "correct_mirror", "corrected", "rows of the step still there"),
+    "tokens": Variable("tokens", "scheduler", "processed", "requests of the step that were alive"),
+    "logprobs": Variable("logits", "scheduler", "processed", "requests of the step that want them"),
+    "finish_reason": Variable("tokens", "scheduler", "processed", "requests of the step"),
+    "host_drafts": Variable("drafts", "drafter on the host", "processed", "rows that go on with a token"),
+    "computed": Variable("counts", "scheduler", "processed", "live requests of the step"),
+    "placeholders": Variable("counts", "scheduler", "processed", "live requests of the step"),
+    "free_blocks": Variable("blocks", "block pool", "processed", "always"),
+    "free_state_slots": Variable("blocks", "block pool", "processed", "always"),
+    "block_references": Variable("blocks", "prefix cache", "scheduled", "all blocks, with a prefix cache"),
+    "cached_hashes": Variable("prefix", "prefix cache", "scheduled", "all blocks, with a prefix cache"),
+    "idle_blocks": Variable("prefix", "prefix cache", "scheduled", "all blocks, with a prefix cache"),
+    "leaks": Variable("books", "engine", "drained", "once nothing is left to do"),
 }
 # The points of observation: behind an entry of the log on the host, `drained` once nothing is left to do; on the
 # device in the order of its compute lane.

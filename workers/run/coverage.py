@@ -9,14 +9,10 @@ from scenarios.trace import Trace
 Coverage: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 
-def add_trace(coverage: Coverage, policies: Iterable[str], trace: Trace, planes: Iterable[str]) -> None:
-    """Count a trace that was run under some policies and compared in some planes."""
-    events = coverage.setdefault(" ".join(policies), {})
+def coverage_of(policies: Iterable[str], trace: Trace, planes: Iterable[str]) -> Coverage:
+    """Return the coverage by one trace that was run under some policies and compared in some planes."""
     compared = tuple(planes)
-    for kind in sorted({event.do for event in trace.events}):
-        counts = events.setdefault(kind, {})
-        for plane in compared:
-            counts[plane] = counts.get(plane, 0) + 1
+    return {" ".join(policies): {kind: dict.fromkeys(compared, 1) for kind in sorted({e.do for e in trace.events})}}
 
 
 def joined_coverage(parts: Iterable[Coverage]) -> Coverage:

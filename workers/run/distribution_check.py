@@ -7,7 +7,7 @@ Does not verify: a law that both have wrong (`benchmarks.conformance.distributio
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from scenarios.capabilities import Capabilities
 from scenarios.draw import below
@@ -30,21 +30,6 @@ COPIES_PER_TICK = 2
 # Which tokens are counted together: from one on, up to another.
 WINDOWS = ((0, 1), (1, 2), (2, 3), (1, 3))
 _STEPS_MAX = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class LawTest:
-    """One test: the tokens of a request's copies in a window, from the engine as it is and from a plain one."""
-
-    request: str
-    window: tuple[int, int]
-    statistic: float
-    degrees: int
-
-    @property
-    def p_value(self) -> float:
-        """Return the chance of such a statistic, or of a larger one, if both draw by the same law."""
-        return chance_of(self.statistic, self.degrees)
 
 
 def plain(trace: Trace, capabilities: Capabilities) -> Trace:
@@ -76,9 +61,9 @@ def check_distribution(
     if not submits:
         raise ValueError("events: no request has a temperature")
     without = plain(trace, kind.capabilities)
-    found = (_drawn(each, submits, role, num_copies) for role, each in enumerate((trace, without)))
+    runs = (_drawn(each, submits, role, num_copies) for role, each in enumerate((trace, without)))
     counts: list[dict[tuple[str, tuple[int, int]], Counter[Outcome]]] = []
-    for traces in found:
+    for traces in runs:
         tally: dict[tuple[str, tuple[int, int]], Counter[Outcome]] = {}
         for each in traces:
             outputs = outputs_of(each, tapes, kind, config, replace(UNJUDGED, steps_max=_STEPS_MAX))
@@ -86,15 +71,16 @@ def check_distribution(
                 return _differs("liveness", "end", "", fact("outputs"), fact("failed", error=outputs))
             _count(outputs, tally)
         counts.append(tally)
-    tests = [LawTest(*key, *two_sample_g_test(seen, counts[1][key])) for key, seen in counts[0].items()]
-    for test in tests:
-        if test.p_value < FAMILY_ERROR / len(tests):
-            first, last = test.window
+    for (request, (first, last)), seen in counts[0].items():
+        statistic, degrees = two_sample_g_test(seen, counts[1][request, (first, last)])
+        # The chance of such a statistic, or of a larger one, if both draw by the same law.
+        p_value = chance_of(statistic, degrees)
+        if p_value < FAMILY_ERROR / len(counts[0]):
             due = fact("same_law", last=last, copies=num_copies)
             if last > first + 1:
                 due = fact("same_law_of_several", first=1 + first, last=last, copies=num_copies)
-            seen = fact("another_law", g=test.statistic, degrees=test.degrees, p=test.p_value)
-            return _differs("tokens", "distribution", test.request, due, seen)
+            found = fact("another_law", g=statistic, degrees=degrees, p=p_value)
+            return _differs("tokens", "distribution", request, due, found)
     return Agreed(stats=NO_STATS.model_copy(update={"requests": 2 * num_copies * len(submits), "planes": ("tokens",)}))
 
 

@@ -16,7 +16,7 @@ from workers.lanes.lane import Deadlock, Observer
 from workers.oracle.incremental_tape import depends_on_drafts
 from workers.oracle.tape import Tapes
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
-from workers.record.observation import VARIABLES
+from workers.record.observation import HOST_POINTS, VARIABLES
 from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
 from workers.run.event_feed import EventFeed, scripts_of
 from workers.run.panel import Panel, detector_of, first_race_of, panel_of, shows_steps
@@ -151,7 +151,7 @@ class Run:
             return found
         variable = VARIABLES.get(found.variable)
         writers = self.target.last_writers(found.step, found.variable)
-        if variable is not None and not writers and variable.clock != "device":
+        if variable is not None and not writers and variable.point in HOST_POINTS:
             writers = (Access(lane=HOST, op=variable.point, step=found.step),)
         race = self.detector.race if self.detector is not None else None
         return found.model_copy(update={"writers": writers, "missing_order": race})

@@ -4,14 +4,13 @@ The oracle judges an engine that logs its decisions, step by step; identities of
 given; races wherever accesses are watched; contracts every engine.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 from scenarios.capabilities import Capabilities
 from scenarios.trace import Trace
 from workers.judge import step_identities
 from workers.judge.checker import Checker
-from workers.judge.contracts.delivery import terms_of
+from workers.judge.contracts.delivery import Terms
 from workers.judge.contracts.judge import Contracts
 from workers.judge.judge import End, Judge
 from workers.judge.races import RaceDetector, Races
@@ -43,32 +42,23 @@ def first_race_of(
     return (lambda: next(iter(target.races()), None)) if capabilities.finds_races else None
 
 
-@dataclass(slots=True, eq=False)
 class Panel:
     """The judges of a run in the order in which they are asked; `checker` and `contracts` are two of them.
 
     `kept` is called with the log and the captures of each step.
     """
 
-    judges: tuple[Judge, ...] = ()
-    kept: Callable[[list[Entry | Observation], list[Observation]], None] | None = None
-    checker: Checker | None = field(init=False)
-    contracts: Contracts | None = field(init=False)
-    _of_log: tuple[Judge, ...] = field(init=False)
-    _of_captures: tuple[Judge, ...] = field(init=False)
-    _of_outputs: tuple[Judge, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Sort judges by what they see."""
-        self.checker = next((judge for judge in self.judges if isinstance(judge, Checker)), None)
-        self.contracts = next((judge for judge in self.judges if isinstance(judge, Contracts)), None)
-        self._of_log = tuple(judge for judge in self.judges if "log" in judge.sees)
-        self._of_captures = tuple(judge for judge in self.judges if "captures" in judge.sees)
-        self._of_outputs = tuple(judge for judge in self.judges if "outputs" in judge.sees)
+    def __init__(self, judges: Sequence[Judge] = ()) -> None:
+        self.judges = judges
+        self.kept: Callable[[list[Entry | Observation], list[Observation]], None] | None = None
+        self.checker = next((judge for judge in judges if isinstance(judge, Checker)), None)
+        self.contracts = next((judge for judge in judges if isinstance(judge, Contracts)), None)
+        self._of_log = [judge for judge in judges if "log" in judge.sees]
+        self._of_captures = [judge for judge in judges if "captures" in judge.sees]
+        self._of_outputs = [judge for judge in judges if "outputs" in judge.sees]
 
     @property
     def planes(self) -> set[str]:
-        """Planes in which something was compared so far."""
         return {plane for judge in self.judges for plane in judge.planes}
 
     @property
@@ -124,6 +114,6 @@ def panel_of(
         judges.append(Races(first_race))
     if shows_steps(capabilities):
         judges.append(StepIdentities())
-    terms = terms_of(trace, capabilities.words_from_prompt)
+    terms = Terms(trace, capabilities.words_from_prompt)
     judges.append(Contracts(terms, sees_steps=not capabilities.logs_decisions))
-    return Panel(tuple(judges))
+    return Panel(judges)

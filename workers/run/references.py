@@ -59,8 +59,8 @@ def synchronous(trace: Trace) -> Trace:
 
 def without_drafts(trace: Trace) -> Trace:
     """Return the same trace for a synchronous engine that does not speculate."""
-    spec = trace.spec.model_copy(update={"depth": 1, "num_speculative_tokens": 0})
-    return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
+    trace = synchronous(trace)
+    return trace.model_copy(update={"spec": trace.spec.model_copy(update={"num_speculative_tokens": 0})})
 
 
 def alone(trace: Trace, name: str) -> Trace:

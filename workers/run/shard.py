@@ -20,7 +20,7 @@ from workers.oracle.tape import Tapes
 from workers.record.evidence import Reference
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous
 from workers.run.check import check
-from workers.run.coverage import Coverage, add_trace
+from workers.run.coverage import Coverage, coverage_of, joined_coverage
 from workers.run.engine_run import Options
 from workers.run.references import References
 from workers.run.schedules import differs, has_lanes
@@ -84,7 +84,7 @@ def judge_shard(
     probes: Counter[str] = Counter()
     firsts: dict[str, int] = {}
     lengths, digests = [], []
-    coverage: Coverage = {}
+    coverages: list[Coverage] = []
     for index, generated in enumerate(shard_traces(shard, config), shard.first):
         begin(generated)
         verdicts, trace = _judge(generated, tapes, config)
@@ -93,10 +93,10 @@ def judge_shard(
             totals.update(runs=1, steps=stats.steps, commits=stats.commits, captures=stats.captures)
         first, last = verdicts[0], verdicts[-1]
         # The race detector watches the first run alone.
-        add_trace(
-            coverage, POLICIES[: len(verdicts)], generated, [each for each in first.stats.planes if each != RACES]
-        )
-        add_trace(coverage, POLICIES[:1], generated, [each for each in first.stats.planes if each == RACES])
+        others = [each for each in first.stats.planes if each != RACES]
+        races = [each for each in first.stats.planes if each == RACES]
+        coverages.append(coverage_of(POLICIES[: len(verdicts)], generated, others))
+        coverages.append(coverage_of(POLICIES[:1], generated, races))
         totals["reached"] += not isinstance(first, Vacuous)
         lengths.append(first.stats.steps)
         digests.append(first.stats.digest[:_SHORT])
@@ -122,7 +122,7 @@ def judge_shard(
         probes=dict(sorted(probes.items())),
         firsts=dict(sorted(firsts.items())),
         hits=tuple(found.values()),
-        coverage=coverage,
+        coverage=joined_coverage(coverages),
     )
 
 

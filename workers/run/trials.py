@@ -12,7 +12,7 @@ from scenarios.shards import fitted, traces_of
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.judge import outputs
+from workers.judge.outputs import compare
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Lost
 from workers.run.check import check
@@ -37,13 +37,6 @@ class FaultRun(Value):
     variable: str = ""
 
 
-class Baseline(Value):
-    """Whether outputs differ at the end: from a synchronous run of the same code, and of correct code."""
-
-    against_synchronous: bool
-    against_correct: bool
-
-
 def run_with_fault(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> FaultRun:
     """Run an explicit trace, which has the fault switched on, under every check."""
     if FAULTS[fault].missing(trace.spec) is not None:
@@ -60,18 +53,14 @@ def run_with_fault(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = D
     )
 
 
-def compare_outputs(fault: str, trace: Trace, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Baseline:
-    """Run the same trace and compare its outputs alone."""
+def outputs_differ(fault: str, trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[bool, bool]:
+    """Tell whether a trace's outputs at the end differ from a synchronous run's, of the same and of correct code."""
     if FAULTS[fault].missing(trace.spec) is not None:
-        return Baseline(against_synchronous=False, against_correct=False)
-    correct_code = trace.model_copy(update={"faults": ()})
-    runs = (trace, synchronous(trace), synchronous(correct_code))
-    kind = kind_of(config.engine)
-    seen, same_code, correct = (outputs_of(run, tapes, kind, config) for run in runs)
-    return Baseline(
-        against_synchronous=outputs.compare_outputs(trace, seen, same_code) is not None,
-        against_correct=outputs.compare_outputs(trace, seen, correct) is not None,
-    )
+        return False, False
+    kind, same_code = kind_of(config.engine), synchronous(trace)
+    correct_code = same_code.model_copy(update={"faults": ()})
+    seen, same, correct = (outputs_of(run, tapes, kind, config) for run in (trace, same_code, correct_code))
+    return compare(trace, seen, same).difference is not None, compare(trace, seen, correct).difference is not None
 
 
 class Found(Value):
@@ -115,7 +104,7 @@ def run_trial(
     """Run one trial; with `baseline`, outputs are compared too, until that has found it in both ways."""
     judged = reached = triggered = steps = 0
     seconds, plane, variable = 0.0, "", ""
-    detected = synchronous = correct = None
+    detected = against_same = against_correct = None
     for count, fresh in enumerate(islice(traces_of(number), traces_max), 1):
         trace = fitted(fresh, FAULTS[fault].requires, (fault,)).explicit()
         if detected is None:
@@ -126,10 +115,10 @@ def run_trial(
             steps += run.steps
             if run.plane:
                 detected, plane, variable = count, run.plane, run.variable
-        if baseline and (synchronous is None or correct is None):
-            seen = compare_outputs(fault, trace, tapes, config)
-            synchronous = synchronous or (count if seen.against_synchronous else None)
-            correct = correct or (count if seen.against_correct else None)
+        if baseline and (against_same is None or against_correct is None):
+            from_same, from_correct = outputs_differ(fault, trace, tapes, config)
+            against_same = against_same or (count if from_same else None)
+            against_correct = against_correct or (count if from_correct else None)
         elif detected is not None:
             break
     return Trial(
@@ -145,6 +134,6 @@ def run_trial(
         plane=plane,
         variable=variable,
         detected=Found(at=detected),
-        against_synchronous=Found(at=synchronous),
-        against_correct=Found(at=correct),
+        against_synchronous=Found(at=against_same),
+        against_correct=Found(at=against_correct),
     )

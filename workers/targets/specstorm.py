@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from scenarios.capabilities import EVENTS, Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
@@ -59,16 +58,13 @@ _BUFFERS_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Counts its calls under a name."""
+def _counting(probes: dict[str, int], name: str) -> Callable[[], None]:
+    """Return a function that counts its calls under a name."""
 
-    probes: dict[str, int]
-    name: str
+    def count() -> None:
+        probes[name] += 1
 
-    def __call__(self) -> None:
-        """Count one."""
-        self.probes[self.name] += 1
+    return count
 
 
 class SpecstormTarget(Target):
@@ -77,7 +73,7 @@ class SpecstormTarget(Target):
     def __init__(self, trace: Trace, parts: Parts, config: RunConfig, watch: Watch) -> None:
         self.probes: dict[str, int] = defaultdict(int)
         for fault in trace.faults:
-            parts = FAULTS[fault].apply(parts, Count(self.probes, f"fault {fault}"))
+            parts = FAULTS[fault].apply(parts, _counting(self.probes, f"fault {fault}"))
         self.recorder = Recorder(self._writers if watch.blame else None)
         self.machine = machine_on(config, LANES, trace.schedule, watch)
         self.engine = Engine(trace.spec, parts, self.machine, self.recorder, self.probes, trace.seed)
@@ -161,7 +157,6 @@ class Specstorm(TargetKind):
         self._parts = parts
 
     def unmet(self, trace: Trace) -> Fact | None:
-        """Return the requirement of a fault that the specification of a trace does not meet, or None."""
         unmet = (FAULTS[fault].missing(trace.spec) for fault in trace.faults)
         return next((message for message in unmet if message is not None), None)
 

@@ -88,7 +88,7 @@ def ignored(place: Place, entry: Aborted | CacheReset | Preempted | Submitted) -
 def submitted_early(place: Place, entry: Scheduled) -> list[Entry] | None:
     """Submit a request whose event is due after the next place."""
     for number, event in enumerate(place.trace.submits()):
-        if event.tick > entry.tick and place.oracle.newest(event.request) is None:
+        if event.tick > entry.tick and place.oracle.newest.get(event.request) is None:
             return [Submitted(len(place.oracle.requests), number, event.tick)]
     return None
 

@@ -28,7 +28,7 @@ from workers.oracle.expected_captures import SCRATCH, place_of
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference
 from workers.record.log import Entry
-from workers.record.observation import VARIABLES, Observation, Recorder
+from workers.record.observation import DEVICE_POINTS, HOST_POINTS, VARIABLES, Observation, Recorder
 from workers.record.verdict import NotDrained
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, SpecstormTarget, ours
@@ -40,8 +40,8 @@ SEEDS_TO_FIND = range(300)
 FLIPS_PER_VARIABLE = 8
 FLIPS_PER_RUN = 25
 PADDED = ("seq_lens", "positions", "slots", "input_ids")
-DEVICE = [name for name, variable in VARIABLES.items() if variable.clock == "device"]
-HOST = [name for name, variable in VARIABLES.items() if variable.clock != "device" and name != "leaks"]
+DEVICE = [name for name, variable in VARIABLES.items() if variable.point in DEVICE_POINTS]
+HOST = [name for name, variable in VARIABLES.items() if variable.point in HOST_POINTS and name != "leaks"]
 
 
 class Place(NamedTuple):

@@ -9,7 +9,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBoxKind
-from workers.judge.outputs import Comparison, compare, compare_outputs
+from workers.judge.outputs import Comparison, compare
 from workers.oracle.tape import Tapes
 from workers.record.observation import Output
 from workers.record.verdict import Agreed, Diverged
@@ -53,7 +53,7 @@ def test_an_exact_engine_has_no_near_ties() -> None:
     found = compared(SEEN, WANTED, 0.0).difference
     assert found is not None
     assert (found.variable, found.position, found.expected, found.actual) == ("tokens", 1, 6, 5)
-    assert compare_outputs(trace_of(), {"a": SEEN}, {"a": WANTED}) == found
+    assert compare(trace_of(), {"a": SEEN}, {"a": WANTED}).difference == found
 
 
 @pytest.mark.parametrize(

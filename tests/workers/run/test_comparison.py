@@ -7,7 +7,7 @@ import pytest
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.judge.outputs import Outputs, compare_outputs
+from workers.judge.outputs import Outputs, compare
 from workers.oracle.tape import Tapes
 from workers.record.evidence import fact
 from workers.run.comparison import outputs_of
@@ -32,7 +32,7 @@ def outputs(trace: Trace, steps_max: int = STEPS_MAX) -> Outputs | str:
 
 def difference(trace: Trace) -> str | None:
     correct = synchronous(trace.model_copy(update={"faults": ()}))
-    found = compare_outputs(trace, outputs(trace), outputs(correct))
+    found = compare(trace, outputs(trace), outputs(correct)).difference
     return found.variable if found is not None else None
 
 
@@ -59,6 +59,6 @@ def test_outputs_never_show_a_fault_that_only_costs_acceptance(fault: str) -> No
 def test_a_run_that_does_not_end_is_seen() -> None:
     trace = random_trace(1).explicit()
     assert outputs(trace, 2) == "it does not end"
-    found = compare_outputs(trace, "it does not end", outputs(trace))
+    found = compare(trace, "it does not end", outputs(trace)).difference
     assert found is not None
     assert (found.variable, found.actual) == ("end", fact("failed", error="it does not end"))

@@ -18,7 +18,7 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBoxKind
 from workers.judge.contracts.breach import CONTRACTS, PLANE
-from workers.judge.outputs import compare_outputs
+from workers.judge.outputs import compare
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Reference
 from workers.record.observation import Output
@@ -114,7 +114,7 @@ def test_comparing_outputs_shows_nothing_of_it(contract: str) -> None:
     seen = outputs_of(trace, TAPES, kind)
     assert isinstance(seen, dict)
     for other in (synchronous(trace), *(alone(trace, name) for name in seen)):
-        assert compare_outputs(trace, seen, outputs_of(other, TAPES, kind)) is None
+        assert compare(trace, seen, outputs_of(other, TAPES, kind)).difference is None
 
 
 def test_a_finding_says_whether_the_synchronous_engine_breaks_the_same_contract() -> None:
@@ -179,7 +179,7 @@ def test_a_fault_that_every_run_shares_is_found_by_a_contract_alone(fault: str, 
     seen = outputs_of(trace, TAPES, BlackBoxOfOurs())
     assert isinstance(seen, dict)
     for other in (synchronous(trace), *(alone(trace, name) for name in seen)):
-        assert compare_outputs(trace, seen, outputs_of(other, TAPES, BlackBoxOfOurs())) is None
+        assert compare(trace, seen, outputs_of(other, TAPES, BlackBoxOfOurs())).difference is None
 
 
 def test_a_broken_contract_is_found_where_the_oracle_agrees(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,40 +1,43 @@
 """Bans: the tokens that a request's own masks and biases forbid after a history, and the contract that forbids each."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from scenarios.events import Submit
-from scenarios.sampling import BIAS_MAX
+from scenarios.sampling import BIAS_MAX, SamplingParams
 from workers.record.evidence import Fact, fact
 
 # The state behind a token without an edge, which only engines may deliver that masks do not bind.
 NOWHERE = -1
 
 
-@dataclass(slots=True, eq=False)
 class Bans:
-    """The masks of one request after a history, which `follow` extends by a token.
+    """The masks of one request after a history, which `follow` extends by a token; a bad word may begin in the prompt.
 
     A mask leaves a token no probability. A bias of 100 or -100 leaves it as much or as little as makes no difference:
     tokens `pushed` come where no other one may, and those `pulled` before all others.
     """
 
-    stop: frozenset[int]
-    min_tokens: int
-    allowed: frozenset[int]
-    bad_words: tuple[tuple[int, ...], ...]
-    edges: tuple[Mapping[int, int], ...]
-    pushed: frozenset[int]
-    pulled: frozenset[int]
-    vocab_size: int
-    recent: list[int]
-    state: int = 0
-    length: int = 0
-    _longest: int = field(init=False, default=0)
-
-    def __post_init__(self) -> None:
-        """Compute the length of the history that matters."""
+    def __init__(self, submit: Submit, words_from_prompt: bool, vocab_size: int) -> None:
+        assert isinstance(submit.prompt, tuple), "the trace is explicit"
+        params = submit.params
+        # Penalties may outweigh a bias, and a high temperature weakens it.
+        biases = params.logit_bias if not has_penalties(params) and params.temperature <= 1 else ()
+        self.pushed = frozenset(token for token, bias in biases if bias == -BIAS_MAX)
+        self.pulled = frozenset(token for token, bias in biases if bias == BIAS_MAX)
+        self.stop = frozenset(submit.stop)
+        self.min_tokens = params.min_tokens
+        self.allowed = frozenset(params.allowed_tokens)
+        self.bad_words = params.bad_words
+        self.edges = [{edge[0]: edge[1] for edge in edges} for edges in params.grammar]
+        self.vocab_size = vocab_size
+        self.recent = list(submit.prompt) if words_from_prompt else []
+        self.state = self.length = 0
         self._longest = max((len(word) for word in self.bad_words), default=0)
+
+    def bans_anything(self) -> bool:
+        """Tell whether the request has a mask, or a bias as good as one."""
+        masks = self.bad_words or self.allowed or self.edges or (self.min_tokens and self.stop)
+        return bool(masks or self.pushed or self.pulled)
 
     def follow(self, token: int) -> None:
         """Append the next token of the output."""
@@ -72,7 +75,6 @@ class Bans:
         return None
 
     def _ends_with(self, words: Sequence[int]) -> bool:
-        """Tell whether the last tokens are these."""
         return not words or tuple(self.recent[-len(words) :]) == tuple(words)
 
     def demand(self, contract: str) -> Fact:
@@ -90,26 +92,12 @@ class Bans:
                 return fact("an_edge", count=len(self.edges[self.state]), state=self.state)
 
 
+def has_penalties(params: SamplingParams) -> bool:
+    """Tell whether a request penalises what its prompt and its output hold."""
+    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
+
+
 def bans_of(submit: Submit, words_from_prompt: bool, vocab_size: int) -> Bans | None:
-    """Return the bans of a request, None if it has none; a bad word may begin in its prompt, or not."""
-    params = submit.params
-    # Penalties may outweigh a bias, and a high temperature weakens it.
-    is_plain = params.presence_penalty == params.frequency_penalty == 0 and params.repetition_penalty == 1
-    biases = params.logit_bias if is_plain and params.temperature <= 1 else ()
-    pushed = frozenset(token for token, bias in biases if bias == -BIAS_MAX)
-    pulled = frozenset(token for token, bias in biases if bias == BIAS_MAX)
-    masks = params.bad_words or params.allowed_tokens or params.grammar or (params.min_tokens and submit.stop)
-    if not masks and not pushed and not pulled:
-        return None
-    assert isinstance(submit.prompt, tuple), "the trace is explicit"
-    return Bans(
-        stop=frozenset(submit.stop),
-        min_tokens=params.min_tokens,
-        allowed=frozenset(params.allowed_tokens),
-        bad_words=params.bad_words,
-        edges=tuple({edge[0]: edge[1] for edge in edges} for edges in params.grammar),
-        pushed=pushed,
-        pulled=pulled,
-        vocab_size=vocab_size,
-        recent=list(submit.prompt) if words_from_prompt else [],
-    )
+    """Return the bans of a request, None if it has none."""
+    bans = Bans(submit, words_from_prompt, vocab_size)
+    return bans if bans.bans_anything() else None

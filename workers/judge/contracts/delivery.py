@@ -7,7 +7,6 @@ from scenarios.trace import Trace
 from workers.record.observation import Output
 
 
-@dataclass(frozen=True, slots=True)
 class Terms:
     """Terms of all requests of a trace: sizes, names whose logits are spoiled, and meanings of options of an engine.
 
@@ -15,24 +14,13 @@ class Terms:
     `words_from_prompt`: a bad word may begin in the prompt.
     """
 
-    vocab_size: int
-    max_model_len: int
-    masks_bind: bool
-    is_processed: bool
-    words_from_prompt: bool
-    spoiled: frozenset[str]
-
-
-def terms_of(trace: Trace, words_from_prompt: bool) -> Terms:
-    """Return the terms of a trace on an engine."""
-    return Terms(
-        vocab_size=trace.spec.vocab_size,
-        max_model_len=trace.spec.max_model_len,
-        masks_bind=trace.spec.sampling != "synthetic",
-        is_processed=trace.spec.logprobs_mode == "processed",
-        words_from_prompt=words_from_prompt,
-        spoiled=frozenset(event.request for event in trace.events if isinstance(event, NanLogits | SpoilLogit)),
-    )
+    def __init__(self, trace: Trace, words_from_prompt: bool) -> None:
+        self.vocab_size = trace.spec.vocab_size
+        self.max_model_len = trace.spec.max_model_len
+        self.masks_bind = trace.spec.sampling != "synthetic"
+        self.is_processed = trace.spec.logprobs_mode == "processed"
+        self.words_from_prompt = words_from_prompt
+        self.spoiled = {event.request for event in trace.events if isinstance(event, NanLogits | SpoilLogit)}
 
 
 @dataclass(slots=True, eq=False)

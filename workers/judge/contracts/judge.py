@@ -35,7 +35,6 @@ class Contracts(Judge):
         self.newest: dict[str, Delivery] = {}
 
     def is_known(self, name: str) -> bool:
-        """Tell whether a request of a name was submitted."""
         return name in self.newest
 
     def submitted(self, event: Submit, before: Output | None, after: Output | None) -> None:

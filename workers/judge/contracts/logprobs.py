@@ -9,13 +9,12 @@ cannot do.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from itertools import compress
 from math import exp, inf, log
 from typing import NamedTuple, TypeAlias
 
 from scenarios.events import Submit
-from scenarios.sampling import SamplingParams
-from workers.judge.contracts.bans import Bans, bans_of
+from workers.judge.contracts.bans import Bans, bans_of, has_penalties
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.record.evidence import Fact, fact
@@ -30,19 +29,12 @@ Wrong: TypeAlias = tuple[str, Fact, Fact]
 
 
 class Shown(NamedTuple):
-    """The logprobs of one token: its own, and the likeliest tokens with theirs."""
+    """The logprobs of one delivered token: its own, and the likeliest tokens with theirs."""
 
+    token: int
     own: float
     ids: tuple[int, ...]
     top: tuple[float, ...]
-
-
-class Step(NamedTuple):
-    """A delivered token: its position in the output, and its logprobs."""
-
-    position: int
-    token: int
-    shown: Shown
 
 
 def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
@@ -67,7 +59,7 @@ def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
             return Breach("logprobs", name, position, own, other)
         values = flat[first + 1 : first + 2 * width : 2]
         ids = tuple(int(each) for each in flat[first + 2 : first + 2 * width : 2])
-        found = judged.breach(Step(position, token, Shown(values[0], ids, values[1:])))
+        found = judged.breach(Shown(token, values[0], ids, values[1:]))
         if found is not None:
             return Breach(found[0], name, position, found[1], found[2])
         judged.follow(token)
@@ -94,9 +86,8 @@ def prompt_logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
         if row[0] != token:
             first = fact("own_first_in_prompt", token=token, place=place + 1)
             return Breach("prompt_logprobs", name, None, first, fact("of_token", token=row[0]))
-        shown = Shown(row[1], tuple(int(each) for each in row[2::2]), row[3::2])
-        step = Step(place, token, shown)
-        wrong = rank_breach(step, terms.vocab_size) or sum_breach(step, terms.vocab_size)
+        shown = Shown(token, row[1], tuple(int(each) for each in row[2::2]), row[3::2])
+        wrong = rank_breach(shown, terms.vocab_size) or sum_breach(shown, terms.vocab_size)
         if wrong is not None:
             return Breach("prompt_logprobs", name, None, fact("in_prompt", what=wrong[1], place=place + 1), wrong[2])
     return None
@@ -117,62 +108,61 @@ class _Judged:
         self._times: Counter[int] = Counter()
         self._biases = dict(params.logit_bias)
         # Raw logprobs are not those by which a token is chosen, if anything comes between.
-        self._is_changed = not self._is_processed and (_has_penalties(params) or bool(self._biases))
+        self._is_changed = not self._is_processed and (has_penalties(params) or bool(self._biases))
         self._is_law = self._bans is None and not self._is_changed and not self._is_processed
 
     def follow(self, token: int) -> None:
-        """Append the next token of the output."""
         self._known.add(token)
         self._times[token] += 1
         if self._bans is not None:
             self._bans.follow(token)
 
-    def breach(self, step: Step) -> Wrong | None:
+    def breach(self, shown: Shown) -> Wrong | None:
         """Return the contract that a token breaks, with its demand and what was delivered; or None."""
-        found = rank_breach(step, self._vocab_size) or sum_breach(step, self._vocab_size)
+        found = rank_breach(shown, self._vocab_size) or sum_breach(shown, self._vocab_size)
         if found is not None or not self._binds:
             return found
-        if step.shown.own == -inf:
-            return "logprob_sum", fact("has_probability"), fact("impossible_token", token=step.token)
+        if shown.own == -inf:
+            return "logprob_sum", fact("has_probability"), fact("impossible_token", token=shown.token)
         if self._is_processed and self._bans is not None:
-            for token, logprob in zip(step.shown.ids, step.shown.top, strict=True):
+            for token, logprob in zip(shown.ids, shown.top, strict=True):
                 contract = self._bans.mask_on(token) if logprob > -inf else None
                 if contract is not None:
                     seen = fact("token_logprob", token=token, logprob=logprob)
                     return contract, self._bans.demand(contract), seen
-        return self._drawn(step) if self._params.temperature > 0 else self._likeliest(step)
+        return self._drawn(shown) if self._params.temperature > 0 else self._likeliest(shown)
 
-    def _likeliest(self, step: Step) -> Wrong | None:
+    def _likeliest(self, shown: Shown) -> Wrong | None:
         """Return the breach of a token that must be the likeliest of the allowed ones, or None."""
-        for token, logprob in zip(step.shown.ids, step.shown.top, strict=True):
-            if token == step.token or not self._beats(token, logprob, step):
+        for token, logprob in zip(shown.ids, shown.top, strict=True):
+            if token == shown.token or not self._beats(token, logprob, shown):
                 continue
             if self._bans is not None and self._bans.ban_on(token) is not None:
                 continue
-            changed = "penalties" if _has_penalties(self._params) else "logit_bias"
+            changed = "penalties" if has_penalties(self._params) else "logit_bias"
             contract = changed if self._is_changed else "greedy"
             due = fact("likelier_token", token=token, logprob=logprob, change=self._change(token))
-            own = step.shown.own
-            return contract, due, fact("token_changed", token=step.token, logprob=own, change=self._change(step.token))
+            seen = fact("token_changed", token=shown.token, logprob=shown.own, change=self._change(shown.token))
+            return contract, due, seen
         return None
 
-    def _beats(self, token: int, logprob: float, step: Step) -> bool:
+    def _beats(self, token: int, logprob: float, shown: Shown) -> bool:
         """Tell whether a token is likelier than the one delivered, whatever the logits behind their logprobs are.
 
         A repetition penalty above 1 lowers the logits of known tokens, one below 1 raises them, by an unknown amount;
         it keeps the order of two known tokens.
         """
         if not self._is_changed:
-            return logprob > step.shown.own + TOLERANCE
+            return logprob > shown.own + TOLERANCE
         repetition = self._params.repetition_penalty
-        is_known, is_own_known = token in self._known, step.token in self._known
-        other, own = logprob + self._biased(token), step.shown.own + self._biased(step.token)
+        is_known, is_own_known = token in self._known, shown.token in self._known
+        other, own = logprob + self._biased(token), shown.own + self._biased(shown.token)
         alike = other - own
-        other, own = other - self._subtracted(token), own - self._subtracted(step.token)
+        other, own = other - self._subtracted(token), own - self._subtracted(shown.token)
         if repetition == 1 or (not is_known and not is_own_known):
             return other > own + TOLERANCE
         if is_known and is_own_known:
-            return self._subtracted(token) == self._subtracted(step.token) and alike > TOLERANCE
+            return self._subtracted(token) == self._subtracted(shown.token) and alike > TOLERANCE
         is_certain = repetition > 1 if is_own_known else repetition < 1
         return is_certain and other > own + TOLERANCE
 
@@ -192,57 +182,51 @@ class _Judged:
             return fact("unchanged")
         return fact("more", by=change) if change > 0 else fact("less", by=-change)
 
-    def _drawn(self, step: Step) -> Wrong | None:
+    def _drawn(self, shown: Shown) -> Wrong | None:
         """Return the breach of a token that top-k, min-p and top-p must keep, or None."""
-        params, shown = self._params, step.shown
+        params = self._params
         if 0 < params.top_k <= len(shown.top) and (self._is_law or self._is_processed):
             least = shown.top[params.top_k - 1]
             if shown.own < least - TOLERANCE:
                 due = fact("likeliest_of_k", k=params.top_k, least=least)
-                return "top_k", due, fact("token_with", token=step.token, logprob=shown.own)
+                return "top_k", due, fact("token_with", token=shown.token, logprob=shown.own)
         if params.min_p > 0 and shown.top and self._is_law:
             least = shown.top[0] + params.temperature * log(params.min_p)
             if shown.own < least - TOLERANCE:
                 due = fact("at_least_p", p=params.min_p, least=least)
-                return "min_p", due, fact("token_with", token=step.token, logprob=shown.own)
+                return "min_p", due, fact("token_with", token=shown.token, logprob=shown.own)
         if params.top_p < 1 and shown.top and self._is_law:
             before = _mass_before(shown, params.temperature, self._vocab_size)
             if before > params.top_p + TOLERANCE:
                 due = fact("fewest_of_p", p=params.top_p)
-                return "top_p", due, fact("likelier_mass", token=step.token, mass=before)
+                return "top_p", due, fact("likelier_mass", token=shown.token, mass=before)
         return None
 
 
-def _has_penalties(params: SamplingParams) -> bool:
-    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
-
-
-def rank_breach(step: Step, vocab_size: int) -> Wrong | None:
+def rank_breach(shown: Shown, vocab_size: int) -> Wrong | None:
     """Return the breach of the shown tokens and their order, or None."""
-    shown = step.shown
     if len(set(shown.ids)) < len(shown.ids) or not all(0 <= token < vocab_size for token in shown.ids):
         return "logprob_ranks", fact("different_tokens", last=vocab_size - 1), fact("these_tokens", tokens=shown.ids)
     # NaN compares false with any number.
     if not all(value <= before for before, value in zip(shown.top, shown.top[1:], strict=False)):
         return "logprob_ranks", fact("falling_logprobs"), fact("these_logprobs", logprobs=shown.top)
-    if step.token in shown.ids:
-        again = shown.top[shown.ids.index(step.token)]
+    if shown.token in shown.ids:
+        again = shown.top[shown.ids.index(shown.token)]
         if again != shown.own and not abs(again - shown.own) <= TOLERANCE:
-            due = fact("logprob_as_before", token=step.token, logprob=shown.own)
+            due = fact("logprob_as_before", token=shown.token, logprob=shown.own)
             return "logprob_ranks", due, fact("with_logprob", logprob=again)
     elif shown.top and not shown.own <= shown.top[-1] + TOLERANCE:
         due = fact("none_above_least", least=shown.top[-1])
-        return "logprob_ranks", due, fact("token_with", token=step.token, logprob=shown.own)
+        return "logprob_ranks", due, fact("token_with", token=shown.token, logprob=shown.own)
     return None
 
 
-def sum_breach(step: Step, vocab_size: int) -> Wrong | None:
+def sum_breach(shown: Shown, vocab_size: int) -> Wrong | None:
     """Return the breach of the sum of probabilities, shown and bounded, or None."""
-    shown = step.shown
     if not (shown.own <= TOLERANCE and all(value <= TOLERANCE for value in shown.top)):
         seen = fact("these_logprobs", logprobs=(shown.own, *shown.top))
         return "logprob_sum", fact("no_certainty"), seen
-    total = sum(map(exp, shown.top)) + (exp(shown.own) if step.token not in shown.ids else 0.0)
+    total = sum(map(exp, shown.top)) + (exp(shown.own) if shown.token not in shown.ids else 0.0)
     if total > 1 + TOLERANCE:
         return "logprob_sum", fact("at_most_one"), fact("mass", mass=total)
     if shown.top:
@@ -257,10 +241,5 @@ def _mass_before(shown: Shown, temperature: float, vocab_size: int) -> float:
     """Return a lower bound on the probability of the tokens likelier than the one drawn."""
     weights = [exp((logprob - shown.top[0]) / temperature) for logprob in shown.top]
     total = sum(weights) + (vocab_size - len(weights)) * weights[-1]
-    return sum(_likelier(shown, weights)) / total
-
-
-def _likelier(shown: Shown, weights: Sequence[float]) -> Iterator[float]:
-    for logprob, weight in zip(shown.top, weights, strict=True):
-        if logprob > shown.own + TOLERANCE:
-            yield weight
+    likelier = (logprob > shown.own + TOLERANCE for logprob in shown.top)
+    return sum(compress(weights, likelier)) / total

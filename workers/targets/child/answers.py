@@ -6,11 +6,11 @@ They are read strictly: nothing is converted.
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import Field, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from scenarios.spec import Value
 from workers.record.evidence import Harm, MissingOrder, Site
-from workers.targets.child.messages import MessageError
+from workers.targets.child.messages import MessageError, message_in
 
 Integers: TypeAlias = list[int]
 Numbers: TypeAlias = tuple[int | float, ...]
@@ -156,14 +156,9 @@ def answer_in(line: bytes, number: int, kind: type[A]) -> A | Failed:
     Raises:
         MessageError: there is none, or it is of another shape.
     """
+    is_failure = "error" in message_in(line)
     try:
-        message = from_json(line)
-    except ValueError as error:
-        raise MessageError(f"a line that is no JSON: {line[:80]!r}") from error
-    if not isinstance(message, dict):
-        raise MessageError(f"a line that is no JSON object: {line[:80]!r}")
-    try:
-        said: Failed | Answered = (Failed if "error" in message else Answered).model_validate_json(line, strict=True)
+        said: Failed | Answered = (Failed if is_failure else Answered).model_validate_json(line, strict=True)
         if said.number != number:
             raise MessageError(f"an answer to question {said.number}, not to {number}")
         return said if isinstance(said, Failed) else kind.model_validate_json(to_json(said.answer), strict=True)

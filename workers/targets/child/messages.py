@@ -9,6 +9,8 @@ memory a wrong schedule has spoilt can say nothing worse than a wrong answer.
 import json
 from typing import IO, Any, TypeAlias
 
+from pydantic_core import from_json
+
 LINE_BYTES_MAX = 16 << 20
 # The number of the greeting.
 GREETING = 0
@@ -45,8 +47,17 @@ def read_message(stream: IO[bytes]) -> Message | None:
         return None
     if not line.endswith(b"\n"):
         raise MessageError(f"a line that is cut off or longer than {LINE_BYTES_MAX} bytes")
+    return message_in(line)
+
+
+def message_in(line: bytes) -> Message:
+    """Return the message in a line.
+
+    Raises:
+        MessageError: it is no JSON object.
+    """
     try:
-        message = json.loads(line)
+        message = from_json(line)
     except ValueError as error:
         raise MessageError(f"a line that is no JSON: {line[:80]!r}") from error
     if not isinstance(message, dict):

@@ -131,11 +131,9 @@ class EngineProcess:
 
     @property
     def pid(self) -> int:
-        """Return its process id."""
         return self._process.pid
 
     def is_alive(self) -> bool:
-        """Tell whether the process is alive."""
         return self._process.poll() is None
 
     def refuse(self, why: str) -> EngineFailed:
@@ -144,7 +142,6 @@ class EngineProcess:
         return EngineFailed(f"the engine's process {why}", ITS_PROCESS)
 
     def kill(self) -> None:
-        """End it at once."""
         self._end()
         self._files.close()
         for pipe in (self._questions, self._answers):
@@ -166,7 +163,6 @@ class EngineProcess:
         return answer
 
     def _line(self, deadline: _Deadline) -> bytes:
-        """Read up to the end of a line."""
         num_searched = 0
         while (end := self._unread.find(b"\n", num_searched)) < 0:
             num_searched = len(self._unread)
@@ -260,7 +256,6 @@ class Keeper:
         return self._process
 
     def stop(self) -> None:
-        """End the process, if there is one."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()

@@ -5,7 +5,6 @@ process does is an `EngineFailed` of the message it was asked with, at the lates
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from scenarios.events import Abort, AnyEvent, Place, Submit
@@ -26,16 +25,6 @@ _DEVICES = {"sim": "sim (streams and pinned memory, simulated)"}
 A = TypeVar("A", bound=Value)
 
 
-@dataclass(slots=True)
-class Delivered:
-    """Output of one request so far."""
-
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[int | float] = field(default_factory=list)
-    prompt_logprobs: list[int | float] = field(default_factory=list)
-    finish_reason: str | None = None
-
-
 class ChildTarget(Target):
     """One trace on an engine in a process of its own; races that `is_known` are counted, not reported again."""
 
@@ -52,7 +41,7 @@ class ChildTarget(Target):
         self._depth = trace.spec.depth
         self._watch = watch
         self._reported: Reported | None = None
-        self._delivered: dict[str, Delivered] = {}
+        self._delivered: dict[str, Output] = {}
         self._pending: list[Message] = []
         self._is_drained = True
         self._has_failed = False
@@ -67,13 +56,13 @@ class ChildTarget(Target):
         before = self._delivered.get(event.request)
         if before is None or before.finish_reason is not None:
             self._num_requests += 1
-            self._delivered[event.request] = Delivered()
+            self._delivered[event.request] = Output((), None)
             self._pending.append(event.model_dump(mode="json"))
 
     def abort(self, event: Abort) -> None:
         request = self._delivered.get(event.request)
         if request is not None and request.finish_reason is None:
-            request.finish_reason = "abort"
+            self._delivered[event.request] = request._replace(finish_reason="abort")
             self._pending.append(event.model_dump(mode="json"))
 
     def apply(self, event: AnyEvent) -> None:
@@ -99,24 +88,18 @@ class ChildTarget(Target):
             raise self._process.refuse(f"delivered to {delivery.request!r}, who was never submitted")
         self._num_outputs += 1
         if request.finish_reason is None:
-            request.tokens += delivery.tokens
-            request.logprobs += delivery.logprobs
-            request.prompt_logprobs += delivery.prompt_logprobs
-            request.finish_reason = delivery.finish_reason
+            self._delivered[delivery.request] = Output(
+                request.tokens + delivery.tokens,
+                delivery.finish_reason,
+                request.logprobs + delivery.logprobs,
+                request.prompt_logprobs + delivery.prompt_logprobs,
+            )
 
     def drained(self) -> bool:
         return self._is_drained and not self._pending
 
     def outputs(self) -> dict[str, Output]:
-        return {
-            name: Output(
-                tuple(request.tokens),
-                request.finish_reason,
-                tuple(request.logprobs),
-                tuple(request.prompt_logprobs),
-            )
-            for name, request in self._delivered.items()
-        }
+        return dict(self._delivered)
 
     def progress(self) -> Progress:
         return Progress(self._num_requests, self._num_outputs, self._depth - 1)
@@ -194,5 +177,4 @@ class ChildKind(TargetKind):
         return True
 
     def _keeper(self, config: RunConfig) -> Keeper:
-        """Return the keeper of the process for a configuration."""
         raise NotImplementedError(f"engine {self.name} says nothing of its process")

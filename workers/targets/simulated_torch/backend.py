@@ -29,7 +29,6 @@ class Event(torch.Event):
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> "Event":
-        """Make an event."""
         return super().__new__(cls, torch.device(DEVICE_NAME, 0), enable_timing=enable_timing)
 
 

@@ -11,8 +11,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import blake2b
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
@@ -77,7 +75,8 @@ def library(cache: Path | None = None) -> Path:
         raise BuildError(reason)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / "lock"):
+        with (folder / "lock").open("w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if not built.is_file():
                 _compile(folder, built)
     except OSError as error:
@@ -105,13 +104,6 @@ def _compile(folder: Path, built: Path) -> None:
 def _search_path() -> str:
     """Return PATH with the folder of this Python first, where pip puts ninja."""
     return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def main(folder: str) -> None:

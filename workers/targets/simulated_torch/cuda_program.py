@@ -39,7 +39,6 @@ class _OnDevice(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call a function of PyTorch."""
         placed = {name: _placed(value) for name, value in (kwargs or {}).items()}
         if func is torch.Tensor.cuda:
             non_blocking = placed.get("non_blocking", len(args) > 2 and args[2])

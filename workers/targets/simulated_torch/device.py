@@ -143,7 +143,6 @@ class Device:
         self._native.name_buffer(tensor, name)
 
     def name_stream(self, stream: torch.Stream, name: str) -> None:
-        """Name a stream in reports."""
         self._native.name_stream(stream.stream_id, name)
 
     def enqueue(

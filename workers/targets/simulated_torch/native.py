@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
-from typing import NamedTuple, Protocol, TypedDict, cast
+from typing import Protocol, TypeAlias, TypedDict, cast
 
 from torch import Generator, Tensor
 
@@ -39,16 +39,8 @@ class NativeRace(TypedDict):
     count: int
 
 
-class NativeDigests(NamedTuple):
-    """Hashes of what one task read and wrote."""
-
-    op: str
-    step: int
-    nth: int
-    stream: str
-    lines: Lines
-    reads: list[int]
-    writes: list[int]
+# What one task read and wrote: its op, step, number among those, stream, lines, hashes of reads and of writes.
+NativeDigests: TypeAlias = tuple[str, int, int, str, Lines, list[int], list[int]]
 
 
 class Native(Protocol):

@@ -153,8 +153,3 @@ KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
         "vLLM 0.32.0 drops the logprobs of a prompt with the result they came with, and computes them once.",
     ): _prompt_logprobs_dropped,
 }
-
-
-def known_bug(found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
-    """Return the name of the known bug that a difference is, an empty one if it is none."""
-    return next((bug.name for bug, matches in KNOWN_BUGS.items() if matches(found, trace, steps)), "")

@@ -12,7 +12,7 @@ from workers.targets.child.target import ChildKind
 from workers.targets.target import VLLM, VLLM_V2, KnownBug, RunConfig
 from workers.targets.vllm import limits
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
-from workers.targets.vllm.known import KNOWN_BUGS, is_known_race, known_bug
+from workers.targets.vllm.known import KNOWN_BUGS, is_known_race
 from workers.targets.vllm.releases import RELEASES, environment_of
 
 
@@ -26,12 +26,10 @@ class Vllm(ChildKind):
     capabilities = limits.FIRST_RUNNER
 
     def is_known(self, race: MissingOrder) -> bool:
-        """Tell whether a race is one of vLLM's known ones."""
         return is_known_race(race)
 
     def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
-        """Return the name of the known bug of vLLM that a difference is."""
-        return known_bug(found, trace, steps)
+        return next((bug.name for bug, matches in KNOWN_BUGS.items() if matches(found, trace, steps)), "")
 
     def known_bugs(self) -> Sequence[KnownBug]:
         """Return the known bugs of vLLM, less races, which are counted."""

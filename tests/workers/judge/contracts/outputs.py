@@ -5,7 +5,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import Breach
-from workers.judge.contracts.delivery import terms_of
+from workers.judge.contracts.delivery import Terms
 from workers.judge.contracts.judge import Contracts
 from workers.record.observation import Output
 
@@ -25,14 +25,14 @@ def judged(
     submit: Submit, output: Output | None, spec: EngineSpec = SPEC, words_from_prompt: bool = True
 ) -> Breach | None:
     """Return the first contract that an output of a request breaks."""
-    contracts = Contracts(terms_of(Trace(spec=spec, events=(submit,)), words_from_prompt))
+    contracts = Contracts(Terms(Trace(spec=spec, events=(submit,)), words_from_prompt))
     contracts.submitted(submit, None, None)
     return contracts.first_breach({} if output is None else {"a": output})
 
 
 def contracts_of(*events: AnyEvent) -> Contracts:
     """Return a judge of contracts under the terms of a trace of these events, of which nothing was heard yet."""
-    return Contracts(terms_of(Trace(spec=SPEC, events=events), True))
+    return Contracts(Terms(Trace(spec=SPEC, events=events), True))
 
 
 def broken(submit: Submit, output: Output | None, spec: EngineSpec = SPEC) -> tuple[str, int | None] | None:

@@ -64,7 +64,7 @@ def test_a_trace_is_answered_step_by_step() -> None:
 
 
 def test_a_race_is_looked_for_harm_by_running_the_trace_again_under_eager_and_lazy() -> None:
-    device = Recorded()
+    device: Any = Recorded()
     host = Host(Adders(ahead=False), device)
     host.answer(OPEN)
     for events in ([SUBMIT], []):
@@ -76,7 +76,7 @@ def test_a_race_is_looked_for_harm_by_running_the_trace_again_under_eager_and_la
 
 
 def test_what_an_engine_raises_is_reported_with_its_place_and_the_next_trace_runs() -> None:
-    device = Recorded()
+    device: Any = Recorded()
     host = Host(Adders(ahead=False), device)
     host.answer(OPEN)
     with pytest.raises(ValueError, match="stall is no event of this engine") as raised:

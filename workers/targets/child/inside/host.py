@@ -3,14 +3,18 @@
 import re
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from scenarios.events import AnyEvent, Policy, Schedule
 from scenarios.spec import EngineSpec
-from workers.targets.child.inside.session import Device, Engines, Session
+from workers.targets.child.inside.session import Engines, Session
 from workers.targets.child.messages import Message
+
+if TYPE_CHECKING:
+    # It loads PyTorch, which not every engine has.
+    from workers.targets.child.inside.simulated_device import SimulatedDevice
 
 _INSTALLED = re.compile(r"/\S*/site-packages/")
 # Under these a race is looked for harm; a trace may then take so many steps more.
@@ -22,7 +26,7 @@ _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 class Host:
     """Answers messages about `engines`, on the device of this process if it is a simulated one."""
 
-    def __init__(self, engines: Engines, device: Device | None = None) -> None:
+    def __init__(self, engines: Engines, device: "SimulatedDevice | None" = None) -> None:
         self.engines = engines
         self.session: Session | None = None
         self._device = device
@@ -30,7 +34,6 @@ class Host:
         self._happened: list[Sequence[AnyEvent]] = []
 
     def answer(self, message: Message) -> Message:
-        """Return the answer to a message."""
         match message["do"]:
             case "open":
                 schedule = Schedule.model_validate_json(message["schedule"])
@@ -59,7 +62,6 @@ class Host:
             self._device.abandon()
 
     def open(self, spec: EngineSpec, schedule: Schedule, races: bool, steps: bool, digests: bool = False) -> None:
-        """Begin a session on an engine under a schedule."""
         assert self.session is None, "a session is open"
         if self._device is not None:
             self._device.idle()
@@ -69,7 +71,6 @@ class Host:
             self._device.begin(self.session.memory, schedule, races, digests)
 
     def close(self) -> None:
-        """End the session."""
         session, self.session = self.session, None
         if session is not None:
             session.close()

@@ -1,6 +1,7 @@
 """Interpreter for an engine's Triton kernels on a CPU: to be called before anything of the engine is loaded."""
 
 import os
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,17 +45,17 @@ def interpret() -> None:
     from triton.runtime import interpreter  # noqa: PLC0415
 
     builder = interpreter.InterpreterBuilder
-    load, store = builder.create_masked_load, builder.create_masked_store
-
-    # Masks that come of & with a scalar are words of 0 and 1, which the interpreter refuses here.
-    def create_masked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
-        mask.data = mask.data.astype(bool)
-        return load(self, pointers, mask, *rest)
-
-    def create_masked_store(self: Any, pointers: Any, values: Any, mask: Any, *rest: Any) -> Any:
-        mask.data = mask.data.astype(bool)
-        return store(self, pointers, values, mask, *rest)
-
-    builder.create_masked_load = create_masked_load
-    builder.create_masked_store = create_masked_store
+    builder.create_masked_load = _with_booleans(builder.create_masked_load, mask_at=1)
+    builder.create_masked_store = _with_booleans(builder.create_masked_store, mask_at=2)
     backends["cpu"] = SimpleNamespace(driver=_Driver, compiler=None)
+
+
+def _with_booleans(access: Callable[..., Any], mask_at: int) -> Callable[..., Any]:
+    """Return an access of the interpreter, which refuses masks that come of & with a scalar: words of 0 and 1."""
+
+    def checked(self: Any, *arguments: Any) -> Any:
+        mask = arguments[mask_at]
+        mask.data = mask.data.astype(bool)
+        return access(self, *arguments)
+
+    return checked

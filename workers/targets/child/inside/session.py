@@ -1,9 +1,9 @@
-"""Protocols of what runs inside an engine's process: the engines, one trace on one of them, and the device under it."""
+"""Protocols of what runs inside an engine's process: the engines, and one trace on one of them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from scenarios.events import AnyEvent, Schedule
+from scenarios.events import AnyEvent
 from scenarios.spec import EngineSpec
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
@@ -47,31 +47,3 @@ class Engines(Protocol):
 
     def forget(self) -> None:
         """Keep no engine."""
-
-
-class Device(Protocol):
-    """The device of a process, on which traces run under schedules: `simulated_device.SimulatedDevice`."""
-
-    def idle(self) -> None:
-        """Let everything run, and watch nothing: an engine is being made."""
-
-    def begin(self, memory: Mapping[str, object], schedule: Schedule, races: bool, digests: bool) -> None:
-        """Begin a trace under a schedule, and name the memory of objects."""
-
-    def step(self, tick: int) -> None:
-        """Label what is launched from here on."""
-
-    def abandon(self) -> None:
-        """Run what an engine that broke off has left; keep the report of before."""
-
-    def report(self) -> Message:
-        """Let everything run; return the races of the trace so far, and what the device counted."""
-
-    def race(self, number: int) -> Any:
-        """Return a race of the last report."""
-
-    def digests(self) -> Any:
-        """Let everything run, and return what each task of the trace read and wrote."""
-
-    def harm(self, race: Any, eager: Any, lazy: Any) -> Message:
-        """Say whether a race did harm, from what tasks read and wrote under eager and under lazy."""

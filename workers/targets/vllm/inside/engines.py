@@ -36,7 +36,6 @@ class Engines:
         self._num_opened = 0
 
     def open(self, spec: EngineSpec, observed: bool) -> Session:
-        """Begin a trace on an idle engine of a specification, with its steps observed or not."""
         engine = self._take(spec)
         assert engine.reset_prefix_cache(), "an idle engine holds no blocks"
         # What no request has a seed for is drawn from here, whatever was drawn before.
@@ -66,7 +65,6 @@ class Engines:
         self._engines[spec.model_dump_json()] = engine
 
     def forget(self) -> None:
-        """Keep none."""
         self._engines.clear()
 
     def _made(self, spec: EngineSpec) -> Any:

@@ -123,11 +123,9 @@ class StatesCopied:
         return preprocess_mamba
 
     def launched(self, before: Any) -> Callable[..., None]:
-        """Return what enqueues a launch."""
         return self._launch
 
     def _launch(self, sources: torch.Tensor, targets: torch.Tensor, sizes: torch.Tensor, BLOCK_SIZE: int) -> None:
-        """Enqueue a launch."""
 
         def copy(sources: torch.Tensor, targets: torch.Tensor, sizes: torch.Tensor, *_: torch.Tensor) -> None:
             for source, target, size in zip(sources.tolist(), targets.tolist(), sizes.tolist(), strict=True):
@@ -148,7 +146,6 @@ class BlocksZeroed:
         """Take its place."""
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
-        """Return what enqueues a launch."""
         return self._launch
 
     @staticmethod

@@ -49,7 +49,6 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
     """Metadata that holds what lies on the device; the kernels' own schedule follows from it when they run."""
 
     def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> Any:
-        """Return the metadata of a step."""
         common = common_attn_metadata
         metadata = CPUAttentionMetadata(
             num_actual_tokens=common.num_actual_tokens,
@@ -84,7 +83,6 @@ class AttentionTask:
         table: torch.Tensor,
         output: torch.Tensor,
     ) -> None:
-        """Compute it on a CPU's kernels."""
         impl, builder = self._impl, self._builder
         schedule = ops.cpu_attn_get_scheduler_metadata(
             num_reqs=self._num_reqs,
@@ -139,7 +137,6 @@ class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
         output_scale: torch.Tensor | None = None,
         output_block_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Enqueue attention over the cache."""
         if attn_metadata is None:
             return output
         num_tokens = attn_metadata.num_actual_tokens
@@ -195,10 +192,8 @@ class Attention(CPUAttentionBackend):  # type: ignore[misc]
 
     @staticmethod
     def get_impl_cls() -> type[AttentionImpl]:
-        """Return what computes."""
         return AttentionImpl
 
     @staticmethod
     def get_builder_cls() -> type[MetadataBuilder]:
-        """Return what prepares a step."""
         return MetadataBuilder

@@ -35,7 +35,6 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
 
     @classmethod
     def get_attn_backend_cls(cls, *arguments: Any, **options: Any) -> str:
-        """Return the path of the attention backend."""
         return "workers.targets.vllm.inside.lanes.Attention"
 
     @classmethod
@@ -50,7 +49,6 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
 
     @classmethod
     def is_pin_memory_available(cls) -> bool:
-        """Return that memory can be pinned."""
         return True
 
 

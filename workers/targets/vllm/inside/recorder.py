@@ -15,15 +15,8 @@ from workers.targets.vllm.runner_name import RunnerName
 
 # Tensors that hold one value after the other of their rows.
 Parts = Sequence[torch.Tensor]
-
-
-class Inputs(Protocol):
-    """What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name."""
-
-    def __call__(
-        self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
-    ) -> None:
-        """Take the inputs of the step that was planned last."""
+# What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name.
+Inputs = Callable[..., None]
 
 
 class RunnerObserver(Protocol):

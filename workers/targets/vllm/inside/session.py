@@ -54,7 +54,6 @@ class Session:
 
     @property
     def memory(self) -> Mapping[str, object]:
-        """The model runner."""
         return {"runner": runner_of(self.engine)}
 
     def close(self) -> None:
@@ -70,7 +69,6 @@ class Session:
         self._give_back(self.engine)
 
     def happen(self, event: AnyEvent) -> None:
-        """Let an event happen, between two steps."""
         match event:
             case Submit():
                 self._submit(event)
@@ -90,7 +88,6 @@ class Session:
                 raise ValueError(f"{event.do} is no event of this engine")
 
     def step(self) -> list[Delivery]:
-        """Do one step; return the new tokens of each request."""
         outputs, executed = self.engine.step_fn()
         self.engine.post_step(executed)
         self._tick += 1
@@ -100,18 +97,15 @@ class Session:
         return told
 
     def seen(self) -> list[Message]:
-        """Return what was observed since the last call."""
         if self._recorder is None:
             return []
         return self._recorder.take()
 
     def ended(self) -> None:
-        """Observe what is left, if nothing is to be done any more."""
         if self._recorder is not None and self.drained():
             self._recorder.drained()
 
     def drained(self) -> bool:
-        """Tell whether the engine has nothing left to do."""
         return not (self.engine.scheduler.has_requests() or self.engine.batch_queue)
 
     def _submit(self, event: Submit) -> None:
