@@ -7,5 +7,4 @@ from workers.kernels.sentinels import PAD_SLOT
 
 
 def limit_slots(a: LimitSlots) -> None:
-    """Give tokens past the drafter's last position no slot."""
     a.drafter_slots[:] = np.where(a.positions < a.drafter_max_len, a.slots, PAD_SLOT)

@@ -6,7 +6,6 @@ from workers.kernels.sampling_inputs.definition import RATE_STEPS, SamplingInput
 
 
 def sampling_inputs(a: SamplingInputs) -> None:
-    """Set the parameters of each row, the position of the token that its first column decides, and no floor at all."""
     a.temperature[:] = a.temperature_bits.astype(np.int32).view(np.float32)
     a.top_p[:] = a.top_p_bits.astype(np.int32).view(np.float32)
     a.rates[:] = a.rates_in_steps.astype(np.float32) / np.float32(RATE_STEPS)
