@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from cluster.campaigns.budget import Budget
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, weightiest
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.hunt.settings import HuntSettings, canary_of
@@ -87,7 +87,7 @@ def run(
         suite = Suite(scenarios, store)
         if suite.missing:
             with open_pool(address, workers, len(suite.missing), DEADLINE_SECONDS, stop, config) as pool:
-                drive(suite, pool, stop, QUIET, store, budget.has_time)
+                drive(suite, pool, stop, None, store, budget.has_time)
         code = weightiest(suite.exit_code(), EXIT_BAD_INPUT if num_refused else EXIT_AGREED)
         return document([_line(scenario, suite.results.get(scenario.job.key)) for scenario in scenarios], code)
 
@@ -119,7 +119,7 @@ def hunt(
     with _folder(out) as folder, Store(Path(folder), seed) as store:
         planner = HuntPlanner(settings, store, traces)
         with open_pool(address, workers, traces, DEADLINE_SECONDS, stop, config) as pool:
-            drive(planner, pool, stop, QUIET, store)
+            drive(planner, pool, stop, None, store)
         return hunt_document(planner.hunt, planner.exit_code())
 
 

@@ -10,8 +10,7 @@ from typing import Any, get_type_hints
 
 from numpy.typing import NDArray
 
-from workers.lanes.buffers import FlatBuffer, FlatSpan
-from workers.lanes.lane import Mode, OpArguments, Span
+from workers.lanes.lane import Buffer, Mode, OpArguments, Span
 
 Function = Callable[[Any], None]
 
@@ -36,7 +35,7 @@ class Op:
     def __post_init__(self) -> None:
         """Derive the types and places that arguments are checked against."""
         spans = tuple((at, mode) for at, (_, mode) in enumerate(self.modes) if mode != "int")
-        object.__setattr__(self, "kinds", tuple(int if mode == "int" else FlatSpan for _, mode in self.modes))
+        object.__setattr__(self, "kinds", tuple(int if mode == "int" else Span for _, mode in self.modes))
         object.__setattr__(self, "spans", spans)
         object.__setattr__(self, "places_read", tuple(at for at, mode in spans if mode == "in"))
         object.__setattr__(self, "places_written", tuple(at for at, mode in spans if mode != "in"))
@@ -73,7 +72,7 @@ class Prepared:
         values = given.values()
         if tuple(map(type, values)) != op.kinds:
             raise self._mistyped(values)
-        self.accesses: list[tuple[FlatSpan, Mode]] = []
+        self.accesses: list[tuple[Span, Mode]] = []
         for at, mode in op.spans:
             span = values[at]
             if span.buffer.lane != lane:
@@ -95,7 +94,7 @@ class Prepared:
         raise AssertionError(f"op {self.op.name}: every argument is of its kind")
 
     @property
-    def outputs(self) -> list[FlatBuffer]:
+    def outputs(self) -> list[Buffer]:
         """The buffers it writes."""
         values = self._given.values()
         return [values[at].buffer for at in self.op.places_written]
@@ -105,7 +104,7 @@ class Prepared:
         pairs = zip(self.op.modes, self._given.values(), strict=True)
         return [(argument, mode) for (_, mode), argument in pairs if mode != "int"]
 
-    def _access(self, lane: str, span: FlatSpan, mode: Mode) -> None:
+    def _access(self, lane: str, span: Span, mode: Mode) -> None:
         buffer = span.buffer
         if buffer.lane is not None:
             raise PermissionError(f"op {self.op.name} on {lane}: {buffer.name} belongs to {buffer.lane}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.budget import Budget, duration_text
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
 from cluster.campaigns.nightly import HUNT_END, NIGHT_END, REPLAY_END, TRACES_END, division
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
@@ -49,7 +49,7 @@ def test_a_campaign_without_time_ends_and_keeps_what_it_has(tmp_path: Path) -> N
     with Store(tmp_path) as store:
         suite = Suite(scenarios, store)
         judge = "tests.cluster.fake_judge:FakeJudge"
-        drive(suite, InProcessPool(judge), Stop(), QUIET, store, lambda: len(suite.results) < 2)
+        drive(suite, InProcessPool(judge), Stop(), None, store, lambda: len(suite.results) < 2)
         assert len(suite.results) == 2
-        drive(Suite(scenarios, store), InProcessPool(judge), Stop(), QUIET, store)
+        drive(Suite(scenarios, store), InProcessPool(judge), Stop(), None, store)
         assert len(Suite(scenarios, store).results) == 4
