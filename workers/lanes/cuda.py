@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
 from workers.lanes.lane import A, Buffer, EventRecord, Lane, LaneEvent, OpArguments, Span, Watcher
 from workers.lanes.policies import HOST, LaneOrder, Lazy, Policy, Random
-from workers.lanes.prepared import Function, Prepared
+from workers.lanes.prepared import Capture, Function, Prepared
 
 # Kernels, each of which can be launched again on the stream of a handle.
 Launches: TypeAlias = Sequence[Callable[[int], None]]
@@ -83,14 +83,6 @@ class CudaRecord(EventRecord):
     """A recording of an event, and how many captures are complete once it is."""
 
     captures: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PinnedCapture:
-    """Pinned copies of memory, made in stream order, and the function to call with them."""
-
-    function: Callable[..., None]
-    copies: tuple[NDArray[Any], ...]
 
 
 class CudaLane(BaseLane):
@@ -228,7 +220,8 @@ class CudaMachine(BaseMachine):
         self.launches_of = launches_of
         # The host never knows that nothing is pending, so every one of its calls is delayed as the policy says.
         self.pending = 1
-        self._captures: deque[PinnedCapture] = deque()
+        # Pinned copies of memory, made in stream order.
+        self._captures: deque[Capture] = deque()
         self._num_delivered = 0
         self._capture_tensor = torch.empty(CAPTURE_BYTES, dtype=torch.uint8, pin_memory=True)
         self._capture_bytes = self._capture_tensor.numpy()
@@ -272,7 +265,7 @@ class CudaMachine(BaseMachine):
             lane.stream.synchronize()
             self.deliver(self._num_delivered + len(self._captures))
         copies = tuple(self._copy(span) for span in spans)
-        self._captures.append(PinnedCapture(function, copies))
+        self._captures.append(Capture(function, copies))
         return self._num_delivered + len(self._captures)
 
     def _copy(self, span: Span) -> NDArray[Any]:
@@ -291,7 +284,7 @@ class CudaMachine(BaseMachine):
         while self._num_delivered < count:
             capture = self._captures.popleft()
             self._num_delivered += 1
-            capture.function(*capture.copies)
+            capture.function(*capture.views)
         if not self._captures:
             self._capture_end = 0
 

@@ -20,7 +20,7 @@ from workers.kernels.argument import (
     factors_of,
 )
 from workers.lanes.lane import Span
-from workers.lanes.prepared import Op, Prepared
+from workers.lanes.prepared import Op, Prepared, op_of
 from workers.oracle.tape import Tapes
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import ours
@@ -44,7 +44,7 @@ def compare(a: Compare) -> None:
     """Compare."""
 
 
-OP = Op("compare", compare, Compare, tuple(Compare.modes().items()))
+OP = op_of(compare)
 
 
 def launches(name: str) -> dict[str, tuple[str, Op, Any]]:
