@@ -118,7 +118,7 @@ def run(
         print("\n".join(scenario.name for scenario in scenarios))
         return least
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
-    stop, budget = Stop(), Budget.of(time_limit)
+    stop, budget = Stop(), Budget(time_limit)
     pool = partial(open_pool, ray_address(ray, workers, config), workers, deadline=deadline, stop=stop, config=config)
     with open_campaign(out, campaign_stem(paths), seed) as store:
         suite = WatchedSuite(scenarios, store, sys.stderr if verbose else None, 1 if exit_first else maxfail)

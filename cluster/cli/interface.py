@@ -82,7 +82,7 @@ def run(
     """
     check_engine(config.engine)
     scenarios, num_refused = read_scenarios([Path(path) for path in paths], seed, faults, config, keyword=keyword)
-    address, budget, stop = ray_address(ray, workers, config), Budget.of(time_limit), Stop()
+    address, budget, stop = ray_address(ray, workers, config), Budget(time_limit), Stop()
     with _folder(out) as folder, Store(Path(folder), seed) as store:
         suite = Suite(scenarios, store)
         if suite.missing:

@@ -17,14 +17,14 @@ from tests.cluster.fake_judge import trace
 
 def test_a_share_of_a_budget_ends_when_it_is_used_up() -> None:
     now = [100.0]
-    budget = Budget.of(10, lambda: now[0])
+    budget = Budget(10, lambda: now[0])
     assert (budget.left(), budget.left(0.4)) == (10, 4)
     now[0] = 104.0
     assert not budget.has_time(0.4)
     assert budget.has_time()
     now[0] = 111.0
     assert not budget.has_time()
-    assert Budget.of(None, lambda: now[0]).has_time(0.0)
+    assert Budget(None, lambda: now[0]).has_time(0.0)
 
 
 @pytest.mark.parametrize(
