@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 
 from cluster.campaigns.driver import drive
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.planner import HuntPlanner
-from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.dispatch.coordinator import Event, ResultArrived, WorkerLost
 from cluster.dispatch.host import running_file
 from cluster.dispatch.job import AnyJob, ShardJob

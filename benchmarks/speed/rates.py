@@ -18,8 +18,8 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from cluster.campaigns.driver import drive
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.planner import HuntPlanner
-from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.dispatch.coordinator import Event, ResultArrived, WorkerReady
 from cluster.dispatch.job import ShardJob
 from cluster.dispatch.pool import RayCluster, RayPool

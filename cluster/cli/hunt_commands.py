@@ -14,9 +14,9 @@ import typer
 from cluster.campaigns.budget import Budget
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code, weightiest
+from cluster.campaigns.hunt.jobs import CANARY, HuntSettings, canary_of
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.hunt.seldom import keep_seldom_hit
-from cluster.campaigns.hunt.settings import CANARY, HuntSettings, canary_of
 from cluster.campaigns.measurement import Measurement, measured_code
 from cluster.campaigns.nightly import (
     HUNT_END,

@@ -14,8 +14,8 @@ from pathlib import Path
 from cluster.campaigns.budget import Budget
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, weightiest
+from cluster.campaigns.hunt.jobs import HuntSettings, canary_of
 from cluster.campaigns.hunt.planner import HuntPlanner
-from cluster.campaigns.hunt.settings import HuntSettings, canary_of
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.inputs import (
     check_engine,

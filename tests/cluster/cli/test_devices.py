@@ -12,8 +12,8 @@ import torch
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_BAD_INPUT
 from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.jobs import CANARY, HuntSettings
 from cluster.campaigns.hunt.planner import HuntPlanner
-from cluster.campaigns.hunt.settings import CANARY, HuntSettings
 from cluster.campaigns.nightly import Regressions, part_of_the_faults
 from cluster.cli import main as cli
 from cluster.dispatch.job import Job, TrialJob, job_key
