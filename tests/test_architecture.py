@@ -26,7 +26,6 @@ MODEL_LINES_MAX = 100
 LANES_IN_COMMON = (
     "workers.lanes.lane",
     "workers.lanes.base",
-    "workers.lanes.buffers",
     "workers.lanes.policies",
     "workers.lanes.prepared",
 )
@@ -213,7 +212,7 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
         ("workers.judge.contracts.tokens", "workers.oracle.derived"),
         ("workers.judge.contracts.logprobs", "workers.judge.checker"),
         ("workers.engine.runner", "workers.lanes.simulated"),
-        ("workers.faults.waits", "workers.lanes.buffers"),
+        ("workers.faults.waits", "workers.lanes.prepared"),
         ("workers.lanes.cuda", "workers.lanes.simulated"),
         ("workers.lanes.simulated", "workers.lanes.cuda"),
         ("workers.faults.counts", "workers.oracle.tape"),

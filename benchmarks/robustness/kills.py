@@ -18,9 +18,9 @@ from difflib import unified_diff
 from pathlib import Path
 from random import Random
 
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.planner import HuntPlanner
-from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.dispatch.coordinator import Event, ResultArrived, WorkerLost
 from cluster.dispatch.host import running_file
 from cluster.dispatch.job import AnyJob, ShardJob
@@ -124,7 +124,7 @@ def outcome(folder: Path, pool: WorkerPool, num_traces: int, faults: tuple[str, 
     """Hunt with faults on, and return the report as JSON."""
     with Store(folder) as store:
         planner = HuntPlanner(HuntSettings(faults=faults), store, num_traces)
-        drive(planner, pool, Stop(), QUIET, store)
+        drive(planner, pool, Stop(), None, store)
         return hunt_document(planner.hunt, planner.exit_code()).model_dump_json(indent=2)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
 from cluster.dispatch.pool import InProcessPool
@@ -68,7 +68,7 @@ def run(folder: Path, scenarios: list[Scenario]) -> tuple[int, list[str]]:
     """Run what has no result yet; return how many results were kept, and what was said about the store."""
     with Store(folder) as store:
         suite = Suite(scenarios, store)
-        drive(suite, InProcessPool(JUDGE), Stop(), QUIET, store)
+        drive(suite, InProcessPool(JUDGE), Stop(), None, store)
         return suite.kept, store.remarks
 
 

@@ -17,9 +17,9 @@ from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.planner import HuntPlanner
-from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.dispatch.coordinator import Event, ResultArrived, WorkerReady
 from cluster.dispatch.job import ShardJob
 from cluster.dispatch.pool import RayCluster, RayPool
@@ -220,7 +220,7 @@ def hunt_of(cluster: RayCluster, workers: int, shards: int) -> Row:
     ):
         planner = HuntPlanner(HuntSettings(seed=SEED), store, traces)
         before, here, start = processor_times(), time.process_time(), time.perf_counter()
-        drive(planner, pool, Stop(), QUIET, store)
+        drive(planner, pool, Stop(), None, store)
         wall, here, after = time.perf_counter() - start, time.process_time() - here, processor_times()
         assert planner.hunt.totals.tally.traces == traces, "the hunt did not end"
         used = {pid: after[pid][1] - before.get(pid, (0, 0.0))[1] for pid in below_here(after)}

@@ -2,26 +2,20 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
 class Budget:
-    """Time budget: seconds from `begin` on, None for no bound; the clock is `time.monotonic` outside tests."""
+    """Time budget: seconds from now on, None for no bound; the clock is `time.monotonic` outside tests."""
 
-    seconds: float | None
-    begin: float
-    clock: Callable[[], float] = time.monotonic
-
-    @classmethod
-    def of(cls, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> "Budget":
-        """Return a budget that begins now."""
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         assert seconds is None or seconds > 0, f"a budget of {seconds} s; no bound is None"
-        return cls(seconds, clock(), clock)
+        self.seconds = seconds
+        self._clock = clock
+        self._begin = clock()
 
     def left(self, share: float = 1.0) -> float | None:
         """Return the seconds until a share of the budget is used up, None where there is no bound."""
-        return None if self.seconds is None else self.begin + share * self.seconds - self.clock()
+        return None if self.seconds is None else self._begin + share * self.seconds - self._clock()
 
     def has_time(self, share: float = 1.0) -> bool:
         """Whether a share of the budget is not used up yet."""

@@ -31,21 +31,11 @@ class Progress(Protocol):
         """Take the newest counts; called several times a second."""
 
 
-class Quiet:
-    """Progress that shows nothing."""
-
-    def update(self, counts: Counts) -> None:
-        pass
-
-
-QUIET = Quiet()
-
-
 def drive(
     planner: Planner,
     pool: WorkerPool,
     stop: Stop,
-    progress: Progress = QUIET,
+    progress: Progress | None = None,
     store: Store | None = None,
     has_time: Callable[[], bool] = lambda: True,
 ) -> None:
@@ -62,7 +52,8 @@ def drive(
             break
         driver.wait()
         counts = planner.counts()
-        progress.update(counts)
+        if progress is not None:
+            progress.update(counts)
         if store is not None:
             store.progress.note(counts.done, counts.total, counts.findings, counts.shrinking)
         job_progress.update(counts.done, counts.total, counts.findings)

@@ -2,11 +2,12 @@
 
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -37,9 +38,9 @@ from cluster.cli.options import Deadline, Engine, EngineHome, EnginePath, Json, 
 from cluster.cli.report_command import explain, report
 from cluster.cli.submit_command import attach, extract, submit
 from cluster.cli.watch_command import watch
-from cluster.cli.watched import WatchedSuite
+from cluster.dispatch.coordinator import Record
 from cluster.dispatch.host import ReachError
-from cluster.dispatch.job import WORKER, build, load_judge, typed
+from cluster.dispatch.job import WORKER, AnyJob, build, load_judge, typed
 from cluster.dispatch.job_server import ServerError
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool
@@ -77,6 +78,40 @@ def specstorm(
 
     Exit codes: 0 all agreed; 1 findings; 2 bad input or usage; 3 could not judge; 130 and 143 by signal.
     """
+
+
+class WatchedSuite(Suite):
+    """Suite that times its scenarios and says when to stop; `stream` gets a line for each result, None for silence."""
+
+    def __init__(self, scenarios: Sequence[Scenario], store: Store, stream: TextIO | None, maxfail: int | None) -> None:
+        super().__init__(scenarios, store)
+        self._stream = stream
+        self._maxfail = maxfail
+        self._names = {scenario.job.key: scenario.name for scenario in scenarios}
+        self._begun: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
+
+    def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
+        super().begin(job, attempt, slot)
+        self._begun[job.key] = time.monotonic()
+
+    def take(self, record: Record) -> None:
+        super().take(record)
+        name = self._names[record.job]
+        if record.job in self._begun:
+            self.seconds[name] = time.monotonic() - self._begun[record.job]
+        if self._stream is not None:
+            verdict = self.results[record.job].judgement.verdict
+            print(f"{verdict.kind:<9} {name}  {self.seconds.get(name, 0.0):.2f} s", file=self._stream, flush=True)
+
+    def may_go_on(self, budget: Budget) -> bool:
+        """Whether time is left and there are fewer findings than `maxfail`."""
+        return budget.has_time() and (self._maxfail is None or self.counts().findings < self._maxfail)
+
+    def slowest(self, count: int) -> list[str]:
+        """Return lines that name the scenarios that took longest, the longest first."""
+        ranked = sorted(self.seconds.items(), key=lambda item: (-item[1], item[0]))[:count]
+        return [f"{seconds:8.2f} s  {name}" for name, seconds in ranked]
 
 
 @app.command()
@@ -119,7 +154,7 @@ def run(
         print("\n".join(scenario.name for scenario in scenarios))
         return least
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
-    stop, budget = Stop(), Budget.of(time_limit)
+    stop, budget = Stop(), Budget(time_limit)
     address = ray_address(ray, workers, config, context)
     pool = partial(open_pool, address, workers, deadline=deadline, stop=stop, config=config)
     with open_campaign(out, campaign_stem(paths), seed) as store:

@@ -14,9 +14,9 @@ import typer
 from cluster.campaigns.budget import Budget
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code, weightiest
+from cluster.campaigns.hunt.jobs import CANARY, HuntSettings, canary_of
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.hunt.seldom import keep_seldom_hit
-from cluster.campaigns.hunt.settings import CANARY, HuntSettings, canary_of
 from cluster.campaigns.measurement import Measurement, measured_code, measured_lines
 from cluster.campaigns.nightly import (
     HUNT_END,
@@ -74,7 +74,7 @@ from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool, open_pools
 from cluster.reports.hunt_report import HuntLine, NightDocument, hunt_document, hunt_lines
 from cluster.reports.report import Line, ShrinkDocument, document, print_report, progress_for
-from cluster.statistics.fault_table import by_fault, fault_values
+from cluster.statistics.fault_table import FaultValues, by_fault
 from cluster.storage.artefact import artefact_text, write_artefact
 from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
 from cluster.storage.store import Store
@@ -126,7 +126,7 @@ def hunt(
         planner = HuntPlanner(settings, store, num_traces, begun_from)
         seconds = None if minutes is None else 60 * minutes
 
-        budget = Budget.of(seconds or None)
+        budget = Budget(seconds or None)
 
         def work(pool: WorkerPool) -> None:
             planner.may_begin = lambda: seconds != 0 and budget.has_time()
@@ -191,7 +191,7 @@ def nightly(
         hunt_text = [*hunt_lines(planner.hunt, folder), *history.lines]
         text = "\n".join([*replayed.lines(), "", *hunt_text, "", *measured_lines(lines, tonight)])
         values = hunt_document(planner.hunt, code, recurring.known)
-        measured = fault_values(lines, taken, measurement.lost)
+        measured = FaultValues(faults=tuple(lines), trials=tuple(taken), lost=tuple(measurement.lost))
         night = NightDocument(
             exit_code=code, regressions=replayed.entries(), hunt=values, faults=measured, over_nights=recurring
         )
@@ -209,7 +209,7 @@ def _parts_of_a_night(
 ) -> Sequence[Callable[[WorkerPool], None]]:
     """Return the parts of a night, in their order; the budget begins with the first."""
     seconds = 3600 * hours
-    budget = Budget.of(seconds or None)
+    budget = Budget(seconds or None)
     suite, kept, store = replayed.suite, replayed.store, planner.store
 
     def replay_on(pool: WorkerPool) -> None:

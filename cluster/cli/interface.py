@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from cluster.campaigns.budget import Budget
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, weightiest
+from cluster.campaigns.hunt.jobs import HuntSettings, canary_of
 from cluster.campaigns.hunt.planner import HuntPlanner
-from cluster.campaigns.hunt.settings import HuntSettings, canary_of
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.inputs import (
     check_engine,
@@ -82,12 +82,12 @@ def run(
     """
     check_engine(config.engine)
     scenarios, num_refused = read_scenarios([Path(path) for path in paths], seed, faults, config, keyword=keyword)
-    address, budget, stop = ray_address(ray, workers, config), Budget.of(time_limit), Stop()
+    address, budget, stop = ray_address(ray, workers, config), Budget(time_limit), Stop()
     with _folder(out) as folder, Store(Path(folder), seed) as store:
         suite = Suite(scenarios, store)
         if suite.missing:
             with open_pool(address, workers, len(suite.missing), DEADLINE_SECONDS, stop, config) as pool:
-                drive(suite, pool, stop, QUIET, store, budget.has_time)
+                drive(suite, pool, stop, None, store, budget.has_time)
         code = weightiest(suite.exit_code(), EXIT_BAD_INPUT if num_refused else EXIT_AGREED)
         return document([_line(scenario, suite.results.get(scenario.job.key)) for scenario in scenarios], code)
 
@@ -119,7 +119,7 @@ def hunt(
     with _folder(out) as folder, Store(Path(folder), seed) as store:
         planner = HuntPlanner(settings, store, traces)
         with open_pool(address, workers, traces, DEADLINE_SECONDS, stop, config) as pool:
-            drive(planner, pool, stop, QUIET, store)
+            drive(planner, pool, stop, None, store)
         return hunt_document(planner.hunt, planner.exit_code())
 
 

@@ -28,7 +28,10 @@ def run(arguments: list[str]) -> int:
             return 0
         return 128 + signal.SIGTERM if error.code == signal.SIGTERM else 3
     except BaseException as error:
-        return _internal(error)
+        # Specstorm itself failed: the exit code is never that of a finding.
+        print("specstorm: internal error, no verdict was reached:", file=sys.stderr)
+        traceback.print_exception(error)
+        return 3
 
 
 def _run(arguments: list[str]) -> int:
@@ -84,10 +87,3 @@ def _command(arguments: list[str]) -> int:
 def _refuse(message: str) -> int:
     print(f"specstorm: {message}", file=sys.stderr)
     return 2
-
-
-def _internal(error: BaseException) -> int:
-    """Print that Specstorm itself failed; the exit code is never that of a finding."""
-    print("specstorm: internal error, no verdict was reached:", file=sys.stderr)
-    traceback.print_exception(error)
-    return 3

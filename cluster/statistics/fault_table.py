@@ -147,14 +147,11 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else "-"
 
 
-def fault_values(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str]) -> FaultValues:
-    """Return the results of all trials."""
-    return FaultValues(faults=tuple(lines), trials=tuple(trials), lost=tuple(lost))
-
-
 def measure_document(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str], code: int) -> MeasureDocument:
     """Return the results of all trials as a document of its own."""
-    return MeasureDocument(specstorm=build(), exit_code=code, **dict(fault_values(lines, trials, lost)))
+    return MeasureDocument(
+        specstorm=build(), exit_code=code, faults=tuple(lines), trials=tuple(trials), lost=tuple(lost)
+    )
 
 
 def by_fault(trials: Sequence[Trial]) -> Iterator[Line]:

@@ -7,7 +7,7 @@ judged.
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,8 +18,9 @@ from cluster.storage.lines import RESULTS, write_lines
 from cluster.storage.lock import take_lock
 from cluster.storage.schema import TABLES, Row
 
-# Files of a campaign that are merged by name; the others are made from its rows.
-_FILES = ("artefacts/*.yaml", "seldom/*.yaml", "snapshot/*/*.yaml")
+# Files of a campaign that are merged by name, the traces of jobs that were lost among them; the others are made from
+# its rows.
+_FILES = ("artefacts/*.yaml", "seldom/*.yaml", "snapshot/*/*.yaml", "running/[!.]*.yaml")
 _STAGES = ("closed", "confirmed", "confirm", "shrink", "explain")
 
 
@@ -131,15 +132,9 @@ def _merge_one(source: Path, out: Path, database: Database) -> list[str]:
                     for row in campaign.select(table):
                         take(database, table, row)
         with storing(out):
-            for file in _files(source):
+            for file in (path for pattern in _FILES for path in sorted(source.glob(pattern)) if path.is_file()):
                 _merge_file(file, out / file.relative_to(source))
         return campaign.remarks
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files that are merged: the traces of jobs that were lost are among them."""
-    for pattern in (*_FILES, "running/[!.]*.yaml"):
-        yield from (path for path in sorted(folder.glob(pattern)) if path.is_file())
 
 
 def _merge_file(source: Path, target: Path) -> None:

@@ -22,8 +22,7 @@ from workers.kernels.cascade_attention.definition import CascadeAttention
 from workers.kernels.cascade_attention.numpy import cascade_attention
 from workers.kernels.compute_logits.definition import ComputeLogits
 from workers.kernels.compute_logits.numpy import compute_logits
-from workers.kernels.copies import definition as copied
-from workers.kernels.copies import numpy as copies
+from workers.kernels.copies import definition as copies
 from workers.kernels.count_sampled.definition import CountSampled, count_sampled
 from workers.kernels.dflash.definition import DflashBlock, DflashContext
 from workers.kernels.dflash.numpy import dflash_block, dflash_context
@@ -32,8 +31,7 @@ from workers.kernels.draft_model.numpy import draft_model_chain, draft_model_pas
 from workers.kernels.draft_sampling.definition import DraftNoise, DrawnChain
 from workers.kernels.draft_sampling.numpy import draft_noise, drawn_chain
 from workers.kernels.draft_slots.definition import DraftSlots, draft_slots
-from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots, limit_drafts
-from workers.kernels.drafter_limit.numpy import limit_slots
+from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots, limit_drafts, limit_slots
 from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.draw_noise.numpy import draw_noise
 from workers.kernels.eagle.definition import DraftChain, DraftFirstPass
@@ -41,8 +39,7 @@ from workers.kernels.eagle.numpy import draft_chain, draft_first_pass
 from workers.kernels.extract_hidden_states.definition import ExtractHiddenStates, extract_hidden_states
 from workers.kernels.grammar.definition import ApplyMasks, GrammarDrafts, grammar_drafts
 from workers.kernels.grammar.numpy import apply_masks
-from workers.kernels.keep_logits.definition import KeepLogits
-from workers.kernels.keep_logits.numpy import keep_logits
+from workers.kernels.keep_logits.definition import KeepLogits, keep_logits
 from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.kv_write.numpy import kv_write
 from workers.kernels.logit_floors.definition import LogitFloors
@@ -68,16 +65,15 @@ from workers.kernels.residual_mass.definition import ResidualMass
 from workers.kernels.residual_mass.numpy import residual_mass
 from workers.kernels.sampler_stats.definition import SamplerStats
 from workers.kernels.sampler_stats.numpy import sampler_stats
-from workers.kernels.sampling_inputs.definition import SamplingInputs
-from workers.kernels.sampling_inputs.numpy import sampling_inputs
+from workers.kernels.sampling_inputs.definition import SamplingInputs, sampling_inputs
 from workers.kernels.spoil_logits.definition import (
     SpoilLogits,
     SpoilOneDraft,
     SpoilOneLogit,
+    spoil_logits,
     spoil_one_draft,
     spoil_one_logit,
 )
-from workers.kernels.spoil_logits.numpy import spoil_logits
 from workers.kernels.state_copy.definition import StateCopy, state_copy
 from workers.kernels.state_restore.definition import StateRestore, state_restore
 from workers.kernels.verify_drafts.definition import VerifyDrafts
@@ -162,15 +158,15 @@ class Parts:
     gather_counts: Callable[
         [CountsInFlight | None, Sequence[int], Sequence[PlanRow], Sequence[tuple[int, int]]], Sequence[int]
     ] = gather_counts
-    copy_inputs: Kernel[copied.CopyInputs] = copies.copy_inputs
-    copy_script: Kernel[copied.CopyScript] = copies.copy_script
-    copy_line: Kernel[copied.CopyLine] = copies.copy_line
-    copy_output: Kernel[copied.CopyOutput] = copies.copy_output
-    copy_masks: Kernel[copied.CopyMasks] = copies.copy_masks
-    copy_drafts: Kernel[copied.CopyDrafts] = copies.copy_drafts
-    copy_logprobs: Kernel[copied.CopyLogprobs] = copies.copy_logprobs
-    copy_counts: Kernel[copied.CopyCounts] = copies.copy_counts
-    copy_accepted: Kernel[copied.CopyAccepted] = copies.copy_accepted
+    copy_inputs: Kernel[copies.CopyInputs] = copies.copy_inputs
+    copy_script: Kernel[copies.CopyScript] = copies.copy_script
+    copy_line: Kernel[copies.CopyLine] = copies.copy_line
+    copy_output: Kernel[copies.CopyOutput] = copies.copy_output
+    copy_masks: Kernel[copies.CopyMasks] = copies.copy_masks
+    copy_drafts: Kernel[copies.CopyDrafts] = copies.copy_drafts
+    copy_logprobs: Kernel[copies.CopyLogprobs] = copies.copy_logprobs
+    copy_counts: Kernel[copies.CopyCounts] = copies.copy_counts
+    copy_accepted: Kernel[copies.CopyAccepted] = copies.copy_accepted
     poison: Kernel[Poison] = poison
     poison_states: Kernel[PoisonStates] = poison_states
     prepare_inputs: Kernel[PrepareInputs] = prepare_inputs

@@ -6,7 +6,7 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, in_place_of, op_like
+from workers.faults.fault import Reached, fault, in_place_of, op_like
 from workers.kernels.sentinels import PAD_BLOCK
 from workers.kernels.state_copy.definition import StateCopy
 from workers.kernels.state_restore.definition import StateRestore
@@ -14,6 +14,14 @@ from workers.kernels.state_restore.definition import StateRestore
 ALIGNED = (("layers", "hybrid"), ("recurrent_cache", "align"))
 
 
+@fault(
+    id="mlxlm-1109-no-roll-back",
+    source="mlx-lm PR #1109",
+    symptom="the recurrent state kept with a block holds tokens that were rejected",
+    trigger="a draft is rejected: the cache of a recurrent layer cannot be trimmed, and is not",
+    plane="recurrent",
+    requires=ALIGNED,
+)
 @in_place_of("state_copy")
 def _rejected_tokens_stay(parts: Parts, reached: Reached, given: StateCopy) -> None:
     rejecting = (given.num_drafts > 0) & (given.accepted < 1 + given.num_drafts)
@@ -22,6 +30,14 @@ def _rejected_tokens_stay(parts: Parts, reached: Reached, given: StateCopy) -> N
     parts.state_copy(replace(given, accepted=np.where(rejecting, 1 + given.num_drafts, given.accepted)))
 
 
+@fault(
+    id="sglang-32555-counts-from-the-tail",
+    source="sglang PR #32555",
+    symptom="the state of a block is kept by the accepted count of another row, or of padding",
+    trigger="a padded batch: what was written at the front of a buffer is read at its end",
+    plane="recurrent",
+    requires=(*ALIGNED, ("pad", True)),
+)
 @in_place_of("state_copy")
 def _counts_from_the_tail(parts: Parts, reached: Reached, given: StateCopy) -> None:
     num_real = np.count_nonzero(given.state_slot >= 0)
@@ -33,6 +49,14 @@ def _counts_from_the_tail(parts: Parts, reached: Reached, given: StateCopy) -> N
     parts.state_copy(replace(given, accepted=shifted))
 
 
+@fault(
+    id="vllm-55507-kept-by-another-size",
+    source="vllm PR #55507, issue #53142, variant: where a state is kept",
+    symptom="a recurrent state is kept with the block of another position, or of another request",
+    trigger="the column of a state is found with half the block size of its table",
+    plane="recurrent",
+    requires=ALIGNED,
+)
 @in_place_of("state_copy")
 def _columns_of_another_group(parts: Parts, reached: Reached, given: StateCopy) -> None:
     half = max(1, given.block_size // 2)
@@ -44,6 +68,51 @@ def _columns_of_another_group(parts: Parts, reached: Reached, given: StateCopy) 
     parts.state_copy(replace(given, block_size=half, block_table=table))
 
 
+@fault(
+    id="vllm-55507-block-of-another-size",
+    source="vllm PR #55507, issue #53142; there attention's block size, here half a block",
+    symptom="a request goes on from the recurrent state of a block that it did not take over",
+    trigger="a prefix is taken over, and the column of its state is found with another block size",
+    plane="recurrent",
+    requires=(*ALIGNED, ("prefix_cache", True), ("drafter", "eagle")),
+)
+@in_place_of("block_to_go_on_from")
+def _column_of_another_group(parts: Parts, reached: Reached, row: PlanRow, block_size: int) -> int:
+    found = parts.block_to_go_on_from(row, block_size)
+    if found == PAD_BLOCK:
+        return found
+    blocks, column = row.request.blocks, (row.num_computed - 1) // max(1, block_size // 2)
+    wrong = blocks[min(column, len(blocks) - 1)]
+    if wrong != found:
+        reached()
+    return wrong
+
+
+@fault(
+    id="vllm-48132-count-of-the-last-owner",
+    source="vllm PR #48132",
+    symptom="a request goes on from a state that it does not have: the accepted count of its slot is another's",
+    trigger="a prefix is taken over into a state slot that another request used before",
+    plane="counts",
+    requires=(*ALIGNED, ("prefix_cache", True), ("drafter", "eagle"), ("accepted_counts", "device")),
+)
+@in_place_of("state_restore")
+def _count_of_the_last_owner(parts: Parts, reached: Reached, given: StateRestore) -> None:
+    before = given.slot_accepted.copy()
+    parts.state_restore(given)
+    if (given.slot_accepted != before).any():
+        reached()
+    given.slot_accepted[:] = before
+
+
+@fault(
+    id="vllm-32951-align-ahead",
+    source="vllm PR #32951, which switches align off beside asynchronous scheduling, undone",
+    symptom="a recurrent state is kept as that of a later position than it belongs to",
+    trigger="drafts are rejected, and the next step finds its blocks by the host's count, which still holds them",
+    plane="recurrent",
+    requires=(*ALIGNED, ("depth", 2)),
+)
 def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
     rejected_before: dict[int, int] = {}
 
@@ -61,27 +130,14 @@ def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, state_copy=op_like(parts.state_copy, body))
 
 
-@in_place_of("state_restore")
-def _count_of_the_last_owner(parts: Parts, reached: Reached, given: StateRestore) -> None:
-    before = given.slot_accepted.copy()
-    parts.state_restore(given)
-    if (given.slot_accepted != before).any():
-        reached()
-    given.slot_accepted[:] = before
-
-
-@in_place_of("block_to_go_on_from")
-def _column_of_another_group(parts: Parts, reached: Reached, row: PlanRow, block_size: int) -> int:
-    found = parts.block_to_go_on_from(row, block_size)
-    if found == PAD_BLOCK:
-        return found
-    blocks, column = row.request.blocks, (row.num_computed - 1) // max(1, block_size // 2)
-    wrong = blocks[min(column, len(blocks) - 1)]
-    if wrong != found:
-        reached()
-    return wrong
-
-
+@fault(
+    id="vllm-45477-unaligned-chunk",
+    source="vllm PR #45477, issue #43559",
+    symptom="the state in the middle of a chunk, or none, is kept for that at the end of a block",
+    trigger="a prompt shorter than two blocks is computed past the end of its first one in one chunk",
+    plane="books",
+    requires=ALIGNED,
+)
 @in_place_of("clip_to_block")
 def _short_prompts_are_not_clipped(parts: Parts, reached: Reached, request: Request, n: int, block_size: int) -> int:
     clipped = parts.clip_to_block(request, n, block_size)
@@ -92,6 +148,14 @@ def _short_prompts_are_not_clipped(parts: Parts, reached: Reached, request: Requ
     return n
 
 
+@fault(
+    id="mlxlm-976-last-row",
+    source="mlx-lm PR #976",
+    symptom="the recurrent state of another request is kept with a block",
+    trigger="a batch of two rows: what is kept for each of them is taken from the last one",
+    plane="recurrent",
+    requires=ALIGNED,
+)
 @in_place_of("state_copy")
 def _state_of_the_last_row(parts: Parts, reached: Reached, given: StateCopy) -> None:
     real = given.state_slot >= 0
@@ -99,79 +163,3 @@ def _state_of_the_last_row(parts: Parts, reached: Reached, given: StateCopy) -> 
     if np.count_nonzero(real) > 1:
         reached()
     parts.state_copy(replace(given, state_slot=np.where(real, last, given.state_slot)))
-
-
-FAULTS = (
-    Fault(
-        id="mlxlm-1109-no-roll-back",
-        source="mlx-lm PR #1109",
-        symptom="the recurrent state kept with a block holds tokens that were rejected",
-        trigger="a draft is rejected: the cache of a recurrent layer cannot be trimmed, and is not",
-        plane="recurrent",
-        requires=ALIGNED,
-        apply=_rejected_tokens_stay,
-    ),
-    Fault(
-        id="sglang-32555-counts-from-the-tail",
-        source="sglang PR #32555",
-        symptom="the state of a block is kept by the accepted count of another row, or of padding",
-        trigger="a padded batch: what was written at the front of a buffer is read at its end",
-        plane="recurrent",
-        requires=(*ALIGNED, ("pad", True)),
-        apply=_counts_from_the_tail,
-    ),
-    Fault(
-        id="vllm-55507-kept-by-another-size",
-        source="vllm PR #55507, issue #53142, variant: where a state is kept",
-        symptom="a recurrent state is kept with the block of another position, or of another request",
-        trigger="the column of a state is found with half the block size of its table",
-        plane="recurrent",
-        requires=ALIGNED,
-        apply=_columns_of_another_group,
-    ),
-    Fault(
-        id="vllm-55507-block-of-another-size",
-        source="vllm PR #55507, issue #53142; there attention's block size, here half a block",
-        symptom="a request goes on from the recurrent state of a block that it did not take over",
-        trigger="a prefix is taken over, and the column of its state is found with another block size",
-        plane="recurrent",
-        requires=(*ALIGNED, ("prefix_cache", True), ("drafter", "eagle")),
-        apply=_column_of_another_group,
-    ),
-    Fault(
-        id="vllm-48132-count-of-the-last-owner",
-        source="vllm PR #48132",
-        symptom="a request goes on from a state that it does not have: the accepted count of its slot is another's",
-        trigger="a prefix is taken over into a state slot that another request used before",
-        plane="counts",
-        requires=(*ALIGNED, ("prefix_cache", True), ("drafter", "eagle"), ("accepted_counts", "device")),
-        apply=_count_of_the_last_owner,
-    ),
-    Fault(
-        id="vllm-32951-align-ahead",
-        source="vllm PR #32951, which switches align off beside asynchronous scheduling, undone",
-        symptom="a recurrent state is kept as that of a later position than it belongs to",
-        trigger="drafts are rejected, and the next step finds its blocks by the host's count, which still holds them",
-        plane="recurrent",
-        requires=(*ALIGNED, ("depth", 2)),
-        apply=_counts_of_the_host,
-    ),
-    Fault(
-        id="vllm-45477-unaligned-chunk",
-        source="vllm PR #45477, issue #43559",
-        symptom="the state in the middle of a chunk, or none, is kept for that at the end of a block",
-        trigger="a prompt shorter than two blocks is computed past the end of its first one in one chunk",
-        plane="books",
-        requires=ALIGNED,
-        apply=_short_prompts_are_not_clipped,
-    ),
-    Fault(
-        id="mlxlm-976-last-row",
-        source="mlx-lm PR #976",
-        symptom="the recurrent state of another request is kept with a block",
-        trigger="a batch of two rows: what is kept for each of them is taken from the last one",
-        plane="recurrent",
-        requires=ALIGNED,
-        apply=_state_of_the_last_row,
-    ),
-)

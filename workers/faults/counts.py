@@ -5,9 +5,16 @@ from collections.abc import Sequence
 from workers.engine.counts import CountsInFlight, gather_counts
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 
 
+@fault(
+    id="vllm-38556-backup-token",
+    source="vllm PR #38556, fix 1 (issue #38098)",
+    symptom="the drafter of a discarded prefill chunk is fed another token than the last known one",
+    trigger="a prefill chunk that is not the last: the index is the optimistic sequence length",
+    plane="inputs",
+)
 @in_place_of("backup_index")
 def _backup_from_optimistic_length(
     parts: Parts, reached: Reached, num_tokens_no_spec: int, optimistic_seq_len: int
@@ -18,6 +25,14 @@ def _backup_from_optimistic_length(
     return optimistic_seq_len
 
 
+@fault(
+    id="vllm-38556-accepted-counts",
+    source="vllm PR #38556, fix 2 (issue #38098)",
+    symptom="a request advances its recurrent state from another request's accepted count",
+    trigger="a row moves by condense or reorder while the accepted counts of the step before are being copied",
+    plane="counts",
+    requires=(("accepted_counts", "host"), ("layers", "hybrid"), ("depth", 2)),
+)
 @in_place_of("gather_counts")
 def _counts_moved_in_flight(
     parts: Parts,
@@ -46,6 +61,13 @@ def _counts_moved_in_flight(
     ]
 
 
+@fault(
+    id="vllm-42722-empty-row",
+    source="vllm PR #42722",
+    symptom="a request counts drafts as computed that were never accepted, and is never scheduled again",
+    trigger="a row that verifies drafts samples nothing valid",
+    plane="counts",
+)
 @in_place_of("roll_back")
 def _empty_row_keeps_its_drafts(
     parts: Parts, reached: Reached, request: Request, num_drafts: int, num_valid: int
@@ -56,6 +78,14 @@ def _empty_row_keeps_its_drafts(
         parts.roll_back(request, num_drafts, num_valid)
 
 
+@fault(
+    id="vllm-45100-first-verification",
+    source="vllm PR #45100",
+    symptom="a request restores its recurrent state by the accepted count of the request that had its row before",
+    trigger="a row that was not sampled in the step before computes on where another row's count lies",
+    plane="counts",
+    requires=(("accepted_counts", "host"), ("layers", "hybrid")),
+)
 @in_place_of("gather_counts")
 def _first_verification_reads_its_row(
     parts: Parts,
@@ -78,6 +108,13 @@ def _first_verification_reads_its_row(
     return found
 
 
+@fault(
+    id="openvino-4190-last-draft",
+    source="openvino.genai issue #4190",
+    symptom="the number of processed tokens of a request stays one too high",
+    trigger="of the drafts of a row exactly the last is rejected",
+    plane="counts",
+)
 @in_place_of("true_count")
 def _last_draft_rejected_unnoticed(
     parts: Parts, reached: Reached, computed_before: int, row: PlanRow, num_valid: int
@@ -86,49 +123,3 @@ def _last_draft_rejected_unnoticed(
         reached()
         return computed_before + row.scheduled.n
     return parts.true_count(computed_before, row, num_valid)
-
-
-FAULTS = (
-    Fault(
-        id="vllm-38556-backup-token",
-        source="vllm PR #38556, fix 1 (issue #38098)",
-        symptom="the drafter of a discarded prefill chunk is fed another token than the last known one",
-        trigger="a prefill chunk that is not the last: the index is the optimistic sequence length",
-        plane="inputs",
-        apply=_backup_from_optimistic_length,
-    ),
-    Fault(
-        id="vllm-38556-accepted-counts",
-        source="vllm PR #38556, fix 2 (issue #38098)",
-        symptom="a request advances its recurrent state from another request's accepted count",
-        trigger="a row moves by condense or reorder while the accepted counts of the step before are being copied",
-        plane="counts",
-        requires=(("accepted_counts", "host"), ("layers", "hybrid"), ("depth", 2)),
-        apply=_counts_moved_in_flight,
-    ),
-    Fault(
-        id="vllm-42722-empty-row",
-        source="vllm PR #42722",
-        symptom="a request counts drafts as computed that were never accepted, and is never scheduled again",
-        trigger="a row that verifies drafts samples nothing valid",
-        plane="counts",
-        apply=_empty_row_keeps_its_drafts,
-    ),
-    Fault(
-        id="vllm-45100-first-verification",
-        source="vllm PR #45100",
-        symptom="a request restores its recurrent state by the accepted count of the request that had its row before",
-        trigger="a row that was not sampled in the step before computes on where another row's count lies",
-        plane="counts",
-        requires=(("accepted_counts", "host"), ("layers", "hybrid")),
-        apply=_first_verification_reads_its_row,
-    ),
-    Fault(
-        id="openvino-4190-last-draft",
-        source="openvino.genai issue #4190",
-        symptom="the number of processed tokens of a request stays one too high",
-        trigger="of the drafts of a row exactly the last is rejected",
-        plane="counts",
-        apply=_last_draft_rejected_unnoticed,
-    ),
-)

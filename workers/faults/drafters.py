@@ -7,7 +7,7 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow
-from workers.faults.fault import Fault, Reached, in_place_of, op_like
+from workers.faults.fault import Reached, fault, in_place_of, op_like
 from workers.kernels.arithmetic.numpy import LOGIT_SHIFT, embed, mix, vocabulary
 from workers.kernels.count_sampled.definition import CountSampled
 from workers.kernels.dflash.definition import DflashBlock
@@ -23,6 +23,14 @@ from workers.kernels.mtp.definition import MtpPass
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN, PAD_SLOT, PAD_STATE_SLOT
 
 
+@fault(
+    id="xllm-960-bonus-hole",
+    source="xllm PR #960",
+    symptom="the draft model's cache lacks the last draft of a run that was accepted as a whole",
+    trigger="all drafts of a row are accepted",
+    plane="drafts",
+    requires=(("drafter", "draft_model"),),
+)
 @in_place_of("draft_model_pass")
 def _hole_behind_a_full_run(parts: Parts, reached: Reached, given: DraftModelPass) -> None:
     last = given.query_start + given.num_scheduled - 1
@@ -34,6 +42,14 @@ def _hole_behind_a_full_run(parts: Parts, reached: Reached, given: DraftModelPas
     parts.draft_model_pass(replace(given, slots=slots))
 
 
+@fault(
+    id="ikllama-2222-carried-word",
+    source="ik_llama.cpp PR #2222",
+    symptom="the first token of a step follows the last hidden word of this step, not of the step before",
+    trigger="a row goes on from an earlier step: a prompt in chunks, or any decode",
+    plane="drafts",
+    requires=(("drafter", "mtp"), ("prefix_cache", False)),
+)
 @in_place_of("mtp_pass")
 def _carried_before_it_is_read(parts: Parts, reached: Reached, given: MtpPass) -> None:
     real = given.state_slot >= 0
@@ -45,6 +61,14 @@ def _carried_before_it_is_read(parts: Parts, reached: Reached, given: MtpPass) -
     parts.mtp_pass(given)
 
 
+@fault(
+    id="ikllama-2296-block-too-early",
+    source="ik_llama.cpp PR #2296",
+    symptom="a block of drafts begins at the last kept token, does not see it, and writes over it",
+    trigger="always, once a block is drafted",
+    plane="drafts",
+    requires=(("drafter", "dflash"),),
+)
 @in_place_of("dflash_block")
 def _block_one_position_early(parts: Parts, reached: Reached, given: DflashBlock) -> None:
     if given.num_proposed and (given.valid > 0).any():
@@ -52,64 +76,14 @@ def _block_one_position_early(parts: Parts, reached: Reached, given: DflashBlock
     parts.dflash_block(replace(given, positions=np.maximum(given.positions - 1, 0)))
 
 
-@in_place_of("draft_chain")
-def _drafts_by_the_drafters_row(parts: Parts, reached: Reached, given: DraftChain) -> None:
-    parts.draft_chain(given)
-    rows = np.flatnonzero(given.valid > 0)
-    drafts = given.draft_tokens.reshape(len(given.valid), given.num_speculative_tokens)
-    if given.num_proposed and not np.array_equal(rows, np.arange(len(rows))):
-        reached()
-        drafts[: len(rows)] = drafts[rows]
-        drafts[len(rows) :] = NO_DRAFT
-
-
-@in_place_of("limit_drafts")
-def _past_the_last_position(parts: Parts, reached: Reached, given: LimitDrafts) -> None:
-    drafts = given.draft_tokens.copy()
-    parts.limit_drafts(given)
-    if not np.array_equal(given.draft_tokens, drafts):
-        reached()
-    given.draft_tokens[:] = drafts
-
-
-@in_place_of("count_sampled")
-def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached, given: CountSampled) -> None:
-    parts.count_sampled(given)
-    sampled = given.sampled.reshape(-1, given.width)[:, 0]
-    wrong = (given.discard > 0) & (sampled != NO_TOKEN) & (sampled != given.next_tokens)
-    if wrong.any():
-        reached()
-    given.next_tokens[wrong] = sampled[wrong]
-
-
-@in_place_of("count_sampled")
-def _first_column_alone(parts: Parts, reached: Reached, given: CountSampled) -> None:
-    sampled = given.sampled.reshape(-1, given.width).copy()
-    if (sampled[:, 1:] != NO_TOKEN).any():
-        reached()
-    sampled[:, 1:] = NO_TOKEN
-    parts.count_sampled(replace(given, sampled=sampled.ravel()))
-
-
-@in_place_of("medusa_heads")
-def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached, given: MedusaHeads) -> None:
-    last = np.cumsum(given.num_scheduled) - 1
-    wrong = (given.valid > 0) & (given.token_index != last)
-    hidden = given.hidden.copy()
-    if given.num_proposed and wrong.any():
-        reached()
-        hidden[given.token_index[wrong]] = given.hidden[last[wrong]]
-    parts.medusa_heads(replace(given, hidden=hidden))
-
-
-@in_place_of("runs_drafter")
-def _last_chunk_alone(parts: Parts, reached: Reached, rows: Sequence[PlanRow]) -> bool:
-    if not all(row.discard for row in rows):
-        return parts.runs_drafter(rows)
-    reached()
-    return False
-
-
+@fault(
+    id="ascend-14024-short-mapping",
+    source="vllm-ascend PR #14024; there the buffer was that of the largest batch",
+    symptom="a drafter caches drafts in slots of steps before, which hold kept tokens or are another request's",
+    trigger="K > 3, all rows decode, and slots are mapped for the padded tokens and two drafts a row",
+    plane="drafts",
+    requires=(("drafter", "eagle"), ("num_speculative_tokens", 4)),
+)
 @in_place_of("draft_slots")
 def _mapping_of_two_drafts_a_row(parts: Parts, reached: Reached, given: DraftSlots) -> None:
     held = given.draft_slots.copy()
@@ -124,6 +98,119 @@ def _mapping_of_two_drafts_a_row(parts: Parts, reached: Reached, given: DraftSlo
     given.draft_slots[lost] = held[lost]
 
 
+@fault(
+    id="trtllm-7803-drafter-row",
+    source="TensorRT-LLM PR #7803",
+    symptom="a request is given the drafts of another, which stands in its row of the drafter's smaller batch",
+    trigger="a row that samples stands behind one that does not, in a step that drafts",
+    plane="drafts",
+    requires=(("drafter", "eagle"),),
+)
+@in_place_of("draft_chain")
+def _drafts_by_the_drafters_row(parts: Parts, reached: Reached, given: DraftChain) -> None:
+    parts.draft_chain(given)
+    rows = np.flatnonzero(given.valid > 0)
+    drafts = given.draft_tokens.reshape(len(given.valid), given.num_speculative_tokens)
+    if given.num_proposed and not np.array_equal(rows, np.arange(len(rows))):
+        reached()
+        drafts[: len(rows)] = drafts[rows]
+        drafts[len(rows) :] = NO_DRAFT
+
+
+@fault(
+    id="vllm-49343-past-the-drafter",
+    source="vllm PR #49343, issues #48894 and #24662",
+    symptom="a drafter runs on past its last position",
+    trigger="a sequence comes within K tokens of the drafter's length, which is less than the target's",
+    plane="drafts",
+    requires=(("drafter", "eagle"), ("drafter_max_len", 12)),
+)
+@in_place_of("limit_drafts")
+def _past_the_last_position(parts: Parts, reached: Reached, given: LimitDrafts) -> None:
+    drafts = given.draft_tokens.copy()
+    parts.limit_drafts(given)
+    if not np.array_equal(given.draft_tokens, drafts):
+        reached()
+    given.draft_tokens[:] = drafts
+
+
+@fault(
+    id="sglang-28254-sampled-behind-a-chunk",
+    source="sglang PR #28254; there only behind chunks that end past the prompt of a resumed request",
+    symptom="the drafter goes on from the discarded sample behind a chunk, not from the token that is known",
+    trigger="a prefill chunk that is not the last samples another token than the last known one",
+    plane="inputs",
+)
+@in_place_of("count_sampled")
+def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached, given: CountSampled) -> None:
+    parts.count_sampled(given)
+    sampled = given.sampled.reshape(-1, given.width)[:, 0]
+    wrong = (given.discard > 0) & (sampled != NO_TOKEN) & (sampled != given.next_tokens)
+    if wrong.any():
+        reached()
+    given.next_tokens[wrong] = sampled[wrong]
+
+
+@fault(
+    id="mlxvlm-2096-last-chunk-alone",
+    source="mlx-vlm PR #2096, issue #2022",
+    symptom="the drafter's cache holds the last chunk of a prompt and nothing of those before it",
+    trigger="a step runs chunks that are not the last, and nothing else",
+    plane="drafts",
+    requires=(("drafter", "eagle"),),
+)
+@in_place_of("runs_drafter")
+def _last_chunk_alone(parts: Parts, reached: Reached, rows: Sequence[PlanRow]) -> bool:
+    if not all(row.discard for row in rows):
+        return parts.runs_drafter(rows)
+    reached()
+    return False
+
+
+@fault(
+    id="vllm-extract-first-column",
+    source="vllm, proposer `extract_hidden_states` (derived from its source; no report)",
+    symptom="a request counts one token where two were accepted",
+    trigger="the token that was sampled is sampled again, so that the draft is accepted",
+    plane="counts",
+    requires=(("drafter", "extract_hidden_states"), ("num_speculative_tokens", 1)),
+)
+@in_place_of("count_sampled")
+def _first_column_alone(parts: Parts, reached: Reached, given: CountSampled) -> None:
+    sampled = given.sampled.reshape(-1, given.width).copy()
+    if (sampled[:, 1:] != NO_TOKEN).any():
+        reached()
+    sampled[:, 1:] = NO_TOKEN
+    parts.count_sampled(replace(given, sampled=sampled.ravel()))
+
+
+@fault(
+    id="vllm-medusa-last-scheduled",
+    source="vllm, the proposer of medusa (PR #17956 counts accepted tokens to choose the row; no report)",
+    symptom="medusa heads propose from the hidden word of the last token of a row, which may have been rejected",
+    trigger="a draft of a row is rejected, and the row goes on",
+    plane="drafts",
+    requires=(("drafter", "medusa"), ("depth", 1)),
+)
+@in_place_of("medusa_heads")
+def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached, given: MedusaHeads) -> None:
+    last = np.cumsum(given.num_scheduled) - 1
+    wrong = (given.valid > 0) & (given.token_index != last)
+    hidden = given.hidden.copy()
+    if given.num_proposed and wrong.any():
+        reached()
+        hidden[given.token_index[wrong]] = given.hidden[last[wrong]]
+    parts.medusa_heads(replace(given, hidden=hidden))
+
+
+@fault(
+    id="vllm-47066-padding-draws",
+    source="vllm PR #47066",
+    symptom="a draft of a request is weighed by the logits of padding, and not by those it was drawn from",
+    trigger="rows have left a padded batch: a padding row stands where one that drafts now elsewhere stood last",
+    plane="drafts",
+    requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model"), ("pad", True), ("max_num_seqs", 4)),
+)
 def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
     # State slot of each row index when it was last in a batch.
     slots: dict[int, int] = {}
@@ -148,6 +235,14 @@ def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, drawn_chain=op_like(parts.drawn_chain, body))
 
 
+@fault(
+    id="vllm-54282-noise-of-selection",
+    source="vllm PR #54282 (from #47386)",
+    symptom="what follows a rejected draft is drawn with the noise that the draft was drawn with",
+    trigger="drafts of a request at a temperature are drawn: the key of their noise is that of selected tokens",
+    plane="drafts",
+    requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model")),
+)
 @in_place_of("draft_noise")
 def _noise_of_selection(parts: Parts, reached: Reached, given: DraftNoise) -> None:
     reached()
@@ -157,114 +252,3 @@ def _noise_of_selection(parts: Parts, reached: Reached, given: DraftNoise) -> No
     streams = np.full(len(row), SELECT_STREAM, dtype=np.uint64)
     drawn = philox(given.seeds.astype(np.uint64)[row], place.astype(np.uint64), streams, np.zeros_like(streams))
     given.draft_noise.reshape(-1, NUMBERS_PER_DRAFT)[:] = uniform(drawn[:NUMBERS_PER_DRAFT]).T
-
-
-FAULTS = (
-    Fault(
-        id="xllm-960-bonus-hole",
-        source="xllm PR #960",
-        symptom="the draft model's cache lacks the last draft of a run that was accepted as a whole",
-        trigger="all drafts of a row are accepted",
-        plane="drafts",
-        requires=(("drafter", "draft_model"),),
-        apply=_hole_behind_a_full_run,
-    ),
-    Fault(
-        id="ikllama-2222-carried-word",
-        source="ik_llama.cpp PR #2222",
-        symptom="the first token of a step follows the last hidden word of this step, not of the step before",
-        trigger="a row goes on from an earlier step: a prompt in chunks, or any decode",
-        plane="drafts",
-        requires=(("drafter", "mtp"), ("prefix_cache", False)),
-        apply=_carried_before_it_is_read,
-    ),
-    Fault(
-        id="ikllama-2296-block-too-early",
-        source="ik_llama.cpp PR #2296",
-        symptom="a block of drafts begins at the last kept token, does not see it, and writes over it",
-        trigger="always, once a block is drafted",
-        plane="drafts",
-        requires=(("drafter", "dflash"),),
-        apply=_block_one_position_early,
-    ),
-    Fault(
-        id="ascend-14024-short-mapping",
-        source="vllm-ascend PR #14024; there the buffer was that of the largest batch",
-        symptom="a drafter caches drafts in slots of steps before, which hold kept tokens or are another request's",
-        trigger="K > 3, all rows decode, and slots are mapped for the padded tokens and two drafts a row",
-        plane="drafts",
-        requires=(("drafter", "eagle"), ("num_speculative_tokens", 4)),
-        apply=_mapping_of_two_drafts_a_row,
-    ),
-    Fault(
-        id="trtllm-7803-drafter-row",
-        source="TensorRT-LLM PR #7803",
-        symptom="a request is given the drafts of another, which stands in its row of the drafter's smaller batch",
-        trigger="a row that samples stands behind one that does not, in a step that drafts",
-        plane="drafts",
-        requires=(("drafter", "eagle"),),
-        apply=_drafts_by_the_drafters_row,
-    ),
-    Fault(
-        id="vllm-49343-past-the-drafter",
-        source="vllm PR #49343, issues #48894 and #24662",
-        symptom="a drafter runs on past its last position",
-        trigger="a sequence comes within K tokens of the drafter's length, which is less than the target's",
-        plane="drafts",
-        requires=(("drafter", "eagle"), ("drafter_max_len", 12)),
-        apply=_past_the_last_position,
-    ),
-    Fault(
-        id="sglang-28254-sampled-behind-a-chunk",
-        source="sglang PR #28254; there only behind chunks that end past the prompt of a resumed request",
-        symptom="the drafter goes on from the discarded sample behind a chunk, not from the token that is known",
-        trigger="a prefill chunk that is not the last samples another token than the last known one",
-        plane="inputs",
-        apply=_sampled_token_behind_a_chunk,
-    ),
-    Fault(
-        id="mlxvlm-2096-last-chunk-alone",
-        source="mlx-vlm PR #2096, issue #2022",
-        symptom="the drafter's cache holds the last chunk of a prompt and nothing of those before it",
-        trigger="a step runs chunks that are not the last, and nothing else",
-        plane="drafts",
-        requires=(("drafter", "eagle"),),
-        apply=_last_chunk_alone,
-    ),
-    Fault(
-        id="vllm-extract-first-column",
-        source="vllm, proposer `extract_hidden_states` (derived from its source; no report)",
-        symptom="a request counts one token where two were accepted",
-        trigger="the token that was sampled is sampled again, so that the draft is accepted",
-        plane="counts",
-        requires=(("drafter", "extract_hidden_states"), ("num_speculative_tokens", 1)),
-        apply=_first_column_alone,
-    ),
-    Fault(
-        id="vllm-medusa-last-scheduled",
-        source="vllm, the proposer of medusa (PR #17956 counts accepted tokens to choose the row; no report)",
-        symptom="medusa heads propose from the hidden word of the last token of a row, which may have been rejected",
-        trigger="a draft of a row is rejected, and the row goes on",
-        plane="drafts",
-        requires=(("drafter", "medusa"), ("depth", 1)),
-        apply=_heads_over_the_last_scheduled_token,
-    ),
-    Fault(
-        id="vllm-47066-padding-draws",
-        source="vllm PR #47066",
-        symptom="a draft of a request is weighed by the logits of padding, and not by those it was drawn from",
-        trigger="rows have left a padded batch: a padding row stands where one that drafts now elsewhere stood last",
-        plane="drafts",
-        requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model"), ("pad", True), ("max_num_seqs", 4)),
-        apply=_padding_writes_draft_logits,
-    ),
-    Fault(
-        id="vllm-54282-noise-of-selection",
-        source="vllm PR #54282 (from #47386)",
-        symptom="what follows a rejected draft is drawn with the noise that the draft was drawn with",
-        trigger="drafts of a request at a temperature are drawn: the key of their noise is that of selected tokens",
-        plane="drafts",
-        requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model")),
-        apply=_noise_of_selection,
-    ),
-)

@@ -12,6 +12,7 @@ from workers.record.evidence import Fact, fact
 
 Reached = Callable[[], None]
 Apply: TypeAlias = Callable[[Parts, Reached], Parts]
+Requires: TypeAlias = tuple[tuple[str, str | int], ...]
 # Takes the parts that it was made from, and what to call where it goes wrong, before what the part takes.
 Faulty: TypeAlias = Callable[Concatenate[Parts, Reached, ...], Any]
 
@@ -59,7 +60,7 @@ class Fault:
     trigger: str
     plane: str
     apply: Apply
-    requires: tuple[tuple[str, str | int], ...] = ()
+    requires: Requires = ()
 
     def missing(self, spec: EngineSpec) -> Fact | None:
         """Return the field of a specification that rules this fault out, with what it has to be; None if none does."""
@@ -68,3 +69,10 @@ class Fault:
             if seen != wanted:
                 return fact("fault_requires", fault=self.id, key=key, wanted=wanted, seen=seen)
         return None
+
+
+def fault(
+    *, id: str, source: str, symptom: str, trigger: str, plane: str, requires: Requires = ()
+) -> Callable[[Apply], Fault]:
+    """Return a decorator that makes a fault of its `apply`, below what is known of it."""
+    return lambda apply: Fault(id, source, symptom, trigger, plane, apply, requires)

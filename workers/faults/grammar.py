@@ -3,11 +3,18 @@
 from workers.engine.params_line import mask_words
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.grammar.definition import GrammarDrafts
 from workers.kernels.sentinels import NO_DRAFT
 
 
+@fault(
+    id="vllm-49738-trimmed-masks",
+    source="vllm PR #49738 (issue #49694)",
+    symptom="a request that follows a grammar is masked by the masks of another one",
+    trigger="a grammar cuts drafts of a request off, and another request that follows a grammar is behind it",
+    plane="logits",
+)
 @in_place_of("num_masks")
 def _trimmed_masks(parts: Parts, reached: Reached, row: PlanRow) -> int:
     allowed = sum(draft != NO_DRAFT for draft in row.drafts)
@@ -16,6 +23,13 @@ def _trimmed_masks(parts: Parts, reached: Reached, row: PlanRow) -> int:
     return 1 + allowed
 
 
+@fault(
+    id="vllm-32303-cut-off-input",
+    source="vllm PR #32303",
+    symptom="the model is fed the placeholder of a draft that a grammar cut off",
+    trigger="a draft does not follow the grammar of its request",
+    plane="inputs",
+)
 @in_place_of("grammar_drafts")
 def _cut_off_is_embedded(parts: Parts, reached: Reached, given: GrammarDrafts) -> None:
     parts.grammar_drafts(given)
@@ -26,13 +40,13 @@ def _cut_off_is_embedded(parts: Parts, reached: Reached, given: GrammarDrafts) -
         given.input_ids[end - d : end] = given.host_ids[end - d : end]
 
 
-@in_place_of("waits_for_tokens")
-def _never_waits_for_tokens(parts: Parts, reached: Reached, request: Request) -> bool:
-    if parts.waits_for_tokens(request):
-        reached()
-    return False
-
-
+@fault(
+    id="vllm-44297-decided-at-the-start",
+    source="vllm PR #44297; there the grammar begins at a marker, here it has a state in which anything may come",
+    symptom="a request samples a token that its grammar does not allow any more",
+    trigger="a draft leads from a state of a grammar in which anything may come to one in which not",
+    plane="logits",
+)
 @in_place_of("mask_rows")
 def _masked_if_the_first_row_is(parts: Parts, reached: Reached, row: PlanRow, vocab_size: int) -> list[tuple[int, ...]]:
     masks, anything = list(parts.mask_rows(row, vocab_size)), mask_words(range(vocab_size), vocab_size)
@@ -42,38 +56,16 @@ def _masked_if_the_first_row_is(parts: Parts, reached: Reached, row: PlanRow, vo
     return [anything] * len(masks)
 
 
-FAULTS = (
-    Fault(
-        id="vllm-49738-trimmed-masks",
-        source="vllm PR #49738 (issue #49694)",
-        symptom="a request that follows a grammar is masked by the masks of another one",
-        trigger="a grammar cuts drafts of a request off, and another request that follows a grammar is behind it",
-        plane="logits",
-        apply=_trimmed_masks,
-    ),
-    Fault(
-        id="vllm-32303-cut-off-input",
-        source="vllm PR #32303",
-        symptom="the model is fed the placeholder of a draft that a grammar cut off",
-        trigger="a draft does not follow the grammar of its request",
-        plane="inputs",
-        apply=_cut_off_is_embedded,
-    ),
-    Fault(
-        id="vllm-44297-decided-at-the-start",
-        source="vllm PR #44297; there the grammar begins at a marker, here it has a state in which anything may come",
-        symptom="a request samples a token that its grammar does not allow any more",
-        trigger="a draft leads from a state of a grammar in which anything may come to one in which not",
-        plane="logits",
-        apply=_masked_if_the_first_row_is,
-    ),
-    Fault(
-        id="sglang-25361-nobody-waits",
-        source="sglang PR #25361",
-        symptom="a request is masked by the state of its grammar before the tokens in flight",
-        trigger="a request that follows a grammar has a sample in flight when the next step is scheduled",
-        plane="books",
-        requires=(("depth", 2),),
-        apply=_never_waits_for_tokens,
-    ),
+@fault(
+    id="sglang-25361-nobody-waits",
+    source="sglang PR #25361",
+    symptom="a request is masked by the state of its grammar before the tokens in flight",
+    trigger="a request that follows a grammar has a sample in flight when the next step is scheduled",
+    plane="books",
+    requires=(("depth", 2),),
 )
+@in_place_of("waits_for_tokens")
+def _never_waits_for_tokens(parts: Parts, reached: Reached, request: Request) -> bool:
+    if parts.waits_for_tokens(request):
+        reached()
+    return False

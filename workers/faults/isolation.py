@@ -6,10 +6,17 @@ from dataclasses import replace
 from workers.engine.input_batch import Key, Row
 from workers.engine.parts import Parts
 from workers.engine.request import Request
-from workers.faults.fault import Fault, Reached
+from workers.faults.fault import Reached, fault
 from workers.kernels.sentinels import NO_PREVIOUS_ROW
 
 
+@fault(
+    id="lmdeploy-4671-stop-tokens-of-all",
+    source="lmdeploy PR #4671",
+    symptom="a request ends at the stop token of another one",
+    trigger="a request samples a token that stops another one that runs",
+    plane="books",
+)
 def _stop_tokens_of_all(parts: Parts, reached: Reached) -> Parts:
     batch: dict[int, Request] = {}
 
@@ -26,6 +33,13 @@ def _stop_tokens_of_all(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, end_of=end_of)
 
 
+@fault(
+    id="ikllama-1673-sticky-flag",
+    source="ik_llama.cpp PR #1673",
+    symptom="what a request sampled is thrown away because another one was aborted",
+    trigger="a request is aborted with a sample in flight, and another row is processed behind that",
+    plane="tokens",
+)
 def _abort_cancels_the_next(parts: Parts, reached: Reached) -> Parts:
     flags: list[int] = []
 
@@ -43,6 +57,13 @@ def _abort_cancels_the_next(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, is_over=is_over)
 
 
+@fault(
+    id="vllm-id-reuse",
+    source="vllm, request ids that are not made unique (derived from its source; no report)",
+    symptom="a new request is fed what was sampled for an earlier request of its name",
+    trigger="a request ends, and another of its name joins the very next step",
+    plane="counts",
+)
 def _rows_known_by_name(parts: Parts, reached: Reached) -> Parts:
     newest: dict[str, Key] = {}
 
@@ -56,31 +77,3 @@ def _rows_known_by_name(parts: Parts, reached: Reached) -> Parts:
         return found
 
     return replace(parts, previous_row=previous_row)
-
-
-FAULTS = (
-    Fault(
-        id="lmdeploy-4671-stop-tokens-of-all",
-        source="lmdeploy PR #4671",
-        symptom="a request ends at the stop token of another one",
-        trigger="a request samples a token that stops another one that runs",
-        plane="books",
-        apply=_stop_tokens_of_all,
-    ),
-    Fault(
-        id="ikllama-1673-sticky-flag",
-        source="ik_llama.cpp PR #1673",
-        symptom="what a request sampled is thrown away because another one was aborted",
-        trigger="a request is aborted with a sample in flight, and another row is processed behind that",
-        plane="tokens",
-        apply=_abort_cancels_the_next,
-    ),
-    Fault(
-        id="vllm-id-reuse",
-        source="vllm, request ids that are not made unique (derived from its source; no report)",
-        symptom="a new request is fed what was sampled for an earlier request of its name",
-        trigger="a request ends, and another of its name joins the very next step",
-        plane="counts",
-        apply=_rows_known_by_name,
-    ),
-)

@@ -6,9 +6,16 @@ from dataclasses import replace
 from scenarios.events import PreemptMode
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 
 
+@fault(
+    id="vllm-28787-resumed-tokens",
+    source="vllm PR #28787",
+    symptom="a resumed request knows the tokens of its first chunk only",
+    trigger="a request is preempted, and its recomputation takes more than one chunk",
+    plane="inputs",
+)
 @in_place_of("tokens_of")
 def _resumed_with_one_chunk(parts: Parts, reached: Reached, planned: PlanRow) -> list[int]:
     tokens, end = parts.tokens_of(planned), planned.num_computed + planned.scheduled.n
@@ -18,6 +25,13 @@ def _resumed_with_one_chunk(parts: Parts, reached: Reached, planned: PlanRow) ->
     return tokens
 
 
+@fault(
+    id="vllm-48245-stale-output",
+    source="vllm PR #48245, variant: stale output is drained by what was accepted",
+    symptom="a preempted request waits for output that has already come",
+    trigger="a request is preempted with drafts or a chunk in flight",
+    plane="books",
+)
 @in_place_of("drain_stale")
 def _stale_by_accepted(parts: Parts, reached: Reached, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
     if len(sampled) != row.scheduled.n:
@@ -25,6 +39,13 @@ def _stale_by_accepted(parts: Parts, reached: Reached, request: Request, row: Pl
     request.num_stale -= len(sampled)
 
 
+@fault(
+    id="gaudi-1794-late-results",
+    source="vllm-gaudi PR #1794",
+    symptom="what was sampled before a preemption never arrives, and is sampled again",
+    trigger="a request is preempted in deliver mode with a sample in flight",
+    plane="tokens",
+)
 @in_place_of("delivered_stale")
 def _stale_results_are_swallowed(
     parts: Parts, reached: Reached, request: Request, row: PlanRow, sampled: Sequence[int]
@@ -35,6 +56,14 @@ def _stale_results_are_swallowed(
     return ()
 
 
+@fault(
+    id="vllm-48245-one-result",
+    source="vllm PR #48245, variant: a flag drops one result",
+    symptom="a preempted request is sent tokens that do not follow its last ones",
+    trigger="a request is preempted in drop mode with two samples in flight",
+    plane="tokens",
+    requires=(("depth", 2),),
+)
 def _one_result_is_dropped(parts: Parts, reached: Reached) -> Parts:
     dropped: set[tuple[int, int]] = set()
 
@@ -49,6 +78,13 @@ def _one_result_is_dropped(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, delivered_stale=delivered_stale)
 
 
+@fault(
+    id="vllm-49860-placeholders",
+    source="vllm PR #49860",
+    symptom="a request counts placeholders for results that were thrown away",
+    trigger="a request is preempted in drop mode with a sample in flight",
+    plane="counts",
+)
 @in_place_of("reset_counts")
 def _dropping_keeps_placeholders(parts: Parts, reached: Reached, request: Request, mode: PreemptMode) -> None:
     kept = request.num_placeholders
@@ -58,6 +94,13 @@ def _dropping_keeps_placeholders(parts: Parts, reached: Reached, request: Reques
         request.num_placeholders = kept
 
 
+@fault(
+    id="vllm-33377-aborted-goes-on",
+    source="vllm PR #33377; there its blocks, freed late, are freed again",
+    symptom="results go to a request that was aborted",
+    trigger="a request is aborted with a sample in flight",
+    plane="tokens",
+)
 @in_place_of("is_over")
 def _aborted_goes_on(parts: Parts, reached: Reached, request: Request) -> bool:
     if request.finish_reason == "abort":
@@ -66,6 +109,14 @@ def _aborted_goes_on(parts: Parts, reached: Reached, request: Request) -> bool:
     return parts.is_over(request)
 
 
+@fault(
+    id="lmdeploy-4654-abort-of-the-ended",
+    source="lmdeploy PR #4654",
+    symptom="a request that had ended is reported as aborted",
+    trigger="a request is aborted after it has ended, with a step of it in flight",
+    plane="tokens",
+    requires=(("depth", 2),),
+)
 @in_place_of("reason_of_abort")
 def _abort_takes_the_result(parts: Parts, reached: Reached, request: Request) -> str:
     if request.finish_reason in (None, "abort") or not request.num_in_flight:
@@ -74,6 +125,13 @@ def _abort_takes_the_result(parts: Parts, reached: Reached, request: Request) ->
     return "abort"
 
 
+@fault(
+    id="sglang-13826-tail-blocks",
+    source="sglang PR #13826, issue #13741",
+    symptom="blocks are never given back",
+    trigger="a request ends or is preempted while it owns blocks for drafts past its tokens",
+    plane="blocks",
+)
 @in_place_of("blocks_to_free")
 def _tail_is_kept(parts: Parts, reached: Reached, request: Request, block_size: int) -> list[int]:
     blocks = parts.blocks_to_free(request, block_size)
@@ -83,6 +141,13 @@ def _tail_is_kept(parts: Parts, reached: Reached, request: Request, block_size: 
     return known
 
 
+@fault(
+    id="sglang-33758-length-before-stop",
+    source="sglang PR #33758",
+    symptom="a request emits tokens past its stop token and ends with reason length",
+    trigger="an accepted run holds a stop token and reaches the length limit",
+    plane="tokens",
+)
 @in_place_of("end_of")
 def _length_before_stop(
     parts: Parts, reached: Reached, request: Request, sampled: Sequence[int]
@@ -92,81 +157,3 @@ def _length_before_stop(
         return found
     reached()
     return room, "length"
-
-
-FAULTS = (
-    Fault(
-        id="vllm-28787-resumed-tokens",
-        source="vllm PR #28787",
-        symptom="a resumed request knows the tokens of its first chunk only",
-        trigger="a request is preempted, and its recomputation takes more than one chunk",
-        plane="inputs",
-        apply=_resumed_with_one_chunk,
-    ),
-    Fault(
-        id="vllm-48245-stale-output",
-        source="vllm PR #48245, variant: stale output is drained by what was accepted",
-        symptom="a preempted request waits for output that has already come",
-        trigger="a request is preempted with drafts or a chunk in flight",
-        plane="books",
-        apply=_stale_by_accepted,
-    ),
-    Fault(
-        id="gaudi-1794-late-results",
-        source="vllm-gaudi PR #1794",
-        symptom="what was sampled before a preemption never arrives, and is sampled again",
-        trigger="a request is preempted in deliver mode with a sample in flight",
-        plane="tokens",
-        apply=_stale_results_are_swallowed,
-    ),
-    Fault(
-        id="vllm-48245-one-result",
-        source="vllm PR #48245, variant: a flag drops one result",
-        symptom="a preempted request is sent tokens that do not follow its last ones",
-        trigger="a request is preempted in drop mode with two samples in flight",
-        plane="tokens",
-        requires=(("depth", 2),),
-        apply=_one_result_is_dropped,
-    ),
-    Fault(
-        id="vllm-49860-placeholders",
-        source="vllm PR #49860",
-        symptom="a request counts placeholders for results that were thrown away",
-        trigger="a request is preempted in drop mode with a sample in flight",
-        plane="counts",
-        apply=_dropping_keeps_placeholders,
-    ),
-    Fault(
-        id="vllm-33377-aborted-goes-on",
-        source="vllm PR #33377; there its blocks, freed late, are freed again",
-        symptom="results go to a request that was aborted",
-        trigger="a request is aborted with a sample in flight",
-        plane="tokens",
-        apply=_aborted_goes_on,
-    ),
-    Fault(
-        id="lmdeploy-4654-abort-of-the-ended",
-        source="lmdeploy PR #4654",
-        symptom="a request that had ended is reported as aborted",
-        trigger="a request is aborted after it has ended, with a step of it in flight",
-        plane="tokens",
-        requires=(("depth", 2),),
-        apply=_abort_takes_the_result,
-    ),
-    Fault(
-        id="sglang-13826-tail-blocks",
-        source="sglang PR #13826, issue #13741",
-        symptom="blocks are never given back",
-        trigger="a request ends or is preempted while it owns blocks for drafts past its tokens",
-        plane="blocks",
-        apply=_tail_is_kept,
-    ),
-    Fault(
-        id="sglang-33758-length-before-stop",
-        source="sglang PR #33758",
-        symptom="a request emits tokens past its stop token and ends with reason length",
-        trigger="an accepted run holds a stop token and reaches the length limit",
-        plane="tokens",
-        apply=_length_before_stop,
-    ),
-)

@@ -6,9 +6,17 @@ from scenarios.spec import EngineSpec
 from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
 from workers.engine.staging import shared_prefix
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 
 
+@fault(
+    id="vllm-32951-cascade-stays-on",
+    source="vllm PR #32951, which switches cascade attention off, undone",
+    symptom="a token attends to blocks that its request has not computed, without a mask",
+    trigger="drafts in flight fill a block as far as the host knows, and are rejected",
+    plane="kv",
+    requires=(("cascade", True), ("depth", 2)),
+)
 @in_place_of("common_blocks")
 def _stays_on(parts: Parts, reached: Reached, rows: Sequence[Row], spec: EngineSpec) -> int:
     found = parts.common_blocks(rows, spec)
@@ -18,30 +26,16 @@ def _stays_on(parts: Parts, reached: Reached, rows: Sequence[Row], spec: EngineS
     return shared
 
 
+@fault(
+    id="specstorm-depth-3",
+    source="derived from vLLM PR #32951, which corrects counts by one step; its review asks for three in flight",
+    symptom="a request goes on from a count that still holds drafts that were rejected",
+    trigger="a request is left out of a step while drafts of it are in flight that will be rejected",
+    plane="counts",
+    requires=(("depth", 3),),
+)
 @in_place_of("must_process")
 def _depth_as_specified(parts: Parts, reached: Reached, num_in_flight: int, depth: int) -> bool:
     if num_in_flight < depth and parts.must_process(num_in_flight, depth):
         reached()
     return num_in_flight >= depth
-
-
-FAULTS = (
-    Fault(
-        id="vllm-32951-cascade-stays-on",
-        source="vllm PR #32951, which switches cascade attention off, undone",
-        symptom="a token attends to blocks that its request has not computed, without a mask",
-        trigger="drafts in flight fill a block as far as the host knows, and are rejected",
-        plane="kv",
-        requires=(("cascade", True), ("depth", 2)),
-        apply=_stays_on,
-    ),
-    Fault(
-        id="specstorm-depth-3",
-        source="derived from vLLM PR #32951, which corrects counts by one step; its review asks for three in flight",
-        symptom="a request goes on from a count that still holds drafts that were rejected",
-        trigger="a request is left out of a step while drafts of it are in flight that will be rejected",
-        plane="counts",
-        requires=(("depth", 3),),
-        apply=_depth_as_specified,
-    ),
-)

@@ -9,11 +9,18 @@ from workers.engine.input_batch import Row
 from workers.engine.memory import capture_size
 from workers.engine.parts import Parts
 from workers.engine.request import Request
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.sentinels import NO_DRAFT, PAD_STATE_SLOT
 
 
+@fault(
+    id="vllm-43434-draft-order",
+    source="vllm PR #43434",
+    symptom="a request verifies the drafts of another one",
+    trigger="a row with drafts moves, and the drafts of the step before are read at its new row",
+    plane="drafts",
+)
 @in_place_of("prepare_inputs")
 def _drafts_in_current_order(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
     parts.prepare_inputs(given)
@@ -32,6 +39,13 @@ def _drafts_in_current_order(parts: Parts, reached: Reached, given: PrepareInput
     given.input_ids[(first[:, None] + np.arange(k))[wanted]] = np.maximum(proposed[wanted], 0)
 
 
+@fault(
+    id="vllm-48419-swap-views",
+    source="vllm PR #48419; there a mask of allowed tokens, here the block table",
+    symptom="two requests have the block table of one of them",
+    trigger="a reorder swaps two rows",
+    plane="inputs",
+)
 @in_place_of("permute_rows")
 def _swap_through_views(parts: Parts, reached: Reached, rows: list[Row], order: Sequence[int]) -> list[Row]:
     wanted, swapped = parts.permute_rows(rows, order), list(rows)
@@ -46,6 +60,14 @@ def _swap_through_views(parts: Parts, reached: Reached, rows: list[Row], order: 
     return swapped
 
 
+@fault(
+    id="tpu-2469-padded-slot",
+    source="tpu-inference PR #2469",
+    symptom="a padding row writes over the recurrent state of a request",
+    trigger="condense moves a row down, and the row it left is padding in the next batch",
+    plane="recurrent",
+    requires=(("layers", "hybrid"), ("pad", True)),
+)
 def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
     table: list[int] = []
 
@@ -62,6 +84,14 @@ def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, pad_state_slots=pad_state_slots)
 
 
+@fault(
+    id="gaudi-1431-folded-padding",
+    source="vllm-gaudi PR #1431",
+    symptom="a padding row writes over the recurrent state of a request",
+    trigger="a padded batch: the slot of padding, taken modulo the number of slots in use, is a request's",
+    plane="recurrent",
+    requires=(("layers", "hybrid"), ("pad", True)),
+)
 @in_place_of("pad_state_slots")
 def _padding_folded_onto_a_slot(parts: Parts, reached: Reached, rows: Sequence[Row], num_pads: int) -> Sequence[int]:
     if not rows:
@@ -73,6 +103,14 @@ def _padding_folded_onto_a_slot(parts: Parts, reached: Reached, rows: Sequence[R
     return [slot % num_slots for slot in parts.pad_state_slots(rows, num_pads)]
 
 
+@fault(
+    id="vllm-37728-stale-row",
+    source="vllm PR #37728; there the row of a finished request, whose block is another's by then",
+    symptom="a step without requests writes over the recurrent state of a request",
+    trigger="a dummy step while the request that was in row 0 last is held back: its row is not cleared",
+    plane="recurrent",
+    requires=(("layers", "hybrid"),),
+)
 def _row_is_not_cleared(parts: Parts, reached: Reached) -> Parts:
     first: list[tuple[Request, int]] = []
 
@@ -91,6 +129,14 @@ def _row_is_not_cleared(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, pad_state_slots=pad_state_slots)
 
 
+@fault(
+    id="trtllm-6136-padding-first",
+    source="TensorRT-LLM PR #6136",
+    symptom="the count of a row is corrected by what the row before it rejected",
+    trigger="a padded batch, in the correction of which padding comes first, where two rows reject differently",
+    plane="counts",
+    requires=(("pad", True),),
+)
 @in_place_of("prepare_inputs")
 def _padding_comes_first(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
     rows = np.flatnonzero(given.prev_position >= 0)
@@ -103,59 +149,3 @@ def _padding_comes_first(parts: Parts, reached: Reached, given: PrepareInputs) -
     if not np.array_equal(wrong, given.prev_valid):
         reached()
     parts.prepare_inputs(replace(given, prev_valid=wrong))
-
-
-FAULTS = (
-    Fault(
-        id="vllm-43434-draft-order",
-        source="vllm PR #43434",
-        symptom="a request verifies the drafts of another one",
-        trigger="a row with drafts moves, and the drafts of the step before are read at its new row",
-        plane="drafts",
-        apply=_drafts_in_current_order,
-    ),
-    Fault(
-        id="vllm-48419-swap-views",
-        source="vllm PR #48419; there a mask of allowed tokens, here the block table",
-        symptom="two requests have the block table of one of them",
-        trigger="a reorder swaps two rows",
-        plane="inputs",
-        apply=_swap_through_views,
-    ),
-    Fault(
-        id="tpu-2469-padded-slot",
-        source="tpu-inference PR #2469",
-        symptom="a padding row writes over the recurrent state of a request",
-        trigger="condense moves a row down, and the row it left is padding in the next batch",
-        plane="recurrent",
-        requires=(("layers", "hybrid"), ("pad", True)),
-        apply=_vacated_rows_keep_their_slot,
-    ),
-    Fault(
-        id="gaudi-1431-folded-padding",
-        source="vllm-gaudi PR #1431",
-        symptom="a padding row writes over the recurrent state of a request",
-        trigger="a padded batch: the slot of padding, taken modulo the number of slots in use, is a request's",
-        plane="recurrent",
-        requires=(("layers", "hybrid"), ("pad", True)),
-        apply=_padding_folded_onto_a_slot,
-    ),
-    Fault(
-        id="vllm-37728-stale-row",
-        source="vllm PR #37728; there the row of a finished request, whose block is another's by then",
-        symptom="a step without requests writes over the recurrent state of a request",
-        trigger="a dummy step while the request that was in row 0 last is held back: its row is not cleared",
-        plane="recurrent",
-        requires=(("layers", "hybrid"),),
-        apply=_row_is_not_cleared,
-    ),
-    Fault(
-        id="trtllm-6136-padding-first",
-        source="TensorRT-LLM PR #6136",
-        symptom="the count of a row is corrected by what the row before it rejected",
-        trigger="a padded batch, in the correction of which padding comes first, where two rows reject differently",
-        plane="counts",
-        requires=(("pad", True),),
-        apply=_padding_comes_first,
-    ),
-)

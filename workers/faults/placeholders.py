@@ -9,11 +9,18 @@ import numpy as np
 
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.count_sampled.definition import CountSampled
 from workers.kernels.prepare_inputs.definition import PrepareInputs
 
 
+@fault(
+    id="vllm-26231-chunks-count",
+    source="vllm PR #26231",
+    symptom="a prefill chunk that is not the last counts a valid token",
+    trigger="such a chunk runs in a batch without any draft",
+    plane="counts",
+)
 @in_place_of("count_sampled")
 def _chunks_count_without_drafts(parts: Parts, reached: Reached, given: CountSampled) -> None:
     if given.num_drafts.any() or not given.discard.any():
@@ -23,6 +30,13 @@ def _chunks_count_without_drafts(parts: Parts, reached: Reached, given: CountSam
     parts.count_sampled(replace(given, discard=np.zeros_like(given.discard)))
 
 
+@fault(
+    id="vllm-30618-drafts-on-a-chunk",
+    source="vllm PR #30618",
+    symptom="a request verifies drafts together with the last chunk of its prompt",
+    trigger="the budget cuts a prompt into chunks, and there is room behind the last one",
+    plane="books",
+)
 @in_place_of("drafts_after")
 def _drafts_after_a_chunk(parts: Parts, reached: Reached, row: PlanRow, k_step: int) -> int:
     if row.discard and k_step:
@@ -30,6 +44,13 @@ def _drafts_after_a_chunk(parts: Parts, reached: Reached, row: PlanRow, k_step: 
     return k_step
 
 
+@fault(
+    id="vllm-46899-placeholder-input",
+    source="vllm PRs #46899 and #40768",
+    symptom="the model is fed the placeholder of a draft that was not proposed",
+    trigger="a request with drafts to verify was left out of the step before, or joins as a padded decode",
+    plane="inputs",
+)
 @in_place_of("prepare_inputs")
 def _placeholders_are_embedded(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
     parts.prepare_inputs(given)
@@ -42,31 +63,3 @@ def _placeholders_are_embedded(parts: Parts, reached: Reached, given: PrepareInp
     wanted = np.arange(k) < given.num_drafts[rows][:, None]
     index = (first[:, None] + np.arange(k))[wanted]
     given.input_ids[index] = given.host_ids[index]
-
-
-FAULTS = (
-    Fault(
-        id="vllm-26231-chunks-count",
-        source="vllm PR #26231",
-        symptom="a prefill chunk that is not the last counts a valid token",
-        trigger="such a chunk runs in a batch without any draft",
-        plane="counts",
-        apply=_chunks_count_without_drafts,
-    ),
-    Fault(
-        id="vllm-30618-drafts-on-a-chunk",
-        source="vllm PR #30618",
-        symptom="a request verifies drafts together with the last chunk of its prompt",
-        trigger="the budget cuts a prompt into chunks, and there is room behind the last one",
-        plane="books",
-        apply=_drafts_after_a_chunk,
-    ),
-    Fault(
-        id="vllm-46899-placeholder-input",
-        source="vllm PRs #46899 and #40768",
-        symptom="the model is fed the placeholder of a draft that was not proposed",
-        trigger="a request with drafts to verify was left out of the step before, or joins as a padded decode",
-        plane="inputs",
-        apply=_placeholders_are_embedded,
-    ),
-)

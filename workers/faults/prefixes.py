@@ -5,11 +5,19 @@ from collections.abc import Sequence
 from workers.engine.parts import Parts
 from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import Request
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 
 CACHED = (("prefix_cache", True), ("layers", "attention"), ("drafter", "eagle"))
 
 
+@fault(
+    id="sglang-10846-last-match",
+    source="sglang PR #10846, vllm PR #50438",
+    symptom="a drafter goes on from a word that was computed for another continuation",
+    trigger="a prompt begins as what is cached does, for a block at least",
+    plane="books",
+    requires=CACHED,
+)
 @in_place_of("usable_hits")
 def _last_match_is_used(parts: Parts, reached: Reached, blocks: list[int]) -> list[int]:
     if blocks:
@@ -17,6 +25,14 @@ def _last_match_is_used(parts: Parts, reached: Reached, blocks: list[int]) -> li
     return blocks
 
 
+@fault(
+    id="sglang-22897-overshoot",
+    source="sglang PR #22897",
+    symptom="blocks are found by tokens that were never delivered",
+    trigger="an end cuts an accepted run that fills a block behind it",
+    plane="prefix",
+    requires=CACHED,
+)
 @in_place_of("tokens_to_cache")
 def _overshoot_is_cached(parts: Parts, reached: Reached, request: Request, cut: Sequence[int]) -> list[int]:
     if cut:
@@ -24,6 +40,14 @@ def _overshoot_is_cached(parts: Parts, reached: Reached, request: Request, cut: 
     return [*parts.tokens_to_cache(request, cut), *cut]
 
 
+@fault(
+    id="vllm-54288-last-token",
+    source="vllm issue #54193, PR #54288",
+    symptom="a block is found whose last word was written for a rejected draft, or not at all",
+    trigger="the last token of a request fills a block",
+    plane="prefix",
+    requires=CACHED,
+)
 @in_place_of("num_cacheable")
 def _last_token_is_cached(parts: Parts, reached: Reached, num_tokens: int, num_computed: int) -> int:
     if num_computed >= num_tokens:
@@ -31,6 +55,14 @@ def _last_token_is_cached(parts: Parts, reached: Reached, num_tokens: int, num_c
     return min(num_computed, num_tokens)
 
 
+@fault(
+    id="xllm-1146-references",
+    source="xllm PR #1146",
+    symptom="blocks keep references without an owner and are never given back",
+    trigger="a request that waits finds blocks in the prefix cache, and there are too few others",
+    plane="blocks",
+    requires=CACHED,
+)
 @in_place_of("take_blocks")
 def _references_are_kept(
     parts: Parts, reached: Reached, pool: CachingPool, shared: Sequence[int], count: int
@@ -39,43 +71,3 @@ def _references_are_kept(
         reached()
     pool.share(shared)
     return pool.take(count)
-
-
-FAULTS = (
-    Fault(
-        id="sglang-10846-last-match",
-        source="sglang PR #10846, vllm PR #50438",
-        symptom="a drafter goes on from a word that was computed for another continuation",
-        trigger="a prompt begins as what is cached does, for a block at least",
-        plane="books",
-        requires=CACHED,
-        apply=_last_match_is_used,
-    ),
-    Fault(
-        id="sglang-22897-overshoot",
-        source="sglang PR #22897",
-        symptom="blocks are found by tokens that were never delivered",
-        trigger="an end cuts an accepted run that fills a block behind it",
-        plane="prefix",
-        requires=CACHED,
-        apply=_overshoot_is_cached,
-    ),
-    Fault(
-        id="vllm-54288-last-token",
-        source="vllm issue #54193, PR #54288",
-        symptom="a block is found whose last word was written for a rejected draft, or not at all",
-        trigger="the last token of a request fills a block",
-        plane="prefix",
-        requires=CACHED,
-        apply=_last_token_is_cached,
-    ),
-    Fault(
-        id="xllm-1146-references",
-        source="xllm PR #1146",
-        symptom="blocks keep references without an owner and are never given back",
-        trigger="a request that waits finds blocks in the prefix cache, and there are too few others",
-        plane="blocks",
-        requires=CACHED,
-        apply=_references_are_kept,
-    ),
-)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import Request
-from workers.faults.fault import Fault, Reached, in_place_of, op_like
+from workers.faults.fault import Reached, fault, in_place_of, op_like
 from workers.kernels.process_logits.definition import ProcessLogits, WriteHistory, line_of
 from workers.kernels.process_logits.numpy import mask, penalise, rules_of
 
@@ -21,6 +21,14 @@ def _verified(given: WriteHistory | ProcessLogits, row: int) -> tuple[NDArray[An
     return given.lines.reshape(-1, given.line_length)[given.state_slot[row]], base, d
 
 
+@fault(
+    id="vllm-26467-placeholder-history",
+    source="vllm PR #26467",
+    symptom="penalties and bad words take no notice of tokens that were sampled since the request joined",
+    trigger="a request with penalties or bad words samples with the step before in flight",
+    plane="logits",
+    requires=(("depth", 2),),
+)
 @in_place_of("write_history")
 def _placeholders_stay(parts: Parts, reached: Reached, given: WriteHistory) -> None:
     # Tokens that are unknown when a row joins stay placeholders.
@@ -34,6 +42,13 @@ def _with_history(parts: Parts, given: WriteHistory) -> NDArray[Any]:
     return lines
 
 
+@fault(
+    id="vllm-52311-bad-words-shifted",
+    source="vllm PR #52311",
+    symptom="a bad word is emitted, or an innocent token banned",
+    trigger="the tokens that come before the last one of a bad word lie among drafts",
+    plane="logits",
+)
 @in_place_of("process_logits")
 def _drafts_shifted(parts: Parts, reached: Reached, given: ProcessLogits) -> None:
     at = line_of(given.vocab_size)
@@ -52,6 +67,13 @@ def _drafts_shifted(parts: Parts, reached: Reached, given: ProcessLogits) -> Non
                 reached()
 
 
+@fault(
+    id="mlxlm-1291-history-rewound",
+    source="mlx-lm commit 91d0a054 (#1291)",
+    symptom="penalties count tokens that are gone and miss others",
+    trigger="a draft of a request whose logits are processed is rejected",
+    plane="logits",
+)
 def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
     ends: dict[int, int] = {}
 
@@ -70,6 +92,13 @@ def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, write_history=op_like(parts.write_history, body))
 
 
+@fault(
+    id="trtllm-17701-penalties-ignored",
+    source="TensorRT-LLM PR #17701; vllm issue #18902",
+    symptom="a request is sampled as if it had no penalties, without an error",
+    trigger="a request with penalties samples",
+    plane="logits",
+)
 @in_place_of("params_line")
 def _penalties_ignored(parts: Parts, reached: Reached, request: Request, spec: EngineSpec) -> list[int]:
     line, at = parts.params_line(request, spec), line_of(spec.vocab_size)
@@ -81,6 +110,13 @@ def _penalties_ignored(parts: Parts, reached: Reached, request: Request, spec: E
     return line
 
 
+@fault(
+    id="vllm-32642-stops-at-drafts",
+    source="vllm PR #32642",
+    symptom="a request stops before it has the tokens that it must have at least",
+    trigger="a draft of a request with stop tokens is verified before it has so many tokens",
+    plane="logits",
+)
 @in_place_of("process_logits")
 def _stops_at_drafts(parts: Parts, reached: Reached, given: ProcessLogits) -> None:
     at = line_of(given.vocab_size)
@@ -98,48 +134,3 @@ def _stops_at_drafts(parts: Parts, reached: Reached, given: ProcessLogits) -> No
             mask(scores[row, column], rules, history)
             if not np.array_equal(right, scores[row, column]):
                 reached()
-
-
-FAULTS = (
-    Fault(
-        id="vllm-26467-placeholder-history",
-        source="vllm PR #26467",
-        symptom="penalties and bad words take no notice of tokens that were sampled since the request joined",
-        trigger="a request with penalties or bad words samples with the step before in flight",
-        plane="logits",
-        requires=(("depth", 2),),
-        apply=_placeholders_stay,
-    ),
-    Fault(
-        id="vllm-52311-bad-words-shifted",
-        source="vllm PR #52311",
-        symptom="a bad word is emitted, or an innocent token banned",
-        trigger="the tokens that come before the last one of a bad word lie among drafts",
-        plane="logits",
-        apply=_drafts_shifted,
-    ),
-    Fault(
-        id="mlxlm-1291-history-rewound",
-        source="mlx-lm commit 91d0a054 (#1291)",
-        symptom="penalties count tokens that are gone and miss others",
-        trigger="a draft of a request whose logits are processed is rejected",
-        plane="logits",
-        apply=_rewound_too_far,
-    ),
-    Fault(
-        id="trtllm-17701-penalties-ignored",
-        source="TensorRT-LLM PR #17701; vllm issue #18902",
-        symptom="a request is sampled as if it had no penalties, without an error",
-        trigger="a request with penalties samples",
-        plane="logits",
-        apply=_penalties_ignored,
-    ),
-    Fault(
-        id="vllm-32642-stops-at-drafts",
-        source="vllm PR #32642",
-        symptom="a request stops before it has the tokens that it must have at least",
-        trigger="a draft of a request with stop tokens is verified before it has so many tokens",
-        plane="logits",
-        apply=_stops_at_drafts,
-    ),
-)

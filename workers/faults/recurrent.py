@@ -5,12 +5,20 @@ from dataclasses import replace
 import numpy as np
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, in_place_of, op_like
+from workers.faults.fault import Reached, fault, in_place_of, op_like
 from workers.kernels.count_sampled.definition import CountSampled
 from workers.kernels.recurrent_update.definition import RecurrentUpdate
 from workers.kernels.sentinels import POISON
 
 
+@fault(
+    id="tpu-2431-inherited-state",
+    source="tpu-inference PR #2431; vllm-metal issue #488 for a request that is resumed",
+    symptom="a request starts from the recurrent state that its slot's last owner left",
+    trigger="a state slot is used for the second time",
+    plane="recurrent",
+    requires=(("layers", "hybrid"),),
+)
 @in_place_of("recurrent_update")
 def _inherits_the_slot(parts: Parts, reached: Reached, given: RecurrentUpdate) -> None:
     states = given.states.reshape(-1, 2 + given.num_speculative_tokens)
@@ -22,6 +30,14 @@ def _inherits_the_slot(parts: Parts, reached: Reached, given: RecurrentUpdate) -
     parts.recurrent_update(replace(given, num_computed=given.num_computed + inherits))
 
 
+@fault(
+    id="vllm-39273-draftless-step",
+    source="vllm issue #39273, PR #39463",
+    symptom="a request goes on from the recurrent state after its first verified token, not its last accepted one",
+    trigger="two tokens or more are accepted, and the next step of the request verifies no draft",
+    plane="recurrent",
+    requires=(("layers", "hybrid"),),
+)
 @in_place_of("recurrent_update")
 def _draftless_reads_the_first(parts: Parts, reached: Reached, given: RecurrentUpdate) -> None:
     draftless = (given.num_computed > 0) & (given.num_scheduled == 1) & (given.num_drafts == 0)
@@ -31,6 +47,14 @@ def _draftless_reads_the_first(parts: Parts, reached: Reached, given: RecurrentU
     parts.recurrent_update(replace(given, accepted=np.where(stale, 1, given.accepted)))
 
 
+@fault(
+    id="llamacpp-26695-whole-roll-back",
+    source="llama.cpp issue #26695",
+    symptom="the recurrent state keeps tokens that were taken back",
+    trigger="everything a row verified is rolled back, the first token too",
+    plane="recurrent",
+    requires=(("layers", "hybrid"),),
+)
 def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
     last: dict[int, tuple[int, int]] = {}
 
@@ -49,6 +73,14 @@ def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, recurrent_update=op_like(parts.recurrent_update, body))
 
 
+@fault(
+    id="beellama-165-second-roll-back",
+    source="beellama.cpp issue #165",
+    symptom="the recurrent state is rolled back to where the roll-back before led, not to where this one does",
+    trigger="a draft is rejected, and everything that the next step of the request verifies is rolled back",
+    plane="recurrent",
+    requires=(("layers", "hybrid"), ("accepted_counts", "device")),
+)
 def _second_roll_back_is_lost(parts: Parts, reached: Reached) -> Parts:
     pending: set[int] = set()
 
@@ -67,43 +99,3 @@ def _second_roll_back_is_lost(parts: Parts, reached: Reached) -> Parts:
                 pending.add(slot)
 
     return replace(parts, count_sampled=op_like(parts.count_sampled, body))
-
-
-FAULTS = (
-    Fault(
-        id="tpu-2431-inherited-state",
-        source="tpu-inference PR #2431; vllm-metal issue #488 for a request that is resumed",
-        symptom="a request starts from the recurrent state that its slot's last owner left",
-        trigger="a state slot is used for the second time",
-        plane="recurrent",
-        requires=(("layers", "hybrid"),),
-        apply=_inherits_the_slot,
-    ),
-    Fault(
-        id="vllm-39273-draftless-step",
-        source="vllm issue #39273, PR #39463",
-        symptom="a request goes on from the recurrent state after its first verified token, not its last accepted one",
-        trigger="two tokens or more are accepted, and the next step of the request verifies no draft",
-        plane="recurrent",
-        requires=(("layers", "hybrid"),),
-        apply=_draftless_reads_the_first,
-    ),
-    Fault(
-        id="llamacpp-26695-whole-roll-back",
-        source="llama.cpp issue #26695",
-        symptom="the recurrent state keeps tokens that were taken back",
-        trigger="everything a row verified is rolled back, the first token too",
-        plane="recurrent",
-        requires=(("layers", "hybrid"),),
-        apply=_whole_roll_back_is_none,
-    ),
-    Fault(
-        id="beellama-165-second-roll-back",
-        source="beellama.cpp issue #165",
-        symptom="the recurrent state is rolled back to where the roll-back before led, not to where this one does",
-        trigger="a draft is rejected, and everything that the next step of the request verifies is rolled back",
-        plane="recurrent",
-        requires=(("layers", "hybrid"), ("accepted_counts", "device")),
-        apply=_second_roll_back_is_lost,
-    ),
-)

@@ -44,4 +44,6 @@ FAMILIES = (
     waits,
     drafters,
 )
-FAULTS: Mapping[str, Fault] = {fault.id: fault for family in FAMILIES for fault in family.FAULTS}
+FAULTS: Mapping[str, Fault] = {
+    fault.id: fault for family in FAMILIES for fault in vars(family).values() if isinstance(fault, Fault)
+}

@@ -10,7 +10,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import INTEGER_MAX
 from workers.engine.input_batch import Row
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.draw_noise.definition import DrawNoise
 from workers.kernels.probabilities.numpy import LOG2E, NEVER, Floats, above, weight
 from workers.kernels.sampler_stats.definition import SamplerStats
@@ -28,6 +28,14 @@ def _lines_of(logits: Floats, columns: int, stride: int, vocab_size: int) -> Flo
     return logits.reshape(-1, columns, stride)[:, :, :vocab_size]
 
 
+@fault(
+    id="ascend-13470-no-noise",
+    source="vllm-ascend PR #13470",
+    symptom="every draft is accepted that the target does not rule out",
+    trigger="a draft of a request at a temperature is to be rejected by chance: the number to compare with is 0",
+    plane="rng",
+    requires=(("sampling", "standard"),),
+)
 @in_place_of("draw_noise")
 def _no_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None:
     parts.draw_noise(given)
@@ -36,6 +44,14 @@ def _no_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None:
     given.accept_noise[:] = 0
 
 
+@fault(
+    id="specstorm-tries-share-noise",
+    source="the noise of draw_noise, one index short; noise used twice is vLLM PR #54282",
+    symptom="what follows a rejected draft is not distributed as the target is",
+    trigger="a drawn draft of a request at a temperature is rejected: each try uses the numbers of the first",
+    plane="rng",
+    requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model")),
+)
 @in_place_of("draw_noise")
 def _tries_share_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None:
     parts.draw_noise(given)
@@ -47,15 +63,55 @@ def _tries_share_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None
     numbers[:, 1:] = numbers[:, :1]
 
 
-@in_place_of("sampling_inputs")
-def _same_noise_every_step(parts: Parts, reached: Reached, given: SamplingInputs) -> None:
-    parts.sampling_inputs(given)
-    # A generator recreated from its request's seed repeats the noise of the first step.
-    if given.positions.any():
+@fault(
+    id="ascend-7807-one-by-one",
+    source="vllm-ascend issue #7807, PR #7808; with certain drafts what is recovered is the same by both rules",
+    symptom="drafts are accepted one by one where they are to be accepted together",
+    trigger="a row at a temperature verifies two drafts or more by block, and the rules accept different numbers",
+    plane="tokens",
+    requires=(("sampling", "block"), ("drafter", "draft_model"), ("num_speculative_tokens", 3)),
+)
+@in_place_of("verify_drafts")
+def _drafts_judged_one_by_one(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
+    parts.verify_drafts(given)
+    right = given.sampled.copy()
+    parts.verify_drafts(replace(given, method=STANDARD))
+    if not np.array_equal(given.sampled, right):
         reached()
-    given.positions[:] = 0
 
 
+@fault(
+    id="trtllm-12588-divided-by-zero",
+    source="TensorRT-LLM PR #12588, a remark of its review",
+    symptom="a greedy request gets the first token with a positive logit",
+    trigger="a greedy row is in a batch with one whose tokens are drawn: its logits are divided by temperature 0",
+    plane="tokens",
+)
+@in_place_of("sampler_stats")
+def _divided_by_zero(parts: Parts, reached: Reached, given: SamplerStats) -> None:
+    parts.sampler_stats(given)
+    width = 1 + given.num_speculative_tokens
+    is_greedy = np.repeat(given.temperature == 0, width) & (np.arange(width) <= given.num_drafts[:, None]).reshape(-1)
+    best = given.block_best.reshape(len(is_greedy), -1)
+    lines = _lines_of(given.logits, width, given.logits_stride, given.vocab_size).reshape(len(is_greedy), -1)
+    for line in np.flatnonzero(is_greedy):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scaled = lines[line] / np.float32(0)
+        for block in range(best.shape[1]):
+            first = block * given.block_size
+            wrong = first + int(scaled[first : first + given.block_size].argmax())
+            if wrong != best[line, block]:
+                reached()
+            best[line, block] = wrong
+
+
+@fault(
+    id="ascend-13608-masked-draws",
+    source="vllm-ascend issue #13608",
+    symptom="the noise of a request depends on the steps in which others had drafts and it had none",
+    trigger="a row at a temperature samples without drafts beside one with drafts, and takes noise for a draft",
+    plane="rng",
+)
 def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
     draws: Counter[int] = Counter()
 
@@ -80,33 +136,30 @@ def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, row_params=row_params)
 
 
-@in_place_of("sampler_stats")
-def _divided_by_zero(parts: Parts, reached: Reached, given: SamplerStats) -> None:
-    parts.sampler_stats(given)
-    width = 1 + given.num_speculative_tokens
-    is_greedy = np.repeat(given.temperature == 0, width) & (np.arange(width) <= given.num_drafts[:, None]).reshape(-1)
-    best = given.block_best.reshape(len(is_greedy), -1)
-    lines = _lines_of(given.logits, width, given.logits_stride, given.vocab_size).reshape(len(is_greedy), -1)
-    for line in np.flatnonzero(is_greedy):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scaled = lines[line] / np.float32(0)
-        for block in range(best.shape[1]):
-            first = block * given.block_size
-            wrong = first + int(scaled[first : first + given.block_size].argmax())
-            if wrong != best[line, block]:
-                reached()
-            best[line, block] = wrong
-
-
-@in_place_of("verify_drafts")
-def _drafts_judged_one_by_one(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
-    parts.verify_drafts(given)
-    right = given.sampled.copy()
-    parts.verify_drafts(replace(given, method=STANDARD))
-    if not np.array_equal(given.sampled, right):
+@fault(
+    id="metal-50-generator-made-anew",
+    source="vllm-metal PR #50",
+    symptom="every step of a request draws with the same noise",
+    trigger="a request at a temperature samples: its generator is made from its seed in each step",
+    plane="rng",
+)
+@in_place_of("sampling_inputs")
+def _same_noise_every_step(parts: Parts, reached: Reached, given: SamplingInputs) -> None:
+    parts.sampling_inputs(given)
+    # A generator recreated from its request's seed repeats the noise of the first step.
+    if given.positions.any():
         reached()
+    given.positions[:] = 0
 
 
+@fault(
+    id="ascend-2881-zeroed-in-place",
+    source="vllm-ascend PR #2881",
+    symptom="drafts of a request at a temperature are never accepted",
+    trigger="a draft is to be accepted by chance: its probability was set to 0 for what may be recovered",
+    plane="tokens",
+    requires=(("sampling", "standard"),),
+)
 @in_place_of("verify_drafts")
 def _draft_zeroed_in_place(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
     parts.verify_drafts(given)
@@ -122,6 +175,14 @@ def _draft_zeroed_in_place(parts: Parts, reached: Reached, given: VerifyDrafts) 
         reached()
 
 
+@fault(
+    id="vllm-10198-raw-target",
+    source="vllm PR #10198",
+    symptom="drafts are accepted as if a request had no temperature, top-k or top-p",
+    trigger="a draft of a request whose distribution these change is verified by chance",
+    plane="tokens",
+    requires=(("sampling", "standard"),),
+)
 @in_place_of("verify_drafts")
 def _judged_by_raw_logits(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
     parts.verify_drafts(given)
@@ -140,6 +201,13 @@ def _judged_by_raw_logits(parts: Parts, reached: Reached, given: VerifyDrafts) -
         reached()
 
 
+@fault(
+    id="specstorm-sampler-leak",
+    source="made up: a sampler that is a little biased",
+    symptom="of all probability 2 % go from the likeliest token of a distribution to the least likely one",
+    trigger="the likeliest token is drawn, and a number that nothing else uses is small",
+    plane="tokens",
+)
 @in_place_of("verify_drafts")
 def _leak(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
     parts.verify_drafts(given)
@@ -171,84 +239,3 @@ def _weights(given: VerifyDrafts, temperature: Floats, floors: Floats) -> Floats
     # Greedy rows have weights, too, which are not used.
     scale = LOG2E / np.where(temperature > 0, temperature, LOG2E)
     return weight(lines, maximum, scale[:, None, None])
-
-
-FAULTS = (
-    Fault(
-        id="ascend-13470-no-noise",
-        source="vllm-ascend PR #13470",
-        symptom="every draft is accepted that the target does not rule out",
-        trigger="a draft of a request at a temperature is to be rejected by chance: the number to compare with is 0",
-        plane="rng",
-        requires=(("sampling", "standard"),),
-        apply=_no_noise,
-    ),
-    Fault(
-        id="specstorm-tries-share-noise",
-        source="the noise of draw_noise, one index short; noise used twice is vLLM PR #54282",
-        symptom="what follows a rejected draft is not distributed as the target is",
-        trigger="a drawn draft of a request at a temperature is rejected: each try uses the numbers of the first",
-        plane="rng",
-        requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model")),
-        apply=_tries_share_noise,
-    ),
-    Fault(
-        id="ascend-7807-one-by-one",
-        source="vllm-ascend issue #7807, PR #7808; with certain drafts what is recovered is the same by both rules",
-        symptom="drafts are accepted one by one where they are to be accepted together",
-        trigger="a row at a temperature verifies two drafts or more by block, and the rules accept different numbers",
-        plane="tokens",
-        requires=(("sampling", "block"), ("drafter", "draft_model"), ("num_speculative_tokens", 3)),
-        apply=_drafts_judged_one_by_one,
-    ),
-    Fault(
-        id="trtllm-12588-divided-by-zero",
-        source="TensorRT-LLM PR #12588, a remark of its review",
-        symptom="a greedy request gets the first token with a positive logit",
-        trigger="a greedy row is in a batch with one whose tokens are drawn: its logits are divided by temperature 0",
-        plane="tokens",
-        apply=_divided_by_zero,
-    ),
-    Fault(
-        id="ascend-13608-masked-draws",
-        source="vllm-ascend issue #13608",
-        symptom="the noise of a request depends on the steps in which others had drafts and it had none",
-        trigger="a row at a temperature samples without drafts beside one with drafts, and takes noise for a draft",
-        plane="rng",
-        apply=_draws_without_drafts,
-    ),
-    Fault(
-        id="metal-50-generator-made-anew",
-        source="vllm-metal PR #50",
-        symptom="every step of a request draws with the same noise",
-        trigger="a request at a temperature samples: its generator is made from its seed in each step",
-        plane="rng",
-        apply=_same_noise_every_step,
-    ),
-    Fault(
-        id="ascend-2881-zeroed-in-place",
-        source="vllm-ascend PR #2881",
-        symptom="drafts of a request at a temperature are never accepted",
-        trigger="a draft is to be accepted by chance: its probability was set to 0 for what may be recovered",
-        plane="tokens",
-        requires=(("sampling", "standard"),),
-        apply=_draft_zeroed_in_place,
-    ),
-    Fault(
-        id="vllm-10198-raw-target",
-        source="vllm PR #10198",
-        symptom="drafts are accepted as if a request had no temperature, top-k or top-p",
-        trigger="a draft of a request whose distribution these change is verified by chance",
-        plane="tokens",
-        requires=(("sampling", "standard"),),
-        apply=_judged_by_raw_logits,
-    ),
-    Fault(
-        id="specstorm-sampler-leak",
-        source="made up: a sampler that is a little biased",
-        symptom="of all probability 2 % go from the likeliest token of a distribution to the least likely one",
-        trigger="the likeliest token is drawn, and a number that nothing else uses is small",
-        plane="tokens",
-        apply=_leak,
-    ),
-)

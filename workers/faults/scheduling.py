@@ -5,9 +5,16 @@ from dataclasses import replace
 from workers.engine.block_pool import Pool
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 
 
+@fault(
+    id="vllm-30916-drafts-survive",
+    source="vllm PRs #30916 and #31955 (issue #31876)",
+    symptom="a resumed request is to verify drafts that it had before it was preempted",
+    trigger="a request with drafts to verify is preempted, and its first step after that proposes none",
+    plane="books",
+)
 def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
     pending: dict[int, tuple[int, int]] = {}
 
@@ -26,6 +33,13 @@ def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, drafts_after=drafts_after)
 
 
+@fault(
+    id="trtllm-16101-free-drafts",
+    source="TensorRT-LLM PR #16101",
+    symptom="a step computes more tokens than its budget",
+    trigger="rows that verify drafts are scheduled as one token each, and others fill the budget",
+    plane="books",
+)
 @in_place_of("budgeted")
 def _drafts_cost_nothing(parts: Parts, reached: Reached, n: int, d: int) -> int:
     if d:
@@ -33,6 +47,13 @@ def _drafts_cost_nothing(parts: Parts, reached: Reached, n: int, d: int) -> int:
     return parts.budgeted(n, d) - d
 
 
+@fault(
+    id="vllm-57562-chunk-before",
+    source="vllm issue #57562, whose cause is not known; here the one that fits: a flag is one step old",
+    symptom="a request counts no placeholder for what it samples",
+    trigger="the last chunk of a prompt follows another chunk",
+    plane="counts",
+)
 def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
     was_chunk: dict[int, tuple[int, bool]] = {}
 
@@ -48,6 +69,13 @@ def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
     return replace(parts, placeholders_for=placeholders_for)
 
 
+@fault(
+    id="ascend-9749-past-the-context",
+    source="vllm-ascend PRs #9749 and #11544",
+    symptom="a request is scheduled past the last position of the model",
+    trigger="a request with K drafts to verify comes within K tokens of the model's length",
+    plane="books",
+)
 @in_place_of("room_for")
 def _no_context_limit(parts: Parts, reached: Reached, request: Request, wanted: int, max_model_len: int) -> int:
     found = parts.room_for(request, wanted, max_model_len)
@@ -56,6 +84,28 @@ def _no_context_limit(parts: Parts, reached: Reached, request: Request, wanted: 
     return wanted
 
 
+@fault(
+    id="lmdeploy-4691-slot-of-its-own",
+    source="lmdeploy PR #4691",
+    symptom="a request that needs a block has others preempted although there are free blocks",
+    trigger="every state slot is taken, and a request that runs needs one more block",
+    plane="books",
+    requires=(("layers", "hybrid"),),
+)
+@in_place_of("has_state")
+def _state_slot_always_required(parts: Parts, reached: Reached, request: Request, slots: Pool) -> bool:
+    if parts.has_state(request, slots) and not slots.num_free:
+        reached()
+    return slots.num_free > 0
+
+
+@fault(
+    id="sglang-26941-dangling-slot",
+    source="sglang PR #26941",
+    symptom="a resumed request uses the state slot it gave back, which is another's by now, or free",
+    trigger="a request is preempted and resumed",
+    plane="blocks",
+)
 def _slot_is_kept_after_release(parts: Parts, reached: Reached) -> Parts:
     kept: dict[int, int] = {}
 
@@ -67,63 +117,3 @@ def _slot_is_kept_after_release(parts: Parts, reached: Reached) -> Parts:
         return kept[request.index]
 
     return replace(parts, take_state_slot=take_state_slot)
-
-
-@in_place_of("has_state")
-def _state_slot_always_required(parts: Parts, reached: Reached, request: Request, slots: Pool) -> bool:
-    if parts.has_state(request, slots) and not slots.num_free:
-        reached()
-    return slots.num_free > 0
-
-
-FAULTS = (
-    Fault(
-        id="vllm-30916-drafts-survive",
-        source="vllm PRs #30916 and #31955 (issue #31876)",
-        symptom="a resumed request is to verify drafts that it had before it was preempted",
-        trigger="a request with drafts to verify is preempted, and its first step after that proposes none",
-        plane="books",
-        apply=_drafts_survive_preemption,
-    ),
-    Fault(
-        id="trtllm-16101-free-drafts",
-        source="TensorRT-LLM PR #16101",
-        symptom="a step computes more tokens than its budget",
-        trigger="rows that verify drafts are scheduled as one token each, and others fill the budget",
-        plane="books",
-        apply=_drafts_cost_nothing,
-    ),
-    Fault(
-        id="vllm-57562-chunk-before",
-        source="vllm issue #57562, whose cause is not known; here the one that fits: a flag is one step old",
-        symptom="a request counts no placeholder for what it samples",
-        trigger="the last chunk of a prompt follows another chunk",
-        plane="counts",
-        apply=_chunk_by_the_step_before,
-    ),
-    Fault(
-        id="ascend-9749-past-the-context",
-        source="vllm-ascend PRs #9749 and #11544",
-        symptom="a request is scheduled past the last position of the model",
-        trigger="a request with K drafts to verify comes within K tokens of the model's length",
-        plane="books",
-        apply=_no_context_limit,
-    ),
-    Fault(
-        id="lmdeploy-4691-slot-of-its-own",
-        source="lmdeploy PR #4691",
-        symptom="a request that needs a block has others preempted although there are free blocks",
-        trigger="every state slot is taken, and a request that runs needs one more block",
-        plane="books",
-        requires=(("layers", "hybrid"),),
-        apply=_state_slot_always_required,
-    ),
-    Fault(
-        id="sglang-26941-dangling-slot",
-        source="sglang PR #26941",
-        symptom="a resumed request uses the state slot it gave back, which is another's by now, or free",
-        trigger="a request is preempted and resumed",
-        plane="blocks",
-        apply=_slot_is_kept_after_release,
-    ),
-)

@@ -7,13 +7,20 @@ import numpy as np
 from scenarios.spec import EngineSpec
 from workers.engine.parts import Parts
 from workers.engine.request import PlanRow, Request
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.arithmetic.numpy import kv_words
 from workers.kernels.kv_write.definition import KvWrite
 from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.sentinels import POISON
 
 
+@fault(
+    id="tgi-2711-contiguous-slots",
+    source="text-generation-inference PR #2711",
+    symptom="the keys and values of a speculative run go to a block that belongs to another request, or to none",
+    trigger="a run of tokens crosses into a block that does not lie behind the one before",
+    plane="inputs",
+)
 @in_place_of("prepare_inputs")
 def _contiguous_slots(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
     parts.prepare_inputs(given)
@@ -28,6 +35,13 @@ def _contiguous_slots(parts: Parts, reached: Reached, given: PrepareInputs) -> N
         given.slots[moved] = wrong[moved]
 
 
+@fault(
+    id="trtllm-16280-blocks-in-flight",
+    source="TensorRT-LLM PR #16280",
+    symptom="a request computes past the blocks it owns",
+    trigger="tokens in flight, which are not committed, cross into the next block",
+    plane="books",
+)
 @in_place_of("blocks_to_cover")
 def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached, request: Request, n: int, spec: EngineSpec) -> int:
     wanted = parts.blocks_to_cover(request, n, spec)
@@ -38,6 +52,13 @@ def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached, request: Re
     return min(covered, wanted)
 
 
+@fault(
+    id="vllm-53051-uniform-by-length",
+    source="vllm issues #53051 and #49918",
+    symptom="a prompt runs on the path of decodes",
+    trigger="every row has 1 + K tokens, and one of them is not a verification of K drafts",
+    plane="books",
+)
 @in_place_of("is_uniform")
 def _uniform_by_length(parts: Parts, reached: Reached, rows: Sequence[PlanRow], width: int) -> bool:
     uniform = all(row.scheduled.n == width for row in rows)
@@ -46,6 +67,14 @@ def _uniform_by_length(parts: Parts, reached: Reached, rows: Sequence[PlanRow], 
     return uniform
 
 
+@fault(
+    id="vllm-43869-padding-slot",
+    source="vllm issue #43810, PR #43869",
+    symptom="padding overwrites the key and value in the last slot of the pool",
+    trigger="a padded batch runs while a request owns the last block",
+    plane="kv",
+    requires=(("pad", True),),
+)
 @in_place_of("kv_write")
 def _padding_writes_the_last_slot(parts: Parts, reached: Reached, given: KvWrite) -> None:
     parts.kv_write(given)
@@ -59,6 +88,14 @@ def _padding_writes_the_last_slot(parts: Parts, reached: Reached, given: KvWrite
         reached()
 
 
+@fault(
+    id="ascend-10032-optimistic-positions",
+    source="vllm-ascend PRs #10032 and #8749",
+    symptom="tokens are computed at positions that still count rejected drafts, in slots that do not",
+    trigger="a draft is rejected with the next step already prepared",
+    plane="inputs",
+    requires=(("depth", 2),),
+)
 @in_place_of("prepare_inputs")
 def _positions_of_the_host(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
     parts.prepare_inputs(given)
@@ -67,49 +104,3 @@ def _positions_of_the_host(parts: Parts, reached: Reached, given: PrepareInputs)
     if stale.any():
         reached()
     given.positions[:] = given.positions + stale
-
-
-FAULTS = (
-    Fault(
-        id="tgi-2711-contiguous-slots",
-        source="text-generation-inference PR #2711",
-        symptom="the keys and values of a speculative run go to a block that belongs to another request, or to none",
-        trigger="a run of tokens crosses into a block that does not lie behind the one before",
-        plane="inputs",
-        apply=_contiguous_slots,
-    ),
-    Fault(
-        id="trtllm-16280-blocks-in-flight",
-        source="TensorRT-LLM PR #16280",
-        symptom="a request computes past the blocks it owns",
-        trigger="tokens in flight, which are not committed, cross into the next block",
-        plane="books",
-        apply=_no_blocks_for_what_is_in_flight,
-    ),
-    Fault(
-        id="vllm-53051-uniform-by-length",
-        source="vllm issues #53051 and #49918",
-        symptom="a prompt runs on the path of decodes",
-        trigger="every row has 1 + K tokens, and one of them is not a verification of K drafts",
-        plane="books",
-        apply=_uniform_by_length,
-    ),
-    Fault(
-        id="vllm-43869-padding-slot",
-        source="vllm issue #43810, PR #43869",
-        symptom="padding overwrites the key and value in the last slot of the pool",
-        trigger="a padded batch runs while a request owns the last block",
-        plane="kv",
-        requires=(("pad", True),),
-        apply=_padding_writes_the_last_slot,
-    ),
-    Fault(
-        id="ascend-10032-optimistic-positions",
-        source="vllm-ascend PRs #10032 and #8749",
-        symptom="tokens are computed at positions that still count rejected drafts, in slots that do not",
-        trigger="a draft is rejected with the next step already prepared",
-        plane="inputs",
-        requires=(("depth", 2),),
-        apply=_positions_of_the_host,
-    ),
-)

@@ -5,13 +5,20 @@ from dataclasses import replace
 import numpy as np
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 from workers.kernels.count_sampled.definition import CountSampled
 from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 
 
+@fault(
+    id="ascend-16222-row-zero",
+    source="vllm-ascend PRs #16222 and #16215",
+    symptom="the first row of a batch rejects drafts that are right",
+    trigger="a draft of the first row is to be accepted: where its drafts start is read before the table of starts",
+    plane="tokens",
+)
 @in_place_of("rejection_sample")
 def _first_row_starts_behind_the_last(parts: Parts, reached: Reached, given: RejectionSample) -> None:
     parts.rejection_sample(given)
@@ -23,6 +30,13 @@ def _first_row_starts_behind_the_last(parts: Parts, reached: Reached, given: Rej
         reached()
 
 
+@fault(
+    id="1cat-625-another-sentinel",
+    source="1Cat-vLLM PR #625",
+    symptom="a request is sent a token past the vocabulary",
+    trigger="a draft is rejected: what stands for it is the size of the vocabulary, and the host looks for -1",
+    plane="tokens",
+)
 @in_place_of("rejection_sample")
 def _another_sentinel(parts: Parts, reached: Reached, given: RejectionSample) -> None:
     parts.rejection_sample(given)
@@ -34,6 +48,13 @@ def _another_sentinel(parts: Parts, reached: Reached, given: RejectionSample) ->
     sampled[rejected] = given.vocab_size
 
 
+@fault(
+    id="vllm-29274-masked-default",
+    source="vllm PR #29274, a remark of its review",
+    symptom="a row counts one token more than it sampled",
+    trigger="all drafts of a row are accepted, or it has none, and the token after them has id 0",
+    plane="counts",
+)
 @in_place_of("count_sampled")
 def _bonus_compared_with_a_default(parts: Parts, reached: Reached, given: CountSampled) -> None:
     parts.count_sampled(given)
@@ -47,6 +68,13 @@ def _bonus_compared_with_a_default(parts: Parts, reached: Reached, given: CountS
     given.valid[matches] += 1
 
 
+@fault(
+    id="specstorm-infinite-logit",
+    source="an earlier version of our own engine",
+    symptom="a greedy request gets a token where its logits are infinite, unless a neighbour's tokens are drawn",
+    trigger="a logit of a column that a greedy row reaches is infinite, in a step in which every row is greedy",
+    plane="counts",
+)
 @in_place_of("rejection_sample")
 def _infinity_wins(parts: Parts, reached: Reached, given: RejectionSample) -> None:
     parts.rejection_sample(given)
@@ -58,6 +86,13 @@ def _infinity_wins(parts: Parts, reached: Reached, given: RejectionSample) -> No
         reached()
 
 
+@fault(
+    id="specstorm-draft-past-the-vocabulary",
+    source="an earlier version of our own engine",
+    symptom="the model is fed an id that is no token",
+    trigger="a row verifies a draft whose id lies past the vocabulary",
+    plane="inputs",
+)
 @in_place_of("prepare_inputs")
 def _any_draft_is_fed(parts: Parts, reached: Reached, given: PrepareInputs) -> None:
     parts.prepare_inputs(given)
@@ -66,47 +101,3 @@ def _any_draft_is_fed(parts: Parts, reached: Reached, given: PrepareInputs) -> N
         reached()
         first = given.query_start[row] + given.num_scheduled[row] - given.num_drafts[row]
         given.input_ids[first + column] = drafts[row, column]
-
-
-FAULTS = (
-    Fault(
-        id="ascend-16222-row-zero",
-        source="vllm-ascend PRs #16222 and #16215",
-        symptom="the first row of a batch rejects drafts that are right",
-        trigger="a draft of the first row is to be accepted: where its drafts start is read before the table of starts",
-        plane="tokens",
-        apply=_first_row_starts_behind_the_last,
-    ),
-    Fault(
-        id="1cat-625-another-sentinel",
-        source="1Cat-vLLM PR #625",
-        symptom="a request is sent a token past the vocabulary",
-        trigger="a draft is rejected: what stands for it is the size of the vocabulary, and the host looks for -1",
-        plane="tokens",
-        apply=_another_sentinel,
-    ),
-    Fault(
-        id="vllm-29274-masked-default",
-        source="vllm PR #29274, a remark of its review",
-        symptom="a row counts one token more than it sampled",
-        trigger="all drafts of a row are accepted, or it has none, and the token after them has id 0",
-        plane="counts",
-        apply=_bonus_compared_with_a_default,
-    ),
-    Fault(
-        id="specstorm-infinite-logit",
-        source="an earlier version of our own engine",
-        symptom="a greedy request gets a token where its logits are infinite, unless a neighbour's tokens are drawn",
-        trigger="a logit of a column that a greedy row reaches is infinite, in a step in which every row is greedy",
-        plane="counts",
-        apply=_infinity_wins,
-    ),
-    Fault(
-        id="specstorm-draft-past-the-vocabulary",
-        source="an earlier version of our own engine",
-        symptom="the model is fed an id that is no token",
-        trigger="a row verifies a draft whose id lies past the vocabulary",
-        plane="inputs",
-        apply=_any_draft_is_fed,
-    ),
-)

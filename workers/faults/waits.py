@@ -1,10 +1,19 @@
 """Faults in waits: memory in flight is written or read before the copy or kernel that uses it is done."""
 
 from workers.engine.parts import Parts
-from workers.faults.fault import Fault, Reached, in_place_of
+from workers.faults.fault import Reached, fault, in_place_of
 from workers.lanes.lane import Lane, LaneEvent
 
 
+@fault(
+    id="ascend-12079-staging",
+    source="vllm-ascend PRs #12079, #12191 and #16428",
+    symptom="a step runs with the inputs of the step after it",
+    trigger="the host prepares a step in the one staging buffer while the copy out of it is pending",
+    plane="races",
+    # With counts on the host, the host waits for the step before until it stages the next.
+    requires=(("depth", 2), ("accepted_counts", "device")),
+)
 @in_place_of("staging_slot")
 def _one_staging_buffer(parts: Parts, reached: Reached, step: int, num_slots: int) -> int:
     if parts.staging_slot(step, num_slots):
@@ -12,42 +21,26 @@ def _one_staging_buffer(parts: Parts, reached: Reached, step: int, num_slots: in
     return 0
 
 
+@fault(
+    id="sglang-28034-inputs-overwritten",
+    source="sglang PRs #22113 and #28034",
+    symptom="the inputs of a step are overwritten while its drafter still reads them",
+    trigger="the copy of the next inputs runs before the drafter has",
+    plane="races",
+)
 @in_place_of("wait_for_readers")
 def _copies_do_not_wait(parts: Parts, reached: Reached, h2d: Lane, inputs_read: LaneEvent) -> None:
     if inputs_read.record_newest is not None:
         reached()
 
 
+@fault(
+    id="ascend-3372-output-at-once",
+    source="vllm-ascend PR #3372",
+    symptom="the host takes what an earlier step left for the sampled tokens of this one",
+    trigger="the copy of the sampled tokens is late",
+    plane="races",
+)
 @in_place_of("wait_for_output")
 def _output_is_read_at_once(parts: Parts, reached: Reached, output_done: LaneEvent) -> None:
     reached()
-
-
-FAULTS = (
-    Fault(
-        id="ascend-12079-staging",
-        source="vllm-ascend PRs #12079, #12191 and #16428",
-        symptom="a step runs with the inputs of the step after it",
-        trigger="the host prepares a step in the one staging buffer while the copy out of it is pending",
-        plane="races",
-        # With counts on the host, the host waits for the step before until it stages the next.
-        requires=(("depth", 2), ("accepted_counts", "device")),
-        apply=_one_staging_buffer,
-    ),
-    Fault(
-        id="sglang-28034-inputs-overwritten",
-        source="sglang PRs #22113 and #28034",
-        symptom="the inputs of a step are overwritten while its drafter still reads them",
-        trigger="the copy of the next inputs runs before the drafter has",
-        plane="races",
-        apply=_copies_do_not_wait,
-    ),
-    Fault(
-        id="ascend-3372-output-at-once",
-        source="vllm-ascend PR #3372",
-        symptom="the host takes what an earlier step left for the sampled tokens of this one",
-        trigger="the copy of the sampled tokens is late",
-        plane="races",
-        apply=_output_is_read_at_once,
-    ),
-)

@@ -6,8 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from workers.lanes.buffers import FlatBuffer, FlatSpan
-from workers.lanes.lane import EventRecord, OpArguments, Span, Watcher
+from workers.lanes.lane import Buffer, EventRecord, OpArguments, Span, Watcher
 from workers.lanes.policies import Policy
 from workers.lanes.prepared import Function, Prepared, op_of
 
@@ -73,7 +72,7 @@ class BaseMachine:
             self.held.setdefault(hold.op, set()).add(hold.until)
         self.without = without
         self.blame = blame
-        self.buffers: dict[str, FlatBuffer] = {}
+        self.buffers: dict[str, Buffer] = {}
         self.step = 0
         self.step_begun = -1
         self.pending = 0
@@ -85,13 +84,13 @@ class BaseMachine:
 
     def buffer(
         self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None, whole: bool = False
-    ) -> FlatBuffer:
+    ) -> Buffer:
         assert name not in self.buffers, f"buffer {name} exists"
         assert not (pinned and (lane or whole)), f"buffer {name}: pinned memory is the host's too"
         self.buffers[name] = made = self._buffer(name, data, pinned, lane, whole)
         return made
 
-    def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> FlatBuffer:
+    def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> Buffer:
         """Make a buffer in the memory of this machine."""
         raise NotImplementedError
 
@@ -102,7 +101,6 @@ class BaseMachine:
             self.passed((name, self.step))
 
     def host(self, span: Span, mode: str, written_in: int | None = None) -> "HostView":
-        assert isinstance(span, FlatSpan)
         if not span.buffer.pinned:
             raise PermissionError(f"{span.buffer.name} is device memory; the host cannot reach it")
         return HostView(self, span, mode == "w", written_in)
@@ -123,7 +121,7 @@ class HostView:
 
     __slots__ = ("_machine", "_span", "_writes", "_written_in")
 
-    def __init__(self, machine: "BaseMachine", span: FlatSpan, writes: bool, written_in: int | None) -> None:
+    def __init__(self, machine: "BaseMachine", span: Span, writes: bool, written_in: int | None) -> None:
         self._machine = machine
         self._span = span
         self._writes = writes

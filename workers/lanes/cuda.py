@@ -19,10 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
-from workers.lanes.buffers import FlatBuffer, FlatSpan, flat_spans
-from workers.lanes.lane import A, EventRecord, Lane, LaneEvent, OpArguments, Span, Watcher
+from workers.lanes.lane import A, Buffer, EventRecord, Lane, LaneEvent, OpArguments, Span, Watcher
 from workers.lanes.policies import HOST, LaneOrder, Lazy, Policy, Random
-from workers.lanes.prepared import Function, Prepared
+from workers.lanes.prepared import Capture, Function, Prepared
 
 # Kernels, each of which can be launched again on the stream of a handle.
 Launches: TypeAlias = Sequence[Callable[[int], None]]
@@ -84,14 +83,6 @@ class CudaRecord(EventRecord):
     """A recording of an event, and how many captures are complete once it is."""
 
     captures: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PinnedCapture:
-    """Pinned copies of memory, made in stream order, and the function to call with them."""
-
-    function: Callable[..., None]
-    copies: tuple[NDArray[Any], ...]
 
 
 class CudaLane(BaseLane):
@@ -229,7 +220,8 @@ class CudaMachine(BaseMachine):
         self.launches_of = launches_of
         # The host never knows that nothing is pending, so every one of its calls is delayed as the policy says.
         self.pending = 1
-        self._captures: deque[PinnedCapture] = deque()
+        # Pinned copies of memory, made in stream order.
+        self._captures: deque[Capture] = deque()
         self._num_delivered = 0
         self._capture_tensor = torch.empty(CAPTURE_BYTES, dtype=torch.uint8, pin_memory=True)
         self._capture_bytes = self._capture_tensor.numpy()
@@ -242,12 +234,12 @@ class CudaMachine(BaseMachine):
     def event(self, name: str) -> CudaEvent:
         return CudaEvent(self, name)
 
-    def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> FlatBuffer:
+    def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> Buffer:
         if pinned:
             memory = torch.from_numpy(data).pin_memory()
-            return FlatBuffer(name, memory.numpy(), pinned, lane, whole, memory)
+            return Buffer(name, memory.numpy(), pinned, lane, whole, memory)
         memory = torch.from_numpy(data).to("cuda")
-        return FlatBuffer(name, memory, pinned, lane, whole, memory)
+        return Buffer(name, memory, pinned, lane, whole, memory)
 
     def decide(self, label: str) -> None:
         """Wait as long as the policy delays this call of the host."""
@@ -268,16 +260,15 @@ class CudaMachine(BaseMachine):
         All captures are of one lane, so that they complete in their order.
         """
         self._capturing = self._capturing or lane
-        flat = flat_spans(spans)
         assert lane is self._capturing, f"{lane.name} captures, and so does {self._capturing.name}"
-        if self._capture_end + sum(_bytes_of(span) for span in flat) > CAPTURE_BYTES:
+        if self._capture_end + sum(_bytes_of(span) for span in spans) > CAPTURE_BYTES:
             lane.stream.synchronize()
             self.deliver(self._num_delivered + len(self._captures))
-        copies = tuple(self._copy(span) for span in flat)
-        self._captures.append(PinnedCapture(function, copies))
+        copies = tuple(self._copy(span) for span in spans)
+        self._captures.append(Capture(function, copies))
         return self._num_delivered + len(self._captures)
 
-    def _copy(self, span: FlatSpan) -> NDArray[Any]:
+    def _copy(self, span: Span) -> NDArray[Any]:
         source, start = span.tensor, self._capture_end
         stop = start + source.numel() * source.element_size()
         assert stop <= CAPTURE_BYTES, (
@@ -293,10 +284,10 @@ class CudaMachine(BaseMachine):
         while self._num_delivered < count:
             capture = self._captures.popleft()
             self._num_delivered += 1
-            capture.function(*capture.copies)
+            capture.function(*capture.views)
         if not self._captures:
             self._capture_end = 0
 
 
-def _bytes_of(span: FlatSpan) -> int:
+def _bytes_of(span: Span) -> int:
     return _ALIGNMENT + int(span.tensor.numel() * span.tensor.element_size())

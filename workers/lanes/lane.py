@@ -1,13 +1,16 @@
-"""Protocols of the machine that an engine runs on: lanes, events, buffers, spans, and a watcher of their use.
+"""The machine that an engine runs on: its memory, and protocols of lanes, events, and a watcher of their use.
 
-An engine knows these alone; `simulated` and `cuda` are two implementations, neither of which knows the other.
+An engine knows these alone; `simulated` and `cuda` are two implementations, neither of which knows the other. Buffers
+and spans of both are the same: an array or a tensor each.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 Mode = Literal["in", "out", "inout", "int"]
@@ -40,42 +43,114 @@ class OpArguments(Protocol):
 A = TypeVar("A", bound=OpArguments)
 
 
-class Span(Protocol):
+@cache
+def dtype_name(dtype: Any) -> str:
+    """Return the name of an array's or a tensor's dtype, as NumPy names it."""
+    return str(dtype).removeprefix("torch.")
+
+
+class Span:
     """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher.
 
-    `name` says what is in it; by default it is that of the buffer.
+    `name` says what is in it; by default it is that of the buffer. Ops are given its `input` where they only read, else
+    its `output`: the `tensor`, where buffers have one. `place` is the one span of this range that the watcher knows,
+    whatever else it is called: of a buffer that is written as a whole, all of it.
     """
 
-    key: tuple[int, int]
-    name: str
-    watched: Any
+    __slots__ = (
+        "_readable",
+        "_writable",
+        "buffer",
+        "described",
+        "input",
+        "key",
+        "name",
+        "output",
+        "place",
+        "tensor",
+        "watched",
+    )
 
-    @property
-    def buffer(self) -> "Buffer":
-        """The buffer it is a range of."""
+    def __init__(self, buffer: "Buffer", start: int, stop: int, name: str, place: "Span | None") -> None:
+        self.buffer = buffer
+        self.place = place if place is not None else self
+        self.name = name or buffer.span_name
+        self.key = (start, stop)
+        # What an op checks of it: name, dtype and size.
+        self.described = (self.name, buffer.dtype, stop - start)
+        self.watched: Any = None
+        self.output = self._writable = buffer._data[start:stop]
+        self.input = self._readable = self._writable if buffer._shown is None else buffer._shown[start:stop]
+        self.tensor: Any = None
+        if buffer.tensor is not None:
+            self.input = self.output = self.tensor = buffer.tensor[start:stop]
 
 
-class Buffer(Protocol):
+class Buffer:
     """Flat memory of one place: the device's, or pinned memory of the host.
 
     Device memory is opaque to the host; pinned memory is reached through `Machine.host`. `lane` is set for memory that
     one lane alone may use, `whole` for memory that is written as a whole or not at all. `accesses` belongs to the
     watcher, `writers` to the blame: the last ops and accesses that wrote it, newest first.
+    `data` is an array, or a tensor where the host cannot reach the memory; `tensor` is the same memory for ops that
+    take tensors.
     """
 
-    name: str
-    pinned: bool
-    lane: str | None
-    whole: bool
-    accesses: Any
-    writers: tuple[Writer, ...]
+    __slots__ = (
+        "_data",
+        "_shown",
+        "_spans",
+        "accesses",
+        "all",
+        "dtype",
+        "lane",
+        "name",
+        "pinned",
+        "span_name",
+        "tensor",
+        "whole",
+        "writers",
+    )
 
-    @property
-    def all(self) -> Span:
-        """The span of the whole."""
+    def __init__(
+        self, name: str, data: Any, pinned: bool, lane: str | None = None, whole: bool = False, tensor: Any = None
+    ) -> None:
+        assert data.ndim == 1, f"buffer {name} must be flat"
+        self.name = name
+        self.pinned = pinned
+        self.lane = lane
+        self.whole = whole
+        self.accesses: Any = None
+        self.writers: tuple[Writer, ...] = ()
+        self.tensor = tensor
+        self._data = data
+        # A read-only view of the same memory; None for a tensor.
+        self._shown: Any = None
+        if isinstance(data, np.ndarray):
+            self._shown = data.view()
+            self._shown.flags.writeable = False
+        self._spans: dict[tuple[int, int, str], Span] = {}
+        self.dtype = dtype_name(data.dtype)
+        # The slots of a ring share a name.
+        self.span_name = name.partition("[")[0]
+        self.all = self.span(0, len(data))
 
     def span(self, start: int, stop: int, name: str = "") -> Span:
         """Return the range [start, stop) under a name; the same object for the same range and name."""
+        found = self._spans.get((start, stop, name))
+        if found is None:
+            assert 0 <= start <= stop <= len(self._data), f"{self.name}[{start}:{stop}] of {len(self._data)}"
+            # The first span of a buffer is all of it.
+            place = self.all if self.whole and self._spans else self.span(start, stop) if name else None
+            found = self._spans[start, stop, name] = Span(self, start, stop, name, place)
+        return found
+
+    def close(self) -> None:
+        """Forget all spans, which refer to the buffer and to each other."""
+        for span in self._spans.values():
+            del span.place
+        self._spans.clear()
+        del self.all
 
 
 class Lane(Protocol):

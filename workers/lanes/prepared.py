@@ -4,14 +4,13 @@ A device op is a function of one object of arguments, which says how it uses eac
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, get_type_hints
 
 from numpy.typing import NDArray
 
-from workers.lanes.buffers import FlatBuffer, FlatSpan
-from workers.lanes.lane import Mode, OpArguments, Span
+from workers.lanes.lane import Buffer, Mode, OpArguments, Span
 
 Function = Callable[[Any], None]
 
@@ -28,18 +27,10 @@ class Op:
     function: Function
     arguments: Any
     modes: tuple[tuple[str, Mode], ...]
-    kinds: tuple[type, ...] = field(init=False)
-    spans: tuple[tuple[int, Mode], ...] = field(init=False)
-    places_read: tuple[int, ...] = field(init=False)
-    places_written: tuple[int, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Derive the types and places that arguments are checked against."""
-        spans = tuple((at, mode) for at, (_, mode) in enumerate(self.modes) if mode != "int")
-        object.__setattr__(self, "kinds", tuple(int if mode == "int" else FlatSpan for _, mode in self.modes))
-        object.__setattr__(self, "spans", spans)
-        object.__setattr__(self, "places_read", tuple(at for at, mode in spans if mode == "in"))
-        object.__setattr__(self, "places_written", tuple(at for at, mode in spans if mode != "in"))
+    kinds: tuple[type, ...]
+    spans: tuple[tuple[int, Mode], ...]
+    places_read: tuple[int, ...]
+    places_written: tuple[int, ...]
 
 
 @lru_cache(maxsize=1024)
@@ -53,7 +44,18 @@ def op_of(function: Function) -> Op:
     name = getattr(function, "op_name", function.__name__)
     if len(hints) != 1 or not hasattr(hints[0], "modes"):
         raise TypeError(f"op {name} does not take one object of arguments")
-    return Op(name, function, hints[0], tuple(hints[0].modes().items()))
+    modes = tuple(hints[0].modes().items())
+    spans = tuple((at, mode) for at, (_, mode) in enumerate(modes) if mode != "int")
+    return Op(
+        name,
+        function,
+        hints[0],
+        modes,
+        kinds=tuple(int if mode == "int" else Span for _, mode in modes),
+        spans=spans,
+        places_read=tuple(at for at, mode in spans if mode == "in"),
+        places_written=tuple(at for at, mode in spans if mode != "in"),
+    )
 
 
 class Prepared:
@@ -73,7 +75,7 @@ class Prepared:
         values = given.values()
         if tuple(map(type, values)) != op.kinds:
             raise self._mistyped(values)
-        self.accesses: list[tuple[FlatSpan, Mode]] = []
+        self.accesses: list[tuple[Span, Mode]] = []
         for at, mode in op.spans:
             span = values[at]
             if span.buffer.lane != lane:
@@ -95,7 +97,7 @@ class Prepared:
         raise AssertionError(f"op {self.op.name}: every argument is of its kind")
 
     @property
-    def outputs(self) -> list[FlatBuffer]:
+    def outputs(self) -> list[Buffer]:
         """The buffers it writes."""
         values = self._given.values()
         return [values[at].buffer for at in self.op.places_written]
@@ -105,7 +107,7 @@ class Prepared:
         pairs = zip(self.op.modes, self._given.values(), strict=True)
         return [(argument, mode) for (_, mode), argument in pairs if mode != "int"]
 
-    def _access(self, lane: str, span: FlatSpan, mode: Mode) -> None:
+    def _access(self, lane: str, span: Span, mode: Mode) -> None:
         buffer = span.buffer
         if buffer.lane is not None:
             raise PermissionError(f"op {self.op.name} on {lane}: {buffer.name} belongs to {buffer.lane}")
@@ -129,7 +131,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A read of memory in stream order: no decision point, no ordering, no call of the watcher."""
+    """A read of memory in stream order, and the function to call with it.
+
+    No decision point, no ordering, no call of the watcher.
+    """
 
     function: Callable[..., None]
     views: tuple[NDArray[Any], ...]

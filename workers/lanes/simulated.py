@@ -13,8 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from workers.lanes.base import BaseEvent, BaseLane, BaseMachine, Held, OpFailed
-from workers.lanes.buffers import FlatBuffer
-from workers.lanes.lane import A, Deadlock, EventRecord, Lane, LaneEvent, Observer, Span, Watcher
+from workers.lanes.lane import A, Buffer, Deadlock, EventRecord, Lane, LaneEvent, Observer, Span, Watcher
 from workers.lanes.policies import Eager, Policy
 from workers.lanes.prepared import Capture, Launch, Prepared
 
@@ -227,9 +226,9 @@ class SimulatedMachine(BaseMachine):
             self.observer.made(made)
         return made
 
-    def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> FlatBuffer:
+    def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> Buffer:
         tensor = None if self._as_tensor is None else self._as_tensor(data)
-        return FlatBuffer(name, data, pinned, lane, whole, tensor)
+        return Buffer(name, data, pinned, lane, whole, tensor)
 
     def decide(self, label: str) -> None:
         self.host_label = label

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from cluster.campaigns.hunt.jobs import Ledger
-from cluster.campaigns.hunt.settings import HuntSettings
+from cluster.campaigns.hunt.jobs import HuntSettings, Ledger
 from cluster.campaigns.planner import Task
 from cluster.campaigns.triage import FindingState, Triage
 from cluster.dispatch.coordinator import Record

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from cluster.campaigns.hunt.canary import CanarySearch
 from cluster.campaigns.hunt.findings import Findings
-from cluster.campaigns.hunt.jobs import Ledger, ShardJobs
+from cluster.campaigns.hunt.jobs import HuntSettings, Ledger, ShardJobs
 from cluster.campaigns.hunt.repeats import Repeats
-from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.campaigns.hunt.shard_reports import Totals, deadly_hit, unjudged_report
 from cluster.campaigns.hunt.split_shards import SplitShards
 from cluster.campaigns.planner import Task

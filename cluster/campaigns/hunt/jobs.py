@@ -1,19 +1,42 @@
-"""Jobs of a hunt's shards and its traces by number, functions of the settings alone; the ledger of their results."""
+"""Settings of a hunt; jobs of its shards and its traces by number, functions of these alone; the ledger of results."""
 
 from pathlib import Path
 from typing import Protocol
 
-from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.dispatch.job import Role, ShardJob
 from cluster.storage.corpus import Corpus
-from scenarios.shards import TRACES_PER_SHARD, Shard
+from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
+from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport, shard_traces
+from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig
 
 # A shard that was judged before, or whose fault kills nobody, is not what its workers die of.
 LOSSES_MAX_AGAIN = 10
+# It replaces a function of the host, and so exists on every device.
+CANARY = "vllm-38556-backup-token"
+
+
+class HuntSettings(Value):
+    """What a hunt looks at: its traces and faults, on which engine and device; `canary` is the fault it must find.
+
+    `canary` is empty for an engine in which no fault can be switched on, `corpus` the digest of the traces that the
+    hunt begins from, empty for none.
+    """
+
+    profile: Profile = "mixed"
+    seed: int = 0
+    faults: tuple[str, ...] = ()
+    canary: str = CANARY
+    config: RunConfig = RunConfig()
+    corpus: str = ""
+
+
+def canary_of(config: RunConfig) -> str:
+    """Return the fault that a hunt must find unless it is told otherwise; none in an engine without any."""
+    return CANARY if kind_of(config.engine).capabilities.faults else ""
 
 
 class ShardJobs:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.hunt.hunt import Hunt
-from cluster.campaigns.hunt.settings import HuntSettings
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, ShardJob

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.budget import Budget, duration_text
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
 from cluster.campaigns.nightly import HUNT_END, NIGHT_END, REPLAY_END, TRACES_END, division
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
@@ -17,14 +17,14 @@ from tests.cluster.fake_judge import trace
 
 def test_a_share_of_a_budget_ends_when_it_is_used_up() -> None:
     now = [100.0]
-    budget = Budget.of(10, lambda: now[0])
+    budget = Budget(10, lambda: now[0])
     assert (budget.left(), budget.left(0.4)) == (10, 4)
     now[0] = 104.0
     assert not budget.has_time(0.4)
     assert budget.has_time()
     now[0] = 111.0
     assert not budget.has_time()
-    assert Budget.of(None, lambda: now[0]).has_time(0.0)
+    assert Budget(None, lambda: now[0]).has_time(0.0)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_campaign_without_time_ends_and_keeps_what_it_has(tmp_path: Path) -> N
     with Store(tmp_path) as store:
         suite = Suite(scenarios, store)
         judge = "tests.cluster.fake_judge:FakeJudge"
-        drive(suite, InProcessPool(judge), Stop(), QUIET, store, lambda: len(suite.results) < 2)
+        drive(suite, InProcessPool(judge), Stop(), None, store, lambda: len(suite.results) < 2)
         assert len(suite.results) == 2
-        drive(Suite(scenarios, store), InProcessPool(judge), Stop(), QUIET, store)
+        drive(Suite(scenarios, store), InProcessPool(judge), Stop(), None, store)
         assert len(Suite(scenarios, store).results) == 4

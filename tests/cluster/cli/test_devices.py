@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_BAD_INPUT
 from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.jobs import CANARY, HuntSettings
 from cluster.campaigns.hunt.planner import HuntPlanner
-from cluster.campaigns.hunt.settings import CANARY, HuntSettings
 from cluster.campaigns.nightly import Regressions, part_of_the_faults
 from cluster.cli import main as cli
 from cluster.dispatch.job import Job, TrialJob, job_key
@@ -131,7 +131,7 @@ def test_a_night_replays_and_measures_the_faults_that_exist_on_its_device_and_sa
     }
     with Store(tmp_path) as store:
         replayed = Regressions(traces, store, CUDA)
-        drive(replayed.suite, InProcessPool(FAKE_JUDGE), Stop(), QUIET, store)
+        drive(replayed.suite, InProcessPool(FAKE_JUDGE), Stop(), None, store)
     assert list(replayed.faulty) == [ON_THE_HOST]
     assert set(replayed.clean) == {IN_AN_OP, ON_THE_HOST}
     assert replayed.missed == []

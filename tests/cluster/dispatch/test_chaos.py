@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from benchmarks.robustness.kills import KillingPool, Kills
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
 from cluster.dispatch.pool import RayCluster, RayPool, WorkerPool
@@ -25,7 +25,7 @@ ROWS = "SELECT job, scenario, verdict, digest, artefact, judgement FROM results 
 def rows(folder: Path, scenarios: list[Scenario], pool: WorkerPool) -> list[tuple[object, ...]]:
     """Run a campaign and return its results."""
     with Store(folder) as store:
-        drive(Suite(scenarios, store), pool, Stop(), QUIET, store)
+        drive(Suite(scenarios, store), pool, Stop(), None, store)
     return query(folder, ROWS)
 
 

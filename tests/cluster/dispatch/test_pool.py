@@ -6,7 +6,7 @@ import sqlite3
 import stat
 from pathlib import Path
 
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.coordinator import IDLE_LOSSES_MAX, Event, WorkerLost
 from cluster.dispatch.job import AnyJob, Job
@@ -26,7 +26,7 @@ def campaign_of(pool: WorkerPool, folder: Path, *requests: str, seed: int = 0) -
     scenarios = [Scenario(each, Job.of(trace(each, seed), sweep=True)) for each in requests]
     with Store(folder) as store:
         suite = Suite(scenarios, store)
-        drive(suite, pool, Stop(), QUIET, store)
+        drive(suite, pool, Stop(), None, store)
         return suite.verdicts()
 
 

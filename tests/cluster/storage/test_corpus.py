@@ -6,8 +6,8 @@ import pytest
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND
 from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.seldom import keep_seldom_hit
-from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.cli import main as cli
 from cluster.dispatch.job import Answer, AnyJob, ShardJob
 from cluster.storage.corpus import NO_CORPUS, PARENTS_PER_SHARD, Corpus, kept_corpus

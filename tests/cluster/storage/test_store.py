@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import exit_code
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.coordinator import Event
@@ -28,7 +28,7 @@ def run(folder: Path, *requests: str) -> Suite:
     """Run scenarios in this process."""
     with Store(folder) as store:
         suite = Suite([scenario(request) for request in requests], store)
-        drive(suite, InProcessPool(FAKE_JUDGE), Stop(), QUIET, store)
+        drive(suite, InProcessPool(FAKE_JUDGE), Stop(), None, store)
         return suite
 
 
@@ -190,11 +190,11 @@ def test_a_stop_keeps_what_is_recorded_and_a_resume_does_the_rest(tmp_path: Path
     stop = Stop()
     with Store(tmp_path) as store:
         suite = Suite(scenarios, store)
-        drive(suite, Stopping(stop), stop, QUIET, store)
+        drive(suite, Stopping(stop), stop, None, store)
         assert len(suite.results) == 2
         assert suite.exit_code() == 3
     with Store(tmp_path) as store:
         suite = Suite(scenarios, store)
-        drive(suite, InProcessPool(FAKE_JUDGE), Stop(), QUIET, store)
+        drive(suite, InProcessPool(FAKE_JUDGE), Stop(), None, store)
         assert suite.kept == 2
         assert suite.exit_code() == 0

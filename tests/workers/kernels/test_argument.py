@@ -19,8 +19,8 @@ from workers.kernels.argument import (
     disagreement,
     factors_of,
 )
-from workers.lanes.buffers import FlatSpan
-from workers.lanes.prepared import Op, Prepared
+from workers.lanes.lane import Span
+from workers.lanes.prepared import Op, Prepared, op_of
 from workers.oracle.tape import Tapes
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import ours
@@ -44,7 +44,7 @@ def compare(a: Compare) -> None:
     """Compare."""
 
 
-OP = Op("compare", compare, Compare, tuple(Compare.modes().items()))
+OP = op_of(compare)
 
 
 def launches(name: str) -> dict[str, tuple[str, Op, Any]]:
@@ -76,7 +76,7 @@ def test_every_two_swapped_buffers_of_a_launch_are_refused_unless_they_are_the_s
     assert swapped > 100
 
 
-def spans(**sizes: int) -> dict[str, FlatSpan]:
+def spans(**sizes: int) -> dict[str, Span]:
     made = machine()
     return {name: device(made, name, size).all for name, size in sizes.items()}
 

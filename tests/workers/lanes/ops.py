@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from workers.kernels.argument import ANY_NAME, Arguments, In, InOut, Memory, Out, arguments
 from workers.lanes.base import Held
-from workers.lanes.buffers import FlatBuffer as Buffer
-from workers.lanes.lane import Span, Watcher
+from workers.lanes.lane import Buffer, Span, Watcher
 from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 from workers.lanes.simulated import SimulatedMachine as Machine
 

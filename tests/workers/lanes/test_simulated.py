@@ -164,7 +164,7 @@ def test_a_bare_array_is_refused_where_a_span_is_wanted(value: Any) -> None:
 def test_a_buffer_is_refused_where_a_span_of_it_is_wanted() -> None:
     made = machine()
     cells: Any = device(made, "cells")
-    with pytest.raises(TypeError, match="op fill, destination: expected a span of a buffer, got FlatBuffer"):
+    with pytest.raises(TypeError, match="op fill, destination: expected a span of a buffer, got Buffer"):
         made.lane("a").launch(fill, Fill(cells, 3))
 
 

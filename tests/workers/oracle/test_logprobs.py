@@ -5,8 +5,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from workers.kernels.keep_logits.definition import KeepLogits
-from workers.kernels.keep_logits.numpy import keep_logits
+from workers.kernels.keep_logits.definition import KeepLogits, keep_logits
 from workers.kernels.logprobs.definition import LOGPROBS_MAX, FlattenLogprobs, TokenLogprobs, flatten_logprobs
 from workers.kernels.logprobs.numpy import token_logprobs
 from workers.kernels.sentinels import NO_TOKEN

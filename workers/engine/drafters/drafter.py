@@ -6,7 +6,6 @@ from typing import TypeAlias
 from scenarios.spec import EngineSpec
 from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.drafters import device_drafters as device
-from workers.engine.drafters.draft_model import draft_model
 from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots
 
 # Enqueues, behind the sampling of a step, what proposes the drafts that the next step verifies: the work on the
@@ -17,7 +16,7 @@ _limit_slots = arguments_of(LimitSlots)
 _limit_drafts = arguments_of(LimitDrafts, "num_proposed")
 DRAFTERS: Mapping[str, Drafter] = {
     "eagle": device.eagle,
-    "draft_model": draft_model,
+    "draft_model": device.draft_model,
     "mtp": device.mtp,
     "dflash": device.dflash,
     "extract_hidden_states": device.extract_hidden_states,

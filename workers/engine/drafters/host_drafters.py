@@ -4,9 +4,8 @@ Where the host proposes, or hands drafts on, it has to have seen the step before
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from typing import Protocol
 
 from scenarios.drafters import TRAITS
 from scenarios.spec import EngineSpec
@@ -23,41 +22,19 @@ from workers.lanes.lane import Machine
 SUFFIX_MAX = 4
 
 
-class HostDrafter(Protocol):
-    """Proposes tokens behind the known ones of one request."""
-
-    @property
-    def requests(self) -> Sequence[int]:
-        """The requests of which something is kept between calls."""
-
-    def propose(self, request: int, tokens: Sequence[int], num_drafts: int) -> list[int]:
-        """Return up to `num_drafts` tokens."""
-
-    def forget(self, request: int) -> None:
-        """Drop what is kept of a request that stops running; what is needed again is found in its tokens."""
-
-
-class NgramDrafter:
-    """Proposes what followed the longest earlier match of the last tokens; of equally long ones the rightmost.
+def ngram_drafts(tokens: Sequence[int], num_drafts: int) -> list[int]:
+    """Return what followed the longest earlier match of the last tokens; of equally long ones the rightmost.
 
     Source: Saxena, "Prompt lookup decoding", 2023.
     """
-
-    requests: Sequence[int] = ()
-
-    def propose(self, request: int, tokens: Sequence[int], num_drafts: int) -> list[int]:
-        """Return up to `num_drafts` tokens."""
-        longest, behind = 0, 0
-        for end in range(len(tokens) - 1, 0, -1):
-            length = 0
-            while length < min(NGRAM_MAX, end) and tokens[end - 1 - length] == tokens[-1 - length]:
-                length += 1
-            if length > longest:
-                longest, behind = length, end
-        return list(tokens[behind : behind + num_drafts]) if longest else []
-
-    def forget(self, request: int) -> None:
-        """Nothing is kept between calls."""
+    longest, behind = 0, 0
+    for end in range(len(tokens) - 1, 0, -1):
+        length = 0
+        while length < min(NGRAM_MAX, end) and tokens[end - 1 - length] == tokens[-1 - length]:
+            length += 1
+        if length > longest:
+            longest, behind = length, end
+    return list(tokens[behind : behind + num_drafts]) if longest else []
 
 
 class SuffixDrafter:
@@ -72,6 +49,7 @@ class SuffixDrafter:
         self._num_seen: dict[int, int] = {}
 
     def propose(self, request: int, tokens: Sequence[int], num_drafts: int) -> list[int]:
+        """Return up to `num_drafts` tokens behind the known ones of a request."""
         counts = self._grow(request, tokens)
         length = next((n for n in range(min(SUFFIX_MAX, len(tokens)), 0, -1) if tuple(tokens[-n:]) in counts), 0)
         found: list[int] = []
@@ -84,9 +62,11 @@ class SuffixDrafter:
 
     @property
     def requests(self) -> Sequence[int]:
+        """The requests of which something is kept between calls."""
         return tuple(self._counts)
 
     def forget(self, request: int) -> None:
+        """Drop what is kept of a request that stops running; what is needed again is found in its tokens."""
         self._counts.pop(request, None)
         self._num_seen.pop(request, None)
         assert len(self._counts) == len(self._num_seen), f"{[*self._counts]} are counted, {[*self._num_seen]} seen"
@@ -106,11 +86,7 @@ class HostDrafts:
     """The drafts behind the step processed last, by its rows; NO_DRAFT where there are fewer than K."""
 
     def __init__(self, spec: EngineSpec, parts: Parts) -> None:
-        makers: Mapping[str, HostDrafter] = {
-            "ngram": NgramDrafter(),
-            "suffix": SuffixDrafter(spec.num_speculative_tokens),
-        }
-        self._drafter = makers.get(spec.drafter)
+        self._suffixes = SuffixDrafter(spec.num_speculative_tokens)
         self._spec = spec
         self._parts = parts
         self.columns: tuple[int, ...] = ()
@@ -136,12 +112,11 @@ class HostDrafts:
     @property
     def requests(self) -> Sequence[int]:
         """The requests of which a drafter on the host keeps something."""
-        return self._drafter.requests if self._drafter is not None else ()
+        return self._suffixes.requests
 
     def forget(self, request: Request) -> None:
         """Drop what is kept of a request that stops running."""
-        if self._drafter is not None:
-            self._drafter.forget(request.index)
+        self._suffixes.forget(request.index)
 
     def _of_row(self, row: PlanRow, tokens: Sequence[int], k_step: int, on_device: Sequence[int]) -> tuple[int, ...]:
         request = row.request
@@ -149,8 +124,10 @@ class HostDrafts:
             return ()
         known = self._parts.history_of(request)
         num_drafts = max(0, min(k_step, self._spec.max_model_len - len(known)))
-        if self._drafter is not None:
-            on_device = self._drafter.propose(request.index, known, num_drafts)
+        if self._spec.drafter == "ngram":
+            on_device = ngram_drafts(known, num_drafts)
+        elif self._spec.drafter == "suffix":
+            on_device = self._suffixes.propose(request.index, known, num_drafts)
         return self._padded(tuple(on_device), num_drafts)
 
     def _padded(self, drafts: tuple[int, ...], count: int | None = None) -> tuple[int, ...]:

@@ -31,13 +31,11 @@ def mix(b_x):
 
 @triton.jit
 def embed(b_token):
-    """Return the hidden words of token ids; what is below 0 is no id, and has the word of id 0."""
     return mix((tl.maximum(b_token, 0).to(tl.uint64) + 1) * GOLDEN)
 
 
 @triton.jit
 def kv_word(b_hidden, b_position, layer: tl.constexpr):
-    """Return the cache words of an attention layer for tokens at positions."""
     b_place = (b_position.to(tl.uint64) * 2 + 1) * POSITION
     return mix(b_hidden + b_place + (layer * LAYER & _MASK))
 
@@ -50,7 +48,6 @@ def attention(b_sum, b_sum_position, b_position):
 
 @triton.jit
 def draft_hidden(b_hidden, b_token):
-    """Return the drafter's inputs: hidden words and the tokens that follow them."""
     return mix(embed(b_token) + b_hidden * 3)
 
 

@@ -9,7 +9,6 @@ from workers.kernels.sentinels import PAD_ROW
 
 
 def attention(a: Attention) -> None:
-    """Set output[i] = sum over j <= position of kv[j] * (2 (position - j) + 1), and advance the hidden words by it."""
     index = a.token_row * integer(a.num_blocks_max * a.block_size)
     index += a.positions
     attended(cached_words(a.kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max), index, a.output)

@@ -13,7 +13,6 @@ BLOCK_POSITIONS = 64
 
 
 def attention(a: Attention) -> None:
-    """Set output[i] = sum over j <= position of kv[j] * (2 (position - j) + 1), and advance the hidden words by it."""
     num_tokens = a.hidden.numel()
     launch(_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.kv, a.block_table, a.token_row, a.positions, a.hidden, a.output,

@@ -7,7 +7,6 @@ from workers.kernels.cascade_attention.definition import CascadeAttention
 
 
 def cascade_attention(a: CascadeAttention) -> None:
-    """Compute `attention` for rows whose first `num_common_blocks` blocks are those of row 0."""
     start, end = a.num_common_blocks * a.block_size, a.num_blocks_max * a.block_size
     cached = cached_words(a.kv, a.block_table, a.block_size, a.max_blocks, a.num_blocks_max)
     common, rest = cached[0, :start], cached[:, start:]

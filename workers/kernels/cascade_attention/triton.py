@@ -13,10 +13,7 @@ BLOCK_POSITIONS = 64
 
 
 def cascade_attention(a: CascadeAttention) -> None:
-    """Do what `attention` does, for rows whose first `num_common_blocks` blocks are those of row 0.
-
-    Each program sums them once for all of its tokens.
-    """
+    """Each program sums the common blocks once for all of its tokens."""
     num_tokens = a.hidden.numel()
     launch(_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.kv, a.block_table, a.token_row, a.positions, a.hidden, a.output,

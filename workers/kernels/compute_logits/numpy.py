@@ -9,7 +9,6 @@ from workers.kernels.compute_logits.definition import ComputeLogits
 
 
 def compute_logits(a: ComputeLogits) -> None:
-    """Write the logits of the last 1 + d tokens of each row."""
     width = 1 + a.num_speculative_tokens
     end = a.query_start + a.num_scheduled
     index = end[repeated(len(end), width)]

@@ -11,7 +11,6 @@ BLOCK_VOCABULARY = 128
 
 
 def compute_logits(a: ComputeLogits) -> None:
-    """Write the logits of the last 1 + d tokens of each row."""
     width = 1 + a.num_speculative_tokens
     num_columns = a.num_drafts.numel() * width
     assert a.logits.numel() == num_columns * a.vocab_size

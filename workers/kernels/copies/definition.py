@@ -1,6 +1,6 @@
 """Copies between the host and the device: one op each, so that a schedule can name it."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from workers.kernels.argument import ANY_DTYPE, Arguments, In, Memory, Out, arguments
 
@@ -77,52 +77,46 @@ class CopyAccepted(Arguments):
     destination: Annotated[Memory, Out("int64", "B", of=("accepted_counts",))]
 
 
-def _copy(source: Any, destination: Any) -> None:
-    assert len(source) == len(destination), f"{len(source)} elements copied to {len(destination)}"
-    for index in range(len(source)):
-        destination[index] = source[index]
-
-
 def copy_inputs(a: CopyInputs) -> None:
     """Copy the host's inputs of a step."""
-    _copy(a.source, a.destination)
+    a.destination[:] = a.source
 
 
 def copy_script(a: CopyScript) -> None:
     """Copy the scripted drafts of a new request."""
-    _copy(a.source, a.destination)
+    a.destination[:] = a.source
 
 
 def copy_line(a: CopyLine) -> None:
     """Copy the sampling parameters and the history of a new request."""
-    _copy(a.source, a.destination)
+    a.destination[:] = a.source
 
 
 def copy_output(a: CopyOutput) -> None:
     """Copy the sampled tokens."""
-    _copy(a.sampled, a.destination)
+    a.destination[:] = a.sampled
 
 
 def copy_logprobs(a: CopyLogprobs) -> None:
     """Copy flat logprobs, or the ids they belong to."""
-    _copy(a.flat, a.destination)
+    a.destination[:] = a.flat
 
 
 def copy_masks(a: CopyMasks) -> None:
     """Copy the masks of grammars, and the columns they are for."""
-    _copy(a.source, a.destination)
+    a.destination[:] = a.source
 
 
 def copy_drafts(a: CopyDrafts) -> None:
     """Copy the drafts of a step."""
-    _copy(a.draft_tokens, a.destination)
+    a.destination[:] = a.draft_tokens
 
 
 def copy_counts(a: CopyCounts) -> None:
     """Copy the counts of valid tokens."""
-    _copy(a.valid, a.destination)
+    a.destination[:] = a.valid
 
 
 def copy_accepted(a: CopyAccepted) -> None:
     """Copy the counts of accepted tokens."""
-    _copy(a.accepted, a.destination)
+    a.destination[:] = a.accepted

@@ -10,47 +10,38 @@ from workers.kernels.launch.triton import check_flat
 
 
 def copy_inputs(a: copied.CopyInputs) -> None:
-    """Copy the host's inputs of a step to the device."""
     _copy(a.source, a.destination)
 
 
 def copy_script(a: copied.CopyScript) -> None:
-    """Copy the scripted drafts of a new request into the line of its state slot."""
     _copy(a.source, a.destination)
 
 
 def copy_line(a: copied.CopyLine) -> None:
-    """Copy the sampling parameters and the history of a new request into the line of its state slot."""
     _copy(a.source, a.destination)
 
 
 def copy_output(a: copied.CopyOutput) -> None:
-    """Copy the sampled tokens to the host."""
     _copy(a.sampled, a.destination)
 
 
 def copy_logprobs(a: copied.CopyLogprobs) -> None:
-    """Copy flat logprobs, or the ids they belong to, to the host."""
     _copy(a.flat, a.destination)
 
 
 def copy_masks(a: copied.CopyMasks) -> None:
-    """Copy the masks of grammars, and the columns they are for, to the device."""
     _copy(a.source, a.destination)
 
 
 def copy_drafts(a: copied.CopyDrafts) -> None:
-    """Copy the drafts of a step to the host, which checks them."""
     _copy(a.draft_tokens, a.destination)
 
 
 def copy_counts(a: copied.CopyCounts) -> None:
-    """Copy the counts of valid tokens to the host."""
     _copy(a.valid, a.destination)
 
 
 def copy_accepted(a: copied.CopyAccepted) -> None:
-    """Copy the counts of accepted tokens to the host, for recurrent layers that take them from there."""
     _copy(a.accepted, a.destination)
 
 

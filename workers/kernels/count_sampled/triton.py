@@ -7,10 +7,7 @@ from workers.kernels.launch.triton import NO_TOKEN, columns_of, kernel, launch
 
 
 def count_sampled(a: CountSampled) -> None:
-    """Count the valid columns of each row, keep the count with its recurrent state, and find its next token.
-
-    One program a row; no two rows have the same state slot.
-    """
+    """One program a row; no two rows have the same state slot."""
     rows = (a.discard, a.backup, a.query_start, a.num_scheduled, a.num_drafts, a.state_slot)
     outputs = (a.slot_accepted, a.accepted, a.valid, a.next_tokens, a.token_index)
     arguments = (a.sampled, a.input_ids, *rows, *outputs)

@@ -23,12 +23,10 @@ from workers.kernels.drafting.numpy import cached_sums, scripted, withhold, writ
 
 
 def dflash_context(a: DflashContext) -> None:
-    """Write the context of the drafter: the stored word of the target's hidden word of every token that has a slot."""
     store(a.drafter_kv, a.slots, kv_words(a.hidden, a.positions, DRAFTER_LAYER))
 
 
 def dflash_block(a: DflashBlock) -> None:
-    """Propose `num_proposed` drafts for each row at once, from the hidden word of its last kept token."""
     num_rows, width, num_real = len(a.token_index), 1 + a.num_proposed, np.count_nonzero(a.num_scheduled)
     last = a.positions[a.token_index]
     # By place, then by row: the next token and the masks behind it.

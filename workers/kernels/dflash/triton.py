@@ -14,17 +14,13 @@ BLOCK_POSITIONS = 64
 
 
 def dflash_context(a: DflashContext) -> None:
-    """Write the drafter's context: the cache word of the target's hidden word of every token that has a slot."""
     num_tokens = a.hidden.numel()
     grid = (-(-num_tokens // BLOCK_TOKENS),)
     launch(_context_kernel, grid)(a.hidden, a.positions, a.slots, a.drafter_kv, num_tokens, BLOCK_TOKENS)
 
 
 def dflash_block(a: DflashBlock) -> None:
-    """Propose `num_proposed` drafts for each row at once, from the hidden word of its last kept token.
-
-    Padding rows read nothing.
-    """
+    """Read nothing for padding rows."""
     num_rows = a.token_index.numel()
     launch(_block_kernel, (-(-num_rows // BLOCK_ROWS),))(
         a.hidden, a.next_tokens, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,

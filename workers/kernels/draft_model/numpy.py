@@ -20,7 +20,6 @@ Choose = Callable[[int, int, int, int], tuple[int, int]]
 
 
 def draft_model_pass(a: DraftModelPass) -> None:
-    """Run the draft model over the tokens of the step, so that its caches catch up with the target's."""
     is_kept = (a.token_row >= 0) & (arange(len(a.token_row)) <= a.token_index.take(np.maximum(a.token_row, 0)))
     kept_slots = np.where(is_kept, a.slots, PAD_SLOT)
     kv_write(KvWrite(a.input_ids, a.positions, kept_slots, a.drafter_hidden, a.drafter_kv, 0))
@@ -30,7 +29,6 @@ def draft_model_pass(a: DraftModelPass) -> None:
 
 
 def draft_model_chain(a: DraftModelChain) -> None:
-    """Predict `num_proposed` tokens for each row, one after the other, beginning with its next token."""
 
     def choose(row: int, index: int, hidden: int, wrong: int) -> tuple[int, int]:
         own = int(scores_of(hidden, a.vocab_size).argmax())

@@ -18,10 +18,7 @@ BLOCK_VOCABULARY = 64
 
 
 def draft_model_pass(a: DraftModelPass) -> None:
-    """Run the draft model over the tokens of the step, so that its caches catch up with the target's.
-
-    One launch for the cache, then those of the target's layers.
-    """
+    """One launch for the cache, then those of the target's layers."""
     num_tokens = a.input_ids.numel()
     launch(_write_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.input_ids, a.positions, a.slots, a.token_row, a.token_index, a.drafter_hidden, a.drafter_kv,
@@ -33,10 +30,7 @@ def draft_model_pass(a: DraftModelPass) -> None:
 
 
 def draft_model_chain(a: DraftModelChain) -> None:
-    """Predict `num_proposed` tokens for each row, one after the other, beginning with its next token.
-
-    `vocab_size` is below 2^17. Padding rows read nothing.
-    """
+    """`vocab_size` is below 2^17. Padding rows read nothing."""
     num_rows, k = a.token_index.numel(), a.num_speculative_tokens
     launch(_chain_kernel, (-(-num_rows // BLOCK_ROWS),))(
         a.next_tokens, a.positions, a.token_index, a.num_scheduled, a.valid, a.accepted, a.state_slot, a.block_table,

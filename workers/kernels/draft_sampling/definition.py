@@ -10,7 +10,6 @@ from workers.kernels.draft_model.definition import DraftModelChain, likeliest, r
 from workers.kernels.draw_noise.definition import DRAFT_STREAM, philox, uniform
 from workers.kernels.probabilities.blocks import block_size_of
 from workers.kernels.probabilities.definition import NEVER, added, pick, scale_of, weight
-from workers.kernels.sampling_inputs.definition import number_of
 
 # One number selects a block of the vocabulary, one a tile in that, and one a token in that.
 NUMBERS_PER_DRAFT = 3
@@ -64,7 +63,7 @@ def drawn_chain(a: DrawnChain) -> None:
     """Predict like `draft_model_chain`, and draw the drafts of rows at a temperature whose drafts are not certain."""
 
     def predict(row: int, index: int, hidden: int, wrong: int) -> tuple[int, int]:
-        temperature = np.float32(number_of(int(a.temperature_bits[row])))
+        temperature = a.temperature_bits[row].astype(np.int32).view(np.float32)
         if not (temperature > 0 and a.point_mass[row] == 0 and a.valid[row] > 0):
             own = likeliest(hidden, a.vocab_size)
             return own, (own + wrong) % a.vocab_size

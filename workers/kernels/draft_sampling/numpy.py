@@ -12,7 +12,6 @@ from workers.kernels.probabilities.numpy import LOG2E, Floats, pick, weight
 
 
 def draft_noise(a: DraftNoise) -> None:
-    """Draw the noise of the drafts behind each row's next token."""
     num_rows, k = len(a.seeds), a.num_speculative_tokens
     row, index = repeated(num_rows, k), words(tiled(k, num_rows))
     first = words(a.positions[a.token_index[row]])
@@ -22,7 +21,6 @@ def draft_noise(a: DraftNoise) -> None:
 
 
 def drawn_chain(a: DrawnChain) -> None:
-    """Predict like `draft_model_chain`, and draw the drafts of rows at a temperature whose drafts are not certain."""
     assert a.num_speculative_tokens > 0, "no draft is drawn where there are none"
     k, temperatures = a.num_speculative_tokens, a.temperature_bits.astype(np.int32).view(np.float32)
     lines, numbers = a.draft_logits.reshape(-1, a.vocab_size), a.draft_noise.reshape(-1, NUMBERS_PER_DRAFT)

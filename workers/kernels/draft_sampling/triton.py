@@ -25,10 +25,7 @@ BLOCKS_MIN, TILES_MIN, TILE_MIN = 32, 4, 128
 
 
 def draft_noise(a: DraftNoise) -> None:
-    """Draw the noise of the drafts behind each row's next token.
-
-    One draft an element of a block, over all rows.
-    """
+    """One draft an element of a block, over all rows."""
     num_drafts = a.token_index.numel() * a.num_speculative_tokens
     assert a.draft_noise.numel() == num_drafts * shared.NUMBERS_PER_DRAFT
     launch(_noise_kernel, (max(1, triton.cdiv(num_drafts, BLOCK_DRAFTS)),))(
@@ -54,10 +51,7 @@ def _noise_kernel(p_seeds, p_positions, p_token_index, p_noise, num_drafts, k, B
 
 
 def drawn_chain(a: DrawnChain) -> None:
-    """Predict like `draft_model_chain`, and draw the drafts of rows at a temperature whose drafts are not certain.
-
-    One program a row, which goes through the vocabulary twice for a draft.
-    """
+    """One program a row, which goes through the vocabulary twice for a draft."""
     num_rows, k = a.token_index.numel(), a.num_speculative_tokens
     assert a.draft_noise.numel() == num_rows * k * shared.NUMBERS_PER_DRAFT
     vocabulary_block = block_size_of(a.vocab_size, a.tile_size, a.vocab_block_min)

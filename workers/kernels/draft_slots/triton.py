@@ -9,7 +9,6 @@ BLOCK = 128
 
 
 def draft_slots(a: DraftSlots) -> None:
-    """Map the drafts that are fed to the drafter again, all but the last one proposed, to slots of its cache."""
     num_columns = a.draft_slots.numel()
     if num_columns:
         launch(_kernel, (-(-num_columns // BLOCK),))(

@@ -5,6 +5,8 @@ Source: vLLM PR #49343 (issue #48894), decided for each row and from true counts
 
 from typing import Annotated
 
+import numpy as np
+
 from workers.kernels.argument import Arguments, In, InOut, Memory, Out, arguments
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
@@ -33,11 +35,7 @@ class LimitDrafts(Arguments):
 
 def limit_slots(a: LimitSlots) -> None:
     """Give tokens past the drafter's last position no slot."""
-    for token in range(len(a.positions)):
-        if int(a.positions[token]) < a.drafter_max_len:
-            a.drafter_slots[token] = a.slots[token]
-        else:
-            a.drafter_slots[token] = PAD_SLOT
+    a.drafter_slots[:] = np.where(a.positions < a.drafter_max_len, a.slots, PAD_SLOT)
 
 
 def limit_drafts(a: LimitDrafts) -> None:

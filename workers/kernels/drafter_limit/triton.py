@@ -9,14 +9,12 @@ BLOCK = 128
 
 
 def limit_slots(a: LimitSlots) -> None:
-    """Give tokens past the drafter's last position no slot; all arrays are [num_tokens]."""
     num_tokens = a.positions.numel()
     grid = (-(-num_tokens // BLOCK),)
     launch(_slots_kernel, grid)(a.positions, a.slots, a.drafter_slots, num_tokens, a.drafter_max_len, BLOCK)
 
 
 def limit_drafts(a: LimitDrafts) -> None:
-    """Remove the drafts of every row whose next token and drafts do not all have a position in the drafter."""
     num_columns = a.draft_tokens.numel()
     if num_columns:
         launch(_drafts_kernel, (-(-num_columns // BLOCK),))(

@@ -16,6 +16,5 @@ def store_scratch(p_cache, p_table, b_word, b_position, is_real, length, block_s
 
 @triton.jit
 def scripted(p_script, b_slot, b_position, is_real, max_model_len):
-    """Return the script's entry of each row's slot at a position; past its end, its last one."""
     o_script = b_slot * max_model_len + tl.minimum(b_position, max_model_len - 1)
     return tl.load(p_script + o_script, mask=is_real, other=0)

@@ -43,7 +43,6 @@ def _constants(count: int) -> tuple[Words, Words, Integers]:
 
 
 def uniform(drawn: Words) -> NDArray[np.float32]:
-    """Return the upper 24 of 32 bits as numbers in [0, 1)."""
     numbers: NDArray[np.float32] = (drawn >> _LOWEST).astype(np.float32)
     numbers *= _UNIT
     return numbers
@@ -67,7 +66,6 @@ def _counters(num_rows: int, k: int, num_tries: int) -> tuple[Integers, Words, W
 
 
 def draw_noise(a: DrawNoise) -> None:
-    """Draw the noise of each row's verification."""
     row, added, stream, index = _counters(len(a.seeds), a.num_speculative_tokens, a.num_tries)
     position = words(a.positions)[row]
     position += added

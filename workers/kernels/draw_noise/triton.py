@@ -13,10 +13,9 @@ BLOCK = 128
 
 
 def draw_noise(a: DrawNoise) -> None:
-    """Draw the noise of verification for each row.
+    """One number of Philox an element of a block, over all rows.
 
-    One number of Philox an element of a block, over all rows. It is to be launched behind `sampler_stats`, which takes
-    longer.
+    It is to be launched behind `sampler_stats`, which takes longer.
     """
     num_rows, k = a.positions.numel(), a.num_speculative_tokens
     assert a.accept_noise.numel() == num_rows * k
@@ -64,5 +63,4 @@ def _kernel(
 
 @triton.jit
 def uniform(b_words):
-    """Return the upper 24 of 32 bits as numbers in [0, 1)."""
     return (b_words >> 8).to(tl.float32) * (1.0 / (1 << 24))

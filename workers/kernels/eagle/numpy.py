@@ -24,7 +24,6 @@ _STEP = int(PLACE_STEP)
 
 
 def draft_first_pass(a: DraftFirstPass) -> None:
-    """Write the drafter's cache for every token of the step, fed with the token that follows it."""
     fed = a.input_ids[_following(len(a.input_ids))]
     fed[-1] = 0
     num_real = np.count_nonzero(a.num_scheduled)
@@ -34,7 +33,6 @@ def draft_first_pass(a: DraftFirstPass) -> None:
 
 
 def draft_chain(a: DraftChain) -> None:
-    """Propose `num_proposed` drafts for each row."""
     k, num_rows, num_real = a.num_speculative_tokens, len(a.token_index), np.count_nonzero(a.num_scheduled)
     last, tokens = a.positions[a.token_index], a.draft_tokens.reshape(num_rows, k)
     scripted(a, last, tokens)

@@ -13,7 +13,6 @@ BLOCK_POSITIONS = 64
 
 
 def draft_first_pass(a: DraftFirstPass) -> None:
-    """Write the drafter's cache for every token of the step, fed with the token that follows it."""
     num_tokens = a.hidden.numel()
     launch(_first_pass_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.hidden, a.input_ids, a.positions, a.slots, a.token_index, a.next_tokens, a.num_scheduled,
@@ -24,7 +23,6 @@ def draft_first_pass(a: DraftFirstPass) -> None:
 
 
 def draft_chain(a: DraftChain) -> None:
-    """Propose `num_proposed` drafts for each row."""
     num_rows = a.token_index.numel()
     assert a.raw.numel() == a.draft_tokens.numel() == a.draft_slots.numel() == num_rows * a.num_speculative_tokens
     launch(_chain_kernel, (-(-num_rows // BLOCK_ROWS),))(

@@ -9,7 +9,6 @@ BLOCK = 128
 
 
 def extract_hidden_states(a: ExtractHiddenStates) -> None:
-    """Write the hidden word of every token that has a slot, and propose each row's next token once more."""
     num_tokens, num_columns = a.hidden.numel(), a.draft_tokens.numel()
     launch(_write_kernel, (-(-num_tokens // BLOCK),))(a.hidden, a.slots, a.drafter_kv, num_tokens, BLOCK)
     if num_columns:

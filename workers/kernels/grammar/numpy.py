@@ -7,7 +7,6 @@ from workers.kernels.process_logits.numpy import bits_of
 
 
 def apply_masks(a: ApplyMasks) -> None:
-    """Set the logits that a mask leaves out to -inf: mask i is that of column columns[i]."""
     scores = a.logits.reshape(-1, a.vocab_size)
     for column, words in zip(a.columns, a.masks.reshape(len(a.columns), -1), strict=True):
         scores[column, ~bits_of(words, a.vocab_size)] = -np.inf

@@ -11,20 +11,14 @@ BLOCK_VOCABULARY = 128
 
 
 def grammar_drafts(a: GrammarDrafts) -> None:
-    """Let `rows` verify the drafts that the host names, not those the device proposed.
-
-    One program a row.
-    """
+    """One program a row."""
     arguments = (a.rows, a.query_start, a.num_scheduled, a.num_drafts, a.host_ids, a.input_ids, a.scheduled_drafts)
     k = a.num_speculative_tokens
     launch(_drafts_kernel, (a.rows.numel(),))(*arguments, k, columns_of(k), num_warps=1)
 
 
 def apply_masks(a: ApplyMasks) -> None:
-    """Set the logits that a mask leaves out to -inf: mask i is that of column columns[i].
-
-    One program a column and block of tokens.
-    """
+    """One program a column and block of tokens."""
     num_words = -(-a.vocab_size // shared.BITS)
     assert a.masks.numel() == a.columns.numel() * num_words
     grid = (a.columns.numel(), -(-a.vocab_size // BLOCK_VOCABULARY))

@@ -15,5 +15,4 @@ class KeepLogits(Arguments):
 
 def keep_logits(a: KeepLogits) -> None:
     """Copy logits."""
-    for index in range(len(a.logits)):
-        a.kept[index] = a.logits[index]
+    a.kept[:] = a.logits

@@ -9,7 +9,6 @@ BLOCK_LOGITS = 1024
 
 
 def keep_logits(a: KeepLogits) -> None:
-    """Copy logits before they are processed in place, for logprobs that are to be raw."""
     num_logits = a.logits.numel()
     assert a.kept.numel() == num_logits
     launch(_keep_kernel, (-(-num_logits // BLOCK_LOGITS),))(a.logits, a.kept, num_logits, BLOCK_LOGITS)

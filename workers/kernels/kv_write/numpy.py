@@ -5,6 +5,5 @@ from workers.kernels.kv_write.definition import KvWrite
 
 
 def kv_write(a: KvWrite) -> None:
-    """Write kv[slot] of every token that has a slot, and the hidden word of every token."""
     embed(a.input_ids, a.hidden)
     store(a.kv, a.slots, kv_words(a.hidden, a.positions, a.layer))

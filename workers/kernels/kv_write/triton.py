@@ -10,7 +10,6 @@ BLOCK_TOKENS = 128
 
 
 def kv_write(a: KvWrite) -> None:
-    """Write kv[slot] of every token that has a slot, and the hidden word of every token."""
     num_tokens = a.hidden.numel()
     grid = (-(-num_tokens // BLOCK_TOKENS),)
     launch(_kernel, grid)(a.input_ids, a.positions, a.slots, a.hidden, a.kv, num_tokens, a.layer, BLOCK_TOKENS)

@@ -11,7 +11,6 @@ ROUNDING = 1e-5
 
 
 def logit_floors(a: LogitFloors) -> None:
-    """Set floors to the lowest logit of each line that stays."""
     a.floors.fill(_LOWEST)
     limits = zip(a.temperature, a.top_k.tolist(), a.top_p, strict=True)
     for row, (temperature, top_k, top_p) in enumerate(limits):

@@ -47,7 +47,6 @@ class Cut:
 
 
 def logit_floors(a: LogitFloors) -> None:
-    """Set floors to the lowest logit of each line that stays."""
     find_floors(a, Cut())
 
 

@@ -7,7 +7,6 @@ from workers.kernels.sentinels import NO_TOKEN
 
 
 def token_logprobs(a: TokenLogprobs) -> None:
-    """Write, for each sampled token of `rows`, its logprob and those of the LOGPROBS_MAX - 1 likeliest tokens."""
     width = 1 + a.num_speculative_tokens
     for row in a.rows.tolist():
         for line in range(row * width, (row + 1) * width):

@@ -16,7 +16,6 @@ BLOCK_FLAT = 64
 
 
 def token_logprobs(a: TokenLogprobs) -> None:
-    """Write, for each sampled token of `rows`, its logprob and those of the LOGPROBS_MAX - 1 likeliest tokens."""
     width = 1 + a.num_speculative_tokens
     block = min(max(triton.next_power_of_2(a.vocab_size), BLOCK_LOGITS_MIN), BLOCK_LOGITS)
     launch(_token_kernel, (a.rows.numel(), width))(
@@ -25,7 +24,6 @@ def token_logprobs(a: TokenLogprobs) -> None:
 
 
 def flatten_logprobs(a: FlattenLogprobs) -> None:
-    """Concatenate the logprobs of `rows`: those of the first num_sampled columns of each."""
     arguments = (a.rows, a.num_sampled, a.ids, a.logprobs, a.flat_ids, a.flat_logprobs)
     launch(_flatten_kernel, (a.rows.numel(),))(*arguments, a.width, BLOCK_ROWS, BLOCK_FLAT)
 

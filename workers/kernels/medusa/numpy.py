@@ -8,7 +8,6 @@ from workers.kernels.medusa.definition import MedusaHeads
 
 
 def medusa_heads(a: MedusaHeads) -> None:
-    """Propose `num_proposed` drafts for each row at once, a head each, from the hidden word of its last kept token."""
     num_rows, heads = len(a.token_index), a.num_proposed
     # By head, then by row.
     hidden = a.hidden[a.token_index[tiled(num_rows, heads)]]

@@ -11,10 +11,7 @@ BLOCK = 128
 
 
 def medusa_heads(a: MedusaHeads) -> None:
-    """Propose `num_proposed` drafts for each row at once, a head each, from the hidden word of its last kept token.
-
-    A padding row reads nothing.
-    """
+    """Read nothing for padding rows."""
     num_columns = a.draft_tokens.numel()
     if num_columns:
         launch(_heads_kernel, (-(-num_columns // BLOCK),))(

@@ -17,7 +17,6 @@ from workers.kernels.mtp.definition import MtpChain, MtpPass
 
 
 def mtp_pass(a: MtpPass) -> None:
-    """Write the layer's cache for every token of the step, and carry each row's last kept hidden word to the next."""
     num_real = np.count_nonzero(a.state_slot >= ZERO)
     slot, start = a.state_slot[:num_real], a.query_start[:num_real]
     before = np.empty_like(a.hidden)
@@ -30,7 +29,6 @@ def mtp_pass(a: MtpPass) -> None:
 
 
 def mtp_chain(a: MtpChain) -> None:
-    """Propose `num_proposed` drafts for each row: the layer runs on its next token, then on its own output."""
     num_rows, num_real = len(a.token_index), np.count_nonzero(a.num_scheduled)
     last = a.positions[a.token_index]
     seen, sums = cached_sums(a, last)

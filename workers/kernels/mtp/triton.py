@@ -14,10 +14,7 @@ BLOCK_POSITIONS = 64
 
 
 def mtp_pass(a: MtpPass) -> None:
-    """Write the layer's cache for every token of the step, and carry each row's last kept hidden word to the next.
-
-    What is carried is read by one launch and written by the next.
-    """
+    """Read what is carried in one launch, and write it in the next."""
     num_tokens, num_rows = a.hidden.numel(), a.state_slot.numel()
     launch(_pass_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.hidden, a.input_ids, a.positions, a.slots, a.query_start, a.num_computed, a.state_slot, a.carried,
@@ -31,10 +28,7 @@ def mtp_pass(a: MtpPass) -> None:
 
 
 def mtp_chain(a: MtpChain) -> None:
-    """Propose `num_proposed` drafts for each row: the layer runs on its next token, then on its own output.
-
-    Padding rows read nothing.
-    """
+    """Read nothing for padding rows."""
     num_rows = a.token_index.numel()
     launch(_chain_kernel, (-(-num_rows // BLOCK_ROWS),))(
         a.hidden, a.next_tokens, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,

@@ -8,12 +8,10 @@ from workers.kernels.sentinels import NO_DRAFT
 
 
 def write_tokens(a: WriteTokens) -> None:
-    """Write the id of every token that has a slot: the history of a row lies in its blocks."""
     store(a.drafter_kv, a.slots, words(a.input_ids))
 
 
 def ngram_search(a: NgramSearch) -> None:
-    """Propose for each row what followed the longest earlier match of its last 1 to NGRAM_MAX tokens."""
     a.draft_tokens.fill(NO_DRAFT)
     cached = a.drafter_kv.view(np.int64).reshape(-1, a.block_size)
     rows = zip(a.positions[a.token_index].tolist(), a.next_tokens.tolist(), a.valid.tolist(), strict=True)

@@ -13,17 +13,13 @@ BLOCK_POSITIONS = 128
 
 
 def write_tokens(a: WriteTokens) -> None:
-    """Write the id of every token that has a slot: the history of a row lies in its blocks."""
     num_tokens = a.input_ids.numel()
     grid = (-(-num_tokens // BLOCK_TOKENS),)
     launch(_write_kernel, grid)(a.input_ids, a.slots, a.drafter_kv, num_tokens, BLOCK_TOKENS)
 
 
 def ngram_search(a: NgramSearch) -> None:
-    """Propose for each row what followed the longest earlier match of its last 1 to NGRAM_MAX tokens.
-
-    One program a row; rows without a valid token are not searched.
-    """
+    """One program a row; rows without a valid token are not searched."""
     buffers = (a.next_tokens, a.positions, a.token_index, a.valid, a.block_table, a.drafter_kv, a.draft_tokens)
     launch(_search_kernel, (a.token_index.numel(),))(
         *buffers,

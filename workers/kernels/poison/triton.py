@@ -11,12 +11,10 @@ BLOCK_WORDS = 256
 
 
 def poison(a: Poison) -> None:
-    """Overwrite the first `num_blocks` of `blocks` in both caches."""
     _launch(a.blocks, a.kv, a.block_size, a.drafter_kv, a.block_size, a.num_blocks)
 
 
 def poison_states(a: PoisonStates) -> None:
-    """Overwrite the recurrent states that are kept with the first `num_blocks` of `blocks`."""
     _launch(a.blocks, a.block_states, 1, a.block_windows, a.window_length, a.num_blocks)
 
 

@@ -8,7 +8,6 @@ from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
 
 def prepare_inputs(a: PrepareInputs) -> None:
-    """Correct the counts, lay the batch out, and overlay the host's token ids with those sampled by the step before."""
     k, block_size, max_blocks = a.num_speculative_tokens, a.block_size, a.max_blocks
     counts, ids, draft_tokens = a.computed_host.tolist(), a.host_ids.tolist(), a.draft_tokens.tolist()
     table, slot_accepted, length_max = a.block_table.tolist(), a.slot_accepted.tolist(), max_blocks * block_size

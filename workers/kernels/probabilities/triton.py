@@ -14,7 +14,6 @@ _MOST = tl.constexpr(3.4028234663852886e38)
 
 @triton.jit
 def scale_of(temperature):
-    """Return the factor of logits at a temperature; 1 where that is 0."""
     is_random = temperature > 0
     divisor = tl.where(is_random, temperature, 1.0)
     return tl.where(is_random, tl.div_rn(divisor * 0 + LOG2E, divisor), 1.0)

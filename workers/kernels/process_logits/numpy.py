@@ -11,7 +11,6 @@ from workers.kernels.sentinels import UNKNOWN_TOKEN
 
 
 def process_logits(a: ProcessLogits) -> None:
-    """Penalise and mask the logits of `rows`, in place: column j by the history up to draft j - 1, included."""
     at = line_of(a.vocab_size)
     scores = a.logits.reshape(-1, 1 + a.num_speculative_tokens, a.vocab_size)
     table = a.lines.reshape(-1, a.line_length)

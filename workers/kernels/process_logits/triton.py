@@ -16,7 +16,6 @@ BLOCK_HISTORY = 64
 
 
 def write_history(a: WriteHistory) -> None:
-    """Write the tokens that `rows` verify, the last one sampled and its drafts, at their positions of the history."""
     inputs = (a.rows, a.state_slot, a.num_computed, a.query_start, a.num_scheduled, a.num_drafts, a.input_ids)
     launch(_history_kernel, (a.rows.numel(),))(
         *inputs, a.lines,
@@ -26,7 +25,6 @@ def write_history(a: WriteHistory) -> None:
 
 
 def process_logits(a: ProcessLogits) -> None:
-    """Penalise and mask the logits of `rows`, in place: column j by the history up to draft j - 1, included."""
     inputs = (a.rows, a.state_slot, a.num_computed, a.num_scheduled, a.num_drafts, a.lines)
     at = line_of(a.vocab_size)
     grid = (a.rows.numel(), 1 + a.num_speculative_tokens, -(-a.vocab_size // BLOCK_VOCABULARY))

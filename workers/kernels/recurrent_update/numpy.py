@@ -12,7 +12,6 @@ from workers.kernels.recurrent_update.definition import RecurrentUpdate
 
 
 def recurrent_update(a: RecurrentUpdate) -> None:
-    """Read states[slot, accepted], run over the tokens of the row, and write a state for each position to verify."""
     width, before, tokens = a.conv_width, a.conv_width - 1, a.hidden.tolist()
     num_states, num_inputs = 2 + a.num_speculative_tokens, width + a.num_speculative_tokens
     # Row by row: the inputs of the first window and of the step.

@@ -19,7 +19,6 @@ def block_width_of(conv_width: int) -> int:
 
 
 def recurrent_update(a: RecurrentUpdate) -> None:
-    """Read states[slot, accepted], run over the tokens of the row, and write a state for each position to verify."""
     num_rows = a.state_slot.numel()
     launch(_kernel, (-(-num_rows // BLOCK_ROWS),))(
         a.hidden, a.num_computed, a.query_start, a.num_scheduled, a.num_drafts, a.state_slot, a.accepted, a.states,

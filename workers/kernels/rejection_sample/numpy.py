@@ -8,7 +8,6 @@ from workers.kernels.sentinels import NO_TOKEN
 
 
 def rejection_sample(a: RejectionSample) -> None:
-    """Emit the accepted drafts of each row and the target's own token after them: recovered, or bonus."""
     k, width = a.num_speculative_tokens, 1 + a.num_speculative_tokens
     target = a.logits.reshape(-1, a.vocab_size).argmax(axis=1)
     # The largest of a line with NaN is NaN.

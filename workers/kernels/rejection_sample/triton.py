@@ -11,7 +11,6 @@ BLOCK_VOCABULARY_MAX = 1024
 
 
 def rejection_sample(a: RejectionSample) -> None:
-    """Emit the accepted drafts of each row and the target's own token after them: recovered, or bonus."""
     width, num_rows = 1 + a.num_speculative_tokens, a.num_drafts.numel()
     assert a.logits.numel() == num_rows * width * a.vocab_size
     assert a.sampled.numel() == num_rows * width

@@ -7,7 +7,6 @@ from workers.kernels.residual_mass.definition import ResidualMass
 
 
 def residual_mass(a: ResidualMass) -> None:
-    """Set residual to the sums of max(odds * p - q, 0) over blocks, after each number of drafts but none and all."""
     for index in (a.temperature > NONE).nonzero()[0].tolist():
         row = VerifiedRow(a, index)
         if row.usable > 1:

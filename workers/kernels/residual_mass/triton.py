@@ -40,10 +40,7 @@ MARGIN = tl.constexpr(1e-5)
 
 
 def residual_mass(a: ResidualMass) -> None:
-    """Set residual to the sums of max(odds * p - q, 0) over blocks, after each number of drafts but none and all.
-
-    Some programs a row, each with its share of the blocks; each weighs the row's drafts again.
-    """
+    """Run some programs a row, each with its share of the blocks; each weighs the row's drafts again."""
     rows = (a.temperature, a.drafts, a.num_drafts, a.point_mass)
     mass = (a.block_max, a.block_sum, a.accept_noise, a.residual)
     arguments = (a.logits, a.draft_logits, a.draft_slots, a.floors, *rows, *mass)

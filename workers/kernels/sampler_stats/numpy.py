@@ -16,7 +16,6 @@ LANES = 8
 
 
 def sampler_stats(a: SamplerStats) -> None:
-    """Find the maximum of each block of the vocabulary, and add up its weights relative to that maximum."""
     k, num_blocks = a.num_speculative_tokens, -(-a.vocab_size // a.block_size)
     num_tiles, split = a.block_size // a.tile_size, len(a.num_drafts) * (1 + k)
     point_mass, slots = a.point_mass.tolist(), a.draft_slots.tolist()

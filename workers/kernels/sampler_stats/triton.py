@@ -13,10 +13,7 @@ FEW = 512
 
 
 def sampler_stats(a: SamplerStats) -> None:
-    """Find the maximum of each block of the vocabulary, and add up its weights relative to that maximum.
-
-    Block and tile size are powers of two. One program a block of a line.
-    """
+    """Block and tile size are powers of two. One program a block of a line."""
     stats = (a.block_max, a.block_sum, a.block_best, a.tile_sum)
     arguments = (a.logits, a.draft_logits, a.draft_slots, a.floors, a.temperature, a.num_drafts, a.point_mass, *stats)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens

@@ -1,6 +1,5 @@
 """Turn the host's sampling parameters of a step into the inputs of the sampler's ops."""
 
-from struct import pack, unpack
 from typing import Annotated
 
 import numpy as np
@@ -30,18 +29,8 @@ class SamplingInputs(Arguments):
 
 def sampling_inputs(a: SamplingInputs) -> None:
     """Set the parameters of each row, the position of the token that its first column decides, and floors of -inf."""
-    width = 1 + a.num_speculative_tokens
-    for row in range(len(a.num_drafts)):
-        a.temperature[row] = number_of(int(a.temperature_bits[row]))
-        a.top_p[row] = number_of(int(a.top_p_bits[row]))
-        a.positions[row] = int(a.num_computed[row]) + int(a.num_scheduled[row]) - int(a.num_drafts[row])
-        for column in range(width):
-            a.floors[row * width + column] = -np.inf
-    for draft in range(a.num_speculative_tokens):
-        a.rates[draft] = int(a.rates_in_steps[draft]) / RATE_STEPS
-
-
-def number_of(bits: int) -> float:
-    """Return the float32 number that has these bits."""
-    number: float = unpack("f", pack("i", bits))[0]
-    return number
+    a.temperature[:] = a.temperature_bits.astype(np.int32).view(np.float32)
+    a.top_p[:] = a.top_p_bits.astype(np.int32).view(np.float32)
+    a.rates[:] = a.rates_in_steps.astype(np.float32) / np.float32(RATE_STEPS)
+    a.positions[:] = a.num_computed + a.num_scheduled - a.num_drafts
+    a.floors[:] = -np.inf

@@ -10,10 +10,7 @@ RATE_STEPS = tl.constexpr(float(shared.RATE_STEPS))
 
 
 def sampling_inputs(a: SamplingInputs) -> None:
-    """Set the parameters of each row, the position of the token that its first column decides, and floors of -inf.
-
-    One program a row; the first sets the rates too.
-    """
+    """One program a row; the first sets the rates too."""
     given = (a.temperature_bits, a.top_p_bits, a.rates_in_steps, a.num_computed, a.num_scheduled, a.num_drafts)
     found = (a.temperature, a.top_p, a.rates, a.positions, a.floors)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens

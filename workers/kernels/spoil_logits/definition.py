@@ -36,10 +36,8 @@ class SpoilOneDraft(Arguments):
 
 def spoil_logits(a: SpoilLogits) -> None:
     """Set all logits of `rows`, `num_logits` each, to NaN."""
-    for index in range(len(a.rows)):
-        row = int(a.rows[index])
-        for offset in range(a.num_logits):
-            a.logits[row * a.num_logits + offset] = np.nan
+    for row in a.rows:
+        a.logits[row * a.num_logits : (row + 1) * a.num_logits] = np.nan
 
 
 def spoil_one_logit(a: SpoilOneLogit) -> None:

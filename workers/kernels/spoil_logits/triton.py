@@ -9,19 +9,16 @@ BLOCK_LOGITS = 1024
 
 
 def spoil_logits(a: SpoilLogits) -> None:
-    """Set all logits of `rows`, `num_logits` each, to NaN."""
     grid = (a.rows.numel(), -(-a.num_logits // BLOCK_LOGITS))
     launch(_spoil_kernel, grid)(a.rows, a.logits, a.num_logits, BLOCK_LOGITS)
 
 
 def spoil_one_logit(a: SpoilOneLogit) -> None:
-    """Set the logit at a place to infinity or NaN."""
     assert 0 <= a.place < a.logits.numel()
     launch(_one_logit_kernel, (1,))(a.logits, a.place, a.is_infinite)
 
 
 def spoil_one_draft(a: SpoilOneDraft) -> None:
-    """Set the draft at a place to an id."""
     assert 0 <= a.place < a.draft_tokens.numel()
     launch(_one_draft_kernel, (1,))(a.draft_tokens, a.place, a.token)
 

@@ -9,7 +9,6 @@ BLOCK_ROWS = 32
 
 
 def state_copy(a: StateCopy) -> None:
-    """Copy each row's states to the blocks its accepted tokens lie in: as many as were really reached."""
     rows = (a.num_computed, a.num_scheduled, a.num_drafts, a.accepted, a.state_slot)
     num_rows, k = a.state_slot.numel(), a.num_speculative_tokens
     num_columns = num_block_columns(a.block_size, k)

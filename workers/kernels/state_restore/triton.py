@@ -9,7 +9,6 @@ BLOCK_ROWS = 32
 
 
 def state_restore(a: StateRestore) -> None:
-    """Put the state and window of block taken_over[row] where the row's slot is read first, and set its count to 0."""
     num_rows, k = a.state_slot.numel(), a.num_speculative_tokens
     launch(_kernel, (-(-num_rows // BLOCK_ROWS),))(
         a.taken_over, a.state_slot, a.block_states, a.block_windows, a.slot_accepted, a.states, a.conv,

@@ -20,7 +20,6 @@ ONE = np.float32(1)
 
 
 def verify_drafts(a: VerifyDrafts) -> None:
-    """Emit the drafts of each row that are kept, and one token more: recovered, or bonus."""
     a.sampled.fill(NO_TOKEN)
     a.status.fill(0)
     for index, (num_scheduled, invalid) in enumerate(zip(a.num_scheduled.tolist(), a.invalid.tolist(), strict=True)):

@@ -40,10 +40,7 @@ COLUMNS_MIN, BLOCKS_MIN, TILES_MIN, TILE_MIN = 16, 32, 32, 128
 
 
 def verify_drafts(a: VerifyDrafts) -> None:
-    """Emit the drafts of each row that are kept, and one token more: recovered, or bonus.
-
-    One program a row, all tries at once.
-    """
+    """One program a row, all tries at once."""
     rows = (a.temperature, a.drafts, a.num_drafts, a.num_scheduled, a.invalid, a.point_mass, a.rates)
     stats = (a.block_max, a.block_sum, a.block_best, a.tile_sum, a.residual)
     distributions = (a.logits, a.draft_logits, a.draft_slots, a.floors)

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 from cluster.campaigns.hunt.hunt import Hunt
-from cluster.campaigns.hunt.settings import HuntSettings
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.planner import Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, TrialJob, TryJob

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.robustness.kills import Kills, compare
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND, EXIT_NOT_JUDGED
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.planner import HuntPlanner
-from cluster.campaigns.hunt.settings import HuntSettings
 from cluster.campaigns.planner import Counts
 from cluster.cli import main as cli
 from cluster.dispatch.job import load_judge

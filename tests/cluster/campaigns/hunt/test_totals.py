@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cluster.campaigns.hunt.hunt import Hunt
-from cluster.campaigns.hunt.settings import HuntSettings
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.shard_reports import Totals
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import ShardJob

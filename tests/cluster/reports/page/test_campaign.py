@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.campaigns.hunt.settings import HuntSettings
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.cli import main as cli
 from cluster.dispatch.job import Role, ShardJob
 from cluster.reports.page.campaign import Campaign, read_campaigns
