@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.campaigns.driver import QUIET, drive
+from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.measurement import Measurement, measured_code
 from cluster.campaigns.nightly import Regressions
@@ -32,7 +32,7 @@ def night(traces: dict[str, Trace], folder: Path, num_judged: int, number: int =
     with Store(folder) as store:
         replayed = Regressions(traces, store, night=number)
         suite = replayed.suite
-        drive(suite, InProcessPool(FAKE_JUDGE), Stop(), QUIET, store, lambda: len(suite.results) < num_judged)
+        drive(suite, InProcessPool(FAKE_JUDGE), Stop(), None, store, lambda: len(suite.results) < num_judged)
         replayed.seconds = 60.0
     return replayed
 
