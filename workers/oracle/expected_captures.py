@@ -208,12 +208,13 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
                 del drafter_kv[end - row.row.n + max(0, length_max - computed) :]
             if len(drafter_kv) < end:
                 drafter_kv += [SCRATCH] * (end - len(drafter_kv))
-        raw += row.drafted.raw
-        proposed += row.drafted.proposed
-        if len(row.drafted.raw) < k:
-            raw += [SCRATCH] * (k - len(row.drafted.raw))
-        if len(row.drafted.proposed) < k:
-            proposed += [SCRATCH] * (k - len(row.drafted.proposed))
+        drafted = row.drafted
+        raw += drafted.raw
+        proposed += drafted.proposed
+        if len(drafted.raw) < k:
+            raw += [SCRATCH] * (k - len(drafted.raw))
+        if len(drafted.proposed) < k:
+            proposed += [SCRATCH] * (k - len(drafted.proposed))
     expected: Expectation = {"drafter_kv": drafter_kv, "raw": raw, "proposed": proposed}
     if spec.layers == "hybrid":
         expected["slot_accepted"] = [row.accepted for row in rows]

@@ -20,7 +20,7 @@ from workers.kernels.sentinels import PAD_SLOT
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Scalar = TypeVar("Scalar", bound=np.generic)
-_MASK = (1 << 64) - 1
+MASK = (1 << 64) - 1
 _WORD = np.dtype(np.uint64)
 
 
@@ -39,7 +39,7 @@ def integer(value: int) -> Integers:
 @cache
 def word(value: int) -> Words:
     """Return an integer modulo 2^64 as a uint64, shared and read-only."""
-    return shared(np.array(value & _MASK, dtype=np.uint64))
+    return shared(np.array(value & MASK, dtype=np.uint64))
 
 
 GOLDEN = word(definition.GOLDEN)
@@ -56,6 +56,7 @@ ZERO, NOTHING = integer(0), word(0)
 # The difference of `kv_places` between neighbouring positions.
 PLACE_STEP = word(2 * definition.POSITION)
 _MULTIPLIER = word(definition.MULTIPLIER)
+_NUMBER = definition.MULTIPLIER
 _SHIFT_0, _SHIFT_1 = word(23), word(47)
 
 
@@ -72,8 +73,8 @@ def mix(x: Words) -> Words:
 
 def mix_number(x: int) -> int:
     """Return the `mix` of a word, given modulo 2^64 as any integer."""
-    x &= _MASK
-    x = (x ^ (x >> 23)) * definition.MULTIPLIER & _MASK
+    x &= MASK
+    x = (x ^ (x >> 23)) * _NUMBER & MASK
     return x ^ (x >> 47)
 
 

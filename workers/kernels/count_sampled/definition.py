@@ -38,25 +38,20 @@ class CountSampled(Arguments):
 
 def count_sampled(a: CountSampled) -> None:
     """Count each row's valid tokens, keep the count with its state slot, and find its next token."""
-    for row, slot in enumerate(a.state_slot.tolist()):
-        columns = a.sampled[row * a.width : (row + 1) * a.width].tolist()
+    rows = zip(
+        a.sampled.reshape(-1, a.width).tolist(), a.discard.tolist(), a.state_slot.tolist(), a.query_start.tolist(),
+        a.num_scheduled.tolist(), a.num_drafts.tolist(), strict=True,
+    )  # fmt: skip
+    for row, (columns, discard, slot, start, num_scheduled, num_drafts) in enumerate(rows):
         count = sum([0 <= token < a.vocab_size for token in columns])
-        is_discarded = a.discard[row] > 0
         a.accepted[row] = count
-        a.valid[row] = 0 if is_discarded else count
+        a.valid[row] = 0 if discard else count
         if slot != PAD_STATE_SLOT:
             a.slot_accepted[slot] = count
-
-        num_scheduled = int(a.num_scheduled[row])
-        if num_scheduled > 0:
-            verified_first = int(a.query_start[row]) + num_scheduled - 1 - int(a.num_drafts[row])
-        else:
-            verified_first = 0
+        verified_first = start + num_scheduled - 1 - num_drafts if num_scheduled > 0 else 0
         last_column = max(count - 1, 0)
         a.token_index[row] = verified_first + last_column
-        if is_discarded:
+        if discard:
             a.next_tokens[row] = a.backup[row]
-        elif count > 0:
-            a.next_tokens[row] = columns[last_column]
         else:
-            a.next_tokens[row] = a.input_ids[verified_first]
+            a.next_tokens[row] = columns[last_column] if count > 0 else a.input_ids[verified_first]

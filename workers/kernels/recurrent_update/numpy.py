@@ -6,8 +6,8 @@ few, but for what windows add, which needs no state.
 
 import numpy as np
 
-from workers.kernels.arithmetic.definition import DECAY, WORDS
-from workers.kernels.arithmetic.numpy import mix, mix_number, runs, taps
+from workers.kernels.arithmetic.definition import DECAY
+from workers.kernels.arithmetic.numpy import MASK, mix, mix_number, runs, taps
 from workers.kernels.recurrent_update.definition import RecurrentUpdate
 
 
@@ -41,7 +41,7 @@ def recurrent_update(a: RecurrentUpdate) -> None:
     for slot, states, first, own, start, num_drafts in rows:
         state, hidden, last = states[0], [], first + len(own)
         for each, word in zip(added[first:last], own, strict=True):
-            state = (state * DECAY + each) % WORDS
+            state = (state * DECAY + each) & MASK
             states.append(state)
             hidden.append(mix_number(word + state))
         a.hidden[start : start + len(own)] = hidden
