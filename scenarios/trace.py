@@ -1,7 +1,7 @@
 """Trace: the only input of a run; whatever can change the verdict is in it."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationInfo, model_validator
 
@@ -102,11 +102,13 @@ def _rate_problems(spec: EngineSpec) -> list[Problem]:
 
 def _expect_problems(trace: Trace) -> list[Problem]:
     unknown = [probe for probe in trace.expect if probe not in PROBES]
-    # Only the first is told: to look for names near each of thousands would take a while.
-    near = difflib.get_close_matches(unknown[0], PROBES, n=1) if unknown else []
-    hint = f"did you mean {near[0]}? " if near else ""
-    allowed = f"{hint}allowed are {', '.join(sorted(PROBES))}"
-    return [Problem(("expect", probe), f"unknown probe {probe!r}; {allowed}") for probe in unknown]
+    found = [Problem(("expect", probe), f"unknown probe {probe!r}") for probe in unknown]
+    if unknown:
+        # The first is told: to look for names near each of thousands would take a while.
+        near = difflib.get_close_matches(unknown[0], PROBES, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        found[0] = replace(found[0], message=f"{found[0].message}; {hint}allowed are {', '.join(sorted(PROBES))}")
+    return found
 
 
 def _submit_problems(event: Submit, index: int, spec: EngineSpec) -> list[Problem]:
