@@ -26,11 +26,13 @@ Bits: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[01]+
 class PromptDraw(Value):
     """A prompt of `tokens` random token ids, labelled by its request; expanded by `Trace.explicit`.
 
-    Another `variant` is another prompt for the same name. The first `common` tokens are those of every prompt drawn.
+    Another `variant` is another prompt for the same name. The first `common` tokens are those of every prompt drawn;
+    behind these it has `own` tokens of its own, and then those of every prompt again, or with 0 its own to the end.
     """
 
     tokens: Count
     common: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
+    own: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     variant: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
 
 
@@ -243,9 +245,10 @@ def accept_bits(event: Submit, seed: int, num_speculative_tokens: int) -> str:
 def prompt_tokens(event: Submit, seed: int, vocab_size: int) -> tuple[int, ...]:
     """Return the prompt of a submit as explicit token ids."""
     match event.prompt:
-        case PromptDraw(tokens=count, common=common, variant=variant):
+        case PromptDraw(tokens=count, common=common, own=own, variant=variant):
             key = f"{event.request}/{variant}" if variant else event.request
-            shared = (below(vocab_size, seed, "common prompt", "", index) for index in range(min(common, count)))
-            return (*shared, *(below(vocab_size, seed, "prompt", key, index) for index in range(common, count)))
+            its_own = range(common, min(common + own, count) if own else count)
+            labels = (("prompt", key) if index in its_own else ("common prompt", "") for index in range(count))
+            return tuple([below(vocab_size, seed, *label, index) for index, label in enumerate(labels)])
         case tokens:
             return tokens

@@ -72,7 +72,8 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
     if location[-1:] == ("[key]",):
         return Complaint(line, path, f"{seen(path[-1])} is used as a name; {_NAME} is wanted")
     match kind:
-        case "missing":
+        # What a list of fixed length lacks has no name: the list as a whole is of the wrong shape.
+        case "missing" if "required" in schema:
             where = f"{name} lacks" if name else "the file lacks"
             keys = f"required are {', '.join(schema['required'])}"
             return Complaint(line, path, f"{where} {seen(location[-1])}; {keys}", is_missing=True)

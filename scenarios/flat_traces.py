@@ -102,10 +102,10 @@ class SpecNumbers(NamedTuple):
 
 
 class FlatEvent(NamedTuple):
-    """An event as integers; the meaning of `a` to `i` depends on its kind.
+    """An event as integers; the meaning of `a` to `j` depends on its kind.
 
-    Of a submit: length, max_tokens, pattern, stop, variant, params, common, priority, chance. Of a spoiled logit or
-    draft `a` to `c` are its index, token and kind; of any other event `a` is its size.
+    Of a submit: length, max_tokens, pattern, stop, variant, params, common, priority, chance, own. Of a spoiled logit
+    or draft `a` to `c` are its index, token and kind; of any other event `a` is its size.
     """
 
     kind: int
@@ -121,6 +121,7 @@ class FlatEvent(NamedTuple):
     g: int = 0
     h: int = 0
     i: int = 0
+    j: int = 0
 
 
 def interpret(spec_numbers: Sequence[int], flat_events: Sequence[Sequence[int]]) -> Trace:
@@ -220,13 +221,14 @@ def _submit(flat: FlatEvent, spec: EngineSpec) -> Submit:
     is_bounded = spec.max_model_len <= spec.num_blocks * spec.block_size
     longest = spec.max_model_len - 1 if is_bounded else min(room, spec.max_model_len) - 1
     length = 1 + min(flat.a, longest - 1)
+    prompt = PromptDraw(tokens=length, common=min(flat.g, 255), own=min(flat.j, 255), variant=min(flat.e, 255))
     max_tokens = 1 + min(flat.b, 255)
     stop = ((flat.d - 1) % spec.vocab_size,) if flat.d else ()
     return Submit(
         tick=min(flat.tick, 255),
         at=PLACES[flat.place % len(PLACES)],
         request=f"r{flat.request_index % NUM_REQUESTS_MAX}",
-        prompt=PromptDraw(tokens=length, common=min(flat.g, 255), variant=min(flat.e, 255)),
+        prompt=prompt,
         max_tokens=max_tokens if is_bounded else min(max_tokens, room - length),
         accept=_pattern(flat.c),
         stop=stop,

@@ -7,13 +7,14 @@ Does not verify: what preemption for want of blocks costs, which depends on the 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from scenarios.events import Event, Preempt, PromptDraw, ResetPrefixCache, Stall, Submit
+from scenarios.events import AcceptRate, Event, Preempt, PromptDraw, ResetPrefixCache, Stall, Submit
+from scenarios.spec import EngineSpec
 from scenarios.trace import Problem, Trace
 
 
 @dataclass(frozen=True, slots=True)
 class CostLimit:
-    """A bound on one cost of a trace: about what half a minute or a gigabyte allows on one core.
+    """A bound on one cost of a trace: about what a minute or a gigabyte allows on one core.
 
     `measure` returns the cost and the path of its largest contributor.
     """
@@ -37,21 +38,62 @@ def _lengths(trace: Trace) -> Iterator[tuple[int, int, str]]:
     """Yield the index, the most tokens and the name of each request that is submitted."""
     for index, event in enumerate(trace.events):
         if isinstance(event, Submit):
-            prompt = event.prompt.tokens if isinstance(event.prompt, PromptDraw) else len(event.prompt)
-            yield index, trace.spec.length_limit(prompt, event.max_tokens), event.request
+            yield index, trace.spec.length_limit(_prompt_length(event), event.max_tokens), event.request
+
+
+def _prompt_length(event: Submit) -> int:
+    return event.prompt.tokens if isinstance(event.prompt, PromptDraw) else len(event.prompt)
 
 
 def _tokens(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
     """Tokens that are computed: those of every request, and once more for each time it is preempted."""
     lengths = list(_lengths(trace))
-    longest: dict[str, int] = {}
-    for _, length, request in lengths:
-        longest[request] = max(length, longest.get(request, 0))
-    again = sum(longest.get(event.request, 0) for event in trace.events if isinstance(event, Preempt))
-    resets = sum(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
-    at_once = sum(sorted(longest.values(), reverse=True)[: trace.spec.max_num_seqs])
     worst = max(lengths, key=lambda each: each[1], default=(0, 0, ""))
-    return sum(length for _, length, _ in lengths) + again + resets * at_once, ("events", worst[0])
+    return sum(length for _, length, _ in lengths) + sum(_lengths_again(trace)), ("events", worst[0])
+
+
+def _lengths_again(trace: Trace) -> Iterator[int]:
+    """Yield the most tokens of a request for each time that events make it compute them again."""
+    longest: dict[str, int] = {}
+    for _, length, request in _lengths(trace):
+        longest[request] = max(length, longest.get(request, 0))
+    at_once = sorted(longest.values(), reverse=True)[: trace.spec.max_num_seqs]
+    for event in trace.events:
+        if isinstance(event, Preempt):
+            yield longest.get(event.request, 0)
+        elif isinstance(event, ResetPrefixCache) and event.running:
+            yield from at_once
+
+
+def _steps(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
+    """Engine steps, estimated: as many as rows or the budget make of the steps of all requests, or one request takes.
+
+    A request takes a step for each chunk of its prompt, and for each run of drafts that its script accepts.
+    """
+    spec = trace.spec
+    budget = spec.max_num_batched_tokens
+    chunk = min(spec.long_prefill_token_threshold or budget, budget)
+    rows, tokens, worst = 0, 0, (0, 0)
+    for (index, length, _), event in zip(_lengths(trace), trace.submits(), strict=True):
+        prompt = _prompt_length(event)
+        decodes = round((length - prompt) / _tokens_per_decode(event, spec))
+        num_steps = -(-prompt // chunk) + decodes
+        rows, tokens = rows + num_steps, tokens + prompt + decodes * (1 + spec.num_speculative_tokens)
+        worst = max(worst, (num_steps, index))
+    for length in _lengths_again(trace):
+        rows, tokens = rows + -(-length // chunk), tokens + length
+    return max(worst[0], -(-rows // spec.max_num_seqs), -(-tokens // budget)), ("events", worst[1])
+
+
+def _tokens_per_decode(event: Submit, spec: EngineSpec) -> float:
+    """Return how many tokens a step that verifies K drafts yields, on average."""
+    match event.accept:
+        case AcceptRate(rate=rate):
+            right = rate
+        case str(bits):
+            bits = {"all": "1", "none": "0", "alternate": "10"}.get(bits, bits)
+            right = bits.count("1") / len(bits)
+    return sum(right**count for count in range(1 + spec.num_speculative_tokens))
 
 
 def _logits(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
@@ -78,6 +120,8 @@ def _slots(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
 LIMITS: tuple[CostLimit, ...] = (
     CostLimit(20_000, "ticks until the last event is over", _ticks),
     CostLimit(50_000, "tokens to compute", _tokens),
+    # Each runs once for every schedule of a sweep.
+    CostLimit(5_000, "engine steps, estimated (chunks of prompts, runs of drafts, rows, budget)", _steps),
     CostLimit(250_000_000, "logits (tokens to sample x vocab_size)", _logits),
     CostLimit(32_000_000, "entries of block tables (tokens to sample x blocks of their request)", _table_entries),
     CostLimit(16_000_000, "slots in the cache (num_blocks x block_size)", _slots),

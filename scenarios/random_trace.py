@@ -55,7 +55,7 @@ def trace_of(source: Source, seed: int) -> Trace:
         numbers = numbers._replace(num_blocks=need - 1 + tight.below(1 + need // 2))
     events = _random_events(source, spec, len(requests))
     if spec.prefix_cache:
-        requests = _with_common_prompts(source, spec, requests)
+        requests = _with_equal_blocks(source, spec, _with_common_prompts(source, spec, requests))
     if spec.policy == "priority":
         requests = _with_priorities(source, requests, later_first)
     events += _spoiled_proposals(source, spec, requests)
@@ -293,6 +293,19 @@ def _with_common_prompts(source: Source, spec: EngineSpec, requests: Sequence[Fl
         tick = requests[0].tick + spacing * flat.request_index if are_alike and not are_together else tick
         is_whole = digits.below(4 if are_alike else 2) > 0
         found.append(flat._replace(tick=tick, place=place, a=length - 1, g=length if is_whole else some))
+    return tuple(found)
+
+
+def _with_equal_blocks(source: Source, spec: EngineSpec, requests: tuple[FlatEvent, ...]) -> tuple[FlatEvent, ...]:
+    """Return requests of which most, in one trace of three, have equal blocks behind blocks that differ."""
+    if not source("equal_blocks", 0).one_in(3):
+        return requests
+    found = []
+    for flat in requests:
+        digits, num_blocks = source("equal_blocks", 1 + flat.request_index), flat.a // spec.block_size
+        start, own = digits.below(max(1, num_blocks - 1)) * spec.block_size, 1 + digits.below(spec.block_size)
+        has_own = num_blocks > 1 and digits.below(4) > 0
+        found.append(flat._replace(g=start, j=own) if has_own else flat)
     return tuple(found)
 
 

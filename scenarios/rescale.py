@@ -48,7 +48,10 @@ def _rescaled(event: AnyEvent, old: int, new: int) -> AnyEvent:
     prompt = event.prompt
     tokens = max(1, min(LENGTH_MAX // 2, _place(prompt.tokens, old, new)))
     common = min(tokens, _place(prompt.common, old, new))
-    return event.model_copy(update={"prompt": prompt.model_copy(update={"tokens": tokens, "common": common})})
+    # Whoever goes on with common tokens still does.
+    own = max(1, _place(prompt.common + prompt.own, old, new) - common) if prompt.own else 0
+    update = {"tokens": tokens, "common": common, "own": own}
+    return event.model_copy(update={"prompt": prompt.model_copy(update=update)})
 
 
 def _place(length: int, old: int, new: int) -> int:

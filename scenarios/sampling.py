@@ -109,6 +109,7 @@ class SamplingParams(Value):
         if self.grammar and not self.grammar[0]:
             yield ("grammar", 0), "state 0 has no edges; an output has at least one token"
         for state, edges in enumerate(self.grammar):
+            led: set[int] = set()
             for place, edge in enumerate(edges):
                 where = ("grammar", state, place)
                 if len(edge) != 2:
@@ -117,5 +118,6 @@ class SamplingParams(Value):
                     yield where, f"token id {edge[0]}; allowed are 0 to vocab_size - 1 = {vocab_size - 1}"
                 elif edge[1] >= len(self.grammar):
                     yield where, f"next state {edge[1]}; allowed are 0 to {len(self.grammar) - 1}"
-                elif any(edge[0] == other[0] for other in edges[:place] if other):
+                elif edge[0] in led:
                     yield where, f"token id {edge[0]} leads from state {state} to two states; each leads to one"
+                led.update(edge[:1])

@@ -4,10 +4,16 @@ Nothing of ours is imported before an exception can be caught: an import that fa
 """
 
 import os
+import resource
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
+
+# Less than this fails somewhere in a library that is loaded: OpenBLAS then ends the process with the code of a finding.
+MEMORY_MIN = 256 << 20
+MEMORY_LIMITS = {resource.RLIMIT_AS: "v", resource.RLIMIT_DATA: "d"}
 
 
 def main() -> None:
@@ -28,10 +34,7 @@ def run(arguments: list[str]) -> int:
             return 0
         return 128 + signal.SIGTERM if error.code == signal.SIGTERM else 3
     except BaseException as error:
-        # Specstorm itself failed: the exit code is never that of a finding.
-        print("specstorm: internal error, no verdict was reached:", file=sys.stderr)
-        traceback.print_exception(error)
-        return 3
+        return _internal(error)
 
 
 def _run(arguments: list[str]) -> int:
@@ -39,6 +42,13 @@ def _run(arguments: list[str]) -> int:
         os.getcwd()
     except OSError as error:
         return _refuse(f"the working directory is gone ({error.strerror}); cd to one that exists")
+    for limit, flag in MEMORY_LIMITS.items():
+        most = resource.getrlimit(limit)[0]
+        if most != resource.RLIM_INFINITY and most < MEMORY_MIN:
+            seen = f"the memory of a process is limited to {most >> 10:,} kB here (ulimit -{flag})"
+            return _refuse(f"{seen}; at least {MEMORY_MIN >> 10:,} kB are wanted")
+    # Nothing here uses BLAS, whose threads each reserve memory, and interrupt the process where one cannot be started.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from cluster.cli.streams import guarded_streams  # noqa: PLC0415
 
     with guarded_streams() as (out, _):
@@ -87,3 +97,15 @@ def _command(arguments: list[str]) -> int:
 def _refuse(message: str) -> int:
     print(f"specstorm: {message}", file=sys.stderr)
     return 2
+
+
+def _internal(error: BaseException) -> int:
+    """Print that Specstorm itself failed; the exit code is never that of a finding."""
+    try:
+        print("specstorm: internal error, no verdict was reached:", file=sys.stderr)
+        traceback.print_exception(error)
+    except Exception as another:
+        # What escaped from here would end the process with the exit code of a finding.
+        with suppress(OSError):
+            os.write(2, f"specstorm: no more can be told of it: {type(another).__name__}\n".encode())
+    return 3

@@ -120,6 +120,8 @@ REFUSED = [
     (SUBMIT.replace("3}", '3, accept: "12"}'), 2, 'events[0].accept is "12"; one of all, none, alternate or text'),
     (SUBMIT.replace("3}", "3, accept: {rate: 2}}"), 2, "events[0].accept.rate is 2; a number from 0 to 1 is wanted"),
     (SUBMIT.replace("3}", "3, accept: {rate: true}}"), 2, "events[0].accept.rate is true; a number from 0 to 1"),
+    (SUBMIT.replace("3}", "3,\n     params: {logit_bias: [[1]]}}"), 3, "logit_bias[0] is a list of 1; a list of an"),
+    (SUBMIT.replace("3}", "3, params: {logit_bias: [[]]}}"), 2, "logit_bias[0] is an empty list; a list of an integer"),
     (SUBMIT.replace("[1, 2]", "{tokns: 9}"), 2, 'unknown key "tokns" in events[0].prompt; did you mean tokens?'),
     (SUBMIT.replace("[1, 2]", "[1, x]"), 2, 'events[0].prompt[1] is "x"; an integer from 0 up is wanted'),
     (SUBMIT.replace("[1, 2]", "[]"), 2, "events[0].prompt is an empty list; a list with at least one item"),

@@ -8,6 +8,7 @@ import pytest
 
 from scenarios.codec import NODES_MAX, ScenarioError, find_scenarios, line_of, loads
 from scenarios.limits import LIMITS, over_limits
+from scenarios.strict_yaml import read
 
 SUBMIT = "- {tick: 0, do: submit, request: a, prompt: {tokens: 5}, max_tokens: 9}\n"
 LONG = "- {tick: 0, do: submit, request: a, prompt: {tokens: 5}, max_tokens: 1000000}\n"
@@ -29,6 +30,11 @@ BEYOND: Mapping[str, tuple[str, str]] = {
     "slots": (
         f"spec: {{num_blocks: 65536, block_size: 1024}}\nevents:\n{SUBMIT}",
         ":1: spec.num_blocks: 67,108,864 slots",
+    ),
+    "chunks": (
+        "spec: {max_model_len: 65536, num_blocks: 4096, block_size: 16, long_prefill_token_threshold: 1}\n"
+        f"events:\n{SUBMIT.replace('5', '49000')}",
+        ":3: events[0]: 49,00",
     ),
     "again": (
         "spec: {max_model_len: 8192, num_blocks: 2100}\nevents:\n"
@@ -53,6 +59,46 @@ def test_every_limit_is_reached_by_one_of_these_traces() -> None:
         problem.message for text, _ in BEYOND.values() for problem in over_limits(loads(text, "f", is_limited=False))
     )
     assert all(limit.what in told for limit in LIMITS)
+
+
+def steps(spec: str, *submits: str) -> int:
+    """Return how many engine steps are estimated for requests."""
+    events = "".join(f"- {{tick: 0, do: submit, request: r{at}, {each}}}\n" for at, each in enumerate(submits))
+    measure = next(limit.measure for limit in LIMITS if "engine steps" in limit.what)
+    return measure(loads(f"spec: {{num_blocks: 999, max_model_len: 3000, {spec}}}\nevents:\n{events}", "f"))[0]
+
+
+def test_steps_are_estimated_by_chunks_drafts_rows_and_the_budget() -> None:
+    prompt = "prompt: {tokens: 1000}, max_tokens: 1"
+    output = "prompt: {tokens: 1}, max_tokens: 1000"
+    assert steps("long_prefill_token_threshold: 10", prompt) == 100
+    assert steps("max_num_batched_tokens: 20", prompt) == 50
+    assert steps("", f"{output}, accept: none") == 1001
+    assert steps("", f"{output}, accept: all") == 251
+    assert steps("", f"{output}, accept: {{rate: 0.5}}") == 1 + round(1000 / 1.875)
+    assert steps("max_num_seqs: 2", *[f"{output}, accept: none"] * 4) == 2002
+    assert steps("max_num_batched_tokens: 4", *[f"{output}, accept: none"] * 3) == 3001
+
+
+MANY = range(20_000)
+GRAMMAR = f"params: {{grammar: [[{', '.join(f'[{token}, 1]' for token in (*MANY, 0))}], []]}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"events:\n{SUBMIT}expect:\n" + "".join(f"  prob_{number}: 1\n" for number in MANY), r"\(and 19999 more\)"),
+        ("spec: {vocab_size: 65536}\nevents:\n" + SUBMIT.replace("9}", f"9, {GRAMMAR}}}"), "token id 0 leads from"),
+    ],
+    ids=["unknown probes", "edges of a state"],
+)
+def test_a_file_is_checked_in_less_time_than_it_is_read(text: str, told: str) -> None:
+    begin = time.process_time()
+    read(text, "f")
+    reading = time.process_time() - begin
+    with pytest.raises(ScenarioError, match=told):
+        loads(text, "f")
+    assert time.process_time() - begin < 3 * reading
 
 
 def test_our_own_scenarios_stay_far_below_every_limit() -> None:

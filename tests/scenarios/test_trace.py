@@ -65,6 +65,28 @@ def test_an_explicit_trace_has_no_generator_left_and_is_its_own_explicit_form() 
     assert trace.explicit().explicit() == trace.explicit()
 
 
+def test_drawn_prompts_are_alike_in_their_common_tokens_and_differ_in_their_own() -> None:
+    def drawn(request: str, **draw: int) -> tuple[int, ...]:
+        spec = EngineSpec(vocab_size=65536)
+        event = submit(request=request, prompt=PromptDraw(tokens=9, **draw))
+        (event,) = Trace(events=(event,), spec=spec, seed=7).explicit().submits()
+        assert isinstance(event.prompt, tuple)
+        return event.prompt
+
+    whole = drawn("a", common=9)
+    for common, own, alike in (
+        (0, 0, ()),
+        (4, 0, range(4)),
+        (3, 2, (0, 1, 2, 5, 6, 7, 8)),
+        (0, 8, (8,)),
+        (9, 4, range(9)),
+    ):
+        one, other = (drawn(request, common=common, own=own) for request in ("a", "b"))
+        same = {at for at in range(9) if one[at] == other[at]}
+        assert same == {at for at in range(9) if one[at] == whole[at]} == set(alike)
+    assert drawn("a", common=4, own=100) == drawn("a", common=4)
+
+
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(traces())
 def test_removing_a_request_leaves_the_explicit_form_of_the_others(trace: Trace) -> None:

@@ -79,6 +79,7 @@ from workers.kernels.state_restore.definition import StateRestore, state_restore
 from workers.kernels.verify_drafts.definition import VerifyDrafts
 from workers.kernels.verify_drafts.numpy import verify_drafts
 from workers.lanes.lane import A, Lane, LaneEvent, Span
+from workers.record import model
 
 Kernel: TypeAlias = Callable[[A], None]
 
@@ -117,6 +118,7 @@ class Parts:
     blocks_to_free: Callable[[Request, int], list[int]] = rules.blocks_to_free
     block_to_go_on_from: Callable[[PlanRow, int], int] = rules.block_to_go_on_from
     clip_to_block: Callable[[Request, int, int], int] = rules.clip_to_block
+    block_hash: Callable[[int, Iterable[int]], int] = model.block_hash
     usable_hits: Callable[[list[int]], list[int]] = rules.usable_hits
     tokens_to_cache: Callable[[Request, Sequence[int]], list[int]] = rules.tokens_to_cache
     num_cacheable: Callable[[int, int], int] = rules.num_cacheable

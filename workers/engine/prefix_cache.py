@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from workers.engine.block_pool import Pool
-from workers.record import model
 
 
 # The life of a block; each state names where it stands:
@@ -111,11 +110,3 @@ class CachingPool(Pool):
             assert known == block, f"block {block} has contents that are found in block {known}"
             del self._block_of[content]
             self.hash_of[block] = None
-
-
-def extend_hashes(hashes: list[int], tokens: Sequence[int], count: int, block_size: int) -> None:
-    """Append the hashes of full blocks of tokens until there are `count`."""
-    while len(hashes) < count:
-        start = len(hashes) * block_size
-        block = map(tokens.__getitem__, range(start, start + block_size))
-        hashes.append(model.block_hash(hashes[-1] if hashes else 0, block))

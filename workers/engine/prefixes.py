@@ -6,7 +6,7 @@ from itertools import takewhile
 from scenarios.spec import EngineSpec
 from workers.engine.observer import EngineObserver
 from workers.engine.parts import Parts
-from workers.engine.prefix_cache import CachingPool, extend_hashes
+from workers.engine.prefix_cache import CachingPool
 from workers.engine.request import PlanRow, Request
 
 
@@ -25,7 +25,7 @@ class Prefixes:
     def hits(self, request: Request) -> list[int]:
         """Return the cached blocks of a request's longest prefix that leaves at least one token to compute."""
         count = (len(request.tokens) - 1) // self._size
-        extend_hashes(request.block_hashes, request.tokens, count, self._size)
+        self._extend_hashes(request.block_hashes, request.tokens, count)
         found = self.pool.find(request.block_hashes[:count])
         if self._drops_last_match:
             found = self._parts.usable_hits(found)
@@ -33,6 +33,14 @@ class Prefixes:
             # A recurrent state is read when a step begins and kept when it ends: that of this step is not there yet.
             found = list(takewhile(lambda block: block not in self._registered_now, found))
         return found
+
+    def _extend_hashes(self, hashes: list[int], tokens: Sequence[int], count: int) -> None:
+        """Append the hashes of full blocks of tokens until there are `count`."""
+        assert count * self._size <= len(tokens), f"{count} blocks of {self._size} are full of {len(tokens)} tokens"
+        while len(hashes) < count:
+            start = len(hashes) * self._size
+            block = map(tokens.__getitem__, range(start, start + self._size))
+            hashes.append(self._parts.block_hash(hashes[-1] if hashes else 0, block))
 
     def begin_step(self) -> None:
         """Make the states of blocks registered so far available: their step has been launched."""
@@ -51,7 +59,7 @@ class Prefixes:
         assert cached <= held, f"request {request.name}: {cached} blocks are registered, of {held} that it has"
         count = min(self._parts.num_cacheable(len(tokens), num_computed) // self._size, len(request.blocks))
         if count > request.num_cached:
-            extend_hashes(request.block_hashes, tokens, count, self._size)
+            self._extend_hashes(request.block_hashes, tokens, count)
             for index in range(request.num_cached, count):
                 self.pool.register(request.blocks[index], request.block_hashes[index])
                 self._registered_now.add(request.blocks[index])

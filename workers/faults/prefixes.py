@@ -1,6 +1,7 @@
 """Faults of the prefix cache: lookup, registration, references."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from workers.engine.parts import Parts
 from workers.engine.prefix_cache import CachingPool
@@ -8,6 +9,27 @@ from workers.engine.request import Request
 from workers.faults.fault import Reached, fault, in_place_of
 
 CACHED = (("prefix_cache", True), ("layers", "attention"), ("drafter", "eagle"))
+
+
+@fault(
+    id="specstorm-forgotten-parent",
+    source="derived from inference-sim issue #196, where blocks behind a chunk forget what lies before it",
+    symptom="a block is found behind a prefix that it was not computed for, or is not kept behind its own",
+    trigger="equal blocks lie behind different prefixes",
+    plane="prefix",
+    requires=CACHED,
+)
+def _parent_is_forgotten(parts: Parts, reached: Reached) -> Parts:
+    """Hash a block by its tokens alone; reached where equal ones lie behind different blocks."""
+    parents: dict[int, int] = {}
+
+    def block_hash(parent: int, tokens: Iterable[int]) -> int:
+        found = parts.block_hash(0, tokens)
+        if parents.setdefault(found, parent) != parent:
+            reached()
+        return found
+
+    return replace(parts, block_hash=block_hash)
 
 
 @fault(

@@ -75,6 +75,7 @@ class Checker(Judge):
         self._sizes = dict.fromkeys(POINTS, 0)
         self.is_over = False
         self._has_captures = False
+        self._names = {0: 0}
         self._has_logprobs = any(submit.params.num_logprobs for submit in trace.submits())
         self._due = DueCaptures(trace, points)
 
@@ -140,7 +141,7 @@ class Checker(Judge):
                 order = tuple([truth.index for truth in truths])
                 found = compare_columns(order, truths, columns, observed)
                 if found is None and oracle.cache is not None:
-                    return cached_difference(oracle.cache, observed)
+                    return cached_difference(oracle.cache, self._names, observed)
                 return found
             case "launched":
                 rows, order = oracle.steps[step].rows, oracle.steps[step].requests
@@ -265,7 +266,7 @@ class Checker(Judge):
         """Compare logprobs, cache and pools after a step has been processed, and judge its results by counting."""
         found = self._logprobs(observed) if self._has_logprobs else None
         if found is None and self.oracle.cache is not None:
-            found = cached_difference(self.oracle.cache, observed)
+            found = cached_difference(self.oracle.cache, self._names, observed)
         found = found or self._books(observed)
         wrong = self._properties.processed(observed) if found is None and self._properties is not None else None
         if wrong is not None:

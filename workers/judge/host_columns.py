@@ -10,11 +10,18 @@ from workers.record.evidence import Difference, Rule, Violation, fact, shown, vi
 from workers.record.observation import VARIABLES, Observation
 
 
-def cached_difference(cache: CachedBlocks, observed: Observation) -> Difference | None:
-    """Compare references, cached contents and the order of eviction of blocks."""
-    columns = {
+def cached_difference(cache: CachedBlocks, names: dict[int, int], observed: Observation) -> Difference | None:
+    """Compare references, cached contents and the order of eviction of blocks.
+
+    An engine may hash as it likes, but each prefix has one hash, and no other has it: those seen are kept in `names`.
+    """
+    hashes = observed.values.get("cached_hashes", ())
+    for prefix, name in zip(cache.prefix_of, hashes, strict=False):
+        if prefix not in names and name not in names.values():
+            names[prefix] = name
+    columns: dict[str, Sequence[object]] = {
         "block_references": cache.num_holders,
-        "cached_hashes": cache.hash_of,
+        "cached_hashes": [names.get(prefix) for prefix in cache.prefix_of],
         "idle_blocks": cache.idle,
     }
     for variable, wanted in columns.items():
@@ -22,6 +29,8 @@ def cached_difference(cache: CachedBlocks, observed: Observation) -> Difference 
         if seen != tuple(wanted):
             at = next((at for at, (a, b) in enumerate(zip(seen, wanted, strict=False)) if a != b), len(wanted))
             due, there = (fact("at_index", value=tuple(each[at : at + 1]), index=at) for each in (wanted, seen))
+            if wanted[at : at + 1] == [None]:
+                due = fact("hash_at_index", index=at)
             return difference(variable, observed.step, due, there)
     return None
 

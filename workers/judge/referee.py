@@ -192,7 +192,7 @@ class Referee:
             standing.priority = truth.priority
         if self._oracle.cache is not None:
             standing.blocks = tuple(truth.blocks)
-            standing.hashes = tuple(truth.hashes_until(truth.committed - 1, self._spec.block_size))
+            standing.prefixes = tuple(truth.prefixes_until(truth.committed - 1, self._oracle.prefixes))
             standing.num_cached = truth.num_cached
         return standing
 

@@ -19,7 +19,7 @@ from workers.record.log import ScheduledRow, SkipReason
 class Standing:
     """State of a request before the step, on which its share depends; `drafts` wait to be verified.
 
-    With a prefix cache: its blocks, the hashes of all that may be full, and how many of them need not be registered.
+    With a prefix cache: its blocks, the prefixes that end with full ones, and how many of them need not be registered.
     """
 
     request: int
@@ -31,7 +31,7 @@ class Standing:
     limit: int
     priority: int = 0
     blocks: tuple[int, ...] = ()
-    hashes: tuple[int, ...] = ()
+    prefixes: tuple[int, ...] = ()
     num_cached: int = 0
 
 
@@ -187,7 +187,7 @@ class Decision:
         """
         if self._cache is None:
             return ()
-        found = self._cache.chain(standing.hashes)
+        found = self._cache.chain(standing.prefixes)
         if self._spec.last_match == "dropped":
             found = found[:-1]
         if keeps_states_with_blocks(self._spec):
@@ -203,7 +203,7 @@ class Decision:
         blocks = (*standing.blocks, *share.shared, *share.blocks)
         full = min(standing.computed + share.n, standing.committed - 1) // self._spec.block_size
         for index in range(standing.num_cached, full):
-            self._cache.register(blocks[index], standing.hashes[index], None)
+            self._cache.register(blocks[index], standing.prefixes[index], None)
             self._registered.add(blocks[index])
 
     def _is_padded(self, standing: Standing) -> bool:

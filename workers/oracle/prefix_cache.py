@@ -1,4 +1,4 @@
-"""Reference prefix cache: free blocks, blocks cached by hash, and their expected contents.
+"""Reference prefix cache: free blocks, blocks cached by their prefix, and their expected contents.
 
 Blocks without contents are handed out first, the one freed last before the others; then unreferenced cached blocks are
 evicted, the least recently used first. A request frees its blocks from the last one on.
@@ -8,6 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from workers.oracle.tape import Tape
+
+
+class Prefixes:
+    """Numbers of prefixes that end with a full block, from 1 on: the same for the same tokens, and for no others."""
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        # By the number of the prefix before a block, which is 0 before the first, and the block's tokens.
+        self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def extend(self, prefixes: list[int], tokens: Sequence[int], length: int) -> None:
+        """Append the numbers of a request's prefixes to those known, up to a length."""
+        for start in range(len(prefixes) * self.block_size, length - self.block_size + 1, self.block_size):
+            block = prefixes[-1] if prefixes else 0, tuple(tokens[start : start + self.block_size])
+            prefixes.append(self._numbers.setdefault(block, 1 + len(self._numbers)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +36,13 @@ class BlockContents:
 
 @dataclass(slots=True)
 class CachedBlocks:
-    """All blocks of a pool. `empty` ends with the next one to hand out, `idle` begins with the next one to evict."""
+    """All blocks of a pool. `empty` ends with the next one to hand out, `idle` begins with the next one to evict.
+
+    `prefix_of` has the number of the prefix that a cached block ends, 0 for any other block.
+    """
 
     num_holders: list[int]
-    hash_of: list[int]
+    prefix_of: list[int]
     empty: list[int]
     idle: list[int] = field(default_factory=list)
     block_of: dict[int, int] = field(default_factory=dict)
@@ -36,7 +54,7 @@ class CachedBlocks:
 
     def copy(self) -> "CachedBlocks":
         return CachedBlocks(
-            [*self.num_holders], [*self.hash_of], [*self.empty], [*self.idle], {**self.block_of}, {**self.contents}
+            [*self.num_holders], [*self.prefix_of], [*self.empty], [*self.idle], {**self.block_of}, {**self.contents}
         )
 
     def next_ones(self, count: int) -> tuple[int, ...]:
@@ -50,15 +68,15 @@ class CachedBlocks:
                 self.empty.remove(block)
             else:
                 self.idle.remove(block)
-                del self.block_of[self.hash_of[block]]
+                del self.block_of[self.prefix_of[block]]
                 del self.contents[block]
-                self.hash_of[block] = 0
+                self.prefix_of[block] = 0
             self.num_holders[block] = 1
 
-    def chain(self, hashes: Sequence[int]) -> tuple[int, ...]:
-        """Return the blocks of the longest prefix of hashes that is cached."""
-        length = next((at for at, each in enumerate(hashes) if each not in self.block_of), len(hashes))
-        return tuple(self.block_of[each] for each in hashes[:length])
+    def chain(self, prefixes: Sequence[int]) -> tuple[int, ...]:
+        """Return the blocks of the longest of a request's prefixes that is cached."""
+        length = next((at for at, each in enumerate(prefixes) if each not in self.block_of), len(prefixes))
+        return tuple(self.block_of[each] for each in prefixes[:length])
 
     def share(self, blocks: Sequence[int]) -> None:
         """Add one request's references to cached blocks."""
@@ -72,18 +90,18 @@ class CachedBlocks:
         for block in reversed(blocks):
             self.num_holders[block] -= 1
             if not self.num_holders[block]:
-                (self.idle if self.hash_of[block] else self.empty).append(block)
+                (self.idle if self.prefix_of[block] else self.empty).append(block)
 
-    def register(self, block: int, content: int, contents: BlockContents | None) -> None:
-        """Register a block under the hash of its contents, unless another block has it."""
-        if content not in self.block_of:
-            self.block_of[content], self.hash_of[block] = block, content
+    def register(self, block: int, prefix: int, contents: BlockContents | None) -> None:
+        """Register a block as the end of a prefix, unless another block is."""
+        if prefix not in self.block_of:
+            self.block_of[prefix], self.prefix_of[block] = block, prefix
             self.contents[block] = contents
 
     def reset(self) -> None:
         self.empty += self.idle
         self.idle = []
-        self.hash_of = [0] * len(self.hash_of)
+        self.prefix_of = [0] * len(self.prefix_of)
         self.block_of, self.contents = {}, {}
 
 

@@ -20,7 +20,7 @@ from workers.oracle.incremental_tape import (
     verify_row,
 )
 from workers.oracle.logits_processing import rules_of
-from workers.oracle.prefix_cache import BlockContents, CachedBlocks, cached_blocks
+from workers.oracle.prefix_cache import BlockContents, CachedBlocks, Prefixes, cached_blocks
 from workers.oracle.random_sampling import Drawn
 from workers.oracle.tape import Tape, Tapes, tape_length
 from workers.oracle.truth import Planned, Release, RowTruth, StepTruth, Truth
@@ -71,6 +71,7 @@ class Oracle:
         self.num_decisions = self.num_ambiguous = 0
         self.happened: Counter[str] = Counter()
         self.cache = cached_blocks(self.spec.num_blocks) if self.spec.prefix_cache else None
+        self.prefixes = Prefixes(self.spec.block_size)
         self._tapes = tapes
         self._submits = trace.submits()
         # The request submitted last under each name.
@@ -197,10 +198,10 @@ class Oracle:
         """Register blocks full of tokens that no step will compute again."""
         size, cache = self.spec.block_size, self.cache
         assert cache is not None
-        hashes = truth.hashes_until(min(computed, truth.committed - 1), size)
-        for index in range(truth.num_cached, len(hashes)):
-            cache.register(blocks[index], hashes[index], BlockContents(truth.tape, truth.deltas, index * size))
-        truth.num_cached = max(truth.num_cached, len(hashes))
+        prefixes = truth.prefixes_until(min(computed, truth.committed - 1), self.prefixes)
+        for index in range(truth.num_cached, len(prefixes)):
+            cache.register(blocks[index], prefixes[index], BlockContents(truth.tape, truth.deltas, index * size))
+        truth.num_cached = max(truth.num_cached, len(prefixes))
 
     def _launched(self, entry: Launched) -> None:
         scheduled = self._scheduled

@@ -6,10 +6,9 @@ from typing import TypeAlias
 from scenarios.sampling import SamplingParams
 from workers.oracle.drafters import Drafts
 from workers.oracle.logits_processing import Edges
-from workers.oracle.prefix_cache import BlockContents
+from workers.oracle.prefix_cache import BlockContents, Prefixes
 from workers.oracle.random_sampling import Proposal
 from workers.oracle.tape import Tape
-from workers.record import model
 from workers.record.log import ScheduledRow
 
 # A row that was scheduled, and its request's `sched_computed`, `sched_placeholders` and `committed` before that.
@@ -56,7 +55,7 @@ class Truth:
     blocks: list[int] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
     state_slot: int = -1
-    hashes: list[int] = field(default_factory=list)
+    prefixes: list[int] = field(default_factory=list)
     num_cached: int = 0
     inherited: list[BlockContents] = field(default_factory=list)
     deltas: dict[int, int] = field(default_factory=dict)
@@ -83,14 +82,10 @@ class Truth:
             self.deltas.pop(kept - 1, None)
         return word
 
-    def hashes_until(self, length: int, block_size: int) -> list[int]:
-        """Return the hashes of all full blocks below a position."""
-        count = length // block_size
-        while len(self.hashes) < count:
-            start = len(self.hashes) * block_size
-            before = self.hashes[-1] if self.hashes else 0
-            self.hashes.append(model.block_hash(before, self.tape.tokens[start : start + block_size]))
-        return self.hashes[:count]
+    def prefixes_until(self, length: int, numbers: Prefixes) -> list[int]:
+        """Return the numbers of all prefixes that end with a full block below a position."""
+        numbers.extend(self.prefixes, self.tape.tokens, length)
+        return self.prefixes[: length // numbers.block_size]
 
 
 @dataclass(slots=True, eq=False)

@@ -38,6 +38,7 @@ FACTS: Mapping[str, str] = {
     "num_values": "{count} values",
     "num_rows": "{count} rows",
     "at_index": "{value} at {index}",
+    "hash_at_index": "a hash of its own at {index}",
     "digest": "a digest of all captures",
     "no_digest": "an empty digest",
     "held": "{blocks} blocks, {slots} state slots",

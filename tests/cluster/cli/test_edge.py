@@ -103,6 +103,34 @@ def test_a_crash_of_our_own_is_never_taken_for_a_finding(
     assert "internal error, no verdict was reached" in capsys.readouterr().err
 
 
+def test_a_crash_that_cannot_be_told_is_not_taken_for_a_finding_either(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(error: BaseException) -> None:
+        raise MemoryError
+
+    monkeypatch.setitem(sys.modules, "cluster.cli.commands", None)
+    monkeypatch.setattr("traceback.print_exception", fail)
+    assert cli.run(["faults", "list"]) == 3
+    assert capfd.readouterr().err.endswith("specstorm: no more can be told of it: MemoryError\n")
+
+
+@pytest.mark.parametrize(("flag", "size"), [("v", 40_000), ("v", 150_000), ("d", 95_000), ("d", 100_000)])
+def test_too_little_memory_to_load_is_one_line_and_never_passes_for_a_finding(
+    tmp_path: Path, flag: str, size: int
+) -> None:
+    done = shell(tmp_path, f"ulimit -{flag} {size}; specstorm faults list")
+    seen = f"the memory of a process is limited to {size:,} kB here (ulimit -{flag})"
+    assert (done.returncode, done.stderr) == (2, f"specstorm: {seen}; at least 262,144 kB are wanted\n")
+
+
+@pytest.mark.parametrize("flag", ["v", "d"])
+def test_as_much_memory_as_is_wanted_is_enough(tmp_path: Path, flag: str) -> None:
+    scenarios(tmp_path, 1)
+    done = shell(tmp_path, f"ulimit -{flag} {cli.MEMORY_MIN >> 10}; specstorm run scn --ray off --out out")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_default_folder_that_cannot_be_made_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,8 +6,9 @@ device memory matters once the state of a step was captured.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -22,14 +23,20 @@ from tests.workers.judge.flips import Snapshots, cell_of, flip, hooked, layout_o
 from tests.workers.run.runs import difference_in, judged_by
 from workers.engine.memory import View
 from workers.engine.parts import Parts
+from workers.faults.fault import Fault
+from workers.faults.registry import FAULTS
 from workers.judge.checker import Checker
+from workers.judge.host_columns import cached_difference
 from workers.lanes.base import OpFailed
 from workers.oracle.expected_captures import SCRATCH, place_of
+from workers.oracle.prefix_cache import cached_blocks
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference
 from workers.record.log import Entry
 from workers.record.observation import DEVICE_POINTS, HOST_POINTS, VARIABLES, Observation, Recorder
 from workers.record.verdict import NotDrained
+from workers.record.words import shown_text
+from workers.run.check import check
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, SpecstormTarget, ours
 
@@ -200,6 +207,42 @@ def test_a_flip_of_a_host_value_in_its_domain_is_found_and_named(variable: str) 
             assert seen == (variable, VARIABLES[variable].plane, place.request, None), (seed, place, bit)
             flips += 1
     assert flips >= FLIPS_PER_VARIABLE
+
+
+def test_an_engine_may_hash_as_it_likes_but_each_prefix_has_one_hash_of_its_own() -> None:
+    def first_difference(*shown: tuple[list[int], tuple[int, ...]]) -> tuple[int, str] | None:
+        """Return where and what the first difference in pairs of prefixes and their hashes is due to be."""
+        names, cache = {0: 0}, cached_blocks(2)
+        for step, (cache.prefix_of, hashes) in enumerate(shown):
+            values = {"block_references": (0, 0), "cached_hashes": hashes, "idle_blocks": ()}
+            found = cached_difference(cache, names, Observation("scheduled", step, (), values))
+            if found is not None:
+                assert (found.variable, found.plane) == ("cached_hashes", "prefix")
+                return step, shown_text(found.expected)
+        return None
+
+    assert first_difference(([0, 0], (0, 0)), ([1, 0], (7, 0)), ([1, 2], (7, 9)), ([2, 1], (9, 7))) is None
+    assert first_difference(([1, 0], (7, 0)), ([1, 2], (7, 7))) == (1, "a hash of its own at 1")
+    assert first_difference(([1, 0], (7, 0)), ([0, 2], (0, 7))) == (1, "a hash of its own at 1")
+    assert first_difference(
+        ([1, 2], (7, 0)),
+    ) == (0, "a hash of its own at 1")
+    assert first_difference(([1, 0], (7, 0)), ([1, 0], (8, 0))) == (1, "[7] at 0")
+    assert first_difference(([1, 0], (7, 0)), ([0, 0], (7, 0))) == (1, "[0] at 0")
+
+
+def test_a_hash_that_forgets_its_parent_is_noticed_wherever_it_acts(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = "specstorm-forgotten-parent"
+    monkeypatch.setitem(cast(dict[str, Fault], FAULTS), fault, replace(FAULTS[fault], requires=()))
+    kinds: Counter[str] = Counter()
+    for trace in map(random_trace, range(600)):
+        if trace.spec.prefix_cache:
+            verdict = check(trace.model_copy(update={"faults": (fault,)}).explicit(), TAPES, Options(races=False))
+            kinds[verdict.kind] += 1
+    # It acts in half of them; in few of these a block that it confuses is never registered.
+    assert kinds["diverged"] > 0.45 * kinds.total()
+    assert kinds["agreed"] < 0.02 * kinds.total()
+    assert kinds.keys() <= {"diverged", "agreed", "vacuous"}
 
 
 class Leaking(SpecstormTarget):

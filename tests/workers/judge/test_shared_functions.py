@@ -1,8 +1,8 @@
 """What engine and judges call alike, read from the source: each is mutated for both at once, and the run is found.
 
 Verifies: that no function of `scenarios` is called by both but those listed here; that mistakes in what both once
-shared, and in what they do share, are found.
-Does not verify: fields of values, which both read; `record`, but for the one function that decides something.
+shared are found.
+Does not verify: fields of values, which both read.
 """
 
 import ast
@@ -19,7 +19,6 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.oracle.derived import keep_rates
 from workers.oracle.tape import Tapes
-from workers.record import model
 from workers.record.verdict import Agreed, is_finding
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -33,7 +32,6 @@ EXCUSED = {
     "scenarios.draw.draw": "it says which permutation a shuffle is; any other would do as well",
     "submits": "it lists requests; whoever recognises a known bug beside its engine asks for them, no engine does",
     "workers.record.evidence.fact": "it makes evidence of what a fault requires, and decides nothing",
-    "workers.record.model.block_hash": "mutated below: a block found by a wrong hash holds other tokens",
 }
 
 # Fields of other values that bear the name of a method in `scenarios`.
@@ -97,7 +95,7 @@ def test_engine_and_judges_call_nothing_alike_but_what_is_excused() -> None:
     assert shared() - set(NAMESAKES) == set(EXCUSED)
 
 
-@pytest.mark.parametrize("source", ["spec.length_limit(1, 2)", "params.changes_logits", "model.block_hash(0, ())"])
+@pytest.mark.parametrize("source", ["spec.length_limit(1, 2)", "params.changes_logits", "model.wrong_token(0, 2)"])
 def test_the_reader_sees_methods_properties_and_functions(source: str, tmp_path: Path) -> None:
     path = tmp_path / "reads.py"
     path.write_text(f"from workers.record import model\n{source}\n", encoding="utf-8")
@@ -114,11 +112,6 @@ def wrong_limit(spec: EngineSpec, prompt_length: int, max_tokens: int) -> int:
     return min(prompt_length + max_tokens + 1, spec.max_model_len)
 
 
-def hash_without_parents(parent: int, tokens: Any) -> int:
-    return block_hash(0, tokens)
-
-
-block_hash = model.block_hash
 # What both sides would get wrong together, if both asked: a class or module, a name, and a wrong variant.
 MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "no parameter changes logits": (SamplingParams, "changes_logits", property(lambda params: False)),
@@ -138,7 +131,6 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
         "max_blocks_per_request",
         property(lambda spec: max(1, -(-spec.max_model_len // spec.block_size) - 1)),
     ),
-    "a block's hash ignores those before it": (model, "block_hash", hash_without_parents),
 }
 
 

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.engine.prefix_cache import CachingPool, extend_hashes
-from workers.oracle.prefix_cache import cached_blocks
-from workers.record import model
+from workers.engine.prefix_cache import CachingPool
+from workers.oracle.prefix_cache import Prefixes, cached_blocks
+from workers.record.model import block_hash
 
 SIZE = 7
 
@@ -57,7 +57,7 @@ class Pair:
         pool, known = self.pool, self.known
         return (
             pool.references == known.num_holders
-            and [content or 0 for content in pool.hash_of] == known.hash_of
+            and [content or 0 for content in pool.hash_of] == known.prefix_of
             and [*pool.idle] == known.idle
             and pool.num_free == known.num_free
         )
@@ -117,14 +117,33 @@ def test_idle_blocks_that_are_to_be_shared_are_no_room_for_others() -> None:
 
 @given(st.lists(st.integers(0, 9), max_size=24), st.integers(1, 5))
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
-def test_a_hash_depends_on_every_token_up_to_the_end_of_its_block(tokens: list[int], size: int) -> None:
-    hashes: list[int] = []
-    count = len(tokens) // size
-    extend_hashes(hashes, tokens, count, size)
-    for index in range(count):
-        assert hashes[index] == model.block_hash(0, tokens[: (index + 1) * size])
-    for changed in range(count * size):
-        others: list[int] = []
-        extend_hashes(others, [*tokens[:changed], tokens[changed] + 1, *tokens[changed + 1 :]], count, size)
-        same = [a == b for a, b in zip(hashes, others, strict=True)]
-        assert same == [index < changed // size for index in range(count)]
+def test_hash_and_number_of_a_prefix_depend_on_every_token_of_it(tokens: list[int], size: int) -> None:
+    numbers = Prefixes(size)
+
+    def named(tokens: list[int]) -> list[tuple[int, int]]:
+        """Return the hash and the number of each prefix."""
+        prefixes: list[int] = []
+        numbers.extend(prefixes, tokens, len(tokens))
+        ends = range(size, len(tokens) + 1, size)
+        return [(block_hash(0, tokens[:end]), number) for end, number in zip(ends, prefixes, strict=True)]
+
+    names = named(tokens)
+    assert named(tokens) == names
+    for changed in range(len(names) * size):
+        others = named([*tokens[:changed], tokens[changed] + 1, *tokens[changed + 1 :]])
+        same = [(a[0] == b[0], a[1] == b[1]) for a, b in zip(names, others, strict=True)]
+        assert same == [(index < changed // size,) * 2 for index in range(len(names))]
+
+
+def test_the_hash_of_a_block_goes_on_from_that_of_the_block_before_it() -> None:
+    assert block_hash(block_hash(0, [3, 1]), [4, 1]) == block_hash(0, [3, 1, 4, 1]) != block_hash(0, [4, 1])
+
+
+def test_prefixes_are_numbered_as_far_as_is_asked_and_later_on_from_there() -> None:
+    numbers, prefixes = Prefixes(2), [0][:0]
+    numbers.extend(prefixes, [7, 7, 7, 7, 7, 7], 5)
+    assert prefixes == [1, 2]
+    numbers.extend(prefixes, [7, 7, 7, 7, 7, 7], 3)
+    assert prefixes == [1, 2]
+    numbers.extend(prefixes, [7, 7, 7, 7, 7, 7], 6)
+    assert prefixes == [1, 2, 3]

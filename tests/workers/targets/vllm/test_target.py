@@ -67,6 +67,13 @@ def test_a_prompt_keeps_its_place_in_a_block(before: int, after: int) -> None:
     assert trace.submits()[0].prompt == PromptDraw(tokens=after)
 
 
+def test_a_prompt_keeps_its_own_blocks_between_common_ones_in_blocks_of_another_size() -> None:
+    for own, after in ((0, 0), (1, 1), (2, 16), (4, 32), (5, 33)):
+        prompt = PromptDraw(tokens=13, common=4, own=own)
+        (submit,) = rescaled(Trace(events=(Submit(tick=0, request="a", prompt=prompt, max_tokens=2),)), BLOCK).submits()
+        assert submit.prompt == PromptDraw(tokens=97, common=32, own=after)
+
+
 REFUSED = {
     "spec: {sampling: standard, block_size: 32}": (
         "spec.num_speculative_tokens: 3; with layers hybrid 0 is allowed: "
