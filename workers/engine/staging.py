@@ -72,7 +72,7 @@ def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[S
     padded = capture_size(num_rows) if spec.pad else num_rows
     if uniform:
         return Shape(padded, padded * width, tuple(range(0, padded * width, width)), True)
-    ends = tuple(accumulate([plan.scheduled.n for plan in plans], initial=0))
+    ends = tuple(accumulate((plan.scheduled.n for plan in plans), initial=0))
     starts, total = ends[:-1], ends[-1]
     if not spec.pad:
         return Shape(num_rows, total, starts, False)
@@ -112,7 +112,7 @@ def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
 def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> tuple[int, ...]:
     """Return each row's backup token, which its drafter continues from when nothing is sampled."""
     return tuple(
-        [row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.scheduled.n)) for row in rows]
+        row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.scheduled.n)) for row in rows
     )
 
 
@@ -123,7 +123,7 @@ def row_params(rows: Sequence[Row]) -> Sequence[SamplingParams]:
 
 def blocks_to_poison(plan: Plan) -> tuple[int, ...]:
     """Return the blocks to poison in a step: those it hands out, and others whose contents were evicted."""
-    given = tuple(chain.from_iterable([row.scheduled.blocks.new for row in plan.rows]))
+    given = tuple(chain.from_iterable(row.scheduled.blocks.new for row in plan.rows))
     return given + tuple(block for block in plan.poisoned if block not in given) if plan.poisoned else given
 
 
