@@ -74,6 +74,7 @@ class JobProgress:
 
     def update(self, done: int, total: int | None, findings: int) -> None:
         """Write the newest counts, unless others were written just now; called several times a second."""
+        assert total is None or done <= total, f"{done} of {total} done"
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + PUT_SECONDS
             self.close(done, total, findings)

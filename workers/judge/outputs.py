@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from scenarios.events import Abort, NanLogits, ResetPrefixCache, SpoilLogit, Submit
 from scenarios.trace import Trace
-from workers.judge.contracts.bans import has_penalties
+from workers.oracle.derived import has_penalties
 from workers.oracle.incremental_tape import depends_on_drafts
 from workers.record.evidence import Difference, fact, shown
 from workers.record.observation import Output, width_of

@@ -27,8 +27,12 @@ def length_limit(spec: EngineSpec, num_prompt: int, max_tokens: int) -> int:
     return wanted if wanted < spec.max_model_len else spec.max_model_len
 
 
+def has_penalties(params: SamplingParams) -> bool:
+    """Tell whether logits depend on how often a token occurred."""
+    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
+
+
 def changes_logits(params: SamplingParams) -> bool:
     """Tell whether any parameter changes a logit: a mask of tokens, or a penalty."""
-    if params.min_tokens or params.bad_words or params.allowed_tokens or params.grammar:
-        return True
-    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
+    masks = params.min_tokens or params.bad_words or params.allowed_tokens or params.grammar
+    return bool(masks) or has_penalties(params)

@@ -19,7 +19,7 @@ from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
 from workers.record.observation import HOST_POINTS, VARIABLES
 from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
 from workers.run.event_feed import EventFeed, scripts_of
-from workers.run.panel import Panel, detector_of, first_race_of, panel_of, shows_steps
+from workers.run.panel import Case, Panel, detector_of, first_race_of, panel_of, shows_steps
 from workers.run.references import References
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, TargetKind, Watch
@@ -71,8 +71,8 @@ class Run:
         self.target = kind.open(trace, config, self._watch(options))
         self._first_race = first_race_of(self.target, self.detector, capabilities)
         # Judges know no run: in a cycle each engine would stay in memory until the garbage collector finds it.
-        first_race = self._first_race if options.races else None
-        self.panel = panel_of(trace, tapes, capabilities, first_race) if options.judged else Panel()
+        case = Case(trace, tapes, capabilities, self._first_race if options.races else None)
+        self.panel = panel_of(case) if options.judged else Panel()
         self.feed = EventFeed(trace, self.target, scripts, self.panel.contracts)
         # The bound on steps only grows: it is asked for again where the last answer is passed.
         self._steps_known = 0

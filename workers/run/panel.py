@@ -5,6 +5,7 @@ given; races wherever accesses are watched; contracts every engine.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from scenarios.capabilities import Capabilities
 from scenarios.trace import Trace
@@ -100,20 +101,37 @@ class Panel:
         )
 
 
-def panel_of(
-    trace: Trace, tapes: Tapes, capabilities: Capabilities, first_race: Callable[[], MissingOrder | None] | None
-) -> Panel:
-    """Return the judges of a run of an explicit trace, in the order in which they are asked.
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a panel judges: an explicit trace on an engine; `first_race` is that of a run whose accesses are watched."""
 
-    `first_race` returns that of a run whose accesses are watched.
-    """
-    judges: list[Judge] = []
-    if capabilities.logs_decisions:
-        judges.append(Checker(trace, tapes))
-    if first_race is not None:
-        judges.append(Races(first_race))
-    if shows_steps(capabilities):
-        judges.append(StepIdentities())
-    terms = Terms(trace, capabilities.words_from_prompt)
-    judges.append(Contracts(terms, sees_steps=not capabilities.logs_decisions))
-    return Panel(judges)
+    trace: Trace
+    tapes: Tapes
+    capabilities: Capabilities
+    first_race: Callable[[], MissingOrder | None] | None
+
+
+def _checker(case: Case) -> Checker | None:
+    return Checker(case.trace, case.tapes) if case.capabilities.logs_decisions else None
+
+
+def _races(case: Case) -> Races | None:
+    return Races(case.first_race) if case.first_race is not None else None
+
+
+def _step_identities(case: Case) -> StepIdentities | None:
+    return StepIdentities() if shows_steps(case.capabilities) else None
+
+
+def _contracts(case: Case) -> Contracts:
+    terms = Terms(case.trace, case.capabilities.words_from_prompt)
+    return Contracts(terms, sees_steps=not case.capabilities.logs_decisions)
+
+
+# Each makes its judge of an engine that shows what it has to see.
+_JUDGES: tuple[Callable[[Case], Judge | None], ...] = (_checker, _races, _step_identities, _contracts)
+
+
+def panel_of(case: Case) -> Panel:
+    """Return the judges of a run, in the order in which they are asked."""
+    return Panel([judge for make in _JUDGES if (judge := make(case)) is not None])

@@ -95,7 +95,7 @@ def test_engine_and_judges_call_nothing_alike_but_what_is_excused() -> None:
     assert shared() - set(NAMESAKES) == set(EXCUSED)
 
 
-@pytest.mark.parametrize("source", ["spec.length_limit(1, 2)", "params.changes_logits", "model.wrong_token(0, 2)"])
+@pytest.mark.parametrize("source", ["spec.length_limit(1, 2)", "params.changes_logits", "model.block_hash(0, (2,))"])
 def test_the_reader_sees_methods_properties_and_functions(source: str, tmp_path: Path) -> None:
     path = tmp_path / "reads.py"
     path.write_text(f"from workers.record import model\n{source}\n", encoding="utf-8")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
 from scenarios.events import NanLogits, Submit
 from scenarios.sampling import SamplingParams
@@ -33,9 +34,13 @@ from workers.targets.specstorm import Specstorm
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 DRAWN = load(SCENARIOS / "smoke" / "drawn_tokens.yaml").explicit().model_copy(update={"expect": {}})
 PATHS = find_scenarios([SCENARIOS])
+# Some ask for what only other engines have.
 WITH_CHANCE = [
-    path for path in PATHS if any(event.params.temperature for event in load(path).submits())
-]  # fmt: skip
+    path
+    for path in PATHS
+    if any(event.params.temperature for event in load(path).submits())
+    and lacking(load(path), Specstorm.capabilities) is None
+]
 
 
 @pytest.mark.parametrize("path", WITH_CHANCE, ids=lambda path: str(path.stem))
