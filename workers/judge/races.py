@@ -89,7 +89,7 @@ class RaceDetector:
     def waited(self, lane: int, record: EventRecord) -> None:
         clock, of = self._clocks[lane], record.lane
         if clock[of] < record.clock[of]:
-            clock[:] = map(max, clock, record.clock)
+            clock[:] = [own if own > other else other for own, other in zip(clock, record.clock, strict=True)]
 
     def synchronized(self, record: EventRecord) -> None:
         self.waited(self._host, record)
