@@ -91,7 +91,8 @@ class JobState:
         if self.exit_code < 0:
             killed = f"the driver was killed by signal {-self.exit_code}; submit the job again to go on"
             return NOT_JUDGED, f"{killed}; {AGENT_LOG}"
-        return NOT_JUDGED, f"the driver ended with exit code {self.exit_code}, which is none of specstorm's"
+        code = f"the driver ended with exit code {self.exit_code}, which is none of specstorm's"
+        return NOT_JUDGED, f"{code}; {AGENT_LOG}"
 
 
 class JobServer:

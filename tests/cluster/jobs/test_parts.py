@@ -68,8 +68,7 @@ def test_whatever_else_ends_a_job_is_no_finding_and_says_so(ended: JobState, cod
     found, remark = ended.own_code(None)
     assert found == code
     assert words in remark
-    exited = ended.exit_code is not None and ended.exit_code > 0
-    assert (AGENT_LOG in remark) == (ended.status == "FAILED" and not exited)
+    assert (AGENT_LOG in remark) == (ended.status == "FAILED")
 
 
 def test_a_job_stopped_from_here_has_the_code_of_the_signal() -> None:
