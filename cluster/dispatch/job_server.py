@@ -39,8 +39,11 @@ REACH_SECONDS = 30.0
 # A head that has just started takes jobs by this much later than it answers.
 AGENT_SECONDS = 30.0
 NO_AGENT = "No available agent"
+# The agent starts drivers and sees them end; a driver that was not started, or was killed, says nothing itself.
+AGENT_LOG = "dashboard_agent.log in the head's /tmp/ray/session_latest/logs says more"
 NO_AGENT_HINT = (
-    "; where another Ray of this host holds port 52365, give the head another one: --dashboard-agent-listen-port N"
+    "; where another Ray of this host holds port 52365, give the head another one: --dashboard-agent-listen-port N; "
+    f"{AGENT_LOG}"
 )
 # A server that is silent for this long is given up; its job may go on.
 SILENT_SECONDS_MAX = 60.0
@@ -84,10 +87,12 @@ class JobState:
         if self.exit_code in OWN_CODES:
             return self.exit_code, ""
         if self.exit_code is None:
-            return NOT_JUDGED, f"the job failed: {_line(self.message)}"
+            return NOT_JUDGED, f"the job failed: {_line(self.message)}; {AGENT_LOG}"
         if self.exit_code < 0:
-            return NOT_JUDGED, f"the driver was killed by signal {-self.exit_code}; submit the job again to go on"
-        return NOT_JUDGED, f"the driver ended with exit code {self.exit_code}, which is none of specstorm's"
+            killed = f"the driver was killed by signal {-self.exit_code}; submit the job again to go on"
+            return NOT_JUDGED, f"{killed}; {AGENT_LOG}"
+        code = f"the driver ended with exit code {self.exit_code}, which is none of specstorm's"
+        return NOT_JUDGED, f"{code}; {AGENT_LOG}"
 
 
 class JobServer:
@@ -230,7 +235,7 @@ class JobServer:
             time.sleep(POLL_SECONDS)
         # It stays in the server's list: Ray brings a job that is deleted so soon back as one that failed.
         if state.status != "SUCCEEDED":
-            raise ServerError(f"job {job} {state.status.lower()}: {_line(state.message)}")
+            raise ServerError(f"job {job} {state.status.lower()}: {_line(state.message)}; {AGENT_LOG}")
         return self.log(job)
 
 

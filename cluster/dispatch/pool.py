@@ -18,6 +18,7 @@ from cluster.dispatch.coordinator import AttemptRaised, Event, ResultArrived, Wo
 from cluster.dispatch.exporter import Exporter
 from cluster.dispatch.host import EngineHost, PoolError, ReachError, read_answer
 from cluster.dispatch.job import WORKER, AnyJob, build
+from cluster.dispatch.liveness import RAY_SETTINGS, Liveness
 from cluster.dispatch.origin import ROOT
 from cluster.dispatch.reach import reach, token_file
 
@@ -122,6 +123,7 @@ class RayPool:
         self.slots = slots
         self._start_seconds = start_seconds
         self._ray = ray.module
+        self._liveness = ray.liveness
         self._deadline_seconds = deadline_seconds
         self._factory = factory
         self._gpus = gpus
@@ -159,7 +161,12 @@ class RayPool:
         self._seats[slot] = self._start(worker)
 
     def wait(self, seconds: float) -> list[Event]:
-        """Return the outcomes of all calls that have ended or are overdue."""
+        """Return the outcomes of all calls that have ended or are overdue.
+
+        Raises:
+            PoolError: Ray itself is gone, or fails.
+        """
+        self._liveness.watch()
         self._exporter.workers(sum(seat.pid is not None for seat in self._seats))
         calls = [seat.call for seat in self._seats if seat.call is not None]
         if not calls:
@@ -216,6 +223,8 @@ class RayPool:
                 return WorkerLost(slot, seat.worker, _raised(error.cause), had_begun=False)
             return AttemptRaised(seat.job.key, seat.attempt, _raised(error.cause))
         except deaths as error:
+            # Workers die with Ray, too, and for that no job is to be blamed.
+            self._liveness.check()
             reason = _death(error, started=seat.pid is not None)
             return WorkerLost(slot, seat.worker, reason, had_begun=self._had_begun(seat))
         except errors.RayError as error:
@@ -299,6 +308,8 @@ class RayCluster(AbstractContextManager["RayCluster"]):
                 options |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
             try:
                 reach(address)
+                for name, value in RAY_SETTINGS.items():
+                    os.environ.setdefault(name, value)
                 import ray  # noqa: PLC0415  not before its environment is set, and not at all without it
 
                 ray.init(**options)
@@ -308,6 +319,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
                 kind = PoolError if address == "local" else ReachError
                 raise kind(f"Ray at {address}: {type(error).__name__}: {_first_line(str(error))}") from error
             stack.callback(ray.shutdown)
+            self.liveness = Liveness(ray)
             self._end = stack.pop_all()
         self.module: Any = ray
 

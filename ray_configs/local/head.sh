@@ -4,7 +4,7 @@
 #   ray_configs/local/head.sh [OPTION OF `ray start`]...
 #
 # Every socket is on the loopback interface, and who has no token is refused. A job that is stopped has 30 seconds to
-# close its campaign.
+# close its campaign. Beside another Ray it takes other ports, but for the job server's, at which it is looked for.
 set -eu
 bin=$(dirname "$0")/../../.venv/bin
 if [ -x "$bin/ray" ]; then PATH=$(cd "$bin" && pwd):$PATH; fi
@@ -13,10 +13,40 @@ export RAY_USAGE_STATS_ENABLED=0 RAY_DEDUP_LOGS=0 RAY_JOB_STOP_WAIT_TIME_S=30
 # Without this Ray listens on every interface, whatever address it is given.
 export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0
 export RAY_AUTH_MODE=token
+# Ray itself does without a port that is taken, or waits for minutes.
+ports=$(python3 - "$@" <<'PYTHON'
+import socket
+import sys
+
+
+def bound(port):
+    taken = socket.socket()
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    taken.bind(("127.0.0.1", port))
+    return taken
+
+
+given = [word.partition("=")[0] for word in sys.argv[1:]]
+options, held = ["--dashboard-agent-listen-port=0"], []
+for option, port in (("--port", 6379), ("--ray-client-server-port", 10001), ("--dashboard-port", 8265)):
+    if option in given:
+        continue
+    try:
+        held.append(bound(port))
+    except OSError as error:
+        if option == "--dashboard-port":
+            other = "give --dashboard-port=N, and `specstorm submit` --address http://127.0.0.1:N"
+            sys.exit(f"head.sh: port {port} of the job server: {error.strerror}; {other}")
+        held.append(bound(0))
+    options.append(f"{option}={held[-1].getsockname()[1]}")
+print(*options)
+PYTHON
+)
 token=${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}
 if [ -z "${RAY_AUTH_TOKEN:-}" ] && [ ! -e "$token" ]; then
     mkdir -p "$(dirname "$token")"
     (umask 077 && python3 -c 'import secrets; print(secrets.token_hex(32), end="")' > "$token")
     echo "token written to $token: give clients RAY_AUTH_MODE=token" >&2
 fi
-exec ray start --head --block --disable-usage-stats --dashboard-host=127.0.0.1 "$@"
+# shellcheck disable=SC2086  # options without blanks
+exec ray start --head --block --disable-usage-stats --dashboard-host=127.0.0.1 $ports "$@"

@@ -1,6 +1,12 @@
 """Files for `ray up`, by the validator of Ray's autoscaler; runtime environments; the script of a local head."""
 
+import os
+import re
+import shutil
+import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +62,44 @@ def test_the_script_of_a_local_head_is_one_that_the_shell_reads() -> None:
     assert script.stat().st_mode & 0o111
     done = subprocess.run(["/bin/sh", "-n", str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def started(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Return what the script of a local head does with a `ray` that prints its arguments."""
+    script, fake = folder / "ray_configs" / "local" / "head.sh", folder / "ray"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(CONFIGS / "local" / "head.sh", script)
+    fake.write_text('#!/bin/sh\necho "$@"\n')
+    fake.chmod(0o755)
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)}
+    command = [str(script), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@contextmanager
+def taken(port: int) -> Iterator[None]:
+    """Hold a port, unless another process has it."""
+    with socket.socket() as listener:
+        with suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            listener.listen()
+        yield
+
+
+def test_a_local_head_takes_other_ports_than_another_ray_of_this_host(tmp_path: Path) -> None:
+    with taken(6379), taken(10001):
+        done = started(tmp_path, "--dashboard-port=8299", "--num-cpus", "1")
+    assert done.returncode == 0, done.stderr
+    ports = dict(re.findall(r"(--\S*port)=(\d+)", done.stdout))
+    assert ports.keys() == {"--dashboard-agent-listen-port", "--port", "--ray-client-server-port", "--dashboard-port"}
+    assert ports["--dashboard-agent-listen-port"] == "0"
+    assert len({"6379", "10001", ports["--port"], ports["--ray-client-server-port"]}) == 4
+    assert done.stdout.endswith(" --dashboard-port=8299 --num-cpus 1\n")
+
+
+def test_a_local_head_whose_job_server_has_no_port_says_so_at_once(tmp_path: Path) -> None:
+    with taken(8265):
+        done = started(tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("head.sh: port 8265 of the job server: Address already in use; give --dashboard-port")

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.cluster.processes import descendants
@@ -25,9 +25,10 @@ COMMAND_SECONDS = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A running head; `pid` is that of the script."""
+    """A running head; `gcs` is where drivers join it, `pid` that of the script."""
 
     address: str
+    gcs: str
     home: Path
     pid: int
 
@@ -66,18 +67,18 @@ def running_head() -> Iterator[Head]:
     # Paths of sockets are short: not every temporary folder of a test will do.
     with tempfile.TemporaryDirectory(prefix="ss-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
-        dashboard, client = free_ports(2)
-        options = ["--port=0", f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}", "--num-cpus=2"]
-        options += ["--dashboard-agent-listen-port=0", "--dashboard-agent-grpc-port=0", "--metrics-export-port=0"]
-        options += ["--object-store-memory=100000000", f"--temp-dir={home / 'ray'}"]
-        head = Head(f"http://127.0.0.1:{dashboard}", home, 0)
+        gcs, dashboard, client = free_ports(3)
+        options = [f"--port={gcs}", f"--dashboard-port={dashboard}", f"--ray-client-server-port={client}"]
+        options += ["--num-cpus=2", "--dashboard-agent-grpc-port=0"]
+        options += ["--metrics-export-port=0", "--object-store-memory=100000000", f"--temp-dir={home / 'ray'}"]
+        head = Head(f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{gcs}", home, 0)
         with (home / "head.log").open("w") as log:
             process = subprocess.Popen(
                 [str(SCRIPT), *options], env=head.environment, stdout=log, stderr=log, start_new_session=True
             )
         try:
             wait_for(f"{head.address}/api/gcs_healthz", process, home / "head.log")
-            yield Head(head.address, home, process.pid)
+            yield replace(head, pid=process.pid)
         finally:
             below = descendants(process.pid)
             process.send_signal(signal.SIGTERM)

@@ -111,6 +111,15 @@ def test_a_job_of_ray_s_own_command_is_attached_to_with_its_own_code_and_comes_h
     assert (head.home / "specstorm-campaigns" / campaign.name / ARTEFACT).is_file()
 
 
+def test_a_job_that_dies_before_its_first_line_names_the_log_that_says_more(head: Head, tmp_path: Path) -> None:
+    ray = [str(Path(sys.executable).with_name("ray")), "job", "submit", "--no-wait", "--submission-id", "silent"]
+    variables = {**head.environment, "RAY_AUTH_MODE": "token"}
+    subprocess.run([*ray, "--", "sh", "-c", "kill -9 $$"], env=variables, capture_output=True, check=True)
+    attached = head.run(tmp_path, "attach", "silent")
+    assert attached.returncode == 3, attached.stderr
+    assert "exit code 137, which is none of specstorm's; dashboard_agent.log in" in attached.stderr
+
+
 def shards_of(folder: Path) -> list[str]:
     database = sqlite3.connect(f"file:{folder / 'campaign.sqlite'}?mode=ro", uri=True)
     try:

@@ -15,6 +15,7 @@ from cluster.cli.submit_command import _brought_home
 from cluster.dispatch.job import program
 from cluster.dispatch.job_server import (
     ADDRESS_DEFAULT,
+    AGENT_LOG,
     OWN_CODES,
     JobServer,
     JobState,
@@ -67,6 +68,7 @@ def test_whatever_else_ends_a_job_is_no_finding_and_says_so(ended: JobState, cod
     found, remark = ended.own_code(None)
     assert found == code
     assert words in remark
+    assert (AGENT_LOG in remark) == (ended.status == "FAILED")
 
 
 def test_a_job_stopped_from_here_has_the_code_of_the_signal() -> None:

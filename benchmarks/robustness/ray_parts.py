@@ -1,0 +1,212 @@
+"""Kill each process of Ray under a campaign: how it ends, how soon, and what the command that goes on comes to.
+
+`python -m benchmarks.robustness.ray_parts --times 3`. On a private Ray and on a head that was joined. A campaign either
+goes on, or ends with exit code 3, a cause and a command; that command must then come to the results of a campaign that
+nobody disturbed. Exit code 1 if anything is otherwise.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from cluster.dispatch.job import program
+from tests.cluster.jobs.head import ROOT, Head, running_head
+from tests.cluster.processes import descendants
+
+# What a command line of each begins with or has in it.
+PARTS = {
+    "worker": "ray::EngineHost",
+    "raylet": "/raylet/raylet",
+    "GCS": "/gcs/gcs_server",
+    "dashboard": "/dashboard/dashboard.py",
+    "dashboard agent": "ray::DashboardAgent",
+    "runtime environment agent": "ray::RuntimeEnvAgent",
+    "log monitor": "/log_monitor.py",
+    "autoscaler's monitor": "/autoscaler/_private/monitor.py",
+    "driver": "",
+}
+NUM_SCENARIOS = 6
+SECONDS_MAX = 60.0
+START_SECONDS = 120.0
+ROWS = "SELECT job, scenario, verdict, digest, artefact, judgement FROM results ORDER BY job"
+Rows: TypeAlias = list[tuple[object, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """What became of a campaign; `wrong` is empty if it is as promised."""
+
+    part: str
+    code: int
+    seconds: float
+    said: str
+    wrong: str
+
+
+class Place:
+    """A Ray on which campaigns run: a private one each, or a head that they join."""
+
+    def __init__(self, head: Head | None, folder: Path) -> None:
+        self._head = head
+        self.folder = folder
+        self._address = "local" if head is None else head.gcs
+
+    def start(self, out: Path) -> "subprocess.Popen[str]":
+        """Start a campaign."""
+        paths = sorted(map(str, (ROOT / "scenarios" / "smoke").glob("*.yaml")))[:NUM_SCENARIOS]
+        words = ["run", *paths, "--ray", self._address, "--workers", "2", "--out", str(out)]
+        return subprocess.Popen(
+            [sys.executable, "-m", "cluster", *words],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Return the environment of a command on it."""
+        if self._head is None:
+            kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+            return {**kept, "PYTHONPATH": str(ROOT)}
+        return {**self._head.environment, "RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+    def pid_of(self, part: str, driver: int) -> int | None:
+        """Return a process that is such a part."""
+        if part == "driver":
+            return driver
+        for pid in sorted(descendants(driver if self._head is None else self._head.pid)):
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if PARTS[part] in command.replace("\0", " "):
+                return pid
+        return None
+
+
+@contextmanager
+def place(joined: bool) -> Iterator[Place]:
+    """Provide a Ray."""
+    with tempfile.TemporaryDirectory() as folder, running_head() if joined else nullcontext() as head:
+        yield Place(head, Path(folder))
+
+
+def undisturbed(ray: Place) -> Rows:
+    """Return the results of a campaign in which nothing is killed."""
+    out = ray.folder / "calm"
+    process = ray.start(out)
+    _, err = process.communicate(timeout=START_SECONDS)
+    assert process.returncode == 0, err
+    return rows(out)
+
+
+def killed(ray: Place, part: str, calm: Rows) -> Kill:
+    """Kill a part in the middle of a campaign, go on with it, and tell what came of it."""
+    out = ray.folder / f"killed-{time.monotonic_ns()}"
+    process = ray.start(out)
+    end = time.monotonic() + START_SECONDS
+    while num_results(out) < 1 and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    pid = ray.pid_of(part, process.pid)
+    if pid is None or process.poll() is not None:
+        process.kill()
+        return Kill(part, process.wait(), 0.0, "", f"there is nothing to kill: {process.communicate()[1]}")
+    os.kill(pid, signal.SIGKILL)
+    begun = time.monotonic()
+    try:
+        _, err = process.communicate(timeout=2 * SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, err = process.communicate()
+    seconds, code = time.monotonic() - begun, process.returncode
+    said = " ".join(line for line in err.splitlines() if line.startswith("specstorm: "))
+    words = [str(word) for word in process.args[1:]]  # type: ignore[index]
+    if part == "driver":
+        wrong = "" if code == -signal.SIGKILL else f"exit code {code}"
+    else:
+        wrong = _end_of(code, seconds, said, words, out)
+    wrong = wrong or _after(words, out, calm)
+    return Kill(part, code, seconds, said, wrong and f"{wrong}\n{err}")
+
+
+def _end_of(code: int, seconds: float, said: str, words: list[str], out: Path) -> str:
+    """Return what is wrong with how a campaign ended."""
+    if code not in (0, 3):
+        return f"exit code {code}"
+    if code == 3 and not re.search(r"specstorm: Ray's (GCS|raylet) .*: no answer for ", said):
+        return "no cause was named"
+    if code == 3 and f"; go on with: {program()} {shlex.join(words[2:])}" not in said:
+        return "no command that goes on"
+    if code == 3 and seconds > SECONDS_MAX:
+        return f"it took {seconds:.0f} s"
+    left = sorted(path.name for path in out.glob("campaign.sqlite*"))
+    return "" if left == ["campaign.sqlite"] else f"the campaign was not closed: {', '.join(left)}"
+
+
+def _after(words: list[str], out: Path, calm: Rows) -> str:
+    """Return what is wrong with a campaign after the same command has run again, on a private Ray."""
+    words = list(words)
+    words[words.index("--ray") + 1] = "local"
+    kept = num_results(out)
+    environment = Place(None, out).environment
+    again = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, env=environment, timeout=START_SECONDS, check=False
+    )
+    if again.returncode != 0:
+        return f"gone on with: exit code {again.returncode}: {again.stderr}"
+    if f"kept from an earlier run: {kept} of {NUM_SCENARIOS}" not in again.stdout:
+        return f"gone on with {kept} results: {again.stdout}"
+    return "" if rows(out) == calm else "gone on with, it came to something else than undisturbed"
+
+
+def rows(folder: Path) -> Rows:
+    """Return the results of a campaign."""
+    with closing(sqlite3.connect(f"file:{folder / 'campaign.sqlite'}?mode=ro", uri=True)) as database:
+        return database.execute(ROWS).fetchall()
+
+
+def num_results(folder: Path) -> int:
+    """Return the number of results of a campaign that may be being written."""
+    try:
+        return len(rows(folder))
+    except sqlite3.Error:
+        return 0
+
+
+def main() -> int:
+    """Kill, compare, print; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=3, help="kills of each part (default 3)")
+    parser.add_argument("--part", action="append", choices=list(PARTS), help="default: all")
+    parser.add_argument("--place", action="append", choices=["private", "joined"], help="default: both")
+    arguments = parser.parse_args()
+    kills: list[Kill] = []
+    with place(joined=False) as private:
+        calm = undisturbed(private)
+    for where in arguments.place or ["private", "joined"]:
+        for part in (arguments.part or list(PARTS)) * arguments.times:
+            # A head does not outlive its parts.
+            with place(where == "joined") as ray:
+                kills.append(killed(ray, part, calm))
+            kill = kills[-1]
+            ended = f"exit code {kill.code:>2} after {kill.seconds:5.1f} s"
+            print(f"{where:<8} {part:<26} {ended}  {kill.wrong or kill.said}", flush=True)
+    return 1 if any(kill.wrong for kill in kills) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
