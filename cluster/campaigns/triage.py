@@ -165,7 +165,7 @@ class Triage:
     def _part(self, candidates: tuple[Trace, ...], *label: object) -> Task:
         shrinking = self.state.shrinking
         assert shrinking is not None, "it has begun"
-        job = TryJob(key=self._key(*label), candidates=candidates, target=shrinking.target, config=self._config)
+        job = TryJob(key=self._key(*label), candidates=candidates, target=shrinking.wanted, config=self._config)
         self._parts[job.key] = _Part(candidates)
         self._waiting.add(job.key)
         return Task(job, losses_max=1 if self.state.kills else 2)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from scenarios.events import Schedule
 from workers.record.evidence import (
     NOT_FINITE,
+    RACES,
     Access,
     Difference,
     Elsewhere,
@@ -119,7 +120,7 @@ def elsewhere_text(elsewhere: Elsewhere) -> str:
 def expected_text(difference: Difference) -> str:
     """Format the due value of a difference."""
     order = difference.missing_order
-    if difference.plane == "races" and order is not None:
+    if difference.plane == RACES and order is not None:
         return f"{access_text(order.first)}, then {access_text(order.second)}, in this order"
     text = shown_text(difference.expected)
     return text if difference.reference is None else f"{text}, as in {REFERENCES[difference.reference]}"

@@ -10,8 +10,7 @@ from cluster.dispatch.job import command
 from cluster.storage.artefact import artefact_text
 from scenarios import codec
 from scenarios.strict_yaml import ScenarioError
-from workers.judge.races import RACES
-from workers.record.evidence import Difference
+from workers.record.evidence import RACES, Difference
 from workers.record.verdict import (
     Crashed,
     Diverged,
