@@ -14,7 +14,7 @@ from cluster.campaigns.nightly import RegressionEntry
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.recurrence import Recurrence
 from cluster.campaigns.triage import Triage
-from cluster.dispatch.job import build, command
+from cluster.dispatch.job import build, typed
 from cluster.reports.report import INDENT, LINE_SECONDS, LineProgress, findings_text
 from cluster.statistics.fault_table import Document, FaultValues
 from cluster.storage.corpus import PARENTS_PER_SHARD
@@ -107,13 +107,13 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
     assert verdict is not None, "a finding of a hunt has been seen"
     yield f"FINDING {number}  {verdict.kind}, plane {plane(verdict)}: {times}"
     outcomes = state.judgement.outcomes if state.judgement is not None else ()
-    texts = [*finding_lines(verdict), *outcome_lines(outcomes)]
+    texts = [*finding_lines(verdict), *outcome_lines(verdict, outcomes)]
     if state.shrinking is not None:
         small = (state.judgement or state.shrinking).trace
         done = "shrunk to" if state.stage == "closed" else "being shrunk, so far to"
         texts.append(f"{state.size} events, {done} {len(small.events)} in {state.shrinking.spent} checks")
     if state.artefact is not None:
-        texts += [state.artefact, f"replay: {command('replay', folder / state.artefact, config)}"]
+        texts += [state.artefact, f"replay: {typed('replay', folder / state.artefact, config)}"]
     yield from (f"{INDENT}{part}" for text in texts for part in text.splitlines())
 
 
