@@ -5,6 +5,7 @@ from pathlib import Path
 from cluster.campaigns.hunt.findings import Findings
 from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.triage import FindingState, Triage
+from cluster.dispatch.job import program
 from cluster.reports.hunt_report import hunt_lines
 from scenarios.shards import TRACES_PER_SHARD
 from tests.cluster.campaigns.hunt.fakes import Memory, buggy, canary_or, diverged, hit, hunt_of, run_through, trace
@@ -94,3 +95,12 @@ def test_another_face_is_told_with_its_finding_and_is_not_counted() -> None:
     assert lines[-1] == "1 finding"
     (face,) = [line for line in lines if line.startswith("also shows as tokens tokens value")]
     assert face.endswith("its smallest trace needs f too: campaigns/hunt-0001/artefacts/2.yaml")
+
+
+def test_a_hunt_prints_a_replay_line_that_can_be_typed_where_it_was_started() -> None:
+    hunt, folder = hunt_of(TRACES_PER_SHARD, Memory()), Path("campaigns/hunt-0001")
+    state = confirmed("counts", "f")
+    hunt.findings.by_bug[state.bug] = Triage(state)
+    hunt.findings.close()
+    (line,) = [line.strip() for line in hunt_lines(hunt, folder) if "replay:" in line]
+    assert line == f"replay: {program()} replay {folder}/artefacts/1.yaml"
