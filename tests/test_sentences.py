@@ -4,6 +4,8 @@ Verifies: who makes sentences of evidence; that whoever takes texts apart reads 
 Does not verify: what is taken apart without a regular expression.
 """
 
+import re
+
 from tests.test_architecture import ROOMS, all_imports, files_of, is_in, module_of
 
 WORDS, PHRASES = "workers.record.words", "workers.record.phrases"
@@ -41,3 +43,14 @@ def test_evidence_becomes_a_sentence_only_where_somebody_reads_it() -> None:
     users = importers_of(WORDS)
     assert sorted(user for user in users if not any(is_in(user, allowed) for allowed in MAY_SAY_IT)) == []
     assert [allowed for allowed in MAY_SAY_IT if not any(is_in(user, allowed) for user in users)] == []
+
+
+def test_advice_to_install_names_packages_that_an_index_has() -> None:
+    sources = files_of(*ROOMS)
+    told = [
+        f"{path}: {text}"
+        for path in sources
+        for text in re.findall(r"pip install [^\n]*", path.read_text())
+        if "specstorm[" in text or " -e " in text
+    ]
+    assert told == []

@@ -15,8 +15,8 @@ from benchmarks.power.random_shards import over_shards, shards_each
 from scenarios.events import AnyEvent, Policy
 from scenarios.shards import TRACES_PER_SHARD, Shard
 from workers.judge.contracts.breach import PLANE as CONTRACTS
-from workers.judge.races import RACES
 from workers.oracle.tape import Tapes
+from workers.record.evidence import RACES
 from workers.record.observation import VARIABLES
 from workers.record.verdict import Agreed
 from workers.run.check import check

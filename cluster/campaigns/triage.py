@@ -36,7 +36,8 @@ class FindingState(Value):
 
     `first` is the number of the trace of the hunt it was first met on, `size` the number of events of that trace,
     `verdict` its verdict there; None for a trace that was not judged yet.
-    A `closed` finding has its last judgement, and an artefact, unless it came out as another finding: `same_as`.
+    A `closed` finding has its last judgement, and an artefact, unless it came out as another finding: `same_as`. One
+    that the cause of an earlier finding explains is a face of that: `face_of`.
     """
 
     bug: str
@@ -49,6 +50,7 @@ class FindingState(Value):
     judgement: Judgement | None = None
     artefact: str | None = None
     same_as: str | None = None
+    face_of: str | None = None
 
     @classmethod
     def of(cls, hit: Hit, first: int) -> "FindingState":
@@ -75,8 +77,20 @@ class FindingState(Value):
 
     @property
     def is_distinct(self) -> bool:
-        """Whether it is a finding of its own: neither refuted nor another one."""
-        return self.same_as is None and not self.is_refuted
+        """Whether it is a finding of its own: neither refuted, nor another one, nor a face of another one."""
+        return self.same_as is None and self.face_of is None and not self.is_refuted
+
+    @property
+    def cause(self) -> str | None:
+        """Return the planted fault without which its smallest trace does not fail alike; None if that is not known.
+
+        It is known where every candidate of the shrinker was tried: one of them has no fault.
+        """
+        if self.shrinking is None or self.judgement is None or self.shrinking.spent >= self.shrinking.limit:
+            return None
+        trace = self.judgement.trace
+        is_smallest = trace.events == self.shrinking.trace.events and is_finding(self.judgement.verdict)
+        return trace.faults[0] if is_smallest and len(trace.faults) == 1 else None
 
     @property
     def kills(self) -> bool:
@@ -165,7 +179,7 @@ class Triage:
     def _part(self, candidates: tuple[Trace, ...], *label: object) -> Task:
         shrinking = self.state.shrinking
         assert shrinking is not None, "it has begun"
-        job = TryJob(key=self._key(*label), candidates=candidates, target=shrinking.target, config=self._config)
+        job = TryJob(key=self._key(*label), candidates=candidates, target=shrinking.wanted, config=self._config)
         self._parts[job.key] = _Part(candidates)
         self._waiting.add(job.key)
         return Task(job, losses_max=1 if self.state.kills else 2)

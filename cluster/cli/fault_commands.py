@@ -48,7 +48,7 @@ def measure(
 ) -> int:
     """Measure how many generated traces it takes to find each fault, and what comparing outputs finds on the same."""
     if pictures and find_spec("matplotlib") is None:
-        raise InputError("--pictures needs matplotlib; pip install 'specstorm[figures]'")
+        raise InputError("--pictures needs matplotlib; pip install matplotlib")
     config = RunConfig(engine=check_engine(engine), device=device)
     if not kind_of(engine).capabilities.faults:
         raise InputError(f"faults measure: no fault can be switched on in engine {engine}")

@@ -56,9 +56,9 @@ def checks_of_machine(folder: Path) -> list[Check]:
 
 def checks_of_packages() -> list[Check]:
     """Check the required packages, and the optional ones."""
-    found = [_package(wanted, "") for wanted in _wanted(())]
+    found = [_package(wanted) for wanted in _wanted(())]
     for extra, names in {"gpu": ("torch", "triton"), "figures": ("matplotlib",)}.items():
-        found += [_package(wanted, extra) for wanted in _wanted((extra,)) if wanted.name in names]
+        found += [_package(wanted) for wanted in _wanted((extra,)) if wanted.name in names]
     return found
 
 
@@ -88,8 +88,8 @@ def _wanted(extras: Sequence[str]) -> list[Requirement]:
     return [each for each in found if each.marker and any(each.marker.evaluate({"extra": name}) for name in extras)]
 
 
-def _package(wanted: Requirement, extra: str) -> Check:
-    remedy = f"pip install 'specstorm[{extra}]'" if extra else f"pip install '{wanted}'"
+def _package(wanted: Requirement) -> Check:
+    remedy = f"pip install '{wanted.name}{wanted.specifier}'"
     try:
         version = importlib.metadata.version(wanted.name)
     except importlib.metadata.PackageNotFoundError:

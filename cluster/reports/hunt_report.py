@@ -14,7 +14,7 @@ from cluster.campaigns.nightly import RegressionEntry
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.recurrence import Recurrence
 from cluster.campaigns.triage import Triage
-from cluster.dispatch.job import build, command
+from cluster.dispatch.job import build, typed
 from cluster.reports.report import INDENT, LINE_SECONDS, LineProgress, findings_text
 from cluster.statistics.fault_table import Document, FaultValues
 from cluster.storage.corpus import PARENTS_PER_SHARD
@@ -53,8 +53,9 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     if seldom := seldom_hit(hunt):
         yield f"seldom hit, first traces in {folder / SELDOM_FOLDER}: {', '.join(seldom)}"
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunt.unjudged.items()))
-    for number, triage in enumerate(hunt.findings, 1):
+    for number, triage in enumerate(hunt.findings.distinct(), 1):
         yield from _finding_lines(number, triage, folder, settings.config)
+        yield from (f"{INDENT}{_face_line(each, folder)}" for each in hunt.findings.faces(triage))
     yield ""
     yield findings_text(len(hunt.findings)) if len(hunt.findings) else "no findings"
 
@@ -96,24 +97,34 @@ def _determinism_line(hunt: Hunt) -> str:
     return f"NOT DETERMINISTIC: {count} shards differ; first at trace {first.trace}: {first.first}, then {first.again}"
 
 
+def _met(triage: Triage) -> str:
+    return f"met by {triage.count:,} {'trace' if triage.count == 1 else 'traces'}, first by trace {triage.state.first}"
+
+
+def _face_line(triage: Triage, folder: Path) -> str:
+    """Return another face of a finding: what it was met as, and why it is no finding of its own."""
+    state = triage.state
+    if state.face_of is None:
+        return f"also met as {state.bug}: {_met(triage)}; shrunk, it is the same"
+    where = f": {folder / state.artefact}" if state.artefact is not None else ""
+    return f"also shows as {state.bug}, {_met(triage)}; its smallest trace needs {state.cause} too{where}"
+
+
 def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig) -> Iterator[str]:
     state = triage.state
     yield ""
-    times = f"met by {triage.count:,} {'trace' if triage.count == 1 else 'traces'}, first by trace {state.first}"
-    if state.same_as is not None:
-        yield f"FINDING {number}  {state.bug}: {times}; shrunk, it is {state.same_as}"
-        return
+    times = _met(triage)
     verdict = state.judgement.verdict if state.judgement is not None else state.verdict
     assert verdict is not None, "a finding of a hunt has been seen"
     yield f"FINDING {number}  {verdict.kind}, plane {plane(verdict)}: {times}"
     outcomes = state.judgement.outcomes if state.judgement is not None else ()
-    texts = [*finding_lines(verdict), *outcome_lines(outcomes)]
+    texts = [*finding_lines(verdict), *outcome_lines(verdict, outcomes)]
     if state.shrinking is not None:
         small = (state.judgement or state.shrinking).trace
         done = "shrunk to" if state.stage == "closed" else "being shrunk, so far to"
         texts.append(f"{state.size} events, {done} {len(small.events)} in {state.shrinking.spent} checks")
     if state.artefact is not None:
-        texts += [state.artefact, f"replay: {command('replay', folder / state.artefact, config)}"]
+        texts += [state.artefact, f"replay: {typed('replay', folder / state.artefact, config)}"]
     yield from (f"{INDENT}{part}" for text in texts for part in text.splitlines())
 
 
@@ -129,7 +140,8 @@ class CanaryEntry(Value):
 class FindingEntry(Value):
     """One bug: how often and where it was met, and its shrunk trace.
 
-    `same_as` names the finding that it turned out to be; `artefact` is a path inside the campaign directory.
+    `same_as` names the finding that it turned out to be, `face_of` the one whose cause it shares; `artefact` is a path
+    inside the campaign directory.
     """
 
     bug: str
@@ -137,6 +149,7 @@ class FindingEntry(Value):
     first_trace: int
     stage: str
     same_as: str | None
+    face_of: str | None
     signature: Signature | None
     events_before: int
     events: int
@@ -228,6 +241,7 @@ def _finding_entry(triage: Triage) -> FindingEntry:
         first_trace=state.first,
         stage=state.stage,
         same_as=state.same_as,
+        face_of=state.face_of,
         signature=signature_of(verdict, trace),
         events_before=state.size,
         events=len(trace.events),

@@ -121,7 +121,7 @@ def block(line: Line) -> Iterator[str]:
         return
     yield ""
     yield f"{line.kind.upper():<9} {line.scenario}"
-    texts = finding_lines(line.judgement.verdict) + outcome_lines(line.judgement.outcomes)
+    texts = finding_lines(line.judgement.verdict) + outcome_lines(line.judgement.verdict, line.judgement.outcomes)
     if line.artefact is not None:
         texts.append(line.artefact)
     if line.replay is not None:

@@ -33,7 +33,7 @@ def portable(name: str) -> str:
 def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAULT_CONFIG) -> str:
     """Return the explicit trace of a finding under a comment that says what was found and how to see it again."""
     lines = [f"{judgement.verdict.kind}: found by {portable(scenario)}", *finding_lines(judgement.verdict)]
-    lines += outcome_lines(judgement.outcomes)
+    lines += outcome_lines(judgement.verdict, judgement.outcomes)
     if len({outcome.agrees for outcome in judgement.outcomes}) > 1:
         lines += [f"under {schedule_name(each.schedule)}: {outcome_text(each)}" for each in judgement.outcomes]
     lines.append(f"replay: {command('replay', artefact_name(judgement), config)}")

@@ -11,15 +11,12 @@ from typing import Literal, TypeAlias
 
 from workers.judge.judge import End, Judge
 from workers.lanes.lane import Buffer, EventRecord, Mode, Span
-from workers.record.evidence import HOST, Access, Difference, MissingOrder, fact
+from workers.record.evidence import HOST, RACES, Access, Difference, MissingOrder, fact
 
 # One use of memory: its number, lane (the last is the host), local time, op, step.
 _Use: TypeAlias = tuple[int, int, int, str, int]
 _How: TypeAlias = Literal["read", "write"]
 Range: TypeAlias = tuple[int, int]
-
-# The plane of findings.
-RACES = "races"
 
 
 class _Cell:

@@ -13,6 +13,8 @@ from typing_extensions import TypeAliasType
 from scenarios.spec import Value
 
 HOST = "host"
+# The plane of missing orders.
+RACES = "races"
 # JSON has no such numbers: as evidence they are these texts.
 NOT_FINITE = ("inf", "-inf", "nan")
 

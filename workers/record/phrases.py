@@ -21,6 +21,14 @@ ELSEWHERE: Mapping[str, str] = {
     "failed": "breaks off: {error}",
 }
 
+# What a race does under a schedule, by how a run under it ends.
+HARMS: Mapping[str, str] = {
+    "diverged": "{variable} is wrong",
+    "crashed": "the engine crashes",
+    "stuck": "the engine gets stuck",
+    "lost": "a run has no verdict",
+}
+
 FACTS: Mapping[str, str] = {
     # Due and seen entries of a log.
     "allowed_decision": "an allowed decision",

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from scenarios.events import Schedule
 from workers.record.evidence import (
     NOT_FINITE,
+    RACES,
     Access,
     Difference,
     Elsewhere,
@@ -19,7 +20,7 @@ from workers.record.evidence import (
     Site,
     Violation,
 )
-from workers.record.phrases import ELSEWHERE, FACTS, REFERENCES, RULES, TASK_DIFFERENCES
+from workers.record.phrases import ELSEWHERE, FACTS, HARMS, REFERENCES, RULES, TASK_DIFFERENCES
 from workers.record.verdict import (
     Agreed,
     Crashed,
@@ -31,6 +32,7 @@ from workers.record.verdict import (
     Stuck,
     Vacuous,
     Verdict,
+    missing_order_of,
     telling_pairs,
 )
 
@@ -118,19 +120,24 @@ def elsewhere_text(elsewhere: Elsewhere) -> str:
 
 def expected_text(difference: Difference) -> str:
     """Format the due value of a difference."""
-    order = difference.missing_order
-    if difference.plane == "races" and order is not None:
-        return f"{access_text(order.first)}, then {access_text(order.second)}, in this order"
     text = shown_text(difference.expected)
     return text if difference.reference is None else f"{text}, as in {REFERENCES[difference.reference]}"
 
 
 def actual_text(difference: Difference) -> str:
     """Format the seen value of a difference."""
-    text, order = shown_text(difference.actual), difference.missing_order
-    if difference.elsewhere is not None:
-        return f"{text}; {elsewhere_text(difference.elsewhere)}"
-    return text if order is None or order.harm is None else f"{text}; {harm_text(order.harm)}"
+    text = shown_text(difference.actual)
+    return text if difference.elsewhere is None else f"{text}; {elsewhere_text(difference.elsewhere)}"
+
+
+def difference_text(difference: Difference) -> str:
+    """Format what differs in a line; of a race without a wrong value that there is no order."""
+    order = difference.missing_order
+    if difference.plane == RACES and order is not None:
+        if None in (order.first.site, order.second.site):
+            return f"nothing orders two uses of {order.memory}"
+        return f"nothing orders {order.first.actor} and {order.second.actor}"
+    return f"{difference.variable} is {actual_text(difference)}, expected {expected_text(difference)}"
 
 
 def harm_text(harm: Harm) -> str:
@@ -187,12 +194,13 @@ def _difference_lines(difference: Difference) -> Iterator[str]:
         position = "" if difference.position is None else f" at position {difference.position}"
         commit = f", commit {difference.commit}" if difference.commit else ""
         yield f"request {difference.request}{position}{commit}, step {difference.step}"
-    actual, expected = actual_text(difference), expected_text(difference)
-    yield f"{difference.variable} is {actual}, expected {expected}   (plane: {difference.plane})"
+    yield f"{difference_text(difference)}   (plane: {difference.plane})"
     if difference.writers:
         yield f"last writers, newest first: {', '.join(map(writer_text, difference.writers))}"
     if difference.missing_order is not None:
         yield f"missing order: {missing_order_text(difference.missing_order)}"
+        if difference.missing_order.harm is not None:
+            yield f"harm: {harm_text(difference.missing_order.harm)}"
 
 
 def schedule_name(schedule: Schedule) -> str:
@@ -226,14 +234,35 @@ def schedule_names(outcomes: Sequence[Outcome], agrees: bool) -> list[str]:
     return names + ([f"{num_orders} lane orders"] if num_orders else [])
 
 
-def outcome_lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return under which schedules a finding shows and under which it does not; lane orders are counted."""
+def outcome_lines(verdict: Verdict, outcomes: Sequence[Outcome]) -> list[str]:
+    """Return under which schedules a finding shows and under which it does not, or what harm its race does."""
     lines = []
-    for text, agrees in (("shows under", False), ("does not show under", True)):
-        names = schedule_names(outcomes, agrees)
-        lines += [f"{text}: {', '.join(names)}"] if names else []
+    if missing_order_of(verdict) is not None:
+        lines = [race_harm_text(verdict, outcomes)]
+    else:
+        for text, agrees in (("shows under", False), ("does not show under", True)):
+            names = schedule_names(outcomes, agrees)
+            lines += [f"{text}: {', '.join(names)}"] if names else []
     pairs = telling_pairs(outcomes)
     if pairs:
         named = " and ".join(f"{first} before {second}" for first, second in pairs)
         lines.append(f"it shows in exactly those lane orders with {named}")
     return lines
+
+
+def race_harm_text(verdict: Verdict, outcomes: Sequence[Outcome]) -> str:
+    """Format that a race is reported whatever the timing, and what it does or could do under the schedules tried."""
+    text = "the race is reported whatever the timing"
+    harms = [HARMS[each.kind].format(variable=each.variable) for each in outcomes if not each.agrees]
+    good, bad = (", ".join(schedule_names(outcomes, agrees)) for agrees in (True, False))
+    is_bare = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
+    if harms:
+        does = f"{' or '.join(dict.fromkeys(harms))} under {bad}"
+        return f"{text}; {does}" + (f", and no value under {good}" if good else "")
+    if not is_bare:
+        own = HARMS[verdict.kind].format(variable=verdict.difference.variable if isinstance(verdict, Diverged) else "")
+        does = f"{own} under the trace's own schedule"
+        return f"{text}; {does}" + (f", and no value under {good}" if good else "")
+    num = len(outcomes)
+    tried = "other schedules were not tried" if not num else f"in none of {num} schedules tried was a value wrong"
+    return f"{text}; {tried}"

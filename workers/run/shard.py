@@ -15,9 +15,8 @@ from scenarios.shards import Shard, fitted
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.judge.races import RACES
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Reference
+from workers.record.evidence import RACES, Reference
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous
 from workers.run.check import check
 from workers.run.coverage import Coverage, coverage_of, joined_coverage

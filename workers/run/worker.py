@@ -5,9 +5,8 @@ from collections.abc import Callable
 from scenarios.events import Schedule
 from scenarios.shards import Shard
 from scenarios.trace import Trace
-from workers.judge.races import RACES
 from workers.oracle.tape import Tapes
-from workers.record.evidence import fact
+from workers.record.evidence import RACES, fact
 from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Outcome, Stuck, Vacuous, Verdict
 from workers.run.check import check
 from workers.run.engine_run import Options

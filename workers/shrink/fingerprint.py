@@ -7,7 +7,7 @@ import re
 
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, MissingOrder, Reference, Violation
+from workers.record.evidence import RACES, Difference, MissingOrder, Reference, Violation
 from workers.record.verdict import (
     Agreed,
     Crashed,
@@ -23,6 +23,8 @@ from workers.record.verdict import (
 # The parts of an exception's message that belong to one trace: numbers, and how many there are.
 _NUMBER = re.compile(r"-?\d+")
 _NUMBERS = re.compile(r"N(, N)*,?")
+# The plane of the signature of whatever wrong a race does.
+_HARM = "harm"
 
 
 class Signature(Value):
@@ -55,11 +57,23 @@ class Signature(Value):
     def matches(self, other: "Signature") -> bool:
         """Tell whether a smaller trace fails as this one does: in the same plane, variable and rule.
 
-        A race is the same between the same lanes, whatever memory it is about.
+        A race is the same between the same lanes, whatever memory it is about, and if a value is wrong of it, too.
         """
-        if self.plane == other.plane == "races":
+        if self.plane == _HARM:
+            return self.lanes == other.lanes and not other.is_bare_race
+        if self.is_bare_race:
             return self.lanes == other.lanes
         return self._cause == other._cause
+
+    @property
+    def is_bare_race(self) -> bool:
+        """Whether it is a missing order of which no value was seen to be wrong."""
+        return self.plane == RACES
+
+    @property
+    def harm(self) -> "Signature":
+        """Return what matches any failure but the bare race, where the order that this race lacks is missing."""
+        return Signature(plane=_HARM, variable="", lanes=self.lanes)
 
     @property
     def _cause(self) -> tuple[object, ...]:

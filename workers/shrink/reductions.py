@@ -6,21 +6,33 @@ passes over fields keep their meaning when a field is lowered, so that a cursor 
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import combinations, cycle, islice, product
 from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from scenarios.events import AnyEvent, Hold, Label, Schedule
+from scenarios.events import AnyEvent, Hold, Label, Schedule, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 from workers.record.evidence import HOST, MissingOrder
 from workers.record.verdict import Diverged, Verdict
+from workers.shrink.insides import simpler_params
 
 Candidates: TypeAlias = Iterator[Trace | None]
 Pass: TypeAlias = Callable[[Trace, Verdict], Candidates]
 
 CHUNKS = (16, 8, 4, 2, 1)
+# Tokens more, and scripts of right drafts that requests have in turn, with which a race is tried for harm.
+LONGER = (0, 1, 4)
+SCRIPTS = (None, ("0", "1"), ("1", "0"), ("01", "10"), ("0",), ("1",), ("01",), ("001",))
+# What a request may need in place of its parameters: another script, and tokens more.
+INSTEAD = tuple(product((None, "0", "1"), (0, 1, 4)))
+# Of so many fields at most, each two are lowered together.
+PAIRED_MAX = 12
+# Tokens of prompts up to this length become zeros one by one.
+ZEROED_MAX = 16
 # Host points until which an op may be held, in the order in which a step passes them.
 POINTS = ("schedule", "condense", "launched", "wait_output", "process")
 
@@ -37,6 +49,25 @@ def _with(trace: Trace, **changes: object) -> Trace:
 def to_eager(trace: Trace, verdict: Verdict) -> Candidates:
     """Yield the trace under the plainest schedule."""
     yield _with(trace, schedule=Schedule()) if trace.schedule != Schedule() else None
+
+
+def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield what may show the harm of a race: the trace on a late device, longer, and with other drafts right.
+
+    An order that is missing does nothing where an old value happens to be what a new one would be.
+    """
+    for longer in LONGER:
+        for scripts in SCRIPTS:
+            turns = cycle(scripts or (None,))
+            events = [_running(e, next(turns), longer) if e.do == "submit" else e for e in trace.events]
+            late = _with(trace, schedule=Schedule(policy="lazy"), events=tuple(events))
+            yield late if late != trace else None
+
+
+def _running(event: Submit, script: str | None, longer: int, **changes: object) -> Submit:
+    """Return a submit with a script, None for its own, and tokens more."""
+    accept = event.accept if script is None else script
+    return event.model_copy(update={"accept": accept, "max_tokens": event.max_tokens + longer, **changes})
 
 
 def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
@@ -120,8 +151,9 @@ def to_default_keys(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def to_fewer_faults(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with one fault less, and with seed 0."""
+    """Yield the trace with seed 0, without faults, and with one fault less: faults that are left are needed."""
     yield _with(trace, seed=0) if trace.seed else None
+    yield _with(trace, faults=()) if trace.faults else None
     for fault in trace.faults if len(trace.faults) > 1 else ():
         yield _with(trace, faults=tuple(other for other in trace.faults if other != fault))
 
@@ -145,13 +177,82 @@ def lower_fields(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def zero_prompts(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with every prompt all zeros, then each."""
+    """Yield the trace with every prompt all zeros, then each, then halves of each, then single tokens of short ones."""
     prompts = {i: e.prompt for i, e in enumerate(trace.events) if e.do == "submit" and isinstance(e.prompt, tuple)}
-    for chosen in (prompts, *({index: prompt} for index, prompt in prompts.items())):
-        events = list(trace.events)
-        for index, prompt in chosen.items():
-            events[index] = _changed(events[index], "prompt", (0,) * len(prompt))
-        yield _with(trace, events=tuple(events)) if tuple(events) != trace.events else None
+    yield _with_prompts(trace, {index: (0,) * len(prompt) for index, prompt in prompts.items()})
+    for index, prompt in prompts.items():
+        half, length = len(prompt) // 2, len(prompt)
+        places = [range(length), range(half), range(half, length)] if any(prompt) else []
+        places += [range(at, at + 1) for at in range(length) if prompt[at]] if length <= ZEROED_MAX else []
+        for zeroed in places:
+            yield _with_prompts(trace, {index: tuple(0 if i in zeroed else t for i, t in enumerate(prompt))})
+
+
+def _with_prompts(trace: Trace, prompts: dict[int, tuple[int, ...]]) -> Trace | None:
+    events = list(trace.events)
+    for index, prompt in prompts.items():
+        events[index] = _changed(events[index], "prompt", prompt)
+    return _with(trace, events=tuple(events)) if tuple(events) != trace.events else None
+
+
+def without_params(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace without the parameters of all requests, then of each, with what that may need in their place."""
+    having = [i for i, e in enumerate(trace.events) if e.do == "submit" and e.params != SamplingParams()]
+    for chosen in [having, *([index] for index in having if len(having) > 1)] if having else ():
+        for script, longer in INSTEAD:
+            events = [
+                _running(e, script, longer, params=SamplingParams()) if isinstance(e, Submit) and i in chosen else e
+                for i, e in enumerate(trace.events)
+            ]
+            yield _with(trace, events=tuple(events))
+
+
+def inside_params(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace with less inside one parameter of one request."""
+    for index, event in enumerate(trace.events):
+        params = event.params if isinstance(event, Submit) else SamplingParams()
+        for name, value in simpler_params(params):
+            yield _replaced(trace, index, "params", _changed(params, name, value))
+
+
+def two_fields(trace: Trace, verdict: Verdict) -> Candidates:
+    """Yield the trace with two things as simple as they can be, of which neither may be so alone."""
+    for first, second in combinations(islice(_simplest(trace), PAIRED_MAX), 2):
+        try:
+            both: Trace | None = second(first(trace))
+        except ValidationError:
+            both = None
+        yield both
+
+
+def _simplest(trace: Trace) -> Iterator[Callable[[Trace], Trace]]:
+    """Yield what makes one field of a trace as simple as it can be, where it is not."""
+    for index, event in enumerate(trace.events):
+        for key in type(event).model_fields:
+            value = None if key in ("do", "request") else _plainest(event, key)
+            if value is not None and value != getattr(event, key):
+                yield partial(_at_once, index=index, key=key, value=value)
+    for key, field in EngineSpec.model_fields.items():
+        if getattr(trace.spec, key) != field.default:
+            yield partial(_spec_at_once, key=key, value=field.default)
+
+
+def _plainest(event: AnyEvent, key: str) -> object:
+    """Return the simplest value of a field; of a list that must have something its beginning."""
+    value = getattr(event, key)
+    if isinstance(value, tuple) and type(event).model_fields[key].is_required():
+        return value[:1]
+    return next((lower for lower in _lower(event, key) if lower is not None), None)
+
+
+def _at_once(trace: Trace, index: int, key: str, value: object) -> Trace:
+    events = list(trace.events)
+    events[index] = _changed(events[index], key, value)
+    return _with(trace, events=tuple(events))
+
+
+def _spec_at_once(trace: Trace, key: str, value: object) -> Trace:
+    return _with(trace, spec=_changed(trace.spec, key, value))
 
 
 def _replaced(trace: Trace, index: int, key: str, value: object) -> Trace | None:
@@ -183,7 +284,7 @@ def _lower(event: AnyEvent, key: str) -> tuple[object, ...]:
             fields = SamplingParams.model_fields.items()
             return (default, *(_changed(value, name, field.default) for name, field in fields))
         case tuple():
-            return (default, value[: len(value) // 2], value[:-1])
+            return (default, value[: len(value) // 2], value[:-1], value[len(value) // 2 :], value[1:])
         case _:
             return (default,)
 
@@ -206,6 +307,9 @@ PASSES: tuple[Pass, ...] = (
     to_default_keys,
     to_fewer_faults,
     earlier,
+    without_params,
     zero_prompts,
     lower_fields,
+    inside_params,
+    two_fields,
 )

@@ -137,6 +137,6 @@ def _load_triton(interprets: bool) -> None:
         torch = import_module("torch")
         import_module("triton")
     except ModuleNotFoundError as error:
-        raise DeviceError(f"{device}: {error.name} is not installed; pip install 'specstorm[gpu]'") from error
+        raise DeviceError(f"{device}: {error.name} is not installed; pip install {error.name}") from error
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError("cuda: no CUDA device is visible to this process")

@@ -14,7 +14,11 @@ from workers.shrink.fingerprint import signature_of
 
 
 class Findings:
-    """Findings by fingerprint, in the order in which they were met; iterating leaves out those that were refuted."""
+    """Findings by fingerprint, in the order in which they were met; iterating leaves out those that were refuted.
+
+    Those that share a cause count as one. Two share it where they came out as the same when they were shrunk, or where
+    the smallest traces of both need the same planted fault, and no other.
+    """
 
     def __init__(self, settings: HuntSettings, ledger: Ledger) -> None:
         self.by_bug: dict[str, Triage] = {}
@@ -22,11 +26,21 @@ class Findings:
         self._ledger = ledger
         self._owner: dict[str, Triage] = {}
 
+    def distinct(self) -> list[Triage]:
+        """Return the findings that are of a cause of their own."""
+        return [triage for triage in self if triage.state.is_distinct]
+
     def __iter__(self) -> Iterator[Triage]:
         return (triage for triage in self.by_bug.values() if not triage.state.is_refuted)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return sum(triage.state.is_distinct for triage in self)
+
+    def faces(self, triage: Triage) -> list[Triage]:
+        """Return what else a finding was met as."""
+        bug = triage.state.bug
+        alike = {bug, *(each.state.bug for each in self if each.state.face_of == bug)}
+        return [each for each in self if each.state.face_of == bug or each.state.same_as in alike]
 
     @property
     def num_open(self) -> int:
@@ -85,6 +99,7 @@ class Findings:
         if not state.is_refuted:
             changes["same_as"] = same = self._same_as(state, judgement)
             if same is None:
+                changes["face_of"] = self._face_of(state)
                 name = f"trace {state.first} of hunt {self._settings.profile} {self._settings.seed}"
                 changes["artefact"] = self._ledger.keep_artefact(judgement, name, self._settings.config)
         return state.model_copy(update=changes)
@@ -102,6 +117,17 @@ class Findings:
             same = signature_of(other.verdict, other.trace) if other is not None else None
             if signature.bug == bug or (same is not None and same.bug == signature.bug):
                 return triage.state.same_as or bug
+        return None
+
+    def _face_of(self, state: FindingState) -> str | None:
+        """Return the first of the earlier findings that has the same cause."""
+        if state.cause is None:
+            return None
+        for bug, triage in self.by_bug.items():
+            if bug == state.bug:
+                return None
+            if triage.state.is_distinct and triage.state.cause == state.cause:
+                return bug
         return None
 
     def _keep(self, state: FindingState) -> None:

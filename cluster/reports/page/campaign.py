@@ -263,14 +263,18 @@ def _wholes(texts: list[str], num_plans: int) -> list[ShardReport]:
 
 
 def _add_states(campaign: Campaign, hunt: HuntSummary, stored: Stored, counts: Counter[str]) -> None:
-    """Add the findings of a hunt; one that came out as another is counted there."""
+    """Add the findings of a hunt; one that came out as another, or shares its cause, is counted there."""
     states = [FindingState.model_validate_json(text) for _, text in stored.findings()]
     for state in sorted(states, key=lambda state: state.first):
         if state.is_distinct:
             found = of_state(state, hunt.settings.config, campaign.folder, counts[state.bug])
             campaign.findings[state.bug] = found
+    face_of = {state.bug: state.face_of for state in states if state.face_of is not None}
     for state in states:
-        into = campaign.findings.get(state.same_as or "")
+        same = state.same_as or state.bug
+        into = campaign.findings.get(face_of.get(same, same)) if not state.is_distinct else None
         if into is not None:
             into.count += counts[state.bug]
-            into.remarks.append(f"also met as: {state.bug}")
+            how = "also met as" if state.face_of is None else "also shows as"
+            where = f" ({state.artefact})" if state.artefact is not None else ""
+            into.remarks.append(f"{how}: {state.bug}{where}")

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, get_args
 
 from scenarios.capabilities import EVENTS
 from scenarios.events import Schedule
-from workers.judge.races import RACES
+from workers.record.evidence import RACES
 from workers.run.coverage import Coverage
 from workers.run.schedules import all_schedules
 

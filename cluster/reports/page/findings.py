@@ -10,8 +10,7 @@ from cluster.dispatch.job import command
 from cluster.storage.artefact import artefact_text
 from scenarios import codec
 from scenarios.strict_yaml import ScenarioError
-from workers.judge.races import RACES
-from workers.record.evidence import Difference
+from workers.record.evidence import RACES, Difference
 from workers.record.verdict import (
     Crashed,
     Diverged,
@@ -24,10 +23,13 @@ from workers.record.verdict import (
 )
 from workers.record.words import (
     actual_text,
+    difference_text,
     expected_text,
     finding_lines,
+    harm_text,
     missing_order_text,
     outcome_text,
+    race_harm_text,
     reason_text,
     schedule_name,
     schedule_names,
@@ -74,10 +76,8 @@ class Finding:
     def headline(self) -> str:
         """Describe the finding in a line."""
         match self.verdict:
-            case Diverged(difference=difference) if difference.plane == RACES:
-                return f"nothing orders two uses of {difference.variable}"
             case Diverged(difference=difference):
-                return f"{difference.variable} is {actual_text(difference)}, expected {expected_text(difference)}"
+                return difference_text(difference)
             case Crashed(error=error):
                 return error
             case Stuck() as stuck:
@@ -96,13 +96,20 @@ class Finding:
         order = missing_order_of(self.verdict)
         return missing_order_text(order) if order is not None else None
 
+    @property
+    def harm(self) -> str:
+        """Describe what the missing order does, or could do."""
+        order, text = missing_order_of(self.verdict), race_harm_text(self.verdict, self.judgement.outcomes)
+        return text if order is None or order.harm is None else f"{text}; {harm_text(order.harm)}"
+
     def facts(self) -> Iterator[tuple[str, str]]:
         """Yield names and values of its facts."""
         difference = self.difference
         if difference is not None:
             yield "variable", difference.variable
-            yield "expected", expected_text(difference)
-            yield "actual", actual_text(difference)
+            if difference.plane != RACES:
+                yield "expected", expected_text(difference)
+                yield "actual", actual_text(difference)
             if difference.request:
                 yield "request", difference.request
                 yield "commit key", difference.commit
@@ -117,6 +124,7 @@ class Finding:
             yield "reason", reason_text(self.verdict)
         if self.missing_order is not None:
             yield "missing order", self.missing_order
+            yield "harm", self.harm
         if self.judgement.trace.faults:
             yield "faults on", ", ".join(self.judgement.trace.faults)
 
@@ -131,8 +139,10 @@ class Finding:
 
     @property
     def outcomes(self) -> list[tuple[bool, str]]:
-        """Return whether each schedule agrees, and its name and outcome."""
+        """Return whether each schedule agrees, and its name and outcome; none of a race that does nothing in any."""
         each = self.judgement.outcomes
+        if self.missing_order is not None and all(outcome.agrees for outcome in each):
+            return []
         return [(outcome.agrees, f"{schedule_name(outcome.schedule)}: {outcome_text(outcome)}") for outcome in each]
 
     @property
@@ -154,7 +164,8 @@ class Finding:
     @property
     def lines(self) -> list[str]:
         """Return its description, and how to replay it where that is known."""
-        return [*finding_lines(self.verdict), *([f"replay: {self.replay}"] if self.replay else [])]
+        harm = [self.harm] if self.missing_order is not None else []
+        return [*finding_lines(self.verdict), *harm, *([f"replay: {self.replay}"] if self.replay else [])]
 
     def met_by(self, name: str) -> None:
         """Count another scenario that met it, and note its name."""

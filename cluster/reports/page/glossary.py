@@ -26,6 +26,7 @@ GLOSSARY: Mapping[str, str] = {
     "event (of a lane)": "a mark in a lane, as CUDA's: a wait for it ends once everything before it has run",
     "fault": "a historical bug of a real engine, re-created behind a switch and named after its source",
     "finding": "a verdict that says that the engine is wrong: diverged, crashed or stuck",
+    "face": "another fingerprint of a finding whose cause is known to be the same, a planted fault",
     "fingerprint": "what tells one bug from others whatever the trace: plane, variable and rule, or the two lanes of a "
     "missing order",
     "hold": "an exception of a schedule: an op does not run before something named has passed",

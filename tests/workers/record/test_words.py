@@ -17,11 +17,23 @@ from pydantic import TypeAdapter
 
 from cluster.storage.artefact import artefact_name
 from scenarios.codec import find_scenarios, load
+from scenarios.events import Schedule
 from workers.oracle.tape import Tapes
 from workers.record import phrases
-from workers.record.evidence import Difference, Fact, Harm, Reference, Rule, fact, shown, violation
-from workers.record.verdict import NO_STATS, Diverged, Judgement, Verdict, is_finding
-from workers.record.words import actual_text, finding_lines, shown_text, value_text
+from workers.record.evidence import (
+    Access,
+    Difference,
+    Fact,
+    Harm,
+    MissingOrder,
+    Reference,
+    Rule,
+    fact,
+    shown,
+    violation,
+)
+from workers.record.verdict import NO_STATS, Diverged, Judgement, Outcome, Verdict, is_finding
+from workers.record.words import actual_text, finding_lines, outcome_lines, shown_text, value_text
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import signature_of
@@ -33,6 +45,7 @@ TABLES: tuple[Mapping[Any, str], ...] = (
     phrases.RULES,
     phrases.REFERENCES,
     phrases.TASK_DIFFERENCES,
+    phrases.HARMS,
 )
 VERDICT: TypeAdapter[Verdict] = TypeAdapter(Verdict)
 # What makes facts and violations, and where their kind stands.
@@ -195,3 +208,39 @@ def test_what_is_no_evidence_is_refused() -> None:
         fact("entry", entry={})
     with pytest.raises(AssertionError, match="plain values"):
         shown((Fact(kind="nothing"),))
+
+
+ORDER = MissingOrder(
+    first=Access(lane="d2h_counts", op="copy", step=1), second=Access(lane="host", op="access", step=2), memory="counts"
+)
+EAGER, LAZY = Schedule(), Schedule(policy="lazy")
+SCHEDULES = [Outcome(schedule=schedule, kind="agreed") for schedule in (EAGER, LAZY)]
+
+
+def race(plane: str, variable: str) -> Diverged:
+    """Return a race of which nothing is wrong yet, or a wrong value of it."""
+    found = difference("x", "y").model_copy(update={"plane": plane, "variable": variable, "missing_order": ORDER})
+    return Diverged(stats=NO_STATS, difference=found)
+
+
+def test_a_race_is_told_as_reported_whatever_the_timing_and_with_its_harm_in_one_sentence() -> None:
+    bare, wrong = race("races", "counts"), race("counts", "accepted_read")
+    told = "the race is reported whatever the timing; "
+    assert finding_lines(bare)[0] == "nothing orders two uses of counts   (plane: races)"
+    assert outcome_lines(bare, SCHEDULES) == [f"{told}in none of 2 schedules tried was a value wrong"]
+    assert outcome_lines(bare, ()) == [f"{told}other schedules were not tried"]
+    late = Outcome.of(LAZY, wrong)
+    assert outcome_lines(wrong, [SCHEDULES[0], late]) == [
+        f"{told}accepted_read is wrong under lazy, and no value under eager"
+    ]
+    held = "accepted_read is wrong under the trace's own schedule, and no value under eager, lazy"
+    assert outcome_lines(wrong, SCHEDULES) == [told + held]
+    crashed = late.model_copy(update={"kind": "crashed"})
+    assert outcome_lines(wrong, [crashed]) == [f"{told}the engine crashes under lazy"]
+
+
+def test_the_harm_that_an_engine_tells_of_its_race_is_said() -> None:
+    harmful = ORDER.model_copy(update={"harm": Harm(kind="harmful", error="KeyError: 3")})
+    bare = race("races", "counts").difference.model_copy(update={"missing_order": harmful})
+    lines = finding_lines(Diverged(stats=NO_STATS, difference=bare))
+    assert lines[-1] == "harm: harmful: under lazy the engine ends: KeyError: 3"

@@ -134,7 +134,9 @@ def test_a_missing_order_is_one_bug_whatever_comes_of_it(plane: str) -> None:
     assert harmless is not None
     assert other is not None
     assert harmless.bug == other.bug == "lanes d2h_counts before host"
-    assert harmless.matches(other) is (plane == "races")
+    assert harmless.matches(other)
+    assert other.matches(harmless) is (plane == "races")
+    assert harmless.harm.matches(other) is (plane == "counts")
 
 
 def test_outputs_that_are_unlike_another_run_are_told_apart_by_that_run() -> None:

@@ -1,5 +1,6 @@
 """The shrinker: small, the same whatever the batches, bounded, resumable; every candidate is a valid trace."""
 
+from collections.abc import Callable
 from functools import cache
 from statistics import median
 
@@ -16,7 +17,7 @@ from scenarios.trace import Trace, problems
 from tests.workers.faults.seeds import FOUND_AT
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Site
+from workers.record.evidence import Access, Difference, MissingOrder, Site
 from workers.record.verdict import Crashed, Diverged, Stats, Stuck, plane
 from workers.run.check import check
 from workers.run.shard import first_alike
@@ -100,7 +101,7 @@ def test_shrinking_goes_on_from_a_state_that_was_stored_after_any_batch() -> Non
     state = Shrinking.of(*first_finding("vllm-48419-swap-views"))
     whole = shrink(state, attempt, 5)
     while candidates := state.proposals(5):
-        tried = attempt(candidates, state.target)
+        tried = attempt(candidates, state.wanted)
         state = Shrinking.model_validate_json(state.after(tried).model_dump_json())
     assert state == whole
 
@@ -157,7 +158,90 @@ def test_parameters_of_a_request_go_one_by_one_and_rates_go_with_their_method() 
     end = shrink(Shrinking.of(Trace(spec=spec, events=(submit,)), CRASH), attempt_needing_temperature, 8)
     assert end.trace.spec == EngineSpec(max_num_seqs=2)
     (event,) = end.trace.submits()
-    assert event.params == SamplingParams(temperature=0.5)
+    assert event.params == SamplingParams(temperature=1.0)
+
+
+def test_a_bare_race_shrinks_to_a_trace_in_which_a_value_is_wrong_of_it() -> None:
+    trace, verdict = first_finding(ACCEPTED, in_plane="races")
+    start = Shrinking.of(trace, verdict)
+    end = shrink(start, attempt, 8)
+    assert (plane(verdict), plane(end.verdict)) == ("races", "counts")
+    assert end.target.lanes == start.target.lanes == ("d2h_counts", "host")
+    assert len(end.trace.events) == 2
+    assert all(event.prompt == (0,) and event.params == SamplingParams() for event in end.trace.submits())
+
+
+def test_a_race_of_which_nothing_comes_shrinks_as_the_bare_race_that_it_is() -> None:
+    order = MissingOrder(first=Access(lane="a", op="x", step=1), second=Access(lane="b", op="y", step=1), memory="m")
+    bare = Difference(plane="races", variable="m", step=1, expected=None, actual=None, missing_order=order)
+    race = Diverged(stats=NOTHING, difference=bare)
+    wanted = []
+
+    def attempt_of_race(candidates: list[Trace], target: Signature) -> Tried:
+        wanted.append(target.plane)
+        if target == start.target.harm:
+            return Tried(count=len(candidates))
+        return Tried(count=1, found=race)
+
+    start = Shrinking.of(random_trace(3).explicit(), race)
+    end = shrink(start, attempt_of_race, 8)
+    assert end.target == start.target
+    assert "races" in wanted
+    assert wanted[-1] == start.target.harm.plane
+
+
+def failing_where(needed: Callable[[Trace], bool]) -> Callable[[list[Trace], Signature], Tried]:
+    """Return a trial without an engine: a candidate fails iff it has what is needed."""
+
+    def attempting(candidates: list[Trace], target: Signature) -> Tried:
+        for count, candidate in enumerate(candidates, 1):
+            if needed(candidate):
+                return Tried(count=count, found=CRASH)
+        return Tried(count=len(candidates))
+
+    return attempting
+
+
+def test_grammars_lists_and_prompts_shrink_inside() -> None:
+    grammar = (tuple((token, token % 3) for token in range(20)), ((5, 0), (6, 2)), ((7, 1), (8, 2)))
+    params = SamplingParams(grammar=grammar, bad_words=((1, 2, 3), (4,), (5,)), min_tokens=9, logit_bias=((1, 2.0),))
+    submit = Submit(tick=0, request="r", prompt=(9, 8, 7, 6, 5, 4), max_tokens=20, accept="1", params=params)
+
+    def needed(trace: Trace) -> bool:
+        (event,) = (*trace.submits(), None)[:1]
+        if event is None or not isinstance(event.prompt, tuple) or 7 not in event.prompt:
+            return False
+        edges = [edge for state in event.params.grammar for edge in state]
+        return any(token == 6 and to != 0 for token, to in edges) and (4,) in event.params.bad_words
+
+    end = shrink(Shrinking.of(Trace(events=(submit,)), CRASH), failing_where(needed), 8)
+    (event,) = end.trace.submits()
+    assert event.prompt == (7,)
+    assert event.params.bad_words == ((4,),)
+    assert sum(map(len, event.params.grammar)) <= 2
+    assert (event.params.min_tokens, event.params.logit_bias) == (0, ())
+
+
+def test_two_things_that_only_go_together_go_together() -> None:
+    params = SamplingParams(grammar=(((1, 1),), ()))
+    first = Submit(tick=0, request="a", prompt=(0,) * 9, max_tokens=1, accept="1")
+    second = Submit(tick=0, request="b", prompt=(0,), max_tokens=2, accept="1", params=params, priority=3)
+
+    def needed(trace: Trace) -> bool:
+        requests = {event.request: event for event in trace.submits()}
+        if set(requests) != {"a", "b"}:
+            return False
+        lengths = len(requests["a"].prompt) == 1, requests["b"].priority == 0  # type: ignore[arg-type]
+        return lengths in ((False, False), (True, True)) and len(requests["a"].prompt) in (1, 9)  # type: ignore[arg-type]
+
+    end = shrink(Shrinking.of(Trace(events=(first, second)), CRASH), failing_where(needed), 8)
+    assert [event.prompt for event in end.trace.submits()] == [(0,), (0,)]
+    assert [event.priority for event in end.trace.submits()] == [0, 0]
+
+
+def test_a_fault_that_a_failure_does_not_need_goes() -> None:
+    trace = random_trace(3).explicit().model_copy(update={"faults": (ACCEPTED,)})
+    assert shrink(Shrinking.of(trace, CRASH), failing_where(lambda _: True), 8).trace.faults == ()
 
 
 def test_no_more_candidates_are_tried_than_the_limit_says() -> None:

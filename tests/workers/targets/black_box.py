@@ -13,9 +13,8 @@ from typing import Literal
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
-from workers.judge.races import RACES
 from workers.judge.step_identities import PLANES
-from workers.record.evidence import HOST, Access, MissingOrder
+from workers.record.evidence import HOST, RACES, Access, MissingOrder
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
 from workers.targets.target import DeviceError, Progress, RunConfig, Target, TargetKind, Watch

@@ -48,7 +48,7 @@ def unbuildable() -> str | None:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"the simulated device needs Linux on x86-64; this is {sys.platform} on {platform.machine()}"
     if find_spec("torch") is None:
-        return "the simulated device needs PyTorch: pip install -e '.[simulated-torch]'"
+        return "the simulated device needs PyTorch: pip install torch (or a build of it for CPUs)"
     compiler = os.environ.get("CXX", "c++")
     if shutil.which(compiler) is None:
         return f"the simulated device is compiled once, and there is no C++ compiler {compiler!r}: install g++"

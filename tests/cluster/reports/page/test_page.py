@@ -13,9 +13,10 @@ from cluster.cli import main as cli
 from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.page.render import overall
 from scenarios import codec
+from scenarios.events import Schedule
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.record.evidence import Access, Difference, MissingOrder, Site, fact
-from workers.record.verdict import NO_STATS, Crashed, Diverged
+from workers.record.verdict import NO_STATS, Crashed, Diverged, Outcome
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\x1b[31m\u202e'\""
 # Text on what it stands on; WCAG 2 wants 4.5 to 1.
@@ -58,6 +59,19 @@ def test_text_of_a_finding_never_becomes_markup(tmp_path: Path) -> None:
     assert "\x1b" not in source
     assert "\u202e" not in source
     assert any(r"\u001b[31m\u202e" in element.text for element in page.all("dd"))
+
+
+def test_a_race_that_does_nothing_has_a_sentence_in_place_of_a_list_of_schedules(tmp_path: Path) -> None:
+    access = Access(lane="compute", op="copy", step=1)
+    order = MissingOrder(first=access, second=access, memory="counts")
+    found = Difference(plane="races", variable="counts", step=1, expected="", actual="", missing_order=order)
+    judgement = judged("diverge", Diverged(stats=NO_STATS, difference=found))
+    agreed = tuple(Outcome(schedule=Schedule(policy=policy), kind="agreed") for policy in ("eager", "lazy"))
+    page = Page(page_of(campaign_of(tmp_path, {"a": judgement.model_copy(update={"outcomes": agreed})})))
+    assert [each for each in page.all("ul") if each.attributes.get("class") == "outcomes"] == []
+    told = [each.text for each in page.all("dd")]
+    assert "the race is reported whatever the timing; in none of 2 schedules tried was a value wrong" in told
+    assert page.all("h3")[0].text == "nothing orders two uses of counts"
 
 
 def test_the_page_loads_nothing_and_runs_its_own_script_alone(tmp_path: Path) -> None:

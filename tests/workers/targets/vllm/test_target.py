@@ -19,6 +19,8 @@ from workers.record.observation import Observation
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import VLLM, VLLM_V2, DeviceError, RunConfig
+from workers.targets.vllm import installation
+from workers.targets.vllm.installation import making
 from workers.targets.vllm.known import KNOWN_RACES, is_known_race
 from workers.targets.vllm.target import Vllm
 
@@ -295,3 +297,12 @@ def test_a_command_with_a_folder_that_holds_no_engine_is_refused(
     assert laid_over[0].engine_digest == laid_over[1].engine_digest != ""
     assert cli.run(["hunt", "--engine-path", str(tmp_path)]) == 2
     assert "engine specstorm is this program itself" in capsys.readouterr().err
+
+
+def test_where_there_is_no_makefile_the_advice_says_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert making("vllm-cpu") == "make vllm-cpu"
+    monkeypatch.setattr(installation, "ROOT", tmp_path)
+    told = making("vllm-cpu")
+    assert told == "`make vllm-cpu` in a checkout of Specstorm makes .venv-vllm; name that with --engine-home"
