@@ -15,9 +15,10 @@ from cluster.campaigns.planner import Counts
 from cluster.campaigns.recurrence import Recurrence
 from cluster.campaigns.triage import Triage
 from cluster.dispatch.job import build, command
-from cluster.reports.report import INDENT, LINE_SECONDS, LineProgress, findings_text
+from cluster.reports.report import INDENT, LINE_SECONDS, LineProgress, findings_text, left_texts
 from cluster.statistics.fault_table import Document, FaultValues
 from cluster.storage.corpus import PARENTS_PER_SHARD
+from cluster.storage.pace import Left
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.spec import Value
@@ -266,14 +267,18 @@ class HuntLine(LineProgress):
         self._num_traces = num_traces
 
     def text(self, counts: Counts, rate: float, seconds: float) -> str:
-        left = None
+        shrinking = f" ({counts.shrinking} being shrunk)" if counts.shrinking else ""
+        parts = [f"{counts.done:,} traces", f"{rate:.1f}/s", f"{findings_text(counts.findings)}{shrinking}"]
+        return ", ".join([*parts, *self._ends(counts, seconds)])
+
+    def _ends(self, counts: Counts, seconds: float) -> list[str]:
+        """Return when no more traces are begun: the time for them is given, or their number is."""
         if self._seconds is not None:
             left = self._seconds - seconds
-        elif self._num_traces is not None and rate > 0:
-            left = (self._num_traces - counts.done) / rate
-        ends = "time left unknown" if left is None else f"about {left:,.0f} s left" if left > 0 else "finishing"
-        shrinking = f" ({counts.shrinking} being shrunk)" if counts.shrinking else ""
-        return f"{counts.done:,} traces, {rate:.1f}/s, {findings_text(counts.findings)}{shrinking}, {ends}"
+            return left_texts(Left(low=left, high=left)) if left > 0 else ["finishing"]
+        if self._num_traces is not None and counts.done >= self._num_traces:
+            return ["finishing"]
+        return left_texts(self.pace.left(self._num_traces))
 
     def show(self, text: str) -> None:
         if self._on_terminal:
