@@ -157,7 +157,7 @@ def run(
     stop, budget = Stop(), Budget(time_limit)
     address = ray_address(ray, workers, config, context)
     pool = partial(open_pool, address, workers, deadline=deadline, stop=stop, config=config)
-    with open_campaign(out, campaign_stem(paths), seed) as store:
+    with open_campaign(out, campaign_stem(paths), seed, engine) as store:
         suite = WatchedSuite(scenarios, store, sys.stderr if verbose else None, 1 if exit_first else maxfail)
         progress = LineProgress(sys.stderr) if verbose else progress_for(sys.stderr)
         code = _carry_out(suite, progress, store, pool, stop=stop, budget=budget, context=context)

@@ -121,7 +121,7 @@ def hunt(
     history = FindingHistory(known_folder(known, engine), engine, is_night=False)
     address = ray_address(ray, workers, config, context)
     stop = Stop()
-    with open_campaign(out, "hunt", seed) as store:
+    with open_campaign(out, "hunt", seed, engine) as store:
         folder = store.folder
         planner = HuntPlanner(settings, store, num_traces, begun_from)
         seconds = None if minutes is None else 60 * minutes

@@ -25,6 +25,7 @@ from scenarios.spec import Value
 from workers.record.verdict import Verdict, plane
 from workers.record.words import finding_lines, outcome_lines
 from workers.shrink.fingerprint import Signature, signature_of
+from workers.targets.registry import is_counted
 from workers.targets.target import RunConfig
 
 _ERASE = "\r\x1b[2K"
@@ -48,9 +49,11 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     yield _canary_line(hunt)
     yield _determinism_line(hunt)
     hit = [probe for probe in PROBES if tally.probes[probe]]
-    never = [probe for probe in PROBES if not tally.probes[probe]]
+    never, uncounted = _never_hit(hunt)
     yield from _share_lines(hunt)
-    yield f"probes hit: {len(hit)} of {len(PROBES)}" + (f"; never hit: {', '.join(never)}" if never else "")
+    others = f"; {uncounted} others are not counted in engine {settings.config.engine}" if uncounted else ""
+    missed = f"; never hit: {', '.join(never)}" if never else ""
+    yield f"probes hit: {len(hit)} of {len(hit) + len(never)}{missed}{others}"
     if seldom := seldom_hit(hunt):
         yield f"seldom hit, first traces in {folder / SELDOM_FOLDER}: {', '.join(seldom)}"
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunt.unjudged.items()))
@@ -58,6 +61,14 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
         yield from _finding_lines(number, triage, folder, settings.config)
     yield ""
     yield findings_text(len(hunt.findings)) if len(hunt.findings) else "no findings"
+
+
+def _never_hit(hunt: Hunt) -> tuple[list[str], int]:
+    """Return the probes that no trace hit although the engine counts them, and how many it does not count."""
+    engine = hunt.settings.config.engine
+    not_hit = [probe for probe in PROBES if not hunt.totals.tally.probes[probe]]
+    never = [probe for probe in not_hit if is_counted(probe, engine)]
+    return never, len(not_hit) - len(never)
 
 
 def _share_lines(hunt: Hunt) -> Iterator[str]:
@@ -160,7 +171,7 @@ class HuntDocument(Document):
     """Results of a hunt.
 
     `generators` has the results of each; `judged_twice` counts shards, `not_judged` has the reason for each shard that
-    was not judged, by number; `probes` counts the traces that hit each, `probes_seldom_hit` gives the number of the
+    was not judged, by number; `probes` counts the traces that hit each that the engine counts, `probes_seldom_hit` gives the number of the
     first trace that hit each seldom-hit one.
     """
 
@@ -192,6 +203,7 @@ def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> Hu
     """Return the report as values, but for what is known the same for the same traces, hosts and workers aside."""
     settings, tally, canary = hunt.settings, hunt.totals.tally, hunt.canary
     found = canary.first.signature if canary.first is not None else None
+    never, _ = _never_hit(hunt)
     looked_for = CanaryEntry(fault=settings.canary, blind=canary.is_blind, traces=canary.traces, found=found)
     return HuntDocument(
         specstorm=build(),
@@ -210,9 +222,9 @@ def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> Hu
         judged_twice=hunt.repeats.num_judged,
         mismatches=tuple(hunt.repeats.mismatches),
         not_judged={str(number): reason for number, reason in sorted(hunt.unjudged.items())},
-        probes={probe: tally.probes[probe] for probe in PROBES},
+        probes={probe: tally.probes[probe] for probe in PROBES if tally.probes[probe] or probe in never},
         probes_seldom_hit={probe: hunt.totals.firsts[probe] for probe in seldom_hit(hunt)},
-        probes_never_hit=tuple(probe for probe in PROBES if not tally.probes[probe]),
+        probes_never_hit=tuple(never),
         findings=tuple(_finding_entry(triage) for triage in hunt.findings),
         known=known,
     )

@@ -27,6 +27,7 @@ from workers.run.coverage import joined_coverage
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
 from workers.shrink.fingerprint import signature_of
+from workers.targets.registry import is_counted
 
 REGRESSIONS = "regressions"
 _FINDINGS = ("diverged", "crashed", "stuck")
@@ -151,9 +152,21 @@ class Campaign:
         return {"trials a second": len(self.trials) / total} if self.trials else {}
 
     @property
+    def engines(self) -> tuple[str, ...]:
+        """Return the engines that were tested, as far as that was recorded."""
+        planned = [plan.config.engine for plan in self.hunt.plans] if self.hunt is not None else []
+        return tuple(dict.fromkeys((*planned, *(each.run.engine for each in self.processes if each.run.engine))))
+
+    @property
+    def probes_counted(self) -> list[str]:
+        """Return the probes that an engine of it counts; of an engine that is not known all are taken to be."""
+        engines = self.engines or ("",)
+        return [name for name in PROBES if self.probes[name] or any(is_counted(name, engine) for engine in engines)]
+
+    @property
     def probes_never_hit(self) -> list[str]:
         """Return the probes that nothing hit, where something could have."""
-        return [probe for probe in PROBES if not self.probes[probe]] if self.num_probed else []
+        return [probe for probe in self.probes_counted if not self.probes[probe]] if self.num_probed else []
 
 
 def read_campaigns(folder: Path) -> Iterator[Campaign]:
