@@ -33,7 +33,7 @@ PROBES: Mapping[str, str] = {
     "prefix_hit": "a request takes computed tokens over from the prefix cache",
     "prefix_hit_shared": "a request takes over a block of the prefix cache that another request holds",
     "prefix_hit_at_once": "a request takes over a block of the prefix cache that is computed in the same step",
-    "prefix_hit_to_end": "a request takes over all it has in the prefix cache but its last match, before its last token",
+    "prefix_hit_to_end": "a request takes over all of the prefix cache but its last match, before its last token",
     "prefix_hit_but_one": "a request takes over all it has in the prefix cache, and has one token left to compute",
     "prefix_hit_on_resume": "a request that was preempted takes computed tokens over from the prefix cache",
     "eviction": "a block loses its contents because blocks are needed",

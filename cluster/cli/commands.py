@@ -19,7 +19,7 @@ from cluster.cli.bisect_command import bisect
 from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed
 from cluster.cli.doctor_command import doctor
 from cluster.cli.fault_commands import list_faults, measure, show_fault
-from cluster.cli.hunt_commands import hunt, nightly, shrink
+from cluster.cli.hunt_commands import hunt, shrink
 from cluster.cli.inputs import (
     InputError,
     bundled,
@@ -34,6 +34,7 @@ from cluster.cli.inputs import (
 )
 from cluster.cli.listing_commands import probes_app, schema, validate
 from cluster.cli.merge_command import merge
+from cluster.cli.nightly_command import nightly
 from cluster.cli.options import Deadline, Engine, EngineHome, EnginePath, Json, NoLimits, OnDevice, Out, Ray, Workers
 from cluster.cli.report_command import explain, report
 from cluster.cli.submit_command import attach, extract, submit

@@ -171,8 +171,8 @@ class HuntDocument(Document):
     """Results of a hunt.
 
     `generators` has the results of each; `judged_twice` counts shards, `not_judged` has the reason for each shard that
-    was not judged, by number; `probes` counts the traces that hit each that the engine counts, `probes_seldom_hit` gives the number of the
-    first trace that hit each seldom-hit one.
+    was not judged, by number; `probes` counts the traces that hit each which the engine counts, `probes_seldom_hit`
+    gives the number of the first trace that hit each seldom-hit one.
     """
 
     profile: Profile
@@ -252,14 +252,22 @@ def _finding_entry(triage: Triage) -> FindingEntry:
     )
 
 
+class PartEntry(Value):
+    """Time of a part of a night, and the units done in it: runs of regressions, traces of the hunt, trials."""
+
+    seconds: float
+    done: int
+
+
 class NightDocument(Value):
-    """Results of a night: the regressions, the hunt, and the faults that were measured."""
+    """Results of a night: the regressions, the hunt, the faults that were measured, and the time of each part."""
 
     exit_code: int
     regressions: tuple[RegressionEntry, ...]
     hunt: HuntDocument
     faults: FaultValues
     over_nights: Recurrence = Recurrence(new=(), again=(), known=(), gone=())
+    parts: dict[str, PartEntry] = {}
 
 
 class HuntLine(LineProgress):

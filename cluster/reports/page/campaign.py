@@ -1,11 +1,12 @@
 """Campaign as the report page shows it: verdict, totals, results, findings, coverage, trials of faults."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
@@ -13,6 +14,7 @@ from cluster.campaigns.hunt.canary import CANARY_SHARDS_MAX
 from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.shard_reports import Tally
 from cluster.campaigns.triage import FindingState
+from cluster.reports.hunt_report import PartEntry
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.storage.campaign import DATABASE
@@ -30,6 +32,9 @@ from workers.shrink.fingerprint import signature_of
 from workers.targets.registry import is_counted
 
 REGRESSIONS = "regressions"
+# The report of a night, which tells the time of its parts.
+NIGHT = "report.json"
+_UNITS = {"hunt": "traces a second", "faults": "trials a second"}
 _FINDINGS = ("diverged", "crashed", "stuck")
 _COUNTED = ("requests", "steps", "captures", "run_ahead_max")
 
@@ -82,7 +87,8 @@ class Campaign:
     """One campaign directory, read once.
 
     `probes` counts the runs (of a hunt: the traces) that hit each probe, out of `num_probed`; `known_found` and
-    `known_missed` are regressions whose faults were, or were not, found again; `coverage` counts runs.
+    `known_missed` are regressions whose faults were, or were not, found again; `coverage` counts runs; `parts` are
+    those of the night that it is of, as the process that ended it timed them.
     """
 
     name: str
@@ -100,6 +106,7 @@ class Campaign:
     trials: list[Trial] = field(default_factory=list)
     hunt: HuntSummary | None = None
     processes: list[Process] = field(default_factory=list)
+    parts: Mapping[str, PartEntry] = field(default_factory=dict)
     num_damaged: int = 0
     num_contradictions: int = 0
 
@@ -137,10 +144,12 @@ class Campaign:
     def rates(self) -> dict[str, float]:
         """Return the rates over the time of its processes; empty if the end of one was not recorded.
 
-        A night has none: its time is shared by its regressions, its hunt and its trials.
+        Those of a night are over the time of each of its parts, as its report says.
         """
-        if self.is_regressions or (self.hunt is not None and self.trials):
-            return {}
+        if self.is_regressions or self.parts or (self.hunt is not None and self.trials):
+            units = {"regressions": "runs a second"} if self.is_regressions else _UNITS
+            timed = {unit: self.parts[name] for name, unit in units.items() if name in self.parts}
+            return {unit: part.done / part.seconds for unit, part in timed.items() if part.done and part.seconds > 0}
         seconds = [process.run.seconds for process in self.processes if process.jobs]
         total = sum(each for each in seconds if each is not None)
         if None in seconds or not total:
@@ -176,14 +185,23 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
         CampaignError: the folder holds no campaign, or one whose values another version wrote.
     """
     below = folder / REGRESSIONS
+    parts = _parts_of(folder / NIGHT)
     with reading_values(folder, "report"):
-        yield _read(folder, str(folder), is_regressions=False)
+        yield _read(folder, str(folder), is_regressions=False, parts=parts)
         if (below / DATABASE).is_file():
-            yield _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True)
+            yield _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True, parts=parts)
 
 
-def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:
-    campaign = Campaign(name, folder, is_regressions)
+def _parts_of(report: Path) -> dict[str, PartEntry]:
+    """Return the parts of a night by its report; none where there is no such report, or an earlier version's."""
+    try:
+        return TypeAdapter(dict[str, PartEntry]).validate_python(from_json(report.read_bytes())["parts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _read(folder: Path, name: str, is_regressions: bool, parts: Mapping[str, PartEntry]) -> Campaign:
+    campaign = Campaign(name, folder, is_regressions, parts=parts)
     with Stored(folder) as stored:
         for row in stored.select("results", order=("scenario",)):
             _add_result(campaign, row)

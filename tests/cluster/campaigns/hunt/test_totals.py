@@ -54,7 +54,7 @@ def test_probes_that_an_engine_does_not_count_are_not_never_hit() -> None:
     hunt.take(Record(task.job.key, 1, report(task.job.shard)), 0)
     counted = kind_of(VLLM).capabilities.probes
     (line,) = (line for line in hunt_lines(hunt, Path("x")) if line.startswith("probes hit: "))
-    assert line.startswith(f"probes hit: 1 of {len(counted)}; never hit: resume, discard, ")
+    assert line.startswith(f"probes hit: 1 of {len(counted)}; never hit: name_reused, resume, discard, ")
     assert line.endswith(f"; {len(PROBES) - len(counted)} others are not counted in engine vllm")
     told = hunt_document(hunt, 0)
     assert set(told.probes) == set(counted)

@@ -1,5 +1,6 @@
 """A campaign as the page reads it: rates over the processes that wrote it, shards counted once, merged hunts too."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,20 @@ def test_rates_are_over_the_time_that_processes_wrote(tmp_path: Path) -> None:
     }
     page = Page(page_of(tmp_path))
     assert process.run.command in [element.text for element in page.all("code")]
+
+
+def test_a_night_has_the_rates_of_its_parts(tmp_path: Path) -> None:
+    hunt_of(tmp_path, 1, 3)
+    campaign_of(tmp_path / "regressions", {"a": judged("agree")})
+    times = {"regressions": (20, 50), "hunt": (36, 12), "faults": (0, 3)}
+    parts = {name: {"done": done, "seconds": seconds} for name, (done, seconds) in times.items()}
+    (tmp_path / "report.json").write_text(json.dumps({"parts": parts}))
+    night, regressions = read_campaigns(tmp_path)
+    assert night.rates == {"traces a second": 3.0}
+    assert regressions.rates == {"runs a second": 0.4}
+    for broken in ("{", "[]", '{"parts": {"hunt": 3}}'):
+        (tmp_path / "report.json").write_text(broken)
+        assert [campaign.parts for campaign in read_campaigns(tmp_path)] == [{}, {}]
 
 
 def test_probes_that_an_engine_does_not_count_are_not_never_hit(tmp_path: Path) -> None:
