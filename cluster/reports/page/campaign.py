@@ -86,9 +86,9 @@ Row = list[Any]
 class Campaign:
     """One campaign directory, read once.
 
-    `probes` counts the runs (of a hunt: the traces) that hit each probe, out of `num_probed`; `known_found` and
-    `known_missed` are regressions whose faults were, or were not, found again; `coverage` counts runs; `parts` are
-    those of the night that it is of, as the process that ended it timed them.
+    `faults` are those that were switched on. `probes` counts the runs (of a hunt: the traces) that hit each probe,
+    out of `num_probed`; `known_found` and `known_missed` are regressions whose faults were, or were not, found again;
+    `coverage` counts runs; `parts` are those of the night that it is of, as the process that ended it timed them.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Campaign:
     probes: Counter[str] = field(default_factory=Counter)
     num_probed: int = 0
     coverage: Cells = field(default_factory=Counter)
+    faults: set[str] = field(default_factory=set)
     known_found: int = 0
     known_missed: list[str] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
@@ -208,6 +209,7 @@ def _read(folder: Path, name: str, is_regressions: bool, parts: Mapping[str, Par
         plans = tuple(HuntSettings.model_validate_json(plan) for plan in stored.plans())
         if plans:
             campaign.hunt = HuntSummary(plans)
+            campaign.faults.update(fault for plan in plans for fault in plan.faults)
             _add_shards(campaign, campaign.hunt, stored)
         campaign.trials = [trial for trial in stored.trials() if trial.fault in FAULTS]
         answered = stored.answered()
@@ -222,6 +224,7 @@ def _add_result(campaign: Campaign, row: StoredRow) -> None:
     _, scenario, _, verdict, _, artefact, judged = row
     name, kind, text = str(scenario), str(verdict), str(judged)
     values = from_json(text)
+    campaign.faults.update(values["trace"]["faults"])
     if kind in _FINDINGS:
         judgement = Judgement.model_validate_json(text)
         if campaign.is_regressions and judgement.trace.faults:
