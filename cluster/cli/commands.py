@@ -38,6 +38,7 @@ from cluster.cli.nightly_command import nightly
 from cluster.cli.options import Deadline, Engine, EngineHome, EnginePath, Json, NoLimits, OnDevice, Out, Ray, Workers
 from cluster.cli.report_command import explain, report
 from cluster.cli.submit_command import attach, extract, submit
+from cluster.cli.triage_command import triage
 from cluster.cli.watch_command import watch
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.host import ReachError
@@ -292,7 +293,7 @@ def _add(*commands: Callable[..., int]) -> None:
 
 
 # In the order of the help.
-_add(hunt, nightly, shrink, bisect, report, explain, schema, merge, watch)
+_add(hunt, nightly, triage, shrink, bisect, report, explain, schema, merge, watch)
 app.command(context_settings={"allow_interspersed_args": False})(submit)
 _add(attach, extract, doctor, validate)
 app.add_typer(probes_app, name="probes")
