@@ -162,6 +162,11 @@ class Campaign:
         return {"trials a second": len(self.trials) / total} if self.trials else {}
 
     @property
+    def begun(self) -> str:
+        """Return when the first process that wrote it began, empty where that is not known."""
+        return min((process.run.begun for process in self.processes), default="")
+
+    @property
     def engines(self) -> tuple[str, ...]:
         """Return the engines that were tested, as far as that was recorded."""
         planned = [plan.config.engine for plan in self.hunt.plans] if self.hunt is not None else []

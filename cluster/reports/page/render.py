@@ -24,6 +24,7 @@ from cluster.reports.page.findings import Finding
 from cluster.reports.page.glossary import GLOSSARY
 from cluster.reports.page.nights import Nights
 from cluster.reports.page.timelines import Drawn
+from cluster.reports.page.trends import trends_of
 from cluster.reports.page.visible import visible_text
 from scenarios.probes import PROBES
 
@@ -105,6 +106,7 @@ def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], n
         campaigns=campaigns,
         overall=overall(campaigns, nights),
         nights=nights,
+        trends=trends_of(campaigns),
         groups=groups,
         has_findings=bool(groups or (nights is not None and nights.result.gone)),
         has_coverage=any(campaign.num_probed for campaign in campaigns),
