@@ -1,7 +1,6 @@
 """Command `triage`: who deals with a finding, and until when nights need not report it."""
 
 import difflib
-import re
 from datetime import date
 from hashlib import blake2b
 from pathlib import Path
@@ -89,7 +88,8 @@ def _found(which: str, folder: Path, engine: str) -> tuple[Path, KnownFinding | 
 
 
 def _new_path(folder: Path, bug: str) -> Path:
-    name = re.sub(r"[^0-9A-Za-z]+", "_", bug).strip("_")[:_NAME_MAX]
+    words = "".join(char if char.isascii() and char.isalnum() else " " for char in bug).split()
+    name = "_".join(words)[:_NAME_MAX]
     path = folder / f"{name}{KNOWN_SUFFIX}"
     # Two fingerprints may differ in what a name leaves out.
     return (
