@@ -55,7 +55,7 @@ def drive(
         if progress is not None:
             progress.update(counts)
         if store is not None:
-            store.progress.note(counts.done, counts.total, counts.findings, counts.shrinking)
+            store.progress.note(counts.done, counts.total, counts.findings, counts.shrinking, counts.expected)
         job_progress.update(counts.done, counts.total, counts.findings)
     counts = planner.counts()
     job_progress.close(counts.done, counts.total, counts.findings)

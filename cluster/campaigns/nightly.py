@@ -4,10 +4,12 @@ Each trace must still be found, and the clean engine must agree on it.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TypeGuard
 
 from cluster.campaigns.budget import duration_text
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
+from cluster.campaigns.planner import Counts
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import Job
 from cluster.storage.store import Store
@@ -56,6 +58,16 @@ class RegressionEntry(Value):
     clean: str
 
 
+class Replay(Suite):
+    """Suite of traces of known faults: a finding with its faults on is expected."""
+
+    def counts(self) -> Counts:
+        results = self.results.values()
+        found = [result.judgement.trace for result in results if is_finding(result.judgement.verdict)]
+        expected = sum(bool(trace.faults) for trace in found)
+        return replace(super().counts(), findings=len(found) - expected, expected=expected)
+
+
 class Regressions:
     """Traces of known faults by file, and the verdicts on each, with its faults on and without, under its own schedule.
 
@@ -86,7 +98,7 @@ class Regressions:
         }
         names = list(traces)
         begin = int(len(names) * (night * GOLDEN_RATIO % 1.0))
-        self.suite = Suite(
+        self.suite = Replay(
             [
                 Scenario(name, jobs[name])
                 for name in names[begin:] + names[:begin]

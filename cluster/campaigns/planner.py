@@ -19,12 +19,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How far a campaign is: units done of `total` (None if there is no bound), findings, those being shrunk."""
+    """How far a campaign is: units done of `total` (None if there is no bound), findings, those being shrunk.
+
+    `expected` are those that a campaign looks for, beside the others; None where it looks for none in particular.
+    """
 
     done: int
     total: int | None
     findings: int
     shrinking: int = 0
+    expected: int | None = None
 
 
 class Planner(Protocol):

@@ -42,10 +42,10 @@ def recurrence_lines(
     yield f"findings over nights: {counts}{gone}"
     yield from (f"  NEW    {bug}{_ended(bug, known)}" for bug in result.new)
     yield from (f"  again  {bug}: {_sighted(seen[bug])}{_ended(bug, known)}" for bug in result.again)
-    yield from (f"  known  {bug}: {known[bug].status}, {known[bug].upstream}" for bug in result.known)
+    yield from (f"  known  {bug}: {known[bug].standing}" for bug in result.known)
     for bug in result.gone if is_night else ():
         when = _sighted(seen[bug]) if bug in seen else "never seen"
-        yield f"  gone   {bug}: {when}{f', {known[bug].upstream}' if bug in known else ''}"
+        yield f"  gone   {bug}: {when}{f', {known[bug].standing}' if bug in known else ''}"
 
 
 def _sighted(sighting: Sighting) -> str:
@@ -54,4 +54,4 @@ def _sighted(sighting: Sighting) -> str:
 
 
 def _ended(bug: str, known: Mapping[str, KnownFinding]) -> str:
-    return f" (suppressed until {known[bug].until}, {known[bug].upstream})" if bug in known else ""
+    return f" ({known[bug].standing})" if bug in known else ""

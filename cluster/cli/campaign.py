@@ -30,7 +30,7 @@ CampaignFailure = OSError, StoreError, PoolError
 
 
 @contextmanager
-def open_campaign(out: Path | None, stem: str, seed: int | None = None) -> Iterator[Store]:
+def open_campaign(out: Path | None, stem: str, seed: int | None = None, engine: str = "") -> Iterator[Store]:
     """Provide the store of the folder that was named, else of a new one below `campaigns`.
 
     A folder that was made here does not stay when the campaign cannot be opened, or Ray cannot be reached.
@@ -41,7 +41,7 @@ def open_campaign(out: Path | None, stem: str, seed: int | None = None) -> Itera
     is_new = out is None or not os.path.lexists(out)
     folder = campaign_folder(out, stem)
     try:
-        with open_store(folder, seed) as store:
+        with open_store(folder, seed, engine) as store:
             yield store
         log_artefacts(folder, sys.stderr)
     except (CampaignError, ReachError):
@@ -72,7 +72,7 @@ def campaign_folder(out: Path | None, stem: str) -> Path:
 
 
 @contextmanager
-def open_store(folder: Path, seed: int | None = None) -> Iterator[Store]:
+def open_store(folder: Path, seed: int | None = None, engine: str = "") -> Iterator[Store]:
     """Open a campaign for writing; print what was damaged in it, and at the end which attempts were lost.
 
     Its results are left as JSON lines, too.
@@ -81,7 +81,7 @@ def open_store(folder: Path, seed: int | None = None) -> Iterator[Store]:
         CampaignError: it cannot be opened.
     """
     try:
-        store = Store(folder, seed)
+        store = Store(folder, seed, engine)
     except StoreError as error:
         raise CampaignError(f"{error}; give another --out") from error
     with store:

@@ -19,7 +19,7 @@ from cluster.cli.bisect_command import bisect
 from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed
 from cluster.cli.doctor_command import doctor
 from cluster.cli.fault_commands import list_faults, measure, show_fault
-from cluster.cli.hunt_commands import hunt, nightly, shrink
+from cluster.cli.hunt_commands import hunt, shrink
 from cluster.cli.inputs import (
     InputError,
     bundled,
@@ -34,9 +34,11 @@ from cluster.cli.inputs import (
 )
 from cluster.cli.listing_commands import probes_app, schema, validate
 from cluster.cli.merge_command import merge
+from cluster.cli.nightly_command import nightly
 from cluster.cli.options import Deadline, Engine, EngineHome, EnginePath, Json, NoLimits, OnDevice, Out, Ray, Workers
 from cluster.cli.report_command import explain, report
 from cluster.cli.submit_command import attach, extract, submit
+from cluster.cli.triage_command import triage
 from cluster.cli.watch_command import watch
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.host import ReachError
@@ -157,7 +159,7 @@ def run(
     stop, budget = Stop(), Budget(time_limit)
     address = ray_address(ray, workers, config, context)
     pool = partial(open_pool, address, workers, deadline=deadline, stop=stop, config=config)
-    with open_campaign(out, campaign_stem(paths), seed) as store:
+    with open_campaign(out, campaign_stem(paths), seed, engine) as store:
         suite = WatchedSuite(scenarios, store, sys.stderr if verbose else None, 1 if exit_first else maxfail)
         progress = LineProgress(sys.stderr) if verbose else progress_for(sys.stderr)
         code = _carry_out(suite, progress, store, pool, stop=stop, budget=budget, context=context)
@@ -291,7 +293,7 @@ def _add(*commands: Callable[..., int]) -> None:
 
 
 # In the order of the help.
-_add(hunt, nightly, shrink, bisect, report, explain, schema, merge, watch)
+_add(hunt, nightly, triage, shrink, bisect, report, explain, schema, merge, watch)
 app.command(context_settings={"allow_interspersed_args": False})(submit)
 _add(attach, extract, doctor, validate)
 app.add_typer(probes_app, name="probes")

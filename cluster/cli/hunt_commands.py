@@ -1,11 +1,9 @@
-"""Commands `hunt`, `nightly` and `shrink`."""
+"""Commands `hunt` and `shrink`."""
 
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -17,27 +15,13 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code
 from cluster.campaigns.hunt.jobs import CANARY, HuntSettings, canary_of
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.hunt.seldom import keep_seldom_hit
-from cluster.campaigns.measurement import Measurement, measured_code, measured_lines
-from cluster.campaigns.nightly import (
-    HUNT_END,
-    NIGHTS,
-    REPLAY_END,
-    TRACES,
-    TRACES_END,
-    TRIALS,
-    Regressions,
-    division,
-    part_of_the_faults,
-)
 from cluster.campaigns.triage import FindingState, Triage
 from cluster.cli.campaign import (
     CampaignFailure,
     cause,
     open_campaign,
-    open_store,
     report_failure,
     resumed,
-    write_results,
 )
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (
@@ -50,7 +34,6 @@ from cluster.cli.inputs import (
     config_for,
     config_of,
     ray_address,
-    read_regressions,
     read_trace,
 )
 from cluster.cli.options import (
@@ -67,14 +50,12 @@ from cluster.cli.options import (
     Ray,
     Workers,
 )
-from cluster.cli.report_command import PAGE, TIMELINES, write_report
 from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import typed
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool, open_pools
-from cluster.reports.hunt_report import HuntLine, NightDocument, hunt_document, hunt_lines
+from cluster.reports.hunt_report import HuntLine, hunt_document, hunt_lines
 from cluster.reports.report import Line, ShrinkDocument, document, print_report, progress_for
-from cluster.statistics.fault_table import FaultValues, by_fault
 from cluster.storage.artefact import artefact_text, write_artefact
 from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
 from cluster.storage.store import Store
@@ -82,7 +63,6 @@ from scenarios.shards import SEED_MAX, Profile
 from scenarios.strict_yaml import escaped
 from workers.record.verdict import Judgement, is_finding
 from workers.shrink.shrinker import LIMIT
-from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM, RunConfig
 
 MANY = 1_000_000
@@ -116,12 +96,12 @@ def hunt(
     if num_traces is None and minutes is None:
         minutes = 1
     config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
-    settings = _settings(profile, seed, tuple(fault or ()), canary, config)
-    begun_from = _corpus(corpus, out)
+    settings = settings_of(profile, seed, tuple(fault or ()), canary, config)
+    begun_from = corpus_of(corpus, out)
     history = FindingHistory(known_folder(known, engine), engine, is_night=False)
     address = ray_address(ray, workers, config, context)
     stop = Stop()
-    with open_campaign(out, "hunt", seed) as store:
+    with open_campaign(out, "hunt", seed, engine) as store:
         folder = store.folder
         planner = HuntPlanner(settings, store, num_traces, begun_from)
         seconds = None if minutes is None else 60 * minutes
@@ -130,9 +110,9 @@ def hunt(
 
         def work(pool: WorkerPool) -> None:
             planner.may_begin = lambda: seconds != 0 and budget.has_time()
-            _hunt(planner, store, pool, stop, seconds, num_traces)
+            hunt_on_pool(planner, store, pool, stop, seconds, num_traces)
 
-        code = _carry_out((work,), address, workers, deadline, stop, config, context=context, folder=folder)
+        code = carry_out((work,), address, workers, deadline, stop, config, context=context, folder=folder)
         recurring = history.update(planner.bugs())
         code = weightiest(code, planner.exit_code(recurring.known))
         text = "\n".join([*hunt_lines(planner.hunt, folder), *history.lines])
@@ -142,95 +122,12 @@ def hunt(
     return code
 
 
-def nightly(
-    context: typer.Context,
-    *,
-    hours: Annotated[float, typer.Option(min=0, help="Time for the whole night; 0 for no bound, and no hunt.")] = 8,
-    regressions: Annotated[Path, typer.Option(help="Traces of known faults, replayed first.")] = Path("regressions"),
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=SEED_MAX, help="Other traces. Default: the date, as in 20261121.")
-    ] = None,
-    nights: Annotated[int, typer.Option(min=1, help="Nights in which every fault is measured once.")] = NIGHTS,
-    workers: Workers = None,
-    ray: Ray = "auto",
-    out: Out = None,
-    canary: Canary = CANARY,
-    corpus: Corpora = None,
-    known: Known = None,
-    deadline: Deadline = 300,
-    engine: Engine = SPECSTORM,
-    device: OnDevice = "sim",
-    engine_home: EngineHome = "",
-    engine_path: EnginePath = "",
-    json: Json = False,
-) -> int:
-    """Replay the regressions, hunt for hours, measure a part of the faults, write report.html, .txt and .json."""
-    seed = int(time.strftime("%Y%m%d")) if seed is None else seed
-    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
-    settings = _settings("mixed", seed, (), canary, config)
-    # A regression is a trace with its fault switched on.
-    known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
-    begun_from = _corpus(corpus, out)
-    history = FindingHistory(known_folder(known, engine, is_night=True), engine)
-    tonight = part_of_the_faults(seed, nights, config)
-    address = ray_address(ray, workers, config, context)
-    print(division(hours, len(tonight)), file=sys.stderr)
-    stop = Stop()
-    with open_campaign(out, "nightly", seed) as store, open_store(store.folder / "regressions") as kept:
-        folder = store.folder
-        replayed = Regressions(known_bugs, kept, config, night=seed)
-        planner = HuntPlanner(settings, store, None, begun_from)
-        measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
-        works = _parts_of_a_night(replayed, planner, measurement, stop, hours)
-        code = _carry_out(works, address, workers, deadline, stop, config, context=context, folder=folder)
-        taken = measurement.trials()
-        lines = list(by_fault(taken))
-        recurring = history.update(planner.bugs())
-        judged = measured_code(measurement, lines)
-        code = weightiest(code, replayed.exit_code(), planner.exit_code(recurring.known), judged)
-        hunt_text = [*hunt_lines(planner.hunt, folder), *history.lines]
-        text = "\n".join([*replayed.lines(), "", *hunt_text, "", *measured_lines(lines, tonight)])
-        values = hunt_document(planner.hunt, code, recurring.known)
-        measured = FaultValues(faults=tuple(lines), trials=tuple(taken), lost=tuple(measurement.lost))
-        night = NightDocument(
-            exit_code=code, regressions=replayed.entries(), hunt=values, faults=measured, over_nights=recurring
-        )
-        report = night.model_dump_json(indent=2)
-    # Printed before it is written: a full disk takes nothing away from the night.
-    print(report if json else text)
-    page = partial(write_report, [folder], folder, TIMELINES, history.folder)
-    code = write_results(folder, {"report.txt": text, "report.json": report}, page, code, context)
-    print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
-    return code
+def settings_of(profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig) -> HuntSettings:
+    """Return the settings of a hunt, whose faults exist.
 
-
-def _parts_of_a_night(
-    replayed: Regressions, planner: HuntPlanner, measurement: Measurement, stop: Stop, hours: float
-) -> Sequence[Callable[[WorkerPool], None]]:
-    """Return the parts of a night, in their order; the budget begins with the first."""
-    seconds = 3600 * hours
-    budget = Budget(seconds or None)
-    suite, kept, store = replayed.suite, replayed.store, planner.store
-
-    def replay_on(pool: WorkerPool) -> None:
-        begin = time.monotonic()
-        with closing(progress_for(sys.stderr, "regressions")) as progress:
-            drive(suite, pool, stop, progress, kept, lambda: budget.has_time(REPLAY_END))
-        replayed.seconds = time.monotonic() - begin
-
-    def hunt_on(pool: WorkerPool) -> None:
-        planner.may_begin = lambda: hours > 0 and budget.has_time(TRACES_END)
-        left = budget.left(TRACES_END)
-        _hunt(planner, store, pool, stop, 0 if left is None else left, None, lambda: budget.has_time(HUNT_END))
-
-    def measure_on(pool: WorkerPool) -> None:
-        with closing(progress_for(sys.stderr, "trials of faults")) as progress:
-            drive(measurement, pool, stop, progress, store, budget.has_time)
-
-    return replay_on, hunt_on, measure_on
-
-
-def _settings(profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig) -> HuntSettings:
+    Raises:
+        InputError: a profile or a fault is unknown.
+    """
     if profile not in get_args(Profile):
         raise InputError(f"--profile is {profile}; allowed are {', '.join(get_args(Profile))}")
     canary = canary_of(config) if canary == CANARY else canary
@@ -242,7 +139,7 @@ def _settings(profile: str, seed: int, faults: tuple[str, ...], canary: str, con
     return HuntSettings.model_validate(values)
 
 
-def _corpus(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
+def corpus_of(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
     """Return the corpus that was named, or that of the campaign which is resumed."""
     if not paths:
         return kept_corpus(out) if out is not None else NO_CORPUS
@@ -253,7 +150,7 @@ def _corpus(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
     return corpus
 
 
-def _hunt(
+def hunt_on_pool(
     planner: HuntPlanner,
     store: Store,
     pool: WorkerPool,
@@ -271,7 +168,7 @@ def _hunt(
     keep_seldom_hit(planner.hunt, store.folder)
 
 
-def _carry_out(
+def carry_out(
     works: Sequence[Callable[[WorkerPool], None]],
     address: str | None,
     workers: int | None,

@@ -83,7 +83,7 @@ def run(
     check_engine(config.engine)
     scenarios, num_refused = read_scenarios([Path(path) for path in paths], seed, faults, config, keyword=keyword)
     address, budget, stop = ray_address(ray, workers, config), Budget(time_limit), Stop()
-    with _folder(out) as folder, Store(Path(folder), seed) as store:
+    with _folder(out) as folder, Store(Path(folder), seed, config.engine) as store:
         suite = Suite(scenarios, store)
         if suite.missing:
             with open_pool(address, workers, len(suite.missing), DEADLINE_SECONDS, stop, config) as pool:
@@ -116,7 +116,7 @@ def hunt(
     check_faults([check_fault(fault) for fault in (*faults, *((canary,) if canary else ()))], config, "hunt")
     settings = HuntSettings(seed=seed, faults=tuple(faults), canary=canary, config=config)
     address, stop = ray_address(ray, workers, config), Stop()
-    with _folder(out) as folder, Store(Path(folder), seed) as store:
+    with _folder(out) as folder, Store(Path(folder), seed, config.engine) as store:
         planner = HuntPlanner(settings, store, traces)
         with open_pool(address, workers, traces, DEADLINE_SECONDS, stop, config) as pool:
             drive(planner, pool, stop, None, store)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED
-from cluster.reports.report import findings_text
+from cluster.reports.report import findings_text, left_texts
 from cluster.storage.campaign import Campaign
 from cluster.storage.progress import Snapshot, read_progress
 
@@ -49,11 +49,9 @@ def _line(campaign: Path, is_running: bool, progress: Snapshot | None, losses: i
         of = "" if progress.total is None else f" of {progress.total:,}"
         parts.append(f"{progress.done:,}{of} done")
         shrinking = f" ({progress.shrinking} being shrunk)" if progress.shrinking else ""
-        parts.append(f"{findings_text(progress.findings)}{shrinking}")
+        parts.append(f"{findings_text(progress.findings, progress.expected)}{shrinking}")
         if is_running:
-            left = progress.seconds_left
-            parts.append(f"{progress.rate:.2f}/s")
-            parts.append("time left unknown" if left is None else f"about {left:,.0f} s left")
+            parts += [f"{progress.rate:.2f}/s", *left_texts(progress.left)]
     if losses:
         parts.append(f"{losses} {'attempt' if losses == 1 else 'attempts'} lost")
     return ", ".join(parts)

@@ -15,15 +15,17 @@ from cluster.campaigns.planner import Counts
 from cluster.campaigns.recurrence import Recurrence
 from cluster.campaigns.triage import Triage
 from cluster.dispatch.job import build, typed
-from cluster.reports.report import INDENT, LINE_SECONDS, LineProgress, findings_text
+from cluster.reports.report import INDENT, LINE_SECONDS, LineProgress, findings_text, left_texts
 from cluster.statistics.fault_table import Document, FaultValues
 from cluster.storage.corpus import PARENTS_PER_SHARD
+from cluster.storage.pace import Left
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.spec import Value
 from workers.record.verdict import Verdict, plane
 from workers.record.words import finding_lines, outcome_lines
 from workers.shrink.fingerprint import Signature, signature_of
+from workers.targets.registry import is_counted
 from workers.targets.target import RunConfig
 
 _ERASE = "\r\x1b[2K"
@@ -47,9 +49,11 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     yield _canary_line(hunt)
     yield _determinism_line(hunt)
     hit = [probe for probe in PROBES if tally.probes[probe]]
-    never = [probe for probe in PROBES if not tally.probes[probe]]
+    never, uncounted = _never_hit(hunt)
     yield from _share_lines(hunt)
-    yield f"probes hit: {len(hit)} of {len(PROBES)}" + (f"; never hit: {', '.join(never)}" if never else "")
+    others = f"; {uncounted} others are not counted in engine {settings.config.engine}" if uncounted else ""
+    missed = f"; never hit: {', '.join(never)}" if never else ""
+    yield f"probes hit: {len(hit)} of {len(hit) + len(never)}{missed}{others}"
     if seldom := seldom_hit(hunt):
         yield f"seldom hit, first traces in {folder / SELDOM_FOLDER}: {', '.join(seldom)}"
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunt.unjudged.items()))
@@ -58,6 +62,14 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
         yield from (f"{INDENT}{_face_line(each, folder)}" for each in hunt.findings.faces(triage))
     yield ""
     yield findings_text(len(hunt.findings)) if len(hunt.findings) else "no findings"
+
+
+def _never_hit(hunt: Hunt) -> tuple[list[str], int]:
+    """Return the probes that no trace hit although the engine counts them, and how many it does not count."""
+    engine = hunt.settings.config.engine
+    not_hit = [probe for probe in PROBES if not hunt.totals.tally.probes[probe]]
+    never = [probe for probe in not_hit if is_counted(probe, engine)]
+    return never, len(not_hit) - len(never)
 
 
 def _share_lines(hunt: Hunt) -> Iterator[str]:
@@ -172,8 +184,8 @@ class HuntDocument(Document):
     """Results of a hunt.
 
     `generators` has the results of each; `judged_twice` counts shards, `not_judged` has the reason for each shard that
-    was not judged, by number; `probes` counts the traces that hit each, `probes_seldom_hit` gives the number of the
-    first trace that hit each seldom-hit one.
+    was not judged, by number; `probes` counts the traces that hit each which the engine counts, `probes_seldom_hit`
+    gives the number of the first trace that hit each seldom-hit one.
     """
 
     profile: Profile
@@ -204,6 +216,7 @@ def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> Hu
     """Return the report as values, but for what is known the same for the same traces, hosts and workers aside."""
     settings, tally, canary = hunt.settings, hunt.totals.tally, hunt.canary
     found = canary.first.signature if canary.first is not None else None
+    never, _ = _never_hit(hunt)
     looked_for = CanaryEntry(fault=settings.canary, blind=canary.is_blind, traces=canary.traces, found=found)
     return HuntDocument(
         specstorm=build(),
@@ -222,9 +235,9 @@ def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> Hu
         judged_twice=hunt.repeats.num_judged,
         mismatches=tuple(hunt.repeats.mismatches),
         not_judged={str(number): reason for number, reason in sorted(hunt.unjudged.items())},
-        probes={probe: tally.probes[probe] for probe in PROBES},
+        probes={probe: tally.probes[probe] for probe in PROBES if tally.probes[probe] or probe in never},
         probes_seldom_hit={probe: hunt.totals.firsts[probe] for probe in seldom_hit(hunt)},
-        probes_never_hit=tuple(probe for probe in PROBES if not tally.probes[probe]),
+        probes_never_hit=tuple(never),
         findings=tuple(_finding_entry(triage) for triage in hunt.findings),
         known=known,
     )
@@ -253,14 +266,22 @@ def _finding_entry(triage: Triage) -> FindingEntry:
     )
 
 
+class PartEntry(Value):
+    """Time of a part of a night, and the units done in it: runs of regressions, traces of the hunt, trials."""
+
+    seconds: float
+    done: int
+
+
 class NightDocument(Value):
-    """Results of a night: the regressions, the hunt, and the faults that were measured."""
+    """Results of a night: the regressions, the hunt, the faults that were measured, and the time of each part."""
 
     exit_code: int
     regressions: tuple[RegressionEntry, ...]
     hunt: HuntDocument
     faults: FaultValues
     over_nights: Recurrence = Recurrence(new=(), again=(), known=(), gone=())
+    parts: dict[str, PartEntry] = {}
 
 
 class HuntLine(LineProgress):
@@ -280,14 +301,18 @@ class HuntLine(LineProgress):
         self._num_traces = num_traces
 
     def text(self, counts: Counts, rate: float, seconds: float) -> str:
-        left = None
+        shrinking = f" ({counts.shrinking} being shrunk)" if counts.shrinking else ""
+        parts = [f"{counts.done:,} traces", f"{rate:.1f}/s", f"{findings_text(counts.findings)}{shrinking}"]
+        return ", ".join([*parts, *self._ends(counts, seconds)])
+
+    def _ends(self, counts: Counts, seconds: float) -> list[str]:
+        """Return when no more traces are begun: the time for them is given, or their number is."""
         if self._seconds is not None:
             left = self._seconds - seconds
-        elif self._num_traces is not None and rate > 0:
-            left = (self._num_traces - counts.done) / rate
-        ends = "time left unknown" if left is None else f"about {left:,.0f} s left" if left > 0 else "finishing"
-        shrinking = f" ({counts.shrinking} being shrunk)" if counts.shrinking else ""
-        return f"{counts.done:,} traces, {rate:.1f}/s, {findings_text(counts.findings)}{shrinking}, {ends}"
+            return left_texts(Left(low=left, high=left)) if left > 0 else ["finishing"]
+        if self._num_traces is not None and counts.done >= self._num_traces:
+            return ["finishing"]
+        return left_texts(self.pace.left(self._num_traces))
 
     def show(self, text: str) -> None:
         if self._on_terminal:

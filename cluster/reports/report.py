@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import IO, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as RichBar
 from rich.table import Table
 
+from cluster.campaigns.budget import duration_text
 from cluster.campaigns.planner import Counts
 from cluster.dispatch.job import build
 from cluster.statistics.fault_table import Document
 from cluster.storage.artefact import portable
+from cluster.storage.pace import Left, Pace
 from scenarios.spec import Value
 from workers.record.verdict import Agreed, Judgement, Lost, Outcome, Verdict, is_finding
 from workers.record.words import finding_lines, outcome_lines
@@ -205,11 +207,13 @@ class LineProgress:
         self._clock = clock
         self._begin = self._last = clock()
         self._done_before: int | None = None
+        self.pace = Pace()
 
     def update(self, counts: Counts) -> None:
         now = self._clock()
         if self._done_before is None:
             self._done_before = counts.done
+        self.pace.note(now, counts.done)
         if now - self._last < self.every:
             return
         self._last = now
@@ -218,11 +222,10 @@ class LineProgress:
 
     def text(self, counts: Counts, rate: float, seconds: float) -> str:
         """Return the line, given the rate and the seconds since the beginning."""
-        left = "time left unknown"
-        if counts.total is not None and rate > 0:
-            left = f"about {(counts.total - counts.done) / rate:.0f} s left"
         of = "" if counts.total is None else f"/{counts.total}"
-        return f"{counts.done}{of} {self._units}, {rate:.2f}/s, {findings_text(counts.findings)}, {left}"
+        found = findings_text(counts.findings, counts.expected)
+        parts = [f"{counts.done}{of} {self._units}", f"{rate:.2f}/s", found]
+        return ", ".join([*parts, *left_texts(self.pace.left(counts.total))])
 
     def show(self, text: str) -> None:
         """Print the line."""
@@ -236,29 +239,48 @@ class BarProgress:
     """A bar, for terminals."""
 
     def __init__(self, units: str = "scenarios") -> None:
-        text = "{task.description}, {task.fields[rate]}, {task.fields[findings]}"
+        text = "{task.description}, {task.fields[told]}"
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn(text))
-        self._bar = RichBar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task(units, total=None, findings=findings_text(0), rate="-/s")
+        self._bar = RichBar(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(units, total=None, told="-/s")
+        self._pace = Pace()
         self._begin, self._done_before = time.monotonic(), -1
         self._bar.start()
 
     def update(self, counts: Counts) -> None:
         if self._done_before < 0:
             self._done_before = counts.done
-        seconds = time.monotonic() - self._begin
+        now = time.monotonic()
+        seconds = now - self._begin
+        self._pace.note(now, counts.done)
         rate = f"{(counts.done - self._done_before) / seconds:.2f}/s" if seconds > 0 else "-/s"
-        found = findings_text(counts.findings)
-        self._bar.update(self._task, completed=counts.done, total=counts.total, findings=found, rate=rate)
+        found = findings_text(counts.findings, counts.expected)
+        told = ", ".join([rate, found, *left_texts(self._pace.left(counts.total))])
+        self._bar.update(self._task, completed=counts.done, total=counts.total, told=told)
 
     def close(self) -> None:
         """Remove the bar."""
         self._bar.stop()
 
 
-def findings_text(count: int) -> str:
-    """Return a number of findings in words."""
+def findings_text(count: int, expected: int | None = None) -> str:
+    """Return a number of findings in words; `expected` ones, which were looked for, are told apart."""
+    if expected is not None:
+        return f"{expected} found that must be, {count or 'no'} other {'finding' if count == 1 else 'findings'}"
     return f"{count} {'finding' if count == 1 else 'findings'}"
+
+
+def left_texts(left: Left | None) -> list[str]:
+    """Return the time left in words, a range where it is one; nothing where nothing can be said of it."""
+    if left is None:
+        return []
+    low, high = (_coarse(seconds) for seconds in (left.low, left.high))
+    return [f"about {high} left" if low == high else f"{low} to {high} left"]
+
+
+def _coarse(seconds: float) -> str:
+    """Return a duration in two digits: more are not known."""
+    return duration_text(float(f"{seconds:.2g}") if seconds >= 1 else 1.0)
 
 
 def progress_for(stream: TextIO, units: str = "scenarios") -> LineProgress | BarProgress:

@@ -1,12 +1,12 @@
-"""Known findings: those expected or suppressed by people, and the dates on which nights saw each finding.
+"""Known findings: those that people have looked at, and the dates on which nights saw each finding.
 
 A folder holds both: a file `NAME.known.yaml` a known finding, written by people, and `seen.json`, written by nights.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError, model_validator
 
@@ -16,33 +16,51 @@ from scenarios import strict_yaml
 from scenarios.codec import KNOWN_SUFFIX, SUFFIX
 from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError
+from scenarios.yaml_edit import scalar, with_values
 from workers.shrink.fingerprint import known_name
 from workers.targets.registry import kind_of
 
 SEEN = "seen.json"
+Status: TypeAlias = Literal["open", "assigned", "fixed", "expected", "suppressed"]
 
 
 class KnownFinding(Value):
-    """A finding that a night need not report as new: `bug` is its fingerprint, `upstream` says where it is dealt with.
+    """A finding that somebody has looked at: `bug` is its fingerprint, `upstream` says where it is dealt with.
 
-    An `expected` one is known for good; a `suppressed` one until the day before `until`.
+    A night need not report it, for good or until the day before `until`, unless it is `open`: then nobody deals with it
+    yet. `to` is whom it is `assigned`; a `fixed` one is fixed upstream.
     """
 
     bug: str
-    upstream: str
-    status: Literal["expected", "suppressed"]
+    upstream: str = ""
+    status: Status
+    to: str = ""
     until: date | None = None
     note: str = ""
 
     @model_validator(mode="after")
-    def _ends_if_suppressed(self) -> Self:
-        if (self.status == "suppressed") != (self.until is not None):
-            raise ValueError("until is a date with status suppressed, and absent with status expected")
+    def _keys_fit_the_status(self) -> Self:
+        if self.status == "suppressed" and self.until is None:
+            raise ValueError("until is a date with status suppressed")
+        if self.status == "open" and self.until is not None:
+            raise ValueError("until is absent with status open, which counts")
+        if (self.status == "assigned") != bool(self.to):
+            raise ValueError("to is a name with status assigned, and absent with others")
+        if self.status not in ("open", "assigned") and not self.upstream:
+            raise ValueError(f"upstream says where it is dealt with, with status {self.status}")
         return self
 
     def holds(self, today: date) -> bool:
-        """Whether it is known today."""
-        return self.until is None or today < self.until
+        """Whether it is known today, and need not be reported."""
+        return self.status != "open" and (self.until is None or today < self.until)
+
+    @property
+    def standing(self) -> str:
+        """Return in words how it stands: its status, whom it is assigned, until when, and where it is dealt with."""
+        status = "fixed upstream" if self.status == "fixed" else self.status
+        whom = f" to {self.to}" if self.to else ""
+        until = f" until {self.until}" if self.until is not None else ""
+        return f"{status}{whom}{until}{f', {self.upstream}' if self.upstream else ''}"
 
 
 class Sighting(Value):
@@ -77,23 +95,58 @@ def read_known(folder: Path) -> dict[str, KnownFinding]:
     Raises:
         ScenarioError: a file is not what it must be; the message names file and line.
     """
-    known: dict[str, KnownFinding] = {}
-    files: dict[str, Path] = {}
+    return {bug: finding for bug, (finding, _) in read_files(folder).items()}
+
+
+def read_files(folder: Path) -> dict[str, tuple[KnownFinding, Path]]:
+    """Return the known findings of a folder by fingerprint, each with its file.
+
+    Raises:
+        ScenarioError: as `read_known`.
+    """
+    known: dict[str, tuple[KnownFinding, Path]] = {}
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         if not path.name.endswith(KNOWN_SUFFIX):
             raise ScenarioError(f"{path}: names of files of known findings end in {KNOWN_SUFFIX}")
-        finding = _read(path)
+        finding = parse_known(_text_of(path), path)
         if finding.bug in known:
-            raise ScenarioError(f"{path}: {finding.bug!r} is known already, from {files[finding.bug]}")
-        known[finding.bug], files[finding.bug] = finding, path
+            raise ScenarioError(f"{path}: {finding.bug!r} is known already, from {known[finding.bug][1]}")
+        known[finding.bug] = finding, path
     return known
 
 
-def _read(path: Path) -> KnownFinding:
+def edit_known(path: Path, changes: Mapping[str, str | None]) -> KnownFinding:
+    """Change keys of a file of a known finding, which need not exist; what else is in it stays.
+
+    Raises:
+        ScenarioError: it is, or would be, not what it must be; nothing is written then.
+        StoreError: it cannot be written.
+    """
+    if path.exists():
+        text = _text_of(path)
+        parse_known(text, path)
+        text = with_values(text, changes)
+    else:
+        text = "".join(f"{key}: {scalar(value)}\n" for key, value in changes.items() if value is not None)
+    finding = parse_known(text, path)
+    with storing(path):
+        write_atomically(path, text)
+    return finding
+
+
+def _text_of(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: cannot be read: {error}") from error
+
+
+def parse_known(text: str, path: Path) -> KnownFinding:
+    """Return the known finding that a file of a text would hold.
+
+    Raises:
+        ScenarioError: it is not what it must be; the message names file and line.
+    """
     data, lines = strict_yaml.read(text, str(path))
     try:
         return KnownFinding.model_validate(data)

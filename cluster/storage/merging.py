@@ -94,13 +94,15 @@ def merge(sources: Sequence[Path], out: Path) -> list[str]:
     Campaigns inside them, such as the regressions of a night, are merged likewise.
 
     Raises:
-        CampaignError: one of them is not a campaign, or is being written.
+        CampaignError: one of them is not a campaign, or is being written; the result cannot be begun.
         StoreError: the result cannot be written.
     """
     remarks: list[str] = []
-    with storing(out):
-        (out / "artefacts").mkdir(parents=True, exist_ok=True)
-        (out / "running").mkdir(exist_ok=True)
+    try:
+        for name in ("artefacts", "running"):
+            (out / name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CampaignError(f"{out}: cannot be written: {error.strerror}; give another --out") from error
     with take_lock(out):
         try:
             database = Database(out / DATABASE)

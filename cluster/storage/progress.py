@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from cluster.storage.pace import Left, Pace
 from scenarios.spec import Value
 
 FILE = "progress.json"
@@ -17,7 +18,8 @@ EVERY_SECONDS = 1.0
 class Snapshot(Value):
     """Progress of a run of a campaign: `done` units of `total`, of which `kept` were done before it began.
 
-    Times are seconds since 1970; the run is one of those that the campaign records.
+    Times are seconds since 1970; the run is one of those that the campaign records. `expected` findings are those that
+    were looked for, beside the others; `left` is None while nothing can be said of it.
     """
 
     run: str
@@ -28,17 +30,14 @@ class Snapshot(Value):
     total: int | None
     findings: int
     shrinking: int
+    expected: int | None = None
+    left: Left | None = None
 
     @property
     def rate(self) -> float:
         """Return the units done per second, 0 while that is unknown."""
         seconds = self.now - self.begun
         return (self.done - self.kept) / seconds if seconds > 0 else 0.0
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Return the seconds that the rest takes at that rate, None while that is unknown."""
-        return None if self.total is None or not self.rate else (self.total - self.done) / self.rate
 
 
 class ProgressFile:
@@ -50,8 +49,9 @@ class ProgressFile:
         self._clock = clock
         self._begun = self._last = 0.0
         self._kept = 0
+        self._pace = Pace()
 
-    def note(self, done: int, total: int | None, findings: int, shrinking: int) -> None:
+    def note(self, done: int, total: int | None, findings: int, shrinking: int, expected: int | None = None) -> None:
         """Write the progress of the run, unless it was written within a second and is not complete."""
         assert done >= 0, f"{done} units are done"
         now = self._clock()
@@ -60,6 +60,7 @@ class ProgressFile:
         elif now - self._last < EVERY_SECONDS and done != total:
             return
         self._last = now
+        self._pace.note(now, done)
         snapshot = Snapshot(
             run=self._run,
             begun=self._begun,
@@ -69,6 +70,8 @@ class ProgressFile:
             total=total,
             findings=findings,
             shrinking=shrinking,
+            expected=expected,
+            left=self._pace.left(total),
         )
         temporary = self._path.with_name(f".{self._path.name}.tmp")
         # Errors of the disk are reported by files that must be written.

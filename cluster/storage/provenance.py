@@ -23,6 +23,7 @@ class Run(Value):
     """One process that writes a campaign; `run` is its name, which no other has.
 
     `commit` is that of the checkout the code is from, with `+` behind it where files were edited; empty without one.
+    `engine` is the one that was tested; empty where that was not recorded.
     `ended` is None while it runs, and if its end could not be recorded.
     """
 
@@ -38,6 +39,7 @@ class Run(Value):
     processors: int
     memory_bytes: int
     ended: str | None = None
+    engine: str = ""
 
     @property
     def seconds(self) -> float | None:
@@ -52,7 +54,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def this_run(seed: int | None = None) -> Run:
+def this_run(seed: int | None = None, engine: str = "") -> Run:
     """Return the provenance of this process."""
     return Run(
         run=token_hex(8),
@@ -65,6 +67,7 @@ def this_run(seed: int | None = None) -> Run:
         libraries=_versions(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         processors=len(os.sched_getaffinity(0)),
+        engine=engine,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
 

@@ -35,9 +35,9 @@ class Store(Contents, AbstractContextManager["Store"]):
         StoreError: it cannot be written or read any further.
     """
 
-    def __init__(self, folder: Path, seed: int | None = None) -> None:
+    def __init__(self, folder: Path, seed: int | None = None, engine: str = "") -> None:
         self.folder = folder
-        self.run: Run = this_run(seed)
+        self.run: Run = this_run(seed, engine)
         try:
             for path in (folder, folder / "artefacts", folder / "running"):
                 path.mkdir(parents=True, exist_ok=True)

@@ -26,3 +26,8 @@ def kind_of(engine: str) -> TargetKind:
     module, name = _KINDS[engine]
     kind: TargetKind = getattr(import_module(module), name)()
     return kind
+
+
+def is_counted(probe: str, engine: str) -> bool:
+    """Whether an engine counts a probe; of one that is not known here all are taken to be."""
+    return engine not in _KINDS or probe in kind_of(engine).capabilities.probes

@@ -1,11 +1,12 @@
 """Campaign as the report page shows it: verdict, totals, results, findings, coverage, trials of faults."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
@@ -13,6 +14,7 @@ from cluster.campaigns.hunt.canary import CANARY_SHARDS_MAX
 from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.shard_reports import Tally
 from cluster.campaigns.triage import FindingState
+from cluster.reports.hunt_report import PartEntry
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.storage.campaign import DATABASE
@@ -27,8 +29,12 @@ from workers.run.coverage import joined_coverage
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
 from workers.shrink.fingerprint import signature_of
+from workers.targets.registry import is_counted
 
 REGRESSIONS = "regressions"
+# The report of a night, which tells the time of its parts.
+NIGHT = "report.json"
+_UNITS = {"hunt": "traces a second", "faults": "trials a second"}
 _FINDINGS = ("diverged", "crashed", "stuck")
 _COUNTED = ("requests", "steps", "captures", "run_ahead_max")
 
@@ -80,8 +86,9 @@ Row = list[Any]
 class Campaign:
     """One campaign directory, read once.
 
-    `probes` counts the runs (of a hunt: the traces) that hit each probe, out of `num_probed`; `known_found` and
-    `known_missed` are regressions whose faults were, or were not, found again; `coverage` counts runs.
+    `faults` are those that were switched on. `probes` counts the runs (of a hunt: the traces) that hit each probe,
+    out of `num_probed`; `known_found` and `known_missed` are regressions whose faults were, or were not, found again;
+    `coverage` counts runs; `parts` are those of the night that it is of, as the process that ended it timed them.
     """
 
     name: str
@@ -94,11 +101,13 @@ class Campaign:
     probes: Counter[str] = field(default_factory=Counter)
     num_probed: int = 0
     coverage: Cells = field(default_factory=Counter)
+    faults: set[str] = field(default_factory=set)
     known_found: int = 0
     known_missed: list[str] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     hunt: HuntSummary | None = None
     processes: list[Process] = field(default_factory=list)
+    parts: Mapping[str, PartEntry] = field(default_factory=dict)
     num_damaged: int = 0
     num_contradictions: int = 0
 
@@ -136,10 +145,12 @@ class Campaign:
     def rates(self) -> dict[str, float]:
         """Return the rates over the time of its processes; empty if the end of one was not recorded.
 
-        A night has none: its time is shared by its regressions, its hunt and its trials.
+        Those of a night are over the time of each of its parts, as its report says.
         """
-        if self.is_regressions or (self.hunt is not None and self.trials):
-            return {}
+        if self.is_regressions or self.parts or (self.hunt is not None and self.trials):
+            units = {"regressions": "runs a second"} if self.is_regressions else _UNITS
+            timed = {unit: self.parts[name] for name, unit in units.items() if name in self.parts}
+            return {unit: part.done / part.seconds for unit, part in timed.items() if part.done and part.seconds > 0}
         seconds = [process.run.seconds for process in self.processes if process.jobs]
         total = sum(each for each in seconds if each is not None)
         if None in seconds or not total:
@@ -151,9 +162,26 @@ class Campaign:
         return {"trials a second": len(self.trials) / total} if self.trials else {}
 
     @property
+    def begun(self) -> str:
+        """Return when the first process that wrote it began, empty where that is not known."""
+        return min((process.run.begun for process in self.processes), default="")
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """Return the engines that were tested, as far as that was recorded."""
+        planned = [plan.config.engine for plan in self.hunt.plans] if self.hunt is not None else []
+        return tuple(dict.fromkeys((*planned, *(each.run.engine for each in self.processes if each.run.engine))))
+
+    @property
+    def probes_counted(self) -> list[str]:
+        """Return the probes that an engine of it counts; of an engine that is not known all are taken to be."""
+        engines = self.engines or ("",)
+        return [name for name in PROBES if self.probes[name] or any(is_counted(name, engine) for engine in engines)]
+
+    @property
     def probes_never_hit(self) -> list[str]:
         """Return the probes that nothing hit, where something could have."""
-        return [probe for probe in PROBES if not self.probes[probe]] if self.num_probed else []
+        return [probe for probe in self.probes_counted if not self.probes[probe]] if self.num_probed else []
 
 
 def read_campaigns(folder: Path) -> Iterator[Campaign]:
@@ -163,20 +191,30 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
         CampaignError: the folder holds no campaign, or one whose values another version wrote.
     """
     below = folder / REGRESSIONS
+    parts = _parts_of(folder / NIGHT)
     with reading_values(folder, "report"):
-        yield _read(folder, str(folder), is_regressions=False)
+        yield _read(folder, str(folder), is_regressions=False, parts=parts)
         if (below / DATABASE).is_file():
-            yield _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True)
+            yield _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True, parts=parts)
 
 
-def _read(folder: Path, name: str, is_regressions: bool) -> Campaign:
-    campaign = Campaign(name, folder, is_regressions)
+def _parts_of(report: Path) -> dict[str, PartEntry]:
+    """Return the parts of a night by its report; none where there is no such report, or an earlier version's."""
+    try:
+        return TypeAdapter(dict[str, PartEntry]).validate_python(from_json(report.read_bytes())["parts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _read(folder: Path, name: str, is_regressions: bool, parts: Mapping[str, PartEntry]) -> Campaign:
+    campaign = Campaign(name, folder, is_regressions, parts=parts)
     with Stored(folder) as stored:
         for row in stored.select("results", order=("scenario",)):
             _add_result(campaign, row)
         plans = tuple(HuntSettings.model_validate_json(plan) for plan in stored.plans())
         if plans:
             campaign.hunt = HuntSummary(plans)
+            campaign.faults.update(fault for plan in plans for fault in plan.faults)
             _add_shards(campaign, campaign.hunt, stored)
         campaign.trials = [trial for trial in stored.trials() if trial.fault in FAULTS]
         answered = stored.answered()
@@ -191,6 +229,7 @@ def _add_result(campaign: Campaign, row: StoredRow) -> None:
     _, scenario, _, verdict, _, artefact, judged = row
     name, kind, text = str(scenario), str(verdict), str(judged)
     values = from_json(text)
+    campaign.faults.update(values["trace"]["faults"])
     if kind in _FINDINGS:
         judgement = Judgement.model_validate_json(text)
         if campaign.is_regressions and judgement.trace.faults:

@@ -6,23 +6,29 @@ from typing import Literal, TypeAlias
 
 from cluster.reports.page.campaign import Campaign
 
-Change: TypeAlias = Literal["new", "still there", "gone"]
+Change: TypeAlias = Literal["new", "still there", "gone", "fault switched on", "fault switched off"]
 _LISTED_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A finding in two campaigns: the number of traces or scenarios that met it in each; `anchor` links to it."""
+    """A finding in two campaigns: the number of traces or scenarios that met it in each; `anchor` links to it.
+
+    `is_planted` where only one of them had the faults on under which it was met.
+    """
 
     bug: str
     anchor: str
     headline: str
     before: int
     after: int
+    is_planted: bool = False
 
     @property
     def change(self) -> Change:
-        """Return the change: new in the later campaign, in both, or gone."""
+        """Return the change: new in the later campaign, in both, or gone; of a planted one the switch of its fault."""
+        if self.is_planted and not (self.before and self.after):
+            return "fault switched off" if not self.after else "fault switched on"
         return "gone" if not self.after else "still there" if self.before else "new"
 
 
@@ -30,7 +36,8 @@ class Bug:
 class Comparison:
     """A campaign beside the one before; `moved` are scenarios of both whose verdicts differ, `num_moved` all of them.
 
-    `sums` are rows of a name and both numbers; `gained` and `dropped` are probes that one of them alone hit.
+    `differences` are what they ran, where it differs; `sums` are rows of a name and both numbers; `gained` and
+    `dropped` are probes that one of them alone hit.
     """
 
     before: str
@@ -43,6 +50,7 @@ class Comparison:
     gained: tuple[str, ...]
     dropped: tuple[str, ...]
     sums: tuple[tuple[str, int, int], ...]
+    differences: tuple[tuple[str, str, str], ...]
 
 
 def comparisons(campaigns: Sequence[Campaign]) -> list[Comparison]:
@@ -80,12 +88,43 @@ def compare(before: Campaign, after: Campaign) -> Comparison:
         gained=tuple(probe for probe in before.probes_never_hit if probed and after.probes[probe]),
         dropped=tuple(probe for probe in after.probes_never_hit if probed and before.probes[probe]),
         sums=tuple(_sums(before, after)),
+        differences=tuple(_differences(before, after)),
     )
 
 
 def _bug(bug: str, before: Campaign, after: Campaign) -> Bug:
     known = after.findings.get(bug) or before.findings[bug]
-    return Bug(bug, known.anchor, known.headline, _times(bug, before), _times(bug, after))
+    faults = set(known.judgement.trace.faults)
+    is_planted = faults.issubset(before.faults) != faults.issubset(after.faults)
+    return Bug(bug, known.anchor, known.headline, _times(bug, before), _times(bug, after), is_planted)
+
+
+def _differences(before: Campaign, after: Campaign) -> Iterator[tuple[str, str, str]]:
+    """Yield what two campaigns ran where it differs: a name, and both in words."""
+    first, second = (_ran(campaign) for campaign in (before, after))
+    for name, text in second.items():
+        if first[name] != text:
+            yield name, first[name] or "-", text or "-"
+
+
+def _ran(campaign: Campaign) -> dict[str, str]:
+    """Return what a campaign ran, in words by name; of several processes that wrote it each of theirs."""
+    plans = campaign.hunt.plans if campaign.hunt is not None else ()
+    runs = [process.run for process in campaign.processes]
+    seeds = [plan.seed for plan in plans] or [run.seed for run in runs if run.seed is not None]
+    said = {
+        "faults switched on": sorted(campaign.faults) if not campaign.is_regressions else (),
+        "engine": campaign.engines,
+        "device": [plan.config.device for plan in plans],
+        "profile": [plan.profile for plan in plans],
+        "seed": map(str, seeds),
+        "corpus": [plan.corpus for plan in plans if plan.corpus],
+        "canary": [plan.canary for plan in plans],
+        "specstorm": [run.specstorm for run in runs],
+        "commit": [run.commit[:10] + ("+" if run.commit.endswith("+") else "") for run in runs if run.commit],
+        "machine": [run.system for run in runs],
+    }
+    return {name: ", ".join(dict.fromkeys(texts)) for name, texts in said.items()}
 
 
 def _times(bug: str, campaign: Campaign) -> int:

@@ -27,8 +27,7 @@ class Nights:
         parts = []
         if bug in self.known:
             entry = self.known[bug]
-            until = f" until {entry.until}" if entry.until is not None else ""
-            parts += [f"{entry.status}{until}, {entry.upstream}", *([entry.note] if entry.note else [])]
+            parts += [entry.standing, *([entry.note] if entry.note else [])]
         if bug in self.seen:
             sighting = self.seen[bug]
             nights = f"{sighting.nights} {'night' if sighting.nights == 1 else 'nights'}"

@@ -24,6 +24,7 @@ from cluster.reports.page.findings import Finding
 from cluster.reports.page.glossary import GLOSSARY
 from cluster.reports.page.nights import Nights
 from cluster.reports.page.timelines import Drawn
+from cluster.reports.page.trends import trends_of
 from cluster.reports.page.visible import visible_text
 from scenarios.probes import PROBES
 
@@ -89,6 +90,7 @@ def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Over
 
 def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], nights: Nights | None = None) -> str:
     """Return the page about some campaigns, with the timelines of findings by bug, and their state over nights."""
+    groups = groups_of(campaigns)
     script, style = _text("script.js"), _text("style.css")
     environment = Environment(
         loader=PackageLoader("cluster.reports.page", _TEMPLATES),
@@ -104,7 +106,10 @@ def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], n
         campaigns=campaigns,
         overall=overall(campaigns, nights),
         nights=nights,
-        groups=groups_of(campaigns),
+        trends=trends_of(campaigns),
+        groups=groups,
+        has_findings=bool(groups or (nights is not None and nights.result.gone)),
+        has_coverage=any(campaign.num_probed for campaign in campaigns),
         timelines=timelines,
         matrix_of=matrix_of,
         compared=comparisons(campaigns),

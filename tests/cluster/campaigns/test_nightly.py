@@ -10,6 +10,7 @@ from cluster.campaigns.measurement import Measurement, measured_code
 from cluster.campaigns.nightly import Regressions
 from cluster.dispatch.pool import InProcessPool
 from cluster.dispatch.session import Stop
+from cluster.reports.report import findings_text
 from cluster.statistics.fault_table import by_fault
 from cluster.storage.campaign import Result
 from cluster.storage.store import Store
@@ -53,6 +54,14 @@ def test_a_night_that_is_over_before_its_regressions_are_misses_none_of_them(tmp
     states = {entry.file: (entry.found_in is None, entry.faulty, entry.clean) for entry in replayed.entries()}
     assert states["7.yaml"] == (True, "not judged", "not judged")
     assert states["0.yaml"][1:] == ("diverged", "diverged")
+
+
+def test_findings_that_faults_must_cause_are_told_from_others(tmp_path: Path) -> None:
+    traces = {"a.yaml": known("diverge-", 1), "b.yaml": known("diverge-", 2), "c.yaml": trace("agree-1")}
+    counts = night(traces, tmp_path, 5).suite.counts()
+    assert (counts.done, counts.expected, counts.findings) == (5, 2, 2)
+    assert findings_text(counts.findings, counts.expected) == "2 found that must be, 2 other findings"
+    assert findings_text(0, 79) == "79 found that must be, no other findings"
 
 
 def test_only_a_fault_that_was_looked_for_is_missed(tmp_path: Path) -> None:

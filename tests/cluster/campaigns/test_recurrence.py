@@ -49,7 +49,7 @@ def test_three_nights_tell_new_again_known_ended_and_gone(tmp_path: Path) -> Non
         f"  again  kv b: first seen 2026-11-20, last seen 2026-11-22, 2 nights (suppressed until 2026-11-22, {URL})",
         "  again  counts c: first seen 2026-11-20, last seen 2026-11-22, 3 nights",
         "  gone   drafts d: first seen 2026-11-21, last seen 2026-11-21, 1 night",
-        f"  gone   tokens a: first seen 2026-11-20, last seen 2026-11-20, 1 night, {URL}",
+        f"  gone   tokens a: first seen 2026-11-20, last seen 2026-11-20, 1 night, expected, {URL}",
     ]
 
 
@@ -63,11 +63,18 @@ def test_a_night_that_is_gone_on_with_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bug: a\nupstream: u\nstatus: maybe\n", r"x.known.yaml:3: status: Input should be 'expected' or 'suppressed'"),
+        (
+            "bug: a\nupstream: u\nstatus: maybe\n",
+            r"x.known.yaml:3: status: Input should be 'open', 'assigned', 'fixed', 'expected' or 'suppressed'",
+        ),
         ("bug: a\nupstream: u\nstatus: suppressed\n", r"x.known.yaml:1: .*until is a date with status suppressed"),
+        ("bug: a\nupstream: u\nstatus: assigned\n", r"x.known.yaml:1: .*to is a name with status assigned"),
+        ("bug: a\nstatus: open\nto: me\n", r"x.known.yaml:1: .*to is a name with status assigned, and absent"),
+        ("bug: a\nstatus: open\nuntil: 2027-01-31\n", r"x.known.yaml:1: .*until is absent with status open"),
+        ("bug: a\nstatus: fixed\n", r"x.known.yaml:1: .*upstream says where it is dealt with"),
         ("bug: a\nupstream: u\nstatus: suppressed\nuntil: soon\n", r"x.known.yaml:4: until: "),
         ("bug: a\nbug: b\n", r"x.known.yaml:2: "),
-        ("- a\n", r"x.known.yaml:1: .*keys are bug, upstream, status, until, note"),
+        ("- a\n", r"x.known.yaml:1: .*keys are bug, upstream, status, to, until, note"),
     ],
 )
 def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:

@@ -156,6 +156,14 @@ def test_what_is_no_campaign_or_is_being_written_is_not_merged(
         merge([tmp_path / "a"], tmp_path / "m")
 
 
+def test_a_folder_that_cannot_be_written_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "a", scenarios_of(1))
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file" / "m", Path("/proc/m")):
+        assert cli.run(["merge", str(tmp_path / "a"), "--out", str(out)]) == 2
+        assert capsys.readouterr().err.startswith(f"specstorm: {out}: cannot be written: ")
+
+
 def test_merged_findings_make_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "a", scenarios_of(1))
     run(tmp_path / "b", scenarios_of(4)[1:])

@@ -8,8 +8,11 @@ from cluster.campaigns.hunt.shard_reports import Totals
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import ShardJob
 from cluster.reports.hunt_report import hunt_document, hunt_lines
+from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD
 from tests.cluster.campaigns.hunt.fakes import Memory, hit, hunt_of, report
+from workers.targets.registry import kind_of
+from workers.targets.target import VLLM, RunConfig
 
 
 def test_generators_take_turns_shard_by_shard_and_each_is_told_what_its_traces_came_to() -> None:
@@ -41,6 +44,21 @@ def test_one_generator_alone_has_no_share_to_tell() -> None:
     assert isinstance(task.job, ShardJob)
     hunt.take(Record(task.job.key, 1, report(task.job.shard)), 0)
     assert not any("labelled:" in line for line in hunt_lines(hunt, Path("x")))
+
+
+def test_probes_that_an_engine_does_not_count_are_not_never_hit() -> None:
+    settings = HuntSettings(profile="labelled", canary="", config=RunConfig(engine=VLLM))
+    hunt = Hunt(settings, Memory(), Path("running"), TRACES_PER_SHARD)
+    (task,) = hunt.tasks(1, 1, True)
+    assert isinstance(task.job, ShardJob)
+    hunt.take(Record(task.job.key, 1, report(task.job.shard)), 0)
+    counted = kind_of(VLLM).capabilities.probes
+    (line,) = (line for line in hunt_lines(hunt, Path("x")) if line.startswith("probes hit: "))
+    assert line.startswith(f"probes hit: 1 of {len(counted)}; never hit: name_reused, resume, discard, ")
+    assert line.endswith(f"; {len(PROBES) - len(counted)} others are not counted in engine vllm")
+    told = hunt_document(hunt, 0)
+    assert set(told.probes) == set(counted)
+    assert set(told.probes_never_hit) == set(counted) - {"admit"}
 
 
 def test_reports_are_summed_up_in_the_order_of_their_shards_whichever_comes_first() -> None:

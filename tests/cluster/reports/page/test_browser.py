@@ -12,9 +12,11 @@ from cluster.cli import main as cli
 from scenarios import codec
 from tests.cluster.reports.page.browser import Browser, browser_path
 from tests.cluster.reports.page.campaigns import campaign_of, judged
+from workers.record.verdict import Agreed
 from workers.run.worker import Worker
 
 REGRESSION = Path(__file__).parents[4] / "scenarios/regressions/vllm-38556-accepted-counts.yaml"
+MANY = 2_154_453_000
 PHONE, DESKTOP = (390, 844), (1280, 900)
 
 pytestmark = pytest.mark.skipif(browser_path() is None, reason="there is no Chromium")
@@ -26,6 +28,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     found = Worker().judge(codec.load(REGRESSION), False)
     scenarios = {f"{'x' * at}.yaml": judged("agree") for at in range(1, 59)}
+    many = judged("agree").verdict
+    assert isinstance(many, Agreed)
+    stats = many.stats.model_copy(update={"captures": MANY})
+    scenarios["x.yaml"] = judged("agree", many.model_copy(update={"stats": stats}))
     campaign_of(folder, {**scenarios, "a failing one.yaml": found, "a crashing one": judged("crash")})
     assert cli.run(["report", str(folder)]) == 0
     return folder / "report.html"
@@ -50,6 +56,16 @@ def test_it_loads_nothing_complains_of_nothing_and_is_as_wide_as_the_window(
     assert browser.complaints == []
     assert browser.evaluate("document.documentElement.scrollWidth") <= size[0]
     assert browser.evaluate("document.querySelector('h1').textContent") == "2 findings"
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_a_number_fits_its_card(browser: Browser, page: Path, size: tuple[int, int]) -> None:
+    browser.open(page, *size)
+    cards = "[...document.querySelectorAll('.card dd')]"
+    shown = browser.evaluate(f"{cards}.map(dd => dd.textContent)")
+    assert max(map(len, shown)) == len(f"{MANY:,}")
+    wide = f"{cards}.filter(dd => dd.scrollWidth > dd.clientWidth || dd.offsetHeight > 40).map(dd => dd.textContent)"
+    assert browser.evaluate(wide) == []
 
 
 def rows(browser: Browser) -> list[str]:

@@ -1,5 +1,6 @@
 """A campaign as the page reads it: rates over the processes that wrote it, shards counted once, merged hunts too."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ from cluster.dispatch.job import Role, ShardJob
 from cluster.reports.page.campaign import Campaign, read_campaigns
 from cluster.storage.merging import merge
 from cluster.storage.store import Store
+from scenarios.probes import PROBES
 from scenarios.shards import Shard
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.run.shard import ShardReport
+from workers.targets.registry import kind_of
+from workers.targets.target import DEFAULT_CONFIG, VLLM, RunConfig
 
 
 def report_of(traces: int, digest: str) -> ShardReport:
@@ -40,10 +44,10 @@ def keep(store: Store, role: Role, number: int, traces: int, seed: int, digest: 
     store.keep_shard(job, 1, report_of(traces, digest or f"seed {seed}"))
 
 
-def hunt_of(folder: Path, seed: int, num_shards: int) -> Path:
+def hunt_of(folder: Path, seed: int, num_shards: int, config: RunConfig = DEFAULT_CONFIG) -> Path:
     """Write a hunt of clean shards, the first judged twice."""
     with Store(folder) as store:
-        store.keep_settings(HuntSettings(seed=seed).model_dump_json())
+        store.keep_settings(HuntSettings(seed=seed, config=config).model_dump_json())
         for number in range(num_shards):
             keep(store, "hunt", number, 12, seed)
         keep(store, "again", 0, 12, seed)
@@ -69,6 +73,33 @@ def test_rates_are_over_the_time_that_processes_wrote(tmp_path: Path) -> None:
     }
     page = Page(page_of(tmp_path))
     assert process.run.command in [element.text for element in page.all("code")]
+
+
+def test_a_night_has_the_rates_of_its_parts(tmp_path: Path) -> None:
+    hunt_of(tmp_path, 1, 3)
+    campaign_of(tmp_path / "regressions", {"a": judged("agree")})
+    times = {"regressions": (20, 50), "hunt": (36, 12), "faults": (0, 3)}
+    parts = {name: {"done": done, "seconds": seconds} for name, (done, seconds) in times.items()}
+    (tmp_path / "report.json").write_text(json.dumps({"parts": parts}))
+    night, regressions = read_campaigns(tmp_path)
+    assert night.rates == {"traces a second": 3.0}
+    assert regressions.rates == {"runs a second": 0.4}
+    for broken in ("{", "[]", '{"parts": {"hunt": 3}}'):
+        (tmp_path / "report.json").write_text(broken)
+        assert [campaign.parts for campaign in read_campaigns(tmp_path)] == [{}, {}]
+
+
+def test_probes_that_an_engine_does_not_count_are_not_never_hit(tmp_path: Path) -> None:
+    hunted = read(hunt_of(tmp_path / "vllm", 1, 1, RunConfig(engine=VLLM)))
+    counted = kind_of(VLLM).capabilities.probes
+    assert sorted(hunted.probes_counted) == sorted(counted)
+    assert sorted(hunted.probes_never_hit) == sorted(set(counted) - {"admit"})
+    others = len(PROBES) - len(counted)
+    assert f"{others} other probes are not counted in engine vllm." in page_of(tmp_path / "vllm")
+    assert len(read(hunt_of(tmp_path / "ours", 1, 1)).probes_never_hit) == len(PROBES) - 1
+    with Store(tmp_path / "run", engine=VLLM):
+        pass
+    assert read(tmp_path / "run").engines == (VLLM,)
 
 
 def test_a_process_that_was_killed_has_no_rate_and_neither_has_its_campaign(tmp_path: Path) -> None:

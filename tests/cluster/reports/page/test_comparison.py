@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.page.comparison import comparisons
+from cluster.storage.store import Store
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
+
+FAULT = "vllm-id-reuse"
 
 
 def two(folder: Path) -> tuple[Path, Path]:
@@ -31,6 +35,32 @@ def test_a_campaign_beside_itself_has_nothing_new(tmp_path: Path) -> None:
     assert {bug.change for bug in comparison.bugs} == {"still there"}
     changed = [*comparison.moved, *comparison.gained, *comparison.dropped]
     assert changed == []
+
+
+def test_a_fault_that_was_switched_on_or_off_is_neither_new_nor_gone(tmp_path: Path) -> None:
+    planted = judged("diverge")
+    planted = planted.model_copy(update={"trace": planted.trace.model_copy(update={"faults": (FAULT,)})})
+    first = campaign_of(tmp_path / "with", {"a": planted, "bb": judged("crash")})
+    second = campaign_of(tmp_path / "without", {"a": judged("agree"), "bb": judged("agree")})
+    campaigns = [campaign for folder in (first, second) for campaign in read_campaigns(folder)]
+    (off,), (on,) = comparisons(campaigns), comparisons(campaigns[::-1])
+    assert sorted(bug.change for bug in off.bugs) == ["fault switched off", "gone"]
+    assert sorted(bug.change for bug in on.bugs) == ["fault switched on", "new"]
+    assert off.differences == (("faults switched on", FAULT, "-"),)
+    page = Page(page_of(first, second))
+    assert [each.text for each in page.all("td") if each.text in ("faults switched on", FAULT)] == [
+        "faults switched on",
+        FAULT,
+    ]
+
+
+def test_hunts_that_are_compared_say_what_differs_between_them(tmp_path: Path) -> None:
+    for name, settings in {"a": HuntSettings(seed=1), "b": HuntSettings(seed=2, faults=(FAULT,))}.items():
+        with Store(tmp_path / name) as store:
+            store.keep_settings(settings.model_dump_json())
+    campaigns = [campaign for name in "ab" for campaign in read_campaigns(tmp_path / name)]
+    (comparison,) = comparisons(campaigns)
+    assert comparison.differences == (("faults switched on", "-", FAULT), ("seed", "1", "2"))
 
 
 def test_a_night_is_compared_with_a_night_and_its_regressions_with_regressions(tmp_path: Path) -> None:

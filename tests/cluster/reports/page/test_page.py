@@ -12,6 +12,7 @@ import pytest
 from cluster.cli import main as cli
 from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.page.render import overall
+from cluster.storage.store import Store
 from scenarios import codec
 from scenarios.events import Schedule
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
@@ -95,6 +96,28 @@ def test_links_lead_somewhere_and_ids_are_unique(tmp_path: Path) -> None:
     targets = {str(element.attributes["href"]).removeprefix("#") for element in page.all("a")}
     assert targets <= set(ids)
     assert {row[7] for rows in page.rows for row in rows} <= set(ids)
+
+
+def test_sections_of_which_nothing_is_known_are_left_out(tmp_path: Path) -> None:
+    with Store(tmp_path / "nothing"):
+        pass
+    sections = {
+        "nothing": [],
+        "agreed": ["results", "coverage"],
+        "found": ["findings", "results", "coverage"],
+    }
+    campaign_of(tmp_path / "agreed", {"a": judged("agree")})
+    campaign_of(tmp_path / "found", {"a": judged("diverge")})
+    for name, wanted in sections.items():
+        page = Page(page_of(tmp_path / name))
+        assert [each.attributes["id"] for each in page.all("section") if "id" in each.attributes] == [
+            *wanted,
+            "glossary",
+        ]
+        links = [str(each.attributes["href"]) for each in page.all("a")]
+        assert [link for link in links[1:] if not link.startswith("#finding-")] == [
+            f"#{id}" for id in (*wanted, "glossary")
+        ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,192 @@
+"""Command `nightly`: regressions, a hunt, a part of the faults, and what becomes of them."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.campaigns.budget import Budget
+from cluster.campaigns.driver import drive
+from cluster.campaigns.exit_codes import weightiest
+from cluster.campaigns.hunt.jobs import CANARY
+from cluster.campaigns.hunt.planner import HuntPlanner
+from cluster.campaigns.measurement import Measurement, measured_code, measured_lines
+from cluster.campaigns.nightly import (
+    HUNT_END,
+    NIGHTS,
+    REPLAY_END,
+    TRACES,
+    TRACES_END,
+    TRIALS,
+    Regressions,
+    division,
+    part_of_the_faults,
+)
+from cluster.campaigns.planner import Planner
+from cluster.campaigns.recurrence import Recurrence
+from cluster.cli.campaign import open_campaign, open_store, write_results
+from cluster.cli.finding_history import FindingHistory, known_folder
+from cluster.cli.hunt_commands import Canary, carry_out, corpus_of, hunt_on_pool, settings_of
+from cluster.cli.inputs import config_of, ray_address, read_regressions
+from cluster.cli.notification import Notify, check_notify, notify_of
+from cluster.cli.options import (
+    Corpora,
+    Deadline,
+    Engine,
+    EngineHome,
+    EnginePath,
+    Json,
+    Known,
+    OnDevice,
+    Out,
+    Ray,
+    Workers,
+)
+from cluster.cli.report_command import PAGE, TIMELINES, write_report
+from cluster.dispatch.pool import WorkerPool
+from cluster.dispatch.session import Stop
+from cluster.reports.hunt_report import NightDocument, PartEntry, hunt_document, hunt_lines
+from cluster.reports.page.campaign import NIGHT
+from cluster.reports.report import progress_for
+from cluster.statistics.fault_table import FaultValues, by_fault
+from cluster.storage.store import Store
+from scenarios.shards import SEED_MAX
+from workers.targets.registry import kind_of
+from workers.targets.target import SPECSTORM, RunConfig
+
+
+class Night:
+    """Planners of a night, the store of its hunt and its trials, and the time that its parts have taken."""
+
+    def __init__(self, replayed: Regressions, planner: HuntPlanner, measurement: Measurement) -> None:
+        self.replayed = replayed
+        self.planner = planner
+        self.measurement = measurement
+        self.parts: dict[str, PartEntry] = {}
+
+    def works(self, stop: Stop, hours: float) -> Sequence[Callable[[WorkerPool], None]]:
+        """Return the parts of a night, in their order; the budget begins with the first."""
+        seconds = 3600 * hours
+        budget = Budget(seconds or None)
+        suite, kept, store = self.replayed.suite, self.replayed.store, self.planner.store
+
+        def replay_on(pool: WorkerPool) -> None:
+            with closing(progress_for(sys.stderr, "regressions")) as progress, self._timed("regressions", suite):
+                drive(suite, pool, stop, progress, kept, lambda: budget.has_time(REPLAY_END))
+            self.replayed.seconds = self.parts["regressions"].seconds
+
+        def hunt_on(pool: WorkerPool) -> None:
+            planner = self.planner
+            planner.may_begin = lambda: hours > 0 and budget.has_time(TRACES_END)
+            left = budget.left(TRACES_END)
+            with self._timed("hunt", planner):
+                seconds = 0 if left is None else left
+                hunt_on_pool(planner, store, pool, stop, seconds, None, lambda: budget.has_time(HUNT_END))
+
+        def measure_on(pool: WorkerPool) -> None:
+            measurement = self.measurement
+            with closing(progress_for(sys.stderr, "trials of faults")) as progress, self._timed("faults", measurement):
+                drive(measurement, pool, stop, progress, store, budget.has_time)
+
+        return replay_on, hunt_on, measure_on
+
+    @contextmanager
+    def _timed(self, name: str, planner: Planner) -> Iterator[None]:
+        """Note how long a part takes, and what is done in it."""
+        begin, done = time.monotonic(), planner.counts().done
+        try:
+            yield
+        finally:
+            self.parts[name] = PartEntry(seconds=time.monotonic() - begin, done=planner.counts().done - done)
+
+
+def nightly(
+    context: typer.Context,
+    *,
+    hours: Annotated[float, typer.Option(min=0, help="Time for the whole night; 0 for no bound, and no hunt.")] = 8,
+    regressions: Annotated[Path, typer.Option(help="Traces of known faults, replayed first.")] = Path("regressions"),
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=SEED_MAX, help="Other traces. Default: the date, as in 20261121.")
+    ] = None,
+    nights: Annotated[int, typer.Option(min=1, help="Nights in which every fault is measured once.")] = NIGHTS,
+    workers: Workers = None,
+    ray: Ray = "auto",
+    out: Out = None,
+    canary: Canary = CANARY,
+    corpus: Corpora = None,
+    known: Known = None,
+    notify: Notify = None,
+    deadline: Deadline = 300,
+    engine: Engine = SPECSTORM,
+    device: OnDevice = "sim",
+    engine_home: EngineHome = "",
+    engine_path: EnginePath = "",
+    json: Json = False,
+) -> int:
+    """Replay the regressions, hunt for hours, measure a part of the faults, write report.html, .txt and .json."""
+    check_notify(notify)
+    seed = int(time.strftime("%Y%m%d")) if seed is None else seed
+    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
+    settings = settings_of("mixed", seed, (), canary, config)
+    # A regression is a trace with its fault switched on.
+    known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
+    begun_from = corpus_of(corpus, out)
+    history = FindingHistory(known_folder(known, engine, is_night=True), engine)
+    tonight = part_of_the_faults(seed, nights, config)
+    address = ray_address(ray, workers, config, context)
+    print(division(hours, len(tonight)), file=sys.stderr)
+    stop = Stop()
+    with _stores(out, seed, engine) as (store, kept):
+        folder = store.folder
+        replayed = Regressions(known_bugs, kept, config, night=seed)
+        planner = HuntPlanner(settings, store, None, begun_from)
+        measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
+        night = Night(replayed, planner, measurement)
+        works = night.works(stop, hours)
+        code = carry_out(works, address, workers, deadline, stop, config, context=context, folder=folder)
+        recurring = history.update(planner.bugs())
+        code, text, report = _told(night, code, recurring, history.lines, tonight)
+    # Printed before it is written: a full disk takes nothing away from the night.
+    print(report if json else text)
+    page = partial(write_report, [folder], folder, TIMELINES, history.folder)
+    code = write_results(folder, {"report.txt": text, NIGHT: report}, page, code, context)
+    print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
+    notify_of(notify, report)
+    return code
+
+
+@contextmanager
+def _stores(out: Path | None, seed: int, engine: str) -> Iterator[tuple[Store, Store]]:
+    """Provide the store of a night and that of its regressions."""
+    with (
+        open_campaign(out, "nightly", seed, engine) as store,
+        open_store(store.folder / "regressions", engine=engine) as kept,
+    ):
+        yield store, kept
+
+
+def _told(
+    night: Night, code: int, recurring: Recurrence, history: Sequence[str], tonight: Sequence[str]
+) -> tuple[int, str, str]:
+    """Return the exit code of a night, its report as text, and as JSON."""
+    planner, measurement = night.planner, night.measurement
+    trials = measurement.trials()
+    lines = list(by_fault(trials))
+    judged = measured_code(measurement, lines)
+    code = weightiest(code, night.replayed.exit_code(), planner.exit_code(recurring.known), judged)
+    hunt_text = [*hunt_lines(planner.hunt, planner.store.folder), *history]
+    text = "\n".join([*night.replayed.lines(), "", *hunt_text, "", *measured_lines(lines, tonight)])
+    document = NightDocument(
+        exit_code=code,
+        regressions=night.replayed.entries(),
+        hunt=hunt_document(planner.hunt, code, recurring.known),
+        faults=FaultValues(faults=tuple(lines), trials=tuple(trials), lost=tuple(measurement.lost)),
+        over_nights=recurring,
+        parts=night.parts,
+    )
+    return code, text, document.model_dump_json(indent=2)

@@ -1,0 +1,78 @@
+"""Notification of a night: its JSON, given to a command or posted to an address."""
+
+import shlex
+import shutil
+import subprocess
+from http.client import HTTPException
+from typing import Annotated
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import typer
+
+from cluster.cli.campaign import say
+from cluster.cli.inputs import InputError
+from scenarios.strict_yaml import escaped
+
+SECONDS_MAX = 60.0
+_URLS = ("http://", "https://")
+# Of what a command says on stderr, so much is repeated.
+_SAID_MAX = 200
+
+Notify = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND|URL",
+        help="What is given the night's JSON: a command on its stdin, or a URL by POST. It changes no exit code.",
+    ),
+]
+
+
+def check_notify(target: str | None) -> None:
+    """Refuse what could not be notified at the end of a night.
+
+    Raises:
+        InputError: it is no command of this machine.
+    """
+    if target is None or target.startswith(_URLS):
+        return
+    try:
+        words = shlex.split(target)
+    except ValueError as error:
+        raise InputError(f"--notify is {target!r}, which is no command: {error}") from error
+    if not words or shutil.which(words[0]) is None:
+        named = words[0] if words else target
+        raise InputError(f"--notify: there is no command {named!r}; wanted is a command, or a URL of http or https")
+
+
+def notify_of(target: str | None, document: str) -> None:
+    """Give a document to a command, or post it to a URL; a failure is said on stderr, and that is all."""
+    if target is None:
+        return
+    problem = _posted(target, document) if target.startswith(_URLS) else _given(target, document)
+    if problem:
+        say(escaped(f"--notify {target}: {problem}"))
+
+
+def _posted(url: str, document: str) -> str:
+    """Return why a document could not be posted, empty if it was."""
+    try:
+        request = Request(url, document.encode(), {"Content-Type": "application/json"})
+        with urlopen(request, timeout=SECONDS_MAX):
+            return ""
+    except URLError as error:
+        return f"not posted: {error}"
+    except (OSError, HTTPException, ValueError) as error:
+        return f"not posted: {type(error).__name__}: {error}"
+
+
+def _given(command: str, document: str) -> str:
+    """Return why a command did not take a document, empty if it did; it runs without a shell."""
+    try:
+        done = subprocess.run(
+            shlex.split(command), input=document.encode(), capture_output=True, timeout=SECONDS_MAX, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    said = done.stderr.decode(errors="replace").strip()[-_SAID_MAX:]
+    return f"exited with {done.returncode}{f': {said}' if said else ''}" if done.returncode else ""

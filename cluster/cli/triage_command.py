@@ -1,0 +1,126 @@
+"""Command `triage`: who deals with a finding, and until when nights need not report it."""
+
+import difflib
+from datetime import date
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from cluster.campaigns.exit_codes import EXIT_AGREED
+from cluster.cli.finding_history import known_folder
+from cluster.cli.inputs import InputError
+from cluster.cli.options import Engine, Known
+from cluster.storage.known import KnownFinding, Status, edit_known, known_findings, parse_known, read_files, read_seen
+from scenarios.codec import KNOWN_SUFFIX
+from scenarios.strict_yaml import escaped
+from workers.targets.target import SPECSTORM
+
+_NAME_MAX = 60
+
+
+def triage(
+    which: Annotated[
+        str | None, typer.Argument(metavar="[FINDING]", help="Its fingerprint, or its file. Default: list all.")
+    ] = None,
+    *,
+    state: Annotated[
+        Status | None, typer.Option(help="open counts; the others need not be reported; fixed is fixed upstream.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(metavar="NAME", help="Whom it is assigned.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="DATE", help="From this day on it counts again.")] = None,
+    upstream: Annotated[str | None, typer.Option(metavar="URL", help="Where it is dealt with.")] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Anything else.")] = None,
+    known: Known = None,
+    engine: Engine = SPECSTORM,
+) -> int:
+    """Show how findings stand, or change it: open, assigned, fixed upstream, expected or suppressed, until a day."""
+    folder = known_folder(known, engine)
+    given = {"status": state, "to": to, "until": until, "upstream": upstream, "note": note}
+    changes: dict[str, str | None] = {key: value for key, value in given.items() if value is not None}
+    _check_until(until)
+    if which is None:
+        if changes:
+            raise InputError("which finding? give its fingerprint or its file; `specstorm triage` alone lists them")
+        print("\n".join(_listed(folder, engine)))
+        return EXIT_AGREED
+    path, before = _found(which, folder, engine)
+    if changes:
+        finding = edit_known(path, _decided(before, path, which, changes))
+    elif before is not None:
+        finding = before
+    else:
+        raise InputError(
+            f"{which!r} has not been looked at; say how it stands with --state {'|'.join(get_args(Status))}"
+        )
+    where = f"{path}: " if path.exists() else ""
+    print(escaped(f"{where}{finding.bug}: {finding.standing}{f'; {finding.note}' if finding.note else ''}"))
+    return EXIT_AGREED
+
+
+def _check_until(until: str | None) -> None:
+    try:
+        day = None if until is None else date.fromisoformat(until)
+    except ValueError as error:
+        raise InputError(f"--until is {until!r}; wanted is a date such as 2027-01-31") from error
+    if day is not None and day <= date.today():
+        raise InputError(f"--until is {until}, which has come; wanted is a day after {date.today()}")
+
+
+def _found(which: str, folder: Path, engine: str) -> tuple[Path, KnownFinding | None]:
+    """Return the file of a finding, which need not exist, and how it stands; None if nobody has looked at it."""
+    path = Path(which)
+    if which.endswith(KNOWN_SUFFIX):
+        if not path.is_file():
+            raise InputError(f"{which}: is no file; give that of a known finding, or a fingerprint")
+        return path, parse_known(path.read_text(encoding="utf-8"), path)
+    files = read_files(folder)
+    if which in files:
+        finding, path = files[which]
+        return path, finding
+    own, seen = known_findings(folder, engine), read_seen(folder)
+    if which not in own and which not in seen:
+        near = difflib.get_close_matches(which, [*own, *seen], n=1, cutoff=0.8)
+        if near:
+            raise InputError(f"no finding {which!r} was seen by a night; did you mean {near[0]!r}?")
+    return _new_path(folder, which), own.get(which)
+
+
+def _new_path(folder: Path, bug: str) -> Path:
+    words = "".join(char if char.isascii() and char.isalnum() else " " for char in bug).split()
+    name = "_".join(words)[:_NAME_MAX]
+    path = folder / f"{name}{KNOWN_SUFFIX}"
+    # Two fingerprints may differ in what a name leaves out.
+    return (
+        folder / f"{name}-{blake2b(bug.encode(), digest_size=4).hexdigest()}{KNOWN_SUFFIX}" if path.exists() else path
+    )
+
+
+def _decided(
+    before: KnownFinding | None, path: Path, bug: str, changes: dict[str, str | None]
+) -> dict[str, str | None]:
+    """Return the changes of keys: another status takes whom it was assigned and its date with it, unless given anew."""
+    if before is None and "status" not in changes:
+        raise InputError(f"{bug!r} has not been looked at; say how it stands with --state")
+    if before is None:
+        return {"bug": bug, **changes}
+    anew = {"to": None, "until": None} if changes.get("status", before.status) != before.status else {}
+    if path.exists():
+        return {**anew, **changes}
+    # An engine knows it of itself, without a file.
+    own = {"bug": bug, "upstream": before.upstream, "status": before.status, "note": before.note or None}
+    return {**own, **anew, **changes}
+
+
+def _listed(folder: Path, engine: str) -> list[str]:
+    """Return a line for each finding that is known or was seen."""
+    known, seen = known_findings(folder, engine), read_seen(folder)
+    today = date.today()
+    lines = []
+    for bug in sorted({*known, *seen}):
+        standing = known[bug].standing if bug in known else "not looked at"
+        counts = "" if bug in known and known[bug].holds(today) else " (counts)"
+        sighted = f"; seen {seen[bug].first} to {seen[bug].last}" if bug in seen else ""
+        lines.append(escaped(f"{bug}: {standing}{counts}{sighted}"))
+    return lines or [f"nothing is known in {folder}, and no night has seen anything"]

@@ -1,0 +1,47 @@
+"""Edits of a YAML file by hand and by commands: values of its keys change, all else of its text stays."""
+
+import json
+import re
+from collections.abc import Mapping
+
+import yaml
+
+from scenarios.strict_yaml import OLD_BOOLEANS, one_line
+
+# A word, a date, an address.
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|https?://[!-\"$-~]+")
+
+
+def with_values(text: str, changes: Mapping[str, str | None]) -> str:
+    """Return the text of one flat mapping in which keys have other values; None removes a key, new ones go last.
+
+    The text has been read by `strict_yaml`. Comments, order and the form of other values stay as they are.
+    """
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode), "it is a mapping"
+    found = {key.value: (key, value) for key, value in root.value}
+    for name, (key, value) in reversed(found.items()):
+        if name not in changes:
+            continue
+        wanted, begin, end = changes[name], value.start_mark.index, value.end_mark.index
+        if wanted is None:
+            line_end = text.find("\n", max(begin, end - 1))
+            text = text[: key.start_mark.index] + ("" if line_end < 0 else text[line_end + 1 :])
+        else:
+            # What ends with a line break is a block scalar, whose mark is on the next line.
+            space = "" if begin > 0 and text[begin - 1].isspace() else " "
+            text = f"{text[:begin]}{space}{scalar(wanted)}{_tail(text[begin:end])}{text[end:]}"
+    new = [f"{name}: {scalar(value)}\n" for name, value in changes.items() if name not in found and value is not None]
+    return (f"{text}\n" if text and new and not text.endswith("\n") else text) + "".join(new)
+
+
+def scalar(value: str) -> str:
+    """Return a value on one line, quoted where it would be read as something else."""
+    text = one_line(value)
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in (*OLD_BOOLEANS, "null")
+    return text if is_plain else json.dumps(text, ensure_ascii=False)
+
+
+def _tail(replaced: str) -> str:
+    """Return the white space that ends what is replaced, which stays."""
+    return replaced[len(replaced.rstrip()) :]

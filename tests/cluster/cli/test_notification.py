@@ -1,0 +1,95 @@
+"""A night's JSON goes to a command or an address; that it cannot is said, and changes nothing else."""
+
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from cluster.cli.inputs import InputError
+from cluster.cli.notification import check_notify, notify_of
+
+DOCUMENT = '{"exit_code": 1, "note": "\u00e4"}'
+
+
+class Received(HTTPServer):
+    """A server that keeps what was posted to it; it answers `/broken` with an error."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.posts: list[tuple[str, str, str]] = []
+
+    @property
+    def url(self) -> str:
+        """Return its address."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: Received
+
+    def do_POST(self) -> None:
+        """Keep what is posted."""
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.posts.append((self.path, self.headers["Content-Type"], body))
+        self.send_response(500 if self.path == "/broken" else 204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Received]:
+    """A server in a thread of its own."""
+    with Received() as started:
+        Thread(target=started.serve_forever, daemon=True).start()
+        yield started
+        started.shutdown()
+
+
+def test_a_url_is_posted_the_document(server: Received, capsys: pytest.CaptureFixture[str]) -> None:
+    notify_of(f"{server.url}/night", DOCUMENT)
+    assert server.posts == [("/night", "application/json", DOCUMENT)]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_command_has_the_document_on_stdin_and_no_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = "import sys; open(sys.argv[1], 'w').write(sys.stdin.read()); print('on stdout')"
+    notify_of(f'{sys.executable} -c "{script}" "{tmp_path}/a $(b)"', DOCUMENT)
+    assert (tmp_path / "a $(b)").read_text() == DOCUMENT
+    assert capsys.readouterr() == ("", "")
+    notify_of(f"sh -c 'cat > {tmp_path}/by_a_shell'", DOCUMENT)
+    assert (tmp_path / "by_a_shell").read_text() == DOCUMENT
+
+
+def test_a_failure_is_one_line_on_stderr(server: Received, capsys: pytest.CaptureFixture[str]) -> None:
+    failures = {
+        f"{server.url}/broken": "not posted: HTTP Error 500",
+        "http://127.0.0.1:1/": "not posted: <urlopen error",
+        "http://[": "not posted: ",
+        "sh -c 'echo no disk >&2; exit 3'": "exited with 3: no disk",
+        "/nowhere/at/all": "No such file",
+    }
+    for target, problem in failures.items():
+        notify_of(target, DOCUMENT)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"specstorm: --notify {target}: ")
+        assert problem in line
+    notify_of(None, DOCUMENT)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("target", ["", "  ", "/nowhere/at/all x", "a 'b", "ftp://host/"])
+def test_what_could_not_be_notified_is_refused_before_the_night(target: str) -> None:
+    with pytest.raises(InputError, match="--notify"):
+        check_notify(target)
+
+
+def test_what_can_be_notified_is_taken() -> None:
+    for target in (None, "https://host/hook", "cat", "sh -c 'cat >/dev/null'"):
+        check_notify(target)

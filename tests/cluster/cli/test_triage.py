@@ -1,0 +1,86 @@
+"""Findings are triaged by a command: how they stand is shown and changed, and a date that has come counts again."""
+
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from cluster.campaigns.recurrence import recurrence
+from cluster.cli import main as cli
+from cluster.storage.known import keep_seen, read_known
+
+BUG = "counts accepted_read"
+URL = "https://example.org/17"
+TODAY = date.today()
+LATER = TODAY + timedelta(days=30)
+TEXT = f"# Seen since June.\nbug: {BUG}  # as reported\nupstream: {URL}\nstatus: expected\n"
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Path:
+    """Write a folder of one known finding, and two that nights have seen."""
+    (tmp_path / "a.known.yaml").write_text(TEXT)
+    keep_seen(tmp_path, [BUG, "kv b"], TODAY)
+    return tmp_path
+
+
+def triage(known: Path, *arguments: str) -> int:
+    return cli.run(["triage", *arguments, "--known", str(known)])
+
+
+def test_a_finding_is_assigned_until_a_day_from_which_on_it_counts_again(
+    known: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert triage(known, BUG, "--state", "assigned", "--to", "ada", "--until", str(LATER)) == 0
+    path = known / "a.known.yaml"
+    assert capsys.readouterr().out == f"{path}: {BUG}: assigned to ada until {LATER}, {URL}\n"
+    assert path.read_text() == TEXT.replace("expected", "assigned") + f"to: ada\nuntil: {LATER}\n"
+    told = [recurrence([BUG], read_known(known), {}, day) for day in (TODAY, LATER)]
+    assert [(each.known, each.new) for each in told] == [((BUG,), ()), ((), (BUG,))]
+
+
+def test_another_state_takes_name_and_date_with_it(known: Path) -> None:
+    path = str(known / "a.known.yaml")
+    assert triage(known, path, "--state", "assigned", "--to", "ada", "--until", str(LATER)) == 0
+    assert triage(known, path, "--note", "Asked again.") == 0
+    assert triage(known, path, "--state", "open") == 0
+    finding = read_known(known)[BUG]
+    assert (finding.standing, finding.note, finding.holds(TODAY)) == (f"open, {URL}", "Asked again.", False)
+    assert Path(path).read_text() == TEXT.replace("expected", "open") + 'note: "Asked again."\n'
+    assert triage(known, path, "--state", "fixed") == 0
+    assert read_known(known)[BUG].standing == f"fixed upstream, {URL}"
+
+
+def test_what_a_night_has_seen_gets_a_file_of_its_own(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert triage(known, "kv b") == 2
+    assert "has not been looked at" in capsys.readouterr().err
+    assert triage(known, "kv b", "--state", "assigned", "--to", "ada") == 0
+    assert (known / "kv_b.known.yaml").read_text() == 'bug: "kv b"\nstatus: assigned\nto: ada\n'
+    capsys.readouterr()
+    assert triage(known) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{BUG}: expected, {URL}; seen {TODAY} to {TODAY}",
+        f"kv b: assigned to ada; seen {TODAY} to {TODAY}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--state", "open"), "which finding?"),
+        (("counts accepted_rad", "--state", "open"), f"did you mean '{BUG}'?"),
+        ((BUG, "--until", "soon"), "wanted is a date such as"),
+        ((BUG, "--until", str(TODAY)), "which has come"),
+        ((BUG, "--state", "suppressed"), "until is a date with status suppressed"),
+        ((BUG, "--to", "ada"), "to is a name with status assigned"),
+        (("nowhere.known.yaml",), "is no file"),
+        ((BUG, "--state", "gone"), "Invalid value"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_nothing_is_written(
+    known: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert triage(known, *arguments) == 2
+    assert message in capsys.readouterr().err
+    assert (known / "a.known.yaml").read_text() == TEXT
+    assert len(list(known.iterdir())) == 2

@@ -1,0 +1,54 @@
+"""An edit changes the values it names; comments, order and other values stay as they are."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scenarios import strict_yaml
+from scenarios.yaml_edit import with_values
+
+TEXT = """\
+# Seen since June.
+bug: counts accepted_read  # as the report gives it
+
+note: >
+  Folded,
+  over two lines.
+status: "suppressed"   # for now
+until: 2027-01-31
+# The end.
+"""
+
+
+def test_what_is_not_named_stays_and_so_do_comments() -> None:
+    assert with_values(TEXT, {}) == TEXT
+    changed = with_values(TEXT, {"status": "assigned", "until": None, "to": "A. Person", "bug": "kv: b"})
+    assert changed == TEXT.replace('"suppressed"   #', "assigned   #").replace("until: 2027-01-31\n", "").replace(
+        "counts accepted_read ", '"kv: b" '
+    ) + ('to: "A. Person"\n')
+
+
+def test_a_block_is_replaced_by_a_line_and_can_be_removed() -> None:
+    block = "note: >\n  Folded,\n  over two lines.\n"
+    assert with_values(TEXT, {"note": "Short."}) == TEXT.replace(block, 'note: "Short."\n')
+    assert with_values(TEXT, {"note": None}) == TEXT.replace(block, "")
+    assert with_values("a: b", {"a": None, "c": "d"}) == "c: d\n"
+    assert with_values("a: b", {"c": "d"}) == "a: b\nc: d\n"
+    assert with_values("a:\nb: c\n", {"a": "d"}) == "a: d\nb: c\n"
+
+
+@pytest.mark.parametrize(
+    "value", ["yes", "null", "", "12", "a: b", "# no", "2027-01-31", "https://a/b?c=1", "two\nlines"]
+)
+def test_a_value_is_read_as_the_text_it_is(value: str) -> None:
+    data, _ = strict_yaml.read(with_values(TEXT, {"note": value, "new": value}), "x")
+    assert isinstance(data, dict)
+    assert data["note"] == data["new"] == strict_yaml.one_line(value)
+    assert data["bug"] == "counts accepted_read"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+def test_any_text_is_read_as_itself_on_one_line(value: str) -> None:
+    data, _ = strict_yaml.read(with_values(TEXT, {"status": value}), "x")
+    assert isinstance(data, dict)
+    assert data["status"] == strict_yaml.one_line(value)
