@@ -32,6 +32,9 @@ class Suite:
         found = {key: store.result(key) for key in self._by_key}
         self.results: dict[str, Result] = {key: result for key, result in found.items() if result is not None}
         self.kept = len(self.results)
+        for key, result in self.results.items():
+            if result.artefact is not None:
+                store.restore_artefact(result.judgement, result.scenario, self._by_key[key].job.config)
         self._is_asked = False
         self._num_findings = sum(is_finding(result.judgement.verdict) for result in self.results.values())
 
