@@ -5,6 +5,7 @@ dispatched and stays there until its result is recorded, so that a kill at any m
 """
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
 from cluster.storage.lock import killed_run, note_run, take_lock
 from cluster.storage.progress import ProgressFile
-from cluster.storage.provenance import Run, now, this_run
+from cluster.storage.provenance import Run, after, this_run
 from cluster.storage.schema import Cell, Row, text_digest
 from cluster.storage.wal import absence_of_log
 from workers.record.verdict import Judgement, Lost, is_finding
@@ -40,6 +41,7 @@ class Store(Contents, AbstractContextManager["Store"]):
     def __init__(self, folder: Path, seed: int | None = None) -> None:
         self.folder = folder
         self.run: Run = this_run(seed)
+        self._begun = time.monotonic()
         try:
             for path in (folder, folder / "artefacts", folder / "running"):
                 path.mkdir(parents=True, exist_ok=True)
@@ -87,7 +89,7 @@ class Store(Contents, AbstractContextManager["Store"]):
 
     def close(self) -> None:
         """Record the end of this process, and release the directory."""
-        ended = self.run.model_copy(update={"ended": now()})
+        ended = self.run.model_copy(update={"ended": after(self.run.begun, time.monotonic() - self._begun)})
         try:
             # An error of the store was reported when it first occurred.
             with suppress(StoreError):
