@@ -330,12 +330,16 @@ def test_nothing_that_runs_on_sim_loads_torch_triton_or_ray() -> None:
 @pytest.mark.parametrize("room", ["oracle", "judge"])
 def test_nothing_that_judges_loads_what_is_judged(room: str) -> None:
     judged = ("workers.engine", "workers.kernels", "workers.faults", "workers.targets")
-    for path in files_of(f"workers/{room}"):
+    files = files_of(f"workers/{room}")
+    assert files
+    for path in files:
         assert [name for name in loaded_by(module_of(path)) if any(is_in(name, prefix) for prefix in judged)] == []
 
 
 def test_campaigns_load_neither_ray_nor_commands() -> None:
-    for path in files_of("cluster/campaigns"):
+    files = files_of("cluster/campaigns")
+    assert files
+    for path in files:
         loaded = loaded_by(module_of(path))
         assert [name for name in loaded if is_in(name, "ray") or is_in(name, "cluster.cli")] == []
 

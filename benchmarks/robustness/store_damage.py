@@ -1,5 +1,7 @@
 """Damage to a campaign: flipped bits, truncations and a disk that gets full, each followed by the same command again.
 
+What is flipped or cut off is the database; the log of one whose process was killed; or the file of a finding.
+
 Run with `python -m benchmarks.robustness.store_damage`. A suite and a hunt's shards are recorded, then damaged at
 random, then resumed: every result must be there and be the one that an undisturbed campaign records, and whatever had
 been altered must be said or have no effect. The judge is one that needs no time. A disk that gets full is a limit on
@@ -26,6 +28,8 @@ from cluster.dispatch.session import Stop
 from cluster.storage.campaign import DATABASE, Campaign, Result
 from cluster.storage.errors import StoreError
 from cluster.storage.store import Store
+from cluster.storage.wal import log_of
+from scenarios import codec
 from scenarios.events import Submit
 from scenarios.trace import Trace
 from workers.record.evidence import Site
@@ -36,6 +40,7 @@ DAMAGES = 100
 SCENARIOS = 60
 JUDGE = "benchmarks.robustness.store_damage:InstantJudge"
 FULL = 3
+CUT_LOG = f"truncation of {DATABASE}-wal"
 
 
 class InstantJudge:
@@ -64,12 +69,17 @@ def scenarios_of(count: int) -> list[Scenario]:
     return [Scenario(f"s{trace.seed}.yaml", Job.of(trace, sweep=True)) for trace in traces]
 
 
-def run(folder: Path, scenarios: list[Scenario]) -> tuple[int, list[str]]:
-    """Run what has no result yet; return how many results were kept, and what was said about the store."""
+def run(folder: Path, scenarios: list[Scenario], left: Path | None = None) -> tuple[int, list[str]]:
+    """Run what has no result yet; return how many results were kept, and what was said about the store.
+
+    `left` is where to copy the campaign as a process leaves it that is killed when all has run.
+    """
     with Store(folder) as store:
         suite = Suite(scenarios, store)
         drive(suite, InProcessPool(JUDGE), Stop(), None, store)
-        return suite.kept, store.remarks
+        if left is not None:
+            shutil.copytree(folder, left)
+        return suite.kept, store.remarks + store.restored
 
 
 def results_of(folder: Path) -> dict[str, Result]:
@@ -78,6 +88,11 @@ def results_of(folder: Path) -> dict[str, Result]:
         results = {result.job: replace(result, attempt=0) for result in campaign.results()}
         assert not campaign.remarks, campaign.remarks
         return results
+
+
+def traces_of(folder: Path) -> dict[str, Trace]:
+    """Return the traces that the artefacts of a campaign hold, whatever a comment says."""
+    return {path.name: codec.load(path) for path in (folder / "artefacts").glob("*.yaml")}
 
 
 def flip(path: Path, draw: random.Random) -> str:
@@ -126,29 +141,33 @@ def damage(folder: Path, scenarios: list[Scenario], draw: random.Random) -> tupl
     if kind == "full disk":
         return kind, fill(folder, scenarios, draw)
     how: Callable[[Path, random.Random], str] = flip if kind == "flip" else truncate
-    return kind, how(folder / DATABASE, draw)
+    log = log_of(folder / DATABASE)
+    files = [log if log.exists() else folder / DATABASE, draw.choice(sorted((folder / "artefacts").iterdir()))]
+    path = draw.choice(files)
+    return f"{kind} of {'an artefact' if path.suffix == '.yaml' else path.name}", how(path, draw)
 
 
 def campaign(folder: Path, num_damages: int, num_scenarios: int, seed: int) -> tuple[list[str], Counter[str]]:
     """Damage and resume; return what was wrong, and counts of what happened."""
     scenarios = scenarios_of(num_scenarios)
-    run(folder / "calm", scenarios)
+    run(folder / "calm", scenarios, left=folder / "killed")
     expected = results_of(folder / "calm")
-    artefacts = {path.name: path.read_bytes() for path in (folder / "calm" / "artefacts").iterdir()}
+    artefacts = traces_of(folder / "calm")
     draw, wrong, counts = random.Random(seed), list[str](), Counter[str]()
     for number in range(num_damages):
         damaged = folder / f"damaged-{number}"
-        shutil.copytree(folder / "calm", damaged)
+        shutil.copytree(folder / draw.choice(("calm", "killed")), damaged)
         kind, what = damage(damaged, scenarios, draw)
         kept, said = run(damaged, scenarios)
         counts[kind] += 1
         counts[f"{kind}, said"] += bool(said)
         counts[f"{kind}, results run again"] += num_scenarios - kept
-        if kind != "full disk" and kept < num_scenarios and not said:
+        # A log that ends between two transactions is what a process leaves that was killed there.
+        if kind not in ("full disk", CUT_LOG) and kept < num_scenarios and not said:
             wrong.append(f"{kind}, {what}: {num_scenarios - kept} results were lost without a word")
         if results_of(damaged) != expected:
             wrong.append(f"{kind}, {what}: not the results of an undisturbed campaign")
-        if {path.name: path.read_bytes() for path in (damaged / "artefacts").iterdir()} != artefacts:
+        if traces_of(damaged) != artefacts:
             wrong.append(f"{kind}, {what}: not the artefacts of an undisturbed campaign")
         shutil.rmtree(damaged)
     return wrong, counts

@@ -1,7 +1,7 @@
 """Suite: scenarios that are judged once each, and the store that holds their results."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code
 from cluster.campaigns.planner import Counts, Task
@@ -9,6 +9,7 @@ from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, Job
 from cluster.storage.campaign import Result
 from cluster.storage.store import Store
+from scenarios.trace import Trace
 from workers.record.verdict import Judgement, Lost, Verdict, is_finding
 
 
@@ -29,9 +30,15 @@ class Suite:
         self._by_key: dict[str, Scenario] = {}
         for scenario in scenarios:
             self._by_key.setdefault(scenario.job.key, scenario)
-        found = {key: store.result(key) for key in self._by_key}
-        self.results: dict[str, Result] = {key: result for key, result in found.items() if result is not None}
+        self.results: dict[str, Result] = {}
+        for scenario in self._by_key.values():
+            result = store.result(scenario.job.key)
+            if result is not None:
+                self.results[scenario.job.key] = _sharing(result, scenario.job.trace)
         self.kept = len(self.results)
+        for key, result in self.results.items():
+            if result.artefact is not None:
+                store.restore_artefact(result.judgement, result.scenario, self._by_key[key].job.config)
         self._is_asked = False
         self._num_findings = sum(is_finding(result.judgement.verdict) for result in self.results.values())
 
@@ -74,3 +81,10 @@ class Suite:
 
     def counts(self) -> Counts:
         return Counts(len(self.results), len(self._by_key), self._num_findings)
+
+
+def _sharing(result: Result, trace: Trace) -> Result:
+    """Return a result whose trace is the scenario's own wherever they are equal: it takes a quarter of the memory."""
+    if result.judgement.trace != trace:
+        return result
+    return replace(result, judgement=result.judgement.model_copy(update={"trace": trace}))

@@ -73,7 +73,7 @@ def campaign_folder(out: Path | None, stem: str) -> Path:
 
 @contextmanager
 def open_store(folder: Path, seed: int | None = None, engine: str = "") -> Iterator[Store]:
-    """Open a campaign for writing; print what was damaged in it, and at the end which attempts were lost.
+    """Open a campaign for writing; print what was damaged in it, and at the end what was restored or lost.
 
     Its results are left as JSON lines, too.
 
@@ -91,6 +91,8 @@ def open_store(folder: Path, seed: int | None = None, engine: str = "") -> Itera
         try:
             write_lines(store, folder / RESULTS)
             losses = store.losses(store.run.run)
+            for remark in store.restored:
+                say(remark)
         except StoreError as error:
             say(str(error))
             return

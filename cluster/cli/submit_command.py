@@ -284,7 +284,7 @@ def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> i
     if not state.has_ended:
         print(f"left job {job} running; go on with: {_attach_line(job, server)}", file=sys.stderr)
         return 128 + (stop.signum or 0)
-    print(_brought_home(server, job, state), file=sys.stderr)
+    print(brought_home(server, job, state), file=sys.stderr)
     code, remark = state.own_code(stop.signum)
     if remark:
         how = f"; {_resume_line(server, state)}" if state.status == "STOPPED" else ""
@@ -308,18 +308,20 @@ def _fetched(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked
     return None
 
 
-def _brought_home(server: JobServer, job: str, state: JobState) -> str:
+def brought_home(server: JobServer, job: str, state: JobState) -> str:
     """Bring the campaign of a job that has ended to this machine, and say where it is."""
     campaign = state.metadata.get("campaign") or state.metadata.get("folder")
     if campaign is None:
         return f"job {job} made no campaign"
-    if Path(campaign).is_absolute() and (Path(campaign) / "campaign.sqlite").exists():
-        return f"the campaign is in {campaign}, also on this machine"
     home = home_of(campaign)
+    if home is not None and Path(campaign).is_absolute() and (Path(campaign) / "campaign.sqlite").exists():
+        return f"the campaign is in {campaign}, also on this machine"
     hindrance = in_the_way(home) if home is not None else f"{escaped(campaign)} names no folder of a campaign"
     if home is None or hindrance is not None:
         return f"the campaign was not brought home: {hindrance}"
-    unpacked = _fetched(server, job, campaign, home)
+    # What lay elsewhere in the job's working folder went with that.
+    is_left = Path(campaign).is_absolute() or home == Path(campaign)
+    unpacked = _fetched(server, job, campaign, home) if is_left else None
     if unpacked is not None:
         note_origin(home, job, server.address, campaign)
         part = "" if unpacked.is_whole else ", less its store, which is too big for a log"

@@ -26,7 +26,7 @@ def job_metadata(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the metadata of the Ray job whose driver has an environment, empty if it is no job's."""
     try:
         metadata = json.loads(environment.get(_CONFIG_VARIABLE, "{}")).get("metadata", {})
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return {}
     if not isinstance(metadata, dict):
         return {}

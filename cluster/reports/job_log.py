@@ -16,6 +16,8 @@ from workers.targets.target import DEFAULT_CONFIG
 
 FILES_MAX = 10
 BYTES_MAX = 64 * 1024
+# Of a campaign's folder: file systems take 255 bytes a name and 4,096 a path, of which some are its files' own.
+NAME_BYTES_MAX, PATH_BYTES_MAX = 200, 2048
 _BEGIN = re.compile(r"----- artefact (?P<folder>.+)/artefacts/(?P<name>[a-z_]+-[0-9a-f]{8}\.yaml)")
 _END = "----- end of artefact"
 _REMARK = "----- "
@@ -55,7 +57,8 @@ def from_log(log: str) -> dict[Path, str]:
             home = home_of(begin["folder"])
             path, lines = None if home is None else home / "artefacts" / begin["name"], []
         elif path is not None and line == _END:
-            found[path] = "\n".join(lines) + "\n"
+            # Half of a character, as JSON can hold one, is none that a file can hold.
+            found[path] = "\n".join(lines).encode(errors="replace").decode() + "\n"
             path = None
         elif path is not None:
             lines.append(line)
@@ -65,10 +68,13 @@ def from_log(log: str) -> dict[Path, str]:
 def home_of(campaign: str) -> Path | None:
     """Return the path of a job's campaign on this machine: below `campaigns`, whatever the job's own path.
 
-    None where that has no name to go by, as `/`, `.` and `/data/..` have none.
+    None where that has no name to go by, as `/`, `.` and `/data/..` have none, or one that no terminal or file system
+    takes.
     """
     path = Path(campaign)
-    if "\0" in campaign or path.name in ("", ".."):
+    if len(campaign.encode(errors="replace")) > PATH_BYTES_MAX or not campaign.isprintable():
+        return None
+    if path.name in ("", "..") or any(len(part.encode()) > NAME_BYTES_MAX for part in path.parts):
         return None
     if path.is_absolute() or path.parts[0] != CAMPAIGNS.name or ".." in path.parts:
         return CAMPAIGNS / path.name

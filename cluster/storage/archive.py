@@ -126,6 +126,10 @@ def in_the_way(home: Path) -> str | None:
     """Return what stands where a campaign would be fetched to, None if nothing does: another campaign, or a link."""
     if not home.resolve().is_relative_to(CAMPAIGNS.resolve()):
         return f"{home}: leads out of {CAMPAIGNS}/ by a link"
+    for folder, names, _ in os.walk(home):
+        link = next((path for path in (Path(folder, name) for name in sorted(names)) if path.is_symlink()), None)
+        if link is not None:
+            return f"{link}: is a link, and what is unpacked below it would be elsewhere"
     folders = [home, *home.parents]
     kept = next((folder for folder in folders[: folders.index(CAMPAIGNS)] if is_of_this_machine(folder)), None)
     return None if kept is None else f"{kept}: is a campaign of this machine, no job's"

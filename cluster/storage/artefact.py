@@ -55,6 +55,27 @@ def write_artefact(folder: Path, judgement: Judgement, scenario: str, config: Ru
     return path
 
 
+def is_artefact_of(path: Path, judgement: Judgement, config: RunConfig = DEFAULT_CONFIG) -> bool:
+    """Whether a file can be replayed and holds the trace of a finding, whatever is said in its comments."""
+    try:
+        # Endings of lines as they are: what else divides lines was altered.
+        lines = path.read_bytes().decode().removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError):
+        return False
+    trace = [line for line in lines if not line.startswith("#")]
+    is_readable = all(line.isprintable() for line in lines)
+    return is_readable and "\n".join(trace) + "\n" == codec.dumps(judgement.trace, config.changed())
+
+
+def put_aside(path: Path) -> Path:
+    """Rename a damaged file to the first free name, and return that."""
+    number = 1
+    while os.path.lexists(aside := path.with_name(f"{path.name}.damaged-{number}")):
+        number += 1
+    os.replace(path, aside)
+    return aside
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that at any moment it is complete or absent, and on the disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)

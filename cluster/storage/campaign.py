@@ -16,6 +16,7 @@ from cluster.storage.errors import CampaignError, StoreError, is_damage, storing
 from cluster.storage.lock import is_locked
 from cluster.storage.provenance import Run
 from cluster.storage.schema import SCHEMA_VERSION, TABLES, Cell, Row
+from cluster.storage.wal import damage_of_log
 from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
@@ -134,7 +135,11 @@ class Campaign(Contents, AbstractContextManager["Campaign"]):
         if not self.path.stat().st_size:
             raise CampaignError(f"{self.path}: is empty (0 bytes); the command that wrote it, run again, begins anew")
         with storing(self.path):
+            # One that is being written ends anywhere.
+            damage = None if is_locked(folder) else damage_of_log(self.path)
             self._connection = self._open()
+        if damage is not None:
+            self._remark(damage)
 
     def _open(self) -> sqlite3.Connection:
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cluster.storage.errors import CampaignError, StoreError, is_damage, store_error, storing
 from cluster.storage.schema import META, SCHEMA_VERSION, TABLES, Cell, Row, Table, columns_of, taken_over
+from cluster.storage.wal import damage_of_log, log_of
 
 PAGE_BYTES = 4096
 BUSY_SECONDS = 10.0
@@ -34,7 +35,8 @@ class Database:
     def __init__(self, path: Path) -> None:
         self._path = path
         with storing(path):
-            self.remarks = _ensure_sound(path)
+            damage = damage_of_log(path)
+            self.remarks = ([] if damage is None else [damage]) + _ensure_sound(path)
             self._connection = _connect(path)
 
     def close(self) -> None:
@@ -125,7 +127,7 @@ def _connect(path: Path, is_new: bool = False) -> sqlite3.Connection:
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Open a database read-only; one without a log as a plain file, so that no file is made beside it."""
-    is_written = path.with_name(f"{path.name}-wal").exists()
+    is_written = log_of(path).exists()
     uri = f"{path.resolve().as_uri()}?mode=ro"
     # In a folder without write permission, one that a killed process left is read as a plain file, too.
     ways = (uri, f"{uri}&immutable=1") if is_written else (f"{uri}&immutable=1",)
@@ -259,7 +261,7 @@ def _rebuild(path: Path, version: int, why: str) -> tuple[int, Path]:
     """
     source, target = (path.with_name(f".{path.name}.{name}") for name in ("read", "new"))
     try:
-        for file in (target, source, source.with_name(f"{source.name}-wal")):
+        for file in (target, source, log_of(source)):
             file.unlink(missing_ok=True)
         _copy_to_read(path, source)
         _create(target)
@@ -276,9 +278,8 @@ def _rebuild(path: Path, version: int, why: str) -> tuple[int, Path]:
 def _copy_to_read(path: Path, source: Path) -> None:
     """Copy a database with its log, and restore its header."""
     shutil.copyfile(path, source)
-    log = path.with_name(f"{path.name}-wal")
-    if log.exists():
-        shutil.copyfile(log, source.with_name(f"{source.name}-wal"))
+    if log_of(path).exists():
+        shutil.copyfile(log_of(path), log_of(source))
     with source.open("r+b") as file:
         file.write(_HEADER)
 
@@ -338,9 +339,8 @@ def _put_aside(path: Path, why: str) -> Path:
     except OSError:
         shutil.copyfile(path, aside)
     # A log that stayed would be taken for that of the new database.
-    log = path.with_name(f"{path.name}-wal")
-    if log.exists():
-        os.replace(log, aside.with_name(f"{aside.name}-wal"))
+    if log_of(path).exists():
+        os.replace(log_of(path), log_of(aside))
     path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
     assert aside.exists(), f"{path} is about to be replaced, and nothing is left of it"
     return aside

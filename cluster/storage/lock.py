@@ -1,4 +1,4 @@
-"""Lock of a campaign directory: one process writes it."""
+"""Lock of a campaign directory: one process writes it, and leaves the name of its run there if it is killed."""
 
 import fcntl
 import time
@@ -10,6 +10,7 @@ from cluster.storage.errors import CampaignError
 LOCK = "campaign.lock"
 TRIES = 10
 WAIT_SECONDS = 0.05
+RUN_CHARACTERS_MAX = 100
 
 
 def take_lock(folder: Path) -> IO[str]:
@@ -19,7 +20,7 @@ def take_lock(folder: Path) -> IO[str]:
         CampaignError: another process holds it, or it cannot be written.
     """
     try:
-        file = (folder / LOCK).open("w")
+        file = (folder / LOCK).open("a+", encoding="utf-8")
     except OSError as error:
         raise CampaignError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
     # A process that looks whether the campaign is being written holds it for a moment.
@@ -35,6 +36,20 @@ def take_lock(folder: Path) -> IO[str]:
             return file
     file.close()
     raise CampaignError(f"{folder}: another process is writing this campaign; give another --out")
+
+
+def killed_run(lock: IO[str]) -> str | None:
+    """Return the run that was killed while it held a lock, None if the last one ended by itself."""
+    lock.seek(0)
+    return lock.read(RUN_CHARACTERS_MAX).strip() or None
+
+
+def note_run(lock: IO[str], run: str | None) -> None:
+    """Write the name of the run that holds a lock, or that none does any more."""
+    lock.truncate(0)
+    if run is not None:
+        lock.write(run)
+        lock.flush()
 
 
 def is_locked(folder: Path) -> bool:

@@ -118,10 +118,15 @@ def merge(sources: Sequence[Path], out: Path) -> list[str]:
             database.close()
     with Campaign(out) as merged:
         write_lines(merged, out / RESULTS)
-    for name in sorted({path.parent.name for source in sources for path in source.glob(f"*/{DATABASE}")}):
-        inner = [source / name for source in sources if (source / name / DATABASE).is_file()]
+    for name in sorted({path.parent.name for source in sources for path in _inside(source)}):
+        inner = [source / name for source in sources if source / name / DATABASE in _inside(source)]
         remarks += merge(inner, out / name)
     return remarks
+
+
+def _inside(source: Path) -> list[Path]:
+    """Return the databases of the campaigns in a campaign; one behind a link is elsewhere, or is this one."""
+    return [path for path in source.glob(f"*/{DATABASE}") if path.is_file() and not path.parent.is_symlink()]
 
 
 def _merge_one(source: Path, out: Path, database: Database) -> list[str]:

@@ -18,8 +18,9 @@ EVERY_SECONDS = 1.0
 class Snapshot(Value):
     """Progress of a run of a campaign: `done` units of `total`, of which `kept` were done before it began.
 
-    Times are seconds since 1970; the run is one of those that the campaign records. `expected` findings are those that
-    were looked for, beside the others; `left` is None while nothing can be said of it.
+    Times are seconds since 1970, `now` as if nobody had set the clock since the run began; the run is one of those that
+    the campaign records. `expected` findings are those that were looked for, beside the others; `left` is None while
+    nothing can be said of it.
     """
 
     run: str
@@ -43,10 +44,19 @@ class Snapshot(Value):
 class ProgressFile:
     """The progress file of one run, written at most once a second; errors of writing are ignored."""
 
-    def __init__(self, folder: Path, run: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        run: str,
+        clock: Callable[[], float] = time.monotonic,
+        time_of_day: Callable[[], float] = time.time,
+    ) -> None:
         self._path = folder / FILE
         self._run = run
         self._clock = clock
+        self._time_of_day = time_of_day
+        # By how much the clock is behind the time of day, as it was at the first note.
+        self._behind: float | None = None
         self._begun = self._last = 0.0
         self._kept = 0
         self._pace = Pace()
@@ -55,16 +65,16 @@ class ProgressFile:
         """Write the progress of the run, unless it was written within a second and is not complete."""
         assert done >= 0, f"{done} units are done"
         now = self._clock()
-        if not self._begun:
-            self._begun, self._kept = now, done
+        if self._behind is None:
+            self._behind, self._begun, self._kept = self._time_of_day() - now, now, done
         elif now - self._last < EVERY_SECONDS and done != total:
             return
         self._last = now
         self._pace.note(now, done)
         snapshot = Snapshot(
             run=self._run,
-            begun=self._begun,
-            now=now,
+            begun=self._behind + self._begun,
+            now=self._behind + now,
             done=done,
             kept=self._kept,
             total=total,

@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from secrets import token_hex
@@ -52,6 +52,12 @@ class Run(Value):
 def now() -> str:
     """Return the time, as runs are stamped."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def after(begun: str, seconds: float) -> str:
+    """Return the time so many seconds behind a stamp, whatever the clock was set to since."""
+    assert seconds >= 0, f"{seconds} seconds after {begun}"
+    return (datetime.fromisoformat(begun) + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
 
 
 def this_run(seed: int | None = None, engine: str = "") -> Run:

@@ -5,20 +5,22 @@ dispatched and stays there until its result is recorded, so that a kill at any m
 """
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from cluster.dispatch.host import running_file, write_ahead
 from cluster.dispatch.job import Answer, Job, ShardJob, TrialJob, command
-from cluster.storage.artefact import portable, write_artefact
+from cluster.storage.artefact import artefact_name, is_artefact_of, portable, put_aside, write_artefact
 from cluster.storage.campaign import DATABASE, Contents, Result
 from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
-from cluster.storage.lock import take_lock
+from cluster.storage.lock import killed_run, note_run, take_lock
 from cluster.storage.progress import ProgressFile
-from cluster.storage.provenance import Run, now, this_run
+from cluster.storage.provenance import Run, after, this_run
 from cluster.storage.schema import Cell, Row, text_digest
+from cluster.storage.wal import absence_of_log
 from workers.record.verdict import Judgement, Lost, is_finding
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
@@ -28,7 +30,8 @@ from workers.targets.target import RunConfig
 class Store(Contents, AbstractContextManager["Store"]):
     """The only writer of one campaign directory; a context manager.
 
-    `run` is what is recorded of this process. `remarks` says what was found damaged, and is run again.
+    `run` is what is recorded of this process. `remarks` says what was found damaged, and is run again;
+    `restored` which artefacts were written again.
 
     Raises:
         CampaignError: another process has it open, or the directory is not a campaign of this version.
@@ -38,6 +41,7 @@ class Store(Contents, AbstractContextManager["Store"]):
     def __init__(self, folder: Path, seed: int | None = None, engine: str = "") -> None:
         self.folder = folder
         self.run: Run = this_run(seed, engine)
+        self._begun = time.monotonic()
         try:
             for path in (folder, folder / "artefacts", folder / "running"):
                 path.mkdir(parents=True, exist_ok=True)
@@ -45,14 +49,20 @@ class Store(Contents, AbstractContextManager["Store"]):
             raise CampaignError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
         self._lock = take_lock(folder)
         try:
+            with storing(folder):
+                killed = killed_run(self._lock)
+                absence = None if killed is None else absence_of_log(folder / DATABASE)
             self._db = Database(folder / DATABASE)
         except BaseException:
             self._lock.close()
             raise
         self.remarks = self._db.remarks
+        self.restored: list[str] = []
         self.progress = ProgressFile(folder, self.run.run)
         self._slots: dict[tuple[str, int], int] = {}
         try:
+            if absence is not None and not self._has_ended(killed):
+                self.remarks.append(absence)
             self._begin_run()
         except BaseException:
             self._close()
@@ -66,13 +76,20 @@ class Store(Contents, AbstractContextManager["Store"]):
                 self._db.insert("attempts", (*attempt, "abandoned", None), "REPLACE")
             # A lost job has no verdict: it is tried again, and its attempts stay on record.
             self._db.delete("results", "verdict = 'lost'")
+        # From here on a log is beside the database, until that is closed.
+        with storing(self.folder):
+            note_run(self._lock, self.run.run)
+
+    def _has_ended(self, run: str | None) -> bool:
+        """Whether a run recorded its end, so that it was killed behind the last that it wrote."""
+        return any(Run.model_validate_json(str(about)).ended for _, about in self._db.select("runs", "run = ?", (run,)))
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Record the end of this process, and release the directory."""
-        ended = self.run.model_copy(update={"ended": now()})
+        ended = self.run.model_copy(update={"ended": after(self.run.begun, time.monotonic() - self._begun)})
         try:
             # An error of the store was reported when it first occurred.
             with suppress(StoreError):
@@ -83,6 +100,7 @@ class Store(Contents, AbstractContextManager["Store"]):
     def _close(self) -> None:
         try:
             self._db.close()
+            note_run(self._lock, None)
         finally:
             self._lock.close()
 
@@ -203,6 +221,18 @@ class Store(Contents, AbstractContextManager["Store"]):
         with storing(self.folder / "artefacts"):
             path = write_artefact(self.folder / "artefacts", judgement, name, config)
         return path.relative_to(self.folder).as_posix()
+
+    def restore_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> None:
+        """Write an artefact again that is missing or damaged; `restored` says so, and the damaged one stays aside."""
+        folder = self.folder / "artefacts"
+        path = folder / artefact_name(judgement)
+        with storing(folder):
+            is_missing = not os.path.lexists(path)
+            if is_missing or not is_artefact_of(path, judgement, config):
+                aside = None if is_missing else put_aside(path)
+                write_artefact(folder, judgement, name, config)
+                how = "was missing" if aside is None else f"was damaged, and stays as {aside.name}"
+                self.restored.append(f"{path}: {how}; it was written again")
 
     def keep_finding(self, bug: str, state: str) -> None:
         assert bug, "a finding has a name"

@@ -85,7 +85,9 @@ def test_ray_is_the_tested_one_and_requires_the_token(document: Any) -> None:
 
 @each(OBJECTS)
 def test_every_container_says_what_it_needs_at_least_and_at_most(document: Any) -> None:
-    for container in containers_of(document):
+    containers = list(containers_of(document))
+    assert containers
+    for container in containers:
         resources = container["resources"]
         assert {"cpu", "memory"} <= resources["requests"].keys() & resources["limits"].keys()
         # Memory beyond the request is reclaimed by killing a container.

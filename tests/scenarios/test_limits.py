@@ -103,7 +103,9 @@ def test_a_file_is_checked_in_less_time_than_it_is_read(text: str, told: str) ->
 
 def test_our_own_scenarios_stay_far_below_every_limit() -> None:
     folder = Path(__file__).parents[2] / "scenarios"
-    for path in find_scenarios([folder]):
+    paths = find_scenarios([folder])
+    assert paths
+    for path in paths:
         trace = loads(path.read_text(), str(path), is_limited=False)
         for limit in LIMITS:
             assert limit.measure(trace)[0] < limit.maximum / 10, f"{path}: {limit.what}"

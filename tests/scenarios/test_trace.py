@@ -91,6 +91,7 @@ def test_drawn_prompts_are_alike_in_their_common_tokens_and_differ_in_their_own(
 @given(traces())
 def test_removing_a_request_leaves_the_explicit_form_of_the_others(trace: Trace) -> None:
     explicit = trace.explicit().events
+    assert len(explicit) == len(trace.events)
     for index in range(len(explicit)):
         fewer = trace.model_copy(update={"events": trace.events[:index] + trace.events[index + 1 :]})
         assert fewer.explicit().events == explicit[:index] + explicit[index + 1 :]

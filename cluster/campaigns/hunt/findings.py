@@ -64,6 +64,8 @@ class Findings:
             kept = self._ledger.finding(_name(bug))
             state = FindingState.of(hit, first) if kept is None else FindingState.model_validate_json(kept)
             self.by_bug[bug] = Triage(state, config=self._settings.config)
+            if state.artefact is not None and state.judgement is not None:
+                self._ledger.restore_artefact(state.judgement, self._trace_name(state), self._settings.config)
         self.by_bug[bug].count += hit.count
 
     def tasks(self, slots: int) -> list[Task]:
@@ -100,9 +102,12 @@ class Findings:
             changes["same_as"] = same = self._same_as(state, judgement)
             if same is None:
                 changes["face_of"] = self._face_of(state)
-                name = f"trace {state.first} of hunt {self._settings.profile} {self._settings.seed}"
+                name = self._trace_name(state)
                 changes["artefact"] = self._ledger.keep_artefact(judgement, name, self._settings.config)
         return state.model_copy(update=changes)
+
+    def _trace_name(self, state: FindingState) -> str:
+        return f"trace {state.first} of hunt {self._settings.profile} {self._settings.seed}"
 
     def _same_as(self, state: FindingState, judgement: Judgement) -> str | None:
         """Return the earlier finding that this one came out as when it had been shrunk."""

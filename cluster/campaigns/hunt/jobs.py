@@ -94,3 +94,6 @@ class Ledger(Protocol):
 
     def keep_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> str:
         """Write the artefact of a finding and return its path in the campaign."""
+
+    def restore_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> None:
+        """Write the artefact of a finding again, if it is missing or damaged."""

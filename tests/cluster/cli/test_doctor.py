@@ -50,7 +50,9 @@ def test_the_trace_that_is_tried_is_valid() -> None:
 
 
 def test_what_is_less_than_wanted_says_how_to_get_it(tmp_path: Path) -> None:
-    for check in [*checks_of_machine(tmp_path), *checks_of_packages(), *checks_of_servers()]:
+    checks = [*checks_of_machine(tmp_path), *checks_of_packages(), *checks_of_servers()]
+    assert checks
+    for check in checks:
         assert check.seen
         assert (check.state == "yes") == (check.remedy == ""), check
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from cluster.cli import main as cli
 from cluster.dispatch.origin import ROOT
 from cluster.dispatch.pool import InProcessPool
 from cluster.dispatch.session import Stop
+from cluster.storage.campaign import Campaign
 from cluster.storage.pace import Left
 from cluster.storage.progress import FILE, ProgressFile, Snapshot, read_progress
 from cluster.storage.store import Store
@@ -61,7 +63,7 @@ def test_what_is_no_campaign_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_progress_is_written_once_a_second_and_at_the_end_with_rate_and_time_left(tmp_path: Path) -> None:
     times = iter((100.0, 100.5, 102.0, 102.1))
-    file = ProgressFile(tmp_path, "r", clock=lambda: next(times))
+    file = ProgressFile(tmp_path, "r", clock=lambda: next(times), time_of_day=iter((100.0,)).__next__)
     seen = []
     for done in (2, 3, 6, 10):
         file.note(done, 10, 1, 0)
@@ -73,13 +75,34 @@ def test_progress_is_written_once_a_second_and_at_the_end_with_rate_and_time_lef
     assert seen[3].left == Left(low=0, high=0)
 
 
+@pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
+def test_a_clock_that_is_set_during_a_run_changes_neither_its_rate_nor_its_duration(
+    tmp_path: Path, jump: float
+) -> None:
+    times, days = iter((7.0, 9.0)), iter((1e9, 1e9 + jump))
+    file = ProgressFile(tmp_path, "r", clock=lambda: next(times), time_of_day=lambda: next(days))
+    for done in (2, 6):
+        file.note(done, 10, 0, 0)
+    seen = read_progress(tmp_path)
+    assert seen is not None
+    assert (seen.done, seen.begun, seen.rate) == (6, 1e9, 2.0)
+    # A run that seems to have begun at another time: the clock was set since.
+    begun = datetime.now(UTC) - timedelta(seconds=jump)
+    with Store(tmp_path / "store") as store:
+        store.run = store.run.model_copy(update={"begun": begun.isoformat()})
+    with Campaign(tmp_path / "store") as kept:
+        (run,) = kept.runs()
+    assert run.seconds is not None
+    assert 0 <= run.seconds < 60
+
+
 def test_the_newest_progress_of_a_campaign_and_those_inside_it_counts_and_a_broken_one_does_not(
     tmp_path: Path,
 ) -> None:
     assert read_progress(tmp_path) is None
     (tmp_path / "regressions").mkdir()
     for folder, now in ((tmp_path, 5.0), (tmp_path / "regressions", 7.0)):
-        ProgressFile(folder, "r", clock=lambda now=now: now).note(1, None, 0, 0)  # type: ignore[misc]
+        ProgressFile(folder, "r", time_of_day=iter((now,)).__next__).note(1, None, 0, 0)
     newest = read_progress(tmp_path)
     assert newest is not None
     assert newest.now == 7.0

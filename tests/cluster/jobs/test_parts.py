@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.cli import main as cli
-from cluster.cli.submit_command import _brought_home
+from cluster.cli.submit_command import brought_home
 from cluster.dispatch.job import program
 from cluster.dispatch.job_server import (
     ADDRESS_DEFAULT,
@@ -23,7 +23,7 @@ from cluster.dispatch.job_server import (
     ServerError,
     Status,
 )
-from cluster.dispatch.ray_job import FOLDER_VARIABLE, job_id, keep_campaigns
+from cluster.dispatch.ray_job import FOLDER_VARIABLE, job_id, job_metadata, keep_campaigns
 from cluster.dispatch.runtime_environment import Installed, read_probe, requirements_of
 from cluster.reports.job_log import (
     BYTES_MAX,
@@ -164,14 +164,35 @@ NO_NAMES = (
 )
 
 
-@pytest.mark.parametrize("campaign", [*NO_NAMES, "a\0b"])
+@pytest.mark.parametrize("campaign", [*NO_NAMES, "a\0b", "/a\x1b[2J", "a\udcff", "n" * 300, "/d" * 3000])
 def test_a_campaign_without_a_name_is_not_brought_home(campaign: str) -> None:
     assert home_of(campaign) is None
     ended = JobState("SUCCEEDED", 0, "", {"campaign": campaign or "."})
     # Nothing is asked of a server.
-    said = _brought_home(cast(JobServer, None), "night", ended)
+    said = brought_home(cast(JobServer, None), "night", ended)
     assert "was not brought home" in said
+    assert said.isprintable()
     assert from_log(f"----- artefact {campaign}/artefacts/kv-00000000.yaml\nx\n----- end of artefact\n") == {}
+
+
+def test_of_a_campaign_elsewhere_in_a_job_s_working_folder_its_log_is_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = "----- artefact out/artefacts/kv-00000000.yaml\nx\udcff\n----- end of artefact\n"
+
+    class Server:
+        def log(self, job: str) -> str:
+            return log
+
+    said = brought_home(cast(JobServer, Server()), "night", JobState("FAILED", 1, "", {"folder": "out"}))
+    assert said == "the campaign could not be fetched; from the job's log: 1 artefacts in campaigns/out"
+    assert (tmp_path / "campaigns" / "out" / "artefacts" / "kv-00000000.yaml").read_text() == "x?\n"
+
+
+def test_metadata_of_a_job_that_no_one_can_read_are_none() -> None:
+    for hostile in ("[" * 100_000, "[]", "null", '{"metadata": 3}', "{"):
+        assert job_metadata({"RAY_JOB_CONFIG_JSON_ENV_VAR": hostile}) == {}
 
 
 def test_a_campaign_is_not_brought_into_another_one_or_through_a_link(
@@ -181,8 +202,16 @@ def test_a_campaign_is_not_brought_into_another_one_or_through_a_link(
     (tmp_path / "campaigns" / "mine").mkdir(parents=True)
     (tmp_path / "campaigns" / "mine" / "campaign.sqlite").touch()
     (tmp_path / "campaigns" / "link").symlink_to(tmp_path)
-    for name, why in (("mine", "of this machine"), ("mine/artefacts", "of this machine"), ("link/a", "by a link")):
-        said = _brought_home(cast(JobServer, None), "x", JobState("FAILED", 1, "", {"campaign": f"campaigns/{name}"}))
+    (tmp_path / "campaigns" / "its").mkdir()
+    (tmp_path / "campaigns" / "its" / "artefacts").symlink_to(tmp_path)
+    refused = {
+        "mine": "of this machine",
+        "mine/artefacts": "of this machine",
+        "link/a": "by a link",
+        "its": "is a link",
+    }
+    for name, why in refused.items():
+        said = brought_home(cast(JobServer, None), "x", JobState("FAILED", 1, "", {"campaign": f"campaigns/{name}"}))
         assert said.startswith("the campaign was not brought home: campaigns/")
         assert why in said
         log = f"----- artefact campaigns/{name}/artefacts/kv-00000000.yaml\nx\n----- end of artefact\n"
@@ -211,7 +240,7 @@ def test_a_campaign_on_shared_storage_is_left_there(tmp_path: Path) -> None:
     (tmp_path / "campaign.sqlite").touch()
     ended = JobState("SUCCEEDED", 0, "", {"campaign": str(tmp_path)})
     # No server is asked for what is here already.
-    said = _brought_home(cast(JobServer, None), "night", ended)
+    said = brought_home(cast(JobServer, None), "night", ended)
     assert said == f"the campaign is in {tmp_path}, also on this machine"
 
 

@@ -36,5 +36,7 @@ def test_what_never_happens_has_no_median() -> None:
 
 
 def test_bounds_hold_the_curve_between_them_and_never_leave_0_and_1() -> None:
-    for point in curve(REMISSION) + curve([Time(1, True), Time(2, False), Time(2, True), Time(9, True)]):
+    points = curve(REMISSION) + curve([Time(1, True), Time(2, False), Time(2, True), Time(9, True)])
+    assert points
+    for point in points:
         assert 0 <= point.low <= point.survival <= point.high <= 1

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.robustness.store_damage import campaign, results_of, run, scenarios_of
+from cluster.campaigns.suite import Suite
 from cluster.storage.campaign import DATABASE, Campaign
 from cluster.storage.errors import CampaignError, StoreError
 from cluster.storage.lines import result_lines, write_lines
 from cluster.storage.schema import COLUMNS_1, TABLES, columns_of, seal_of
 from cluster.storage.store import Store
+from cluster.storage.wal import log_of
 
 SCENARIOS = scenarios_of(9)
 ALTERED = '"commits":1', '"commits":2'
@@ -28,9 +30,11 @@ def alter(folder: Path, *edits: str) -> None:
 
 
 def test_nothing_is_lost_and_nothing_wrong_is_kept_after_random_damage(tmp_path: Path) -> None:
-    wrong, counts = campaign(tmp_path, num_damages=12, num_scenarios=20, seed=1)
+    wrong, counts = campaign(tmp_path, num_damages=24, num_scenarios=20, seed=2)
     assert wrong == []
-    assert all(counts[kind] for kind in ("flip", "truncation", "full disk")), counts
+    files = (DATABASE, f"{DATABASE}-wal", "an artefact")
+    kinds = ("full disk", *(f"{kind} of {file}" for kind in ("flip", "truncation") for file in files))
+    assert [kind for kind in kinds if not counts[kind]] == [], counts
 
 
 def test_a_judgement_that_was_altered_is_dropped_reported_and_run_again(tmp_path: Path) -> None:
@@ -154,3 +158,83 @@ def test_a_run_says_with_what_it_was_made_and_results_are_json_lines(tmp_path: P
     assert kinds == ["run", "run", *["judgement"] * len(SCENARIOS)]
     judgements = [json.loads(line)["judgement"]["verdict"]["kind"] for line in lines[2:]]
     assert sorted(set(judgements)) == ["agreed", "crashed"]
+
+
+def killed(folder: Path) -> Path:
+    """Return a campaign as a process leaves it that is killed when it has run everything."""
+    copy = folder / "killed"
+    run(folder / "open", SCENARIOS, left=copy)
+    return copy
+
+
+def test_the_log_of_a_killed_process_holds_everything_and_is_no_damage(tmp_path: Path) -> None:
+    assert run(killed(tmp_path), SCENARIOS) == (len(SCENARIOS), [])
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [(5, "its header was"), (41, "frame 1 of"), (47, "frame 1 of"), (32 + 4120 + 100, "frame 2 of")],
+    ids=["header", "one salt", "other salt", "page"],
+)
+def test_a_log_that_was_altered_is_reported_to_writers_and_readers(tmp_path: Path, place: int, what: str) -> None:
+    folder = killed(tmp_path)
+    log = log_of(folder / DATABASE)
+    content = bytearray(log.read_bytes())
+    content[place] ^= 1
+    log.write_bytes(content)
+    with Campaign(folder) as seen:
+        (remark,) = seen.remarks
+    assert remark.startswith(f"{log}: was damaged ({what}")
+    assert run(folder, SCENARIOS) == (0, [remark])
+    assert results_of(folder) == results_of(tmp_path / "open")
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_a_log_that_is_not_there_is_reported_if_the_run_before_was_killed(tmp_path: Path, how: str) -> None:
+    folder = killed(tmp_path)
+    log = log_of(folder / DATABASE)
+    if how == "missing":
+        log.unlink()
+    else:
+        os.truncate(log, 0)
+    kept, remarks = run(folder, SCENARIOS)
+    assert kept == 0
+    gone = "what was recorded in it last is gone, and is run again"
+    assert remarks == [f"{log}: is {how}, and the run before was killed: {gone}"]
+    assert run(folder, SCENARIOS) == (len(SCENARIOS), []), "the run after it ended by itself"
+
+
+def test_artefacts_that_are_missing_or_damaged_are_written_again(tmp_path: Path) -> None:
+    run(tmp_path, SCENARIOS)
+    first, second = sorted((tmp_path / "artefacts").iterdir())
+    written = {path.name: path.read_bytes() for path in (first, second)}
+    first.unlink()
+    second.write_bytes(written[second.name].replace(b"tick: 0", b"tick: 1"))
+    with Store(tmp_path) as store:
+        Suite(SCENARIOS, store)
+    assert {name: (tmp_path / "artefacts" / name).read_bytes() for name in written} == written
+    assert sorted(store.restored) == sorted(
+        [
+            f"{first}: was missing; it was written again",
+            f"{second}: was damaged, and stays as {second.name}.damaged-1; it was written again",
+        ]
+    )
+    with Store(tmp_path) as store:
+        Suite(SCENARIOS, store)
+    assert store.restored == []
+
+
+@pytest.mark.parametrize(
+    ("comment", "is_sound"), [(b"# mine: ", True), (b"# \x01", False), (b"# \xff", False), (b"", True)]
+)
+def test_a_comment_of_an_artefact_may_be_edited_as_long_as_it_can_be_read(
+    tmp_path: Path, comment: bytes, is_sound: bool
+) -> None:
+    run(tmp_path, SCENARIOS)
+    path, *_ = (tmp_path / "artefacts").iterdir()
+    edited = comment + path.read_bytes()
+    path.write_bytes(edited)
+    with Store(tmp_path) as store:
+        Suite(SCENARIOS, store)
+    assert (path.read_bytes() == edited) is is_sound
+    assert len(store.restored) == (not is_sound)

@@ -145,6 +145,14 @@ def test_campaigns_that_contradict_each_other_are_reported(tmp_path: Path, capsy
     assert "1 results: 1 agreed" in out
 
 
+def test_a_link_in_a_campaign_to_itself_is_none_of_its_campaigns(tmp_path: Path) -> None:
+    run(tmp_path / "a", scenarios_of(2))
+    run(tmp_path / "a" / "regressions", scenarios_of(3))
+    (tmp_path / "a" / "self").symlink_to(".")
+    merge([tmp_path / "a"], tmp_path / "out")
+    assert sorted(path.parent.name for path in (tmp_path / "out").rglob("campaign.sqlite")) == ["out", "regressions"]
+
+
 def test_what_is_no_campaign_or_is_being_written_is_not_merged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -165,6 +165,7 @@ def test_random_traces_find_a_fault_in_its_plane_where_the_clean_engine_agrees(f
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if FAULTS[fault].requires])
 def test_a_fault_is_vacuous_wherever_one_of_its_requirements_is_not_met(fault: str) -> None:
     trace = with_fault(fault, 0, "eager")
+    assert FAULTS[fault].requires
     for key, wanted in FAULTS[fault].requires:
         other = not wanted if isinstance(wanted, bool) else OTHERWISE[wanted]
         spec = trace.spec.model_copy(update={key: other})

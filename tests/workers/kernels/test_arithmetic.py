@@ -81,6 +81,7 @@ def test_kv_words_equals_the_scalar_function_on_every_element(pairs: list[tuple[
 def test_attention_equals_the_scalar_function_at_every_position(rows: list[list[int]]) -> None:
     index = integers(range(5 * len(rows)))
     seen, sums = arithmetic.attention(np.array(rows, dtype=np.uint64), index)
+    assert len(sums) == len(seen) == 5 * len(rows)
     for row, position in product(range(len(rows)), range(5)):
         words = rows[row][: 1 + position]
         weighted = sum(word * at for at, word in enumerate(words))
@@ -92,6 +93,7 @@ def test_attention_equals_the_scalar_function_at_every_position(rows: list[list[
 @given(st.lists(WORD | EDGES, min_size=8, max_size=8), st.lists(st.integers(-1, 3), min_size=4, max_size=4))
 def test_cached_words_are_those_of_the_first_blocks_of_each_row(values: list[int], table: list[int]) -> None:
     found = arithmetic.cached_words(array(values), integers(table), block_size=2, max_blocks=2, num_blocks_max=1)
+    assert len(found) == len(table[::2])
     for row, block in enumerate(table[::2]):
         assert block < 0 or found[row].tolist() == values[2 * block : 2 * block + 2]
 

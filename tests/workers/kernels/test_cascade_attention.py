@@ -37,7 +37,9 @@ def with_shared_prefix(batch: Batch) -> Batch:
 def test_the_sums_are_those_of_attention_however_many_of_the_shared_blocks_are_summed_once(
     num_rows: int, k: int, uniform: bool, padded: bool
 ) -> None:
-    for drawn in batches(num_rows, k, uniform, padded):
+    batches_drawn = list(batches(num_rows, k, uniform, padded))
+    assert batches_drawn
+    for drawn in batches_drawn:
         batch = with_shared_prefix(drawn)
         arguments = {
             "kv": words(batch.rng, batch.num_slots),

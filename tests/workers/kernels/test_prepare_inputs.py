@@ -117,7 +117,9 @@ def permuted(arguments: dict[str, Any], order: list[int]) -> dict[str, Any]:
 def test_what_a_row_is_fed_does_not_depend_on_where_it_was_before(
     num_rows: int, k: int, uniform: bool, padded: bool
 ) -> None:
-    for batch in batches(num_rows, k, uniform, padded):
+    drawn = list(batches(num_rows, k, uniform, padded))
+    assert drawn
+    for batch in drawn:
         arguments, expected = inputs_of(batch, previous_rows(batch))
         order = batch.rng.permutation(batch.num_rows + 2).tolist()
         found = call(prepare_inputs, **permuted(arguments, order))

@@ -47,7 +47,9 @@ def attention_arguments(batch: Batch, kv: Array, num_blocks_max: int) -> dict[st
 def test_attention_is_the_models_attention_of_two_running_sums(
     num_rows: int, k: int, uniform: bool, padded: bool
 ) -> None:
-    for batch in batches(num_rows, k, uniform, padded, 2):
+    drawn = list(batches(num_rows, k, uniform, padded, 2))
+    assert drawn
+    for batch in drawn:
         kv = cache_of(batch)
         output = call(attention, **attention_arguments(batch, kv, batch.num_blocks_max))["output"]
         for index, offset, token in batch.tokens():
@@ -63,6 +65,7 @@ def test_every_word_a_token_attends_to_changes_its_output_and_no_other_does() ->
     kv = cache_of(batch)
     arguments = attention_arguments(batch, kv, batch.num_blocks_max)
     before = call(attention, **arguments)["output"]
+    assert batch.num_slots
     for slot in range(batch.num_slots):
         changed = kv.copy()
         changed[slot] ^= np.uint64(1)

@@ -20,13 +20,17 @@ def test_every_op_of_a_folder_has_a_definition_and_cases(folder: str) -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_sim_runs_the_numpy_twin_of_an_op_or_its_definition_where_there_is_none(folder: str) -> None:
     twins = import_module(f"workers.kernels.{folder}.numpy") if folder in WITH_TWINS else None
-    for name in ops_of(folder):
+    names = ops_of(folder)
+    assert names
+    for name in names:
         assert getattr(CLEAN, name) is getattr(twins, name, op_of(folder, "definition", name))
 
 
 @pytest.mark.parametrize("folder", WITH_TWINS)
 def test_the_numpy_twin_writes_what_is_defined_and_nothing_else(folder: str) -> None:
-    for case in cases_of(folder):
+    cases = list(cases_of(folder))
+    assert cases
+    for case in cases:
         name = op_name(type(case))
         expected = run(op_of(folder, "definition", name), case)
         assert_as_defined(folder, case, run(getattr(CLEAN, name), case), expected)

@@ -42,6 +42,7 @@ def walk(grammar: Grammar, seed: int, length: int) -> list[int]:
 def test_drafts_masks_and_ends_are_those_of_the_oracle_s_automaton(seed: int) -> None:
     grammar = params_of(64 + 128 * seed, SPEC).grammar
     text = walk(grammar, seed, 12)
+    assert text
     for known in range(len(text)):
         if edges_after(edges_of(grammar), text[:known]) is None:
             break

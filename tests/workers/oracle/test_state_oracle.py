@@ -149,6 +149,7 @@ def test_the_drafter_of_a_tape_sees_each_hidden_word_and_the_token_after_it(
 ) -> None:
     tape = Tape(tuple(prompt), spec)
     tape.extend(len(prompt) + more)
+    assert tape.drafter.words
     for at, word in enumerate(tape.drafter.words):
         vector = model.draft_hidden(tape.hidden[at], tape.tokens[at + 1])
         assert word == model.kv_word(vector, at, model.DRAFTER_LAYER)

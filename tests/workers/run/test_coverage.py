@@ -22,7 +22,9 @@ def report() -> ShardReport:
 def test_every_event_of_a_trace_is_counted_under_each_policy_it_was_run_under() -> None:
     traces = shard_traces(SHARD)
     counted = report().coverage["eager lazy random"]
-    for kind in {event.do for trace in traces for event in trace.events}:
+    kinds = {event.do for trace in traces for event in trace.events}
+    assert kinds
+    for kind in kinds:
         having = sum(kind in {event.do for event in trace.events} for trace in traces)
         assert counted[kind]["tokens"] == counted[kind]["counts"] == having
 

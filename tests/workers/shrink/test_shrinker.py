@@ -136,7 +136,9 @@ def test_every_candidate_is_another_valid_trace_and_shrinking_ends(trace: Trace,
 
 def test_a_request_goes_with_everything_that_is_about_it() -> None:
     trace, verdict = first_finding("vllm-28787-resumed-tokens")
-    for candidate in Shrinking.of(trace, verdict).proposals(10):
+    candidates = list(Shrinking.of(trace, verdict).proposals(10))
+    assert candidates
+    for candidate in candidates:
         names = {event.request for event in candidate.events if event.do == "submit"}
         asked = {event.request for event in trace.events if event.do == "submit"}
         gone = asked - names

@@ -32,6 +32,7 @@ class Memory:
         self.shards: dict[str, ShardReport] = {}
         self.findings: dict[str, str] = {}
         self.artefacts: list[Judgement] = []
+        self.restored: list[Judgement] = []
 
     def shard(self, job: str) -> ShardReport | None:
         return self.shards.get(job)
@@ -48,6 +49,9 @@ class Memory:
     def keep_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> str:
         self.artefacts.append(judgement)
         return f"artefacts/{len(self.artefacts)}.yaml"
+
+    def restore_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> None:
+        self.restored.append(judgement)
 
 
 def diverged(variable: str) -> Diverged:

@@ -21,6 +21,7 @@ def test_a_bug_is_shrunk_and_written_once_however_often_it_is_met_and_however_of
         run_through(hunt, canary_or(buggy))
         assert hunt.findings.by_bug["counts x"].count == 6
     assert [len(each.trace.events) for each in ledger.artefacts] == [1]
+    assert ledger.restored == ledger.artefacts * 2, "each hunt that goes on looks whether it is there"
 
 
 def test_a_finding_that_comes_out_as_an_earlier_one_when_shrunk_is_told_so_and_gets_no_artefact() -> None:

@@ -48,6 +48,7 @@ def test_a_position_that_no_block_covers_sees_the_blocks_of_its_row_and_the_firs
     arguments["positions"] = np.full(batch.num_tokens, 11)
     arguments["block_table"][:: batch.max_blocks] = PAD_BLOCK
     found = launch(attention, **arguments)["output"]
+    assert len(found) == len(batch.token_row) > 0
     for token, row in enumerate(batch.token_row):
         blocks = batch.block_table[row * batch.max_blocks :][:2].clip(0)
         words = [int(word) for block in blocks for word in arguments["kv"][block * 4 : block * 4 + 4]]

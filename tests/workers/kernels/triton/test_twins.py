@@ -20,7 +20,9 @@ def launch(twin: Op, case: Arguments) -> dict[str, NDArray[Any]]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_triton_twin_writes_what_is_defined_and_nothing_else(folder: str) -> None:
-    for case in cases_of(folder):
+    cases = list(cases_of(folder))
+    assert cases
+    for case in cases:
         name = op_name(type(case))
         expected = run(op_of(folder, "definition", name), case)
         found = launch(op_of(folder, "triton", name), case)

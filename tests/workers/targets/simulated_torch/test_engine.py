@@ -31,7 +31,9 @@ def test_the_asynchronous_engine_serves_what_the_synchronous_one_does_under_ever
 
 
 def test_the_clean_engine_has_no_race_and_keeps_to_the_queues() -> None:
-    for run in served(None).values():
+    runs = served(None).values()
+    assert runs
+    for run in runs:
         assert (run["races"], run["forced"], run["num_bypasses"]) == ([], {}, 0)
 
 
@@ -46,6 +48,8 @@ def test_one_eager_run_reports_a_missing_wait_that_changes_no_token_yet(mistake:
 
 def test_a_mistake_of_the_host_alone_is_no_race_and_shows_in_the_tokens() -> None:
     right = served(None)[SYNCHRONOUS]["outputs"]
-    for run in served("rows of now").values():
+    runs = served("rows of now").values()
+    assert runs
+    for run in runs:
         assert run["races"] == []
         assert run["outputs"] != right

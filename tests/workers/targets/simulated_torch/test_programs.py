@@ -23,7 +23,9 @@ def shown(program: str, sound: bool) -> Iterator[Shown]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mistake_is_reported_for_its_buffer_under_every_schedule(name: str) -> None:
-    for run in shown(name, sound=False):
+    runs = list(shown(name, sound=False))
+    assert runs
+    for run in runs:
         assert run["expected_buffer"] in run["buffers"], run
 
 

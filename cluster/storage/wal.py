@@ -1,0 +1,89 @@
+"""Write-ahead log of a campaign's database, as a killed process leaves it: whether all of it is there.
+
+SQLite reads a log up to its first altered frame, and says nothing of what lies behind. A log that should be there is
+known by the name of its run, which stands in `campaign.lock` while that run may have written one.
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+_HEADER_BYTES, _FRAME_BYTES = 32, 24
+_MAGIC_LITTLE, _MAGIC_BIG = 0x377F0682, 0x377F0683
+_WORDS = 2**32
+_GONE = "what was recorded in it last is gone, and is run again"
+
+
+def log_of(path: Path) -> Path:
+    """Return the log of a database."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def damage_of_log(path: Path) -> str | None:
+    """Describe the damage of a database's log; None if it is whole, empty, or not there.
+
+    Nobody may write it meanwhile. A transaction that was not finished is no damage.
+    """
+    log = log_of(path)
+    data = log.read_bytes() if log.exists() else b""
+    if not data:
+        return None
+    if not _is_header(data):
+        return f"{log}: was damaged (its header was altered or cut off): {_GONE}"
+    size = int.from_bytes(data[8:12], "big")
+    own = [start for start in range(_HEADER_BYTES, len(data), _FRAME_BYTES + size) if _is_own(data, start)]
+    num_sound = sum(1 for _ in _sound_frames(data, size))
+    assert num_sound <= len(own), f"of {len(own)} frames {num_sound} are sound"
+    if num_sound == len(own):
+        return None
+    return f"{log}: was damaged (frame {num_sound + 1} of {len(own)} was altered or cut off): {_GONE}"
+
+
+def absence_of_log(path: Path) -> str | None:
+    """Describe that a log is missing which a killed run must have left; None if it is there."""
+    log = log_of(path)
+    if log.exists() and log.stat().st_size:
+        return None
+    return f"{log}: is {'empty' if log.exists() else 'missing'}, and the run before was killed: {_GONE}"
+
+
+def _is_header(data: bytes) -> bool:
+    if len(data) < _HEADER_BYTES or int.from_bytes(data[:4], "big") not in (_MAGIC_LITTLE, _MAGIC_BIG):
+        return False
+    return _checksum(data[:24], (0, 0), _order(data)) == struct.unpack(">2I", data[24:32])
+
+
+def _is_own(data: bytes, start: int) -> bool:
+    """Whether a frame is of this log, not left from the one before: of that both salts are others.
+
+    One salt that is another was altered.
+    """
+    salts = data[start + 8 : start + 16]
+    return salts[:4] == data[16:20] or salts[4:] == data[20:24]
+
+
+def _sound_frames(data: bytes, size: int) -> Iterator[int]:
+    """Yield the places of frames up to the first that is altered; each checksum continues the one before."""
+    so_far: tuple[int, int] = struct.unpack(">2I", data[24:32])
+    for start in range(_HEADER_BYTES, len(data), _FRAME_BYTES + size):
+        frame = data[start : start + _FRAME_BYTES + size]
+        if len(frame) < _FRAME_BYTES + size or frame[8:16] != data[16:24]:
+            return
+        so_far = _checksum(frame[_FRAME_BYTES:], _checksum(frame[:8], so_far, _order(data)), _order(data))
+        if so_far != struct.unpack(">2I", frame[16:_FRAME_BYTES]):
+            return
+        yield start
+
+
+def _order(data: bytes) -> str:
+    return "<" if int.from_bytes(data[:4], "big") == _MAGIC_LITTLE else ">"
+
+
+def _checksum(data: bytes, so_far: tuple[int, int], order: str) -> tuple[int, int]:
+    """Continue the checksum of a log, as SQLite's format describes it."""
+    one, other = so_far
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for first, second in zip(words[::2], words[1::2], strict=True):
+        one = (one + first + other) % _WORDS
+        other = (other + second + one) % _WORDS
+    return one, other
