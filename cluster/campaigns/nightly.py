@@ -48,6 +48,13 @@ def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONF
     return faults_on(config)[night % nights :: nights]
 
 
+class PartEntry(Value):
+    """Time of a part of a night, and the units done in it: runs of regressions, traces of the hunt, trials."""
+
+    seconds: float
+    done: int
+
+
 class RegressionEntry(Value):
     """A trace of known faults: the plane they were found in, and the verdicts with them and on the clean engine."""
 

@@ -23,6 +23,7 @@ from cluster.campaigns.nightly import (
     TRACES,
     TRACES_END,
     TRIALS,
+    PartEntry,
     Regressions,
     division,
     part_of_the_faults,
@@ -50,7 +51,7 @@ from cluster.cli.options import (
 from cluster.cli.report_command import PAGE, TIMELINES, write_report
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop
-from cluster.reports.hunt_report import NightDocument, PartEntry, hunt_document, hunt_lines
+from cluster.reports.hunt_report import NightDocument, hunt_document, hunt_lines
 from cluster.reports.page.campaign import NIGHT
 from cluster.reports.report import progress_for
 from cluster.statistics.fault_table import FaultValues, by_fault

@@ -33,7 +33,9 @@ class Liveness:
         """Check, unless that was done within the last second."""
         if time.monotonic() >= self._next:
             self.check()
-            self._next = time.monotonic() + INTERVAL_SECONDS
+            checked = time.monotonic()
+            assert checked >= self._next, f"checked at {checked}, due at {self._next}"
+            self._next = checked + INTERVAL_SECONDS
 
     def check(self) -> None:
         """Return once both answer.

@@ -10,7 +10,7 @@ from typing import IO
 from cluster.campaigns.hunt.hunt import Hunt
 from cluster.campaigns.hunt.repeats import MismatchEntry
 from cluster.campaigns.hunt.seldom import SELDOM_FOLDER, seldom_hit
-from cluster.campaigns.nightly import RegressionEntry
+from cluster.campaigns.nightly import PartEntry, RegressionEntry
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.recurrence import Recurrence
 from cluster.campaigns.triage import Triage
@@ -264,13 +264,6 @@ def _finding_entry(triage: Triage) -> FindingEntry:
         verdict=verdict,
         artefact=state.artefact,
     )
-
-
-class PartEntry(Value):
-    """Time of a part of a night, and the units done in it: runs of regressions, traces of the hunt, trials."""
-
-    seconds: float
-    done: int
 
 
 class NightDocument(Value):

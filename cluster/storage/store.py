@@ -231,6 +231,7 @@ class Store(Contents, AbstractContextManager["Store"]):
             if is_missing or not is_artefact_of(path, judgement, config):
                 aside = None if is_missing else put_aside(path)
                 write_artefact(folder, judgement, name, config)
+                assert is_artefact_of(path, judgement, config), f"{path} is not what was written"
                 how = "was missing" if aside is None else f"was damaged, and stays as {aside.name}"
                 self.restored.append(f"{path}: {how}; it was written again")
 

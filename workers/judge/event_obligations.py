@@ -64,12 +64,7 @@ class EventObligations:
     def advance_to(self, tick: int, place: Place) -> Violation | None:
         """Apply every event up to a place of a tick; return the first that the engine did not obey, or None."""
         self._now = (tick, PLACES.index(place))
-        rule = self._apply_until(self._now)
-        if rule is None:
-            return None
-        event = self._events[self._next][2]
-        whose = {"name": event.request} if isinstance(event, Submit | Abort | Preempt) else {}
-        return violation(rule, **whose, tick=event.tick)
+        return self._apply_until(self._now)
 
     def happened(self, entry: Happening) -> Violation | None:
         """Return the rule broken by an entry between two places, which some event must demand; or None."""
@@ -103,8 +98,8 @@ class EventObligations:
         due = self._submits[entry.submit].tick
         return None if entry.tick == due else violation(Rule.SUBMITTED_AT, tick=entry.tick, due=due)
 
-    def _apply_until(self, moment: Moment) -> Rule | None:
-        """Apply events up to a moment, or to the first that demands an entry; return the rule that demands it."""
+    def _apply_until(self, moment: Moment) -> Violation | None:
+        """Apply events up to a moment, or to the first that demands an entry; return that demand, or None."""
         while self._next < len(self._events) and self._events[self._next][0] <= moment:
             overdue = self._apply(self._events[self._next][2])
             if overdue is not None:
@@ -134,8 +129,8 @@ class EventObligations:
         truth = self._oracle.newest.get(event.request)
         return truth if truth is not None and truth.finish_reason is None else None
 
-    def _apply(self, event: AnyEvent) -> Rule | None:
-        """Apply an event; return the rule by which it demands an entry of the engine now, or None."""
+    def _apply(self, event: AnyEvent) -> Violation | None:
+        """Apply an event; return the entry it demands of the engine now, as missing, or None."""
         match event:
             case SetK(k=k):
                 self.k_step = min(k, self._k_max)
@@ -143,23 +138,23 @@ class EventObligations:
                 self.reorder = event
             case DummyStep():
                 self.is_dummy_due = True
-            case ResetPrefixCache():
-                return Rule.RESET_MISSING
-            case Submit():
+            case ResetPrefixCache(tick=tick):
+                return violation(Rule.RESET_MISSING, tick=tick)
+            case Submit(request=name, tick=tick):
                 if self._live(event) is None:
-                    return Rule.SUBMIT_MISSING
+                    return violation(Rule.SUBMIT_MISSING, name=name, tick=tick)
             case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits() | SpoilLogit() | SpoilDraft():
                 truth = self._live(event)
                 if truth is not None:
                     return self._apply_to(event, truth)
         return None
 
-    def _apply_to(self, event: _OfARequest, truth: Truth) -> Rule | None:
+    def _apply_to(self, event: _OfARequest, truth: Truth) -> Violation | None:
         match event:
-            case Abort():
-                return Rule.ABORT_MISSING
-            case Preempt():
-                return Rule.PREEMPT_MISSING if truth.running else None
+            case Abort(tick=tick):
+                return violation(Rule.ABORT_MISSING, name=truth.name, tick=tick)
+            case Preempt(tick=tick):
+                return violation(Rule.PREEMPT_MISSING, name=truth.name, tick=tick) if truth.running else None
             case Stall(tick=tick, at=at, ticks=ticks):
                 until = tick + (at != "before_schedule") + ticks
                 self._stalled_until[truth.index] = max(until, self._stalled_until.get(truth.index, 0))

@@ -13,8 +13,8 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGE
 from cluster.campaigns.hunt.canary import CANARY_SHARDS_MAX
 from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.shard_reports import Tally
+from cluster.campaigns.nightly import PartEntry
 from cluster.campaigns.triage import FindingState
-from cluster.reports.hunt_report import PartEntry
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.storage.campaign import DATABASE
