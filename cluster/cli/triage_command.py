@@ -12,7 +12,7 @@ from cluster.campaigns.exit_codes import EXIT_AGREED
 from cluster.cli.finding_history import known_folder
 from cluster.cli.inputs import InputError
 from cluster.cli.options import Engine, Known
-from cluster.storage.known import KnownFinding, Status, edit_known, known_findings, parse_known, read_files, read_seen
+from cluster.storage.known import KnownFinding, Status, edit_known, known_findings, known_in, read_files, read_seen
 from scenarios.codec import KNOWN_SUFFIX
 from scenarios.strict_yaml import escaped
 from workers.targets.target import SPECSTORM
@@ -74,7 +74,7 @@ def _found(which: str, folder: Path, engine: str) -> tuple[Path, KnownFinding | 
     if which.endswith(KNOWN_SUFFIX):
         if not path.is_file():
             raise InputError(f"{which}: is no file; give that of a known finding, or a fingerprint")
-        return path, parse_known(path.read_text(encoding="utf-8"), path)
+        return path, known_in(path)
     files = read_files(folder)
     if which in files:
         finding, path = files[which]

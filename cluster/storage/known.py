@@ -108,11 +108,20 @@ def read_files(folder: Path) -> dict[str, tuple[KnownFinding, Path]]:
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         if not path.name.endswith(KNOWN_SUFFIX):
             raise ScenarioError(f"{path}: names of files of known findings end in {KNOWN_SUFFIX}")
-        finding = parse_known(_text_of(path), path)
+        finding = known_in(path)
         if finding.bug in known:
             raise ScenarioError(f"{path}: {finding.bug!r} is known already, from {known[finding.bug][1]}")
         known[finding.bug] = finding, path
     return known
+
+
+def known_in(path: Path) -> KnownFinding:
+    """Return the known finding of a file.
+
+    Raises:
+        ScenarioError: as `read_known`.
+    """
+    return _parsed(_text_of(path), path)
 
 
 def edit_known(path: Path, changes: Mapping[str, str | None]) -> KnownFinding:
@@ -124,11 +133,11 @@ def edit_known(path: Path, changes: Mapping[str, str | None]) -> KnownFinding:
     """
     if path.exists():
         text = _text_of(path)
-        parse_known(text, path)
+        _parsed(text, path)
         text = with_values(text, changes)
     else:
         text = "".join(f"{key}: {scalar(value)}\n" for key, value in changes.items() if value is not None)
-    finding = parse_known(text, path)
+    finding = _parsed(text, path)
     with storing(path):
         write_atomically(path, text)
     return finding
@@ -141,12 +150,8 @@ def _text_of(path: Path) -> str:
         raise ScenarioError(f"{path}: cannot be read: {error}") from error
 
 
-def parse_known(text: str, path: Path) -> KnownFinding:
-    """Return the known finding that a file of a text would hold.
-
-    Raises:
-        ScenarioError: it is not what it must be; the message names file and line.
-    """
+def _parsed(text: str, path: Path) -> KnownFinding:
+    """Return the known finding that a file of a text would hold."""
     data, lines = strict_yaml.read(text, str(path))
     try:
         return KnownFinding.model_validate(data)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from scenarios.sampling import Grammar, SamplingParams, Tokens
 
-# Neighbours that are left out of a list at a time.
-_CHUNKS = (16, 8, 4, 2, 1)
+# Neighbours that are left out of a list, or of a trace's events, at a time.
+CHUNKS = (16, 8, 4, 2, 1)
 
 
 def simpler_params(params: SamplingParams) -> Iterator[tuple[str, object]]:
@@ -33,7 +33,7 @@ def _simpler(name: str, value: object) -> Iterator[object]:
 
 def _shorter(value: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
     """Yield a list without some of its neighbours, never empty."""
-    for size in _CHUNKS:
+    for size in CHUNKS:
         for start in range(0, len(value), size) if len(value) > size else ():
             yield value[:start] + value[start + size :]
 

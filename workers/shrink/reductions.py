@@ -18,12 +18,11 @@ from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 from workers.record.evidence import HOST, MissingOrder
 from workers.record.verdict import Diverged, Verdict
-from workers.shrink.insides import simpler_params
+from workers.shrink.insides import CHUNKS, simpler_params
 
 Candidates: TypeAlias = Iterator[Trace | None]
 Pass: TypeAlias = Callable[[Trace, Verdict], Candidates]
 
-CHUNKS = (16, 8, 4, 2, 1)
 # Tokens more, and scripts of right drafts that requests have in turn, with which a race is tried for harm.
 LONGER = (0, 1, 4)
 SCRIPTS = (None, ("0", "1"), ("1", "0"), ("01", "10"), ("0",), ("1",), ("01",), ("001",))

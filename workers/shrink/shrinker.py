@@ -18,7 +18,7 @@ from workers.shrink.reductions import PASSES, to_harm, valid
 
 LIMIT = 600
 # Laps in which the harm of a bare race is looked for: of its smallest trace, then of the one it was met on.
-_OF_SMALLEST, _OF_MET = _SEEKING = (2, 3)
+_SEEKING = (2, 3)
 
 Finding = Annotated[Diverged | Crashed | Stuck, Field(discriminator="kind")]
 
