@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 
 from scenarios.draw import below
 from scenarios.sampling import SamplingParams
-from scenarios.spec import Count, Index, Name, Value
+from scenarios.spec import Count, Index, Name, Ticks, Value
 
 Place: TypeAlias = Literal["before_schedule", "after_launch", "before_process"]
 PLACES: tuple[Place, ...] = ("before_schedule", "after_launch", "before_process")
@@ -175,6 +175,22 @@ class DummyStep(Event):
     do: Literal["dummy_step"] = "dummy_step"
 
 
+class DisturbTransfer(Event):
+    """Something happens to a load or a store of a request: to the one in flight, or else to the next that begins.
+
+    It takes `ticks` longer (delay), comes at once (hasten), never arrives (drop), loses its block number `block`, or
+    the last that it has (fail), or copies all a second time (repeat). What a store loses is not kept. This has no effect
+    in an engine without a store.
+    """
+
+    do: Literal["disturb_transfer"] = "disturb_transfer"
+    request: RequestName
+    of: Literal["load", "store"] = "load"
+    how: Literal["delay", "hasten", "drop", "fail", "repeat"] = "delay"
+    ticks: Ticks = 1
+    block: Index = 0
+
+
 AnyEvent: TypeAlias = Annotated[
     Submit
     | Abort
@@ -187,7 +203,8 @@ AnyEvent: TypeAlias = Annotated[
     | NanLogits
     | SpoilLogit
     | SpoilDraft
-    | DummyStep,
+    | DummyStep
+    | DisturbTransfer,
     Field(discriminator="do"),
 ]
 

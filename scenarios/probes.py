@@ -2,6 +2,18 @@
 
 from collections.abc import Mapping
 
+# Of engines with a store beside their cache.
+OF_TRANSFERS: Mapping[str, str] = {
+    "load": "blocks of a request are loaded from a store beside the cache",
+    "partial_load": "of a request's full blocks behind those it has some are loaded, and others are not held",
+    "lookup_wait": "a request waits until it is known what a store holds of it",
+    "lost_load": "a load ends without a block that it was to bring",
+    "load_of_aborted": "a load ends whose request was aborted meanwhile",
+    "store": "full blocks of a request are copied to a store beside the cache",
+    "store_of_preempted": "a store is finished at once because its request lost its blocks",
+    "store_of_ended": "a request has ended and keeps its blocks until they are stored",
+    "store_eviction": "a block leaves a store because another one needs its place",
+}
 PROBES: Mapping[str, str] = {
     "admit": "a request is scheduled for the first time",
     "name_reused": "a request is submitted under the name of one that has ended",
@@ -106,4 +118,5 @@ PROBES: Mapping[str, str] = {
     "prompt_block": "a prompt as long as a block",
     "prompt_block_plus_1": "a prompt one token longer than a block",
     "prompt_other": "a prompt of any other length",
+    **OF_TRANSFERS,
 }

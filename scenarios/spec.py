@@ -11,6 +11,7 @@ SamplingMethod = Literal["strict", "standard", "synthetic", "block"]
 RATE_STEPS = 64
 Rate = Annotated[float, Field(strict=True, ge=0.0, le=1.0)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+Ticks = Annotated[int, Field(strict=True, ge=0, le=64)]
 Index = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
@@ -19,6 +20,27 @@ class Value(BaseModel):
     """An immutable value of a trace; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Transfer(Value):
+    """Transfer of full blocks between an engine's cache and a store beside it, as of a KV connector.
+
+    The store has room for `store_blocks` blocks, from all requests; the one used least recently makes room. A request
+    that is admitted loads what the store holds of its next blocks, and stores those that it fills.
+    `loads` and `stores` are part of the step that asks for them (synchronous), or go on beside others for `load_ticks`
+    and `store_ticks` (asynchronous). What the store holds is known `lookup_ticks` after a request is asked for first.
+    A load that is lost is given up after `timeout_ticks`. Whose blocks did not arrive is computed again (recompute), or
+    ends with reason `error` (fail).
+    """
+
+    store_blocks: Annotated[int, Field(strict=True, ge=1, le=1024)] = 16
+    loads: Literal["asynchronous", "synchronous"] = "asynchronous"
+    stores: Literal["asynchronous", "synchronous"] = "asynchronous"
+    load_ticks: Ticks = 1
+    store_ticks: Ticks = 1
+    lookup_ticks: Ticks = 0
+    timeout_ticks: Ticks = 8
+    failures: Literal["recompute", "fail"] = "recompute"
 
 
 class EngineSpec(Value):
@@ -33,6 +55,7 @@ class EngineSpec(Value):
     `drafter_quality` says how well the weights of a drafter predict the target, in an engine whose drafters have any.
     `last_match` says whether a request takes over the last block that it finds in the prefix cache. A drafter's cache
     entry of its last token may depend on the next token, which may be another one here.
+    `transfer` is that of an engine with a store beside its cache.
     A token is drawn by its block of the vocabulary, its tile in that, and itself: `vocab_block` is the least size of a
     block, `vocab_tile` that of a tile, both powers of two. Small ones bring a small vocabulary across their borders.
     """
@@ -65,6 +88,7 @@ class EngineSpec(Value):
     drafter_max_len: Annotated[int, Field(strict=True, ge=0, le=65536)] = 0
     draft_sampling: Literal["greedy", "probabilistic"] = "greedy"
     drafter_quality: Literal["good", "mediocre", "bad"] = "good"
+    transfer: Transfer | None = None
 
     @property
     def is_aligned(self) -> bool:

@@ -11,6 +11,7 @@ from scenarios.events import (
     PLACES,
     Abort,
     AnyEvent,
+    DisturbTransfer,
     NanLogits,
     NoValidToken,
     Preempt,
@@ -94,7 +95,16 @@ def _others(events: tuple[AnyEvent, ...], seed: int) -> Iterator[AnyEvent]:
     for index, event in enumerate(events):
         if below(2, seed, _SITE, "other", index):
             match event:
-                case Submit() | Abort() | Preempt() | Stall() | NoValidToken() | NanLogits() | Spoil():
+                case (
+                    Submit()
+                    | Abort()
+                    | Preempt()
+                    | Stall()
+                    | NoValidToken()
+                    | NanLogits()
+                    | Spoil()
+                    | DisturbTransfer()
+                ):
                     name = f"x.{event.request}"[:NAME_MAX] if are_strangers else event.request
                     yield event.model_copy(update={"request": name})
                 case _:

@@ -55,6 +55,9 @@ def compare(
     if isinstance(wanted, str):
         return Comparison(_difference("end", "", None, fact("reference_failed", error=wanted), fact("outputs")))
     cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits | SpoilLogit)}
+    if trace.spec.transfer is not None:
+        # Whether a request may fail with a load is judged by what was lost.
+        cut_short |= {name for name, output in seen.items() if output.finish_reason == "error"}
     submitted = Counter(event.request for event in trace.submits())
     # A token that is thrown away and drawn again comes from numbers further on in an engine that counts draws.
     draws_again = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)

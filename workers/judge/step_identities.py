@@ -39,6 +39,8 @@ class Residency:
     num_drafts: int = 0
     num_planned: int = 0
     is_followed: bool = True
+    # A block that a step was to load is lost: what is computed behind it does not count, and how much is not told.
+    has_lost: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +71,8 @@ class StepIdentities(Judge):
         self._num_processed = 0
         self._loose: list[Difference] = []
         self._residencies: dict[int, Residency] = {}
+        # Blocks that a step waited for in vain.
+        self._lost: dict[int, set[int]] = {}
 
     def see_log(self, log: Sequence[Entry | Observation]) -> None:
         for seen in log:
@@ -89,6 +93,9 @@ class StepIdentities(Judge):
                     assert seen.step == self._num_processed, f"step {seen.step} comes back out of turn"
                     self._num_processed += 1
                     self._steps[seen.step].sampled = dict(zip(seen.requests, seen.values["sampled"], strict=True))
+                case "transfer" if seen.values["is_synchronous"] and seen.values["of"] == "load":
+                    lost = {seen.values["blocks"][index] for index in seen.values["lost"]}
+                    self._lost.setdefault(seen.step, set()).update(lost)
                 case "drained":
                     self._loose += _left_over(seen)
 
@@ -133,12 +140,21 @@ class StepIdentities(Judge):
                 self._residencies[request] = stay
                 continue
             stay = self._residencies[request]
+            if stay.has_lost:
+                continue
             stay.computed += _progress(stay, self._steps[stay.last].sampled.get(request, []))
+
+        lost = self._lost.get(number, set())
+        for request, blocks in values["blocks"] if lost else ():
+            if request in self._residencies and not lost.isdisjoint(blocks):
+                self._residencies[request].has_lost = True
 
     def _counts(self, number: int, step: Step) -> Iterator[Difference]:
         """Yield counts of a plan that are below the true ones, or beyond what is in flight."""
         for request, planned in zip(step.planned.requests, step.planned.values["scheduled_computed"], strict=True):
             stay = self._residencies[request]
+            if stay.has_lost:
+                continue
             most = stay.computed + (stay.num_planned if stay.last >= step.num_processed else 0)
             if not stay.computed <= planned <= most:
                 due = fact("between", least=stay.computed, most=most)
@@ -153,6 +169,8 @@ class StepIdentities(Judge):
         for row, (request, start, stop) in enumerate(rows):
             stay = self._residencies[request]
             stay.num_scheduled, stay.num_drafts = stop - start, values["drafts"][row]
+            if stay.has_lost:
+                continue
             seen = {name: values[name][start:stop] for name in ("input_ids", "positions", "slots")}
             yield from self._row(number, request, seen, values["seq_lens"][row])
             bound = values.get("bounds", values["seq_lens"])[row]
@@ -219,7 +237,7 @@ class StepIdentities(Judge):
         """Yield counts of the host that are not the true ones once they have been corrected."""
         for request, count in zip(corrected.requests, corrected.values["mirror_computed"], strict=True):
             true = self._residencies[request].computed
-            if count != true:
+            if count != true and not self._residencies[request].has_lost:
                 yield _difference("counts", "mirror_computed", request, (number, None), true, count)
 
     def _go_on(self, number: int, step: Step) -> None:

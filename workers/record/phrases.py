@@ -133,6 +133,22 @@ FACTS: Mapping[str, str] = {
     "begins": "it begins",
     "goes_on": "it goes on from a state",
     "none_held": "no {what} held at the end",
+    # What lies where a request attends.
+    "entry_of_prefix": "keys and values of token {token} behind its own tokens",
+    "entry_of_token": "those of token {token} at position {position} behind other tokens",
+    "entry_unwritten": "nothing that was written",
+    # Transfers.
+    "an_end": "an end of every transfer",
+    "no_end": "none of transfer {number}",
+    "one_end": "one end of a transfer",
+    "ended_again": "another one of transfer {number}",
+    "no_failure": "no failure where nothing was lost",
+    "block_of_transfer": "block {block}, which transfer {number} uses",
+    "block_arriving": "block {block}, which is being loaded for request {other}",
+    "block_in_flight": "block {block}, which a transfer of request {other} reads or writes",
+    "held_until_end": "a block that is held until its transfer ends",
+    "block_free": "block {block} is free",
+    "block_registered": "block {block} is found by others",
     # Schedules and distributions.
     "digest_as_under_eager": "{digest} as under eager",
     "digest_under_policy": "{digest} under {policy}",

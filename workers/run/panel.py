@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from scenarios.capabilities import Capabilities
 from scenarios.trace import Trace
 from workers.judge import step_identities
+from workers.judge.attended_tokens import AttendedTokens
 from workers.judge.checker import Checker
 from workers.judge.contracts.delivery import Terms
 from workers.judge.contracts.judge import Contracts
 from workers.judge.judge import End, Judge
 from workers.judge.races import RaceDetector, Races
 from workers.judge.step_identities import StepIdentities
+from workers.judge.transfer_identities import TransferIdentities
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, MissingOrder
 from workers.record.log import Entry
@@ -123,13 +125,29 @@ def _step_identities(case: Case) -> StepIdentities | None:
     return StepIdentities() if shows_steps(case.capabilities) else None
 
 
+def _attended_tokens(case: Case) -> AttendedTokens | None:
+    is_shown = shows_steps(case.capabilities) and "kv" in case.capabilities.planes
+    return AttendedTokens() if is_shown else None
+
+
+def _transfer_identities(case: Case) -> TransferIdentities | None:
+    return TransferIdentities() if case.trace.spec.transfer is not None else None
+
+
 def _contracts(case: Case) -> Contracts:
     terms = Terms(case.trace, case.capabilities.words_from_prompt)
     return Contracts(terms, sees_steps=not case.capabilities.logs_decisions)
 
 
 # Each makes its judge of an engine that shows what it has to see.
-_JUDGES: tuple[Callable[[Case], Judge | None], ...] = (_checker, _races, _step_identities, _contracts)
+_JUDGES: tuple[Callable[[Case], Judge | None], ...] = (
+    _checker,
+    _races,
+    _step_identities,
+    _transfer_identities,
+    _attended_tokens,
+    _contracts,
+)
 
 
 def panel_of(case: Case) -> Panel:

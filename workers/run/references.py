@@ -52,8 +52,8 @@ class References:
 
 
 def synchronous(trace: Trace) -> Trace:
-    """Return the same trace for an engine that processes each step before it schedules the next."""
-    spec = trace.spec.model_copy(update={"depth": 1})
+    """Return the same trace for an engine that processes each step before it schedules the next, and loads nothing."""
+    spec = trace.spec.model_copy(update={"depth": 1, "transfer": None})
     return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
 
 
@@ -66,12 +66,13 @@ def without_drafts(trace: Trace) -> Trace:
 def alone(trace: Trace, name: str) -> Trace:
     """Return a trace of one request, with the events that name it and none of other requests."""
     own = tuple(event for event in trace.events if isinstance(event, Submit | Abort | Stall) and event.request == name)
-    return trace.model_copy(update={"events": own, "schedule": Schedule()})
+    spec = trace.spec.model_copy(update={"transfer": None})
+    return trace.model_copy(update={"spec": spec, "events": own, "schedule": Schedule()})
 
 
 def references(trace: Trace, names: list[str], capabilities: Capabilities) -> Iterator[ReferenceRun]:
     """Yield the runs that the outputs of a trace are compared with, each with its kind."""
-    if trace.spec.depth > 1 and capabilities.allows("depth", 1):
+    if (trace.spec.depth > 1 or trace.spec.transfer is not None) and capabilities.allows("depth", 1):
         yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
         # Later references are compared under eager.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from scenarios.capabilities import EVENTS, Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
-from scenarios.probes import PROBES
+from scenarios.probes import OF_TRANSFERS, PROBES
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.drafters.drafter import DRAFTERS
@@ -136,18 +136,23 @@ class SpecstormTarget(Target):
         self.machine.close()
 
 
+# Keys of the specification that mean nothing to it.
+_LACKING = ("drafter_quality", "transfer")
+
+
 class Specstorm(TargetKind):
     """The kind of engine that is ours; `parts` are those of a clean engine on the device, if they are not given."""
 
     name = SPECSTORM
     capabilities = Capabilities(
-        events=tuple(event for event in EVENTS if event != "submit"),
+        # It has no store beside its cache.
+        events=tuple(event for event in EVENTS if event not in ("submit", "disturb_transfer")),
         features=_FEATURES,
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
-        spec=dict.fromkeys((key for key in EngineSpec.model_fields if key != "drafter_quality"), ())
+        spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _LACKING), ())
         | {"drafter": tuple(DRAFTERS)},
         devices=dict.fromkeys(DEVICES, LANES),
-        probes=tuple(PROBES),
+        probes=tuple(probe for probe in PROBES if probe not in OF_TRANSFERS),
         faults=True,
         planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),
         logs_decisions=True,

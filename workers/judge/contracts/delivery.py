@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from scenarios.events import NanLogits, SpoilLogit, Submit
+from scenarios.events import DisturbTransfer, NanLogits, SpoilLogit, Submit
 from scenarios.trace import Trace
 from workers.record.observation import Output
 
@@ -20,6 +20,10 @@ class Terms:
         self.masks_bind = trace.spec.sampling != "synthetic"
         self.is_processed = trace.spec.logprobs_mode == "processed"
         self.words_from_prompt = words_from_prompt
+        # Blocks may be shared: of whose loads one fails, who has it ends; `judge.transfer_identities` says who may.
+        is_failing = trace.spec.transfer is not None and trace.spec.transfer.failures == "fail"
+        is_disturbed = any(isinstance(event, DisturbTransfer) for event in trace.events)
+        self.loads_fail = is_failing and is_disturbed
         self.spoiled = {event.request for event in trace.events if isinstance(event, NanLogits | SpoilLogit)}
 
 

@@ -51,7 +51,9 @@ def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None
         if reason == why:
             return None
         return Breach("finish_reason", name, end - 1, *_reasons(why, reason))
-    if reason == "error" and (name in terms.spoiled or (bans is not None and _leaves_nothing(bans))):
+    if reason == "error" and (
+        terms.loads_fail or name in terms.spoiled or (bans is not None and _leaves_nothing(bans))
+    ):
         return None
     contract = {"stop": "stop", "length": "max_tokens"}.get(str(reason), "finish_reason")
     return Breach(contract, name, num_tokens, fact("more_tokens", count=num_tokens), fact("reason", reason=reason))

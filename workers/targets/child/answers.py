@@ -89,6 +89,28 @@ class DrainedValues(Value):
     leaks: dict[str, int]
 
 
+class TransferValues(Value):
+    """A load or a store of a request that begins, copies its bytes, or ends.
+
+    Blocks of the cache, each with the slot of the store that it is copied from or to; indexes of those that were lost.
+    """
+
+    number: int
+    phase: Literal["begins", "copies", "ends"]
+    of: Literal["load", "store"]
+    is_synchronous: bool
+    blocks: Integers
+    slots: Integers
+    lost: Integers
+
+
+class InFlightValues(Value):
+    """Pairs of a transfer in flight and a block of it that is free, or registered before it arrived."""
+
+    free: list[tuple[int, int]]
+    registered: list[tuple[int, int]]
+
+
 class _SeenAt(Value, Generic[P, V]):
     """Values at a point of a step; `requests` are the numbers of the requests in its rows."""
 
@@ -110,7 +132,13 @@ Corrected: TypeAlias = _SeenAt[Literal["corrected"], CorrectedValues]
 Processed: TypeAlias = _SeenAt[Literal["processed"], ProcessedValues]
 # The objects still held after draining.
 Drained: TypeAlias = _SeenAt[Literal["drained"], DrainedValues]
-Seen: TypeAlias = Annotated[Opened | Scheduled | Inputs | Corrected | Processed | Drained, Field(discriminator="point")]
+# A transfer between the cache and a store beside it.
+Transferred: TypeAlias = _SeenAt[Literal["transfer"], TransferValues]
+# Blocks of transfers in flight, once a step has been planned.
+InFlight: TypeAlias = _SeenAt[Literal["in_flight"], InFlightValues]
+Seen: TypeAlias = Annotated[
+    Opened | Scheduled | Inputs | Corrected | Processed | Drained | Transferred | InFlight, Field(discriminator="point")
+]
 
 
 class _Shown(Value):

@@ -15,6 +15,7 @@ from scenarios.capabilities import (
     with_params,
 )
 from scenarios.events import AnyEvent, Preempt, Submit
+from scenarios.probes import OF_TRANSFERS
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
 
@@ -54,6 +55,15 @@ def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
     return Excess("params.grammar", seen, "one must be left", mended)
 
 
+def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: a hybrid model has no store beside its cache."""
+    if spec.transfer is None or spec.layers == "attention":
+        return None
+    allowed = "layers: attention, or none"
+    mended, reason = spec.model_copy(update={"transfer": None}), "blocks that fail to load are told of one group alone"
+    return Excess("transfer", "with layers hybrid", allowed, mended, reason)
+
+
 _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     "num_speculative_tokens",
     beside=("layers", "hybrid"),
@@ -73,7 +83,7 @@ _POOL_HOLDS_MODEL = (
 )
 
 FIRST_RUNNER = Capabilities(
-    events=("abort", "preempt", "stall", "reset_prefix_cache"),
+    events=("abort", "preempt", "stall", "reset_prefix_cache", "disturb_transfer"),
     places=("before_schedule",),
     features=tuple(feature for feature in FEATURES if feature != "accept"),
     spec={
@@ -94,6 +104,7 @@ FIRST_RUNNER = Capabilities(
         "num_blocks": (),
         "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
         "drafter_quality": (),
+        "transfer": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",), "cpu": ()},
@@ -114,6 +125,7 @@ FIRST_RUNNER = Capabilities(
         "grammar_wait",
         "grammar_drafts",
         "grammar_cut",
+        *OF_TRANSFERS,
     ),
     limits=Limits(
         # Its front refuses them beside drafts, and its engine takes no notice of them there.
@@ -126,9 +138,9 @@ FIRST_RUNNER = Capabilities(
             grammars_end_by_stops,
             each_state_allows_a_token,
         ),
-        spec=(_HYBRID_WITHOUT_DRAFTS, *_POOL_HOLDS_MODEL),
+        spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
     ),
-    planes=("races", "blocks", "books", "counts", "inputs"),
+    planes=("races", "blocks", "books", "counts", "inputs", "kv", "transfers"),
     logit_margin=1e-4,
     words_from_prompt=False,
     is_costly=True,
@@ -142,6 +154,6 @@ SECOND_RUNNER = replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.
         features=(),
-        spec=(_HYBRID_WITHOUT_DRAFTS, _HYBRID_WITHOUT_PREFIXES, *_POOL_HOLDS_MODEL),
+        spec=(_HYBRID_WITHOUT_DRAFTS, _HYBRID_WITHOUT_PREFIXES, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
     ),
 )

@@ -16,6 +16,7 @@ from scenarios.spec import EngineSpec
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 from workers.targets.vllm.inside.recorder import StepRecorder
 from workers.targets.vllm.inside.session import Session, submit_of
+from workers.targets.vllm.inside.transfer.engine import connect, transfer_config
 from workers.targets.vllm.runner_name import RunnerName
 
 ENGINES_MAX = 6
@@ -37,6 +38,7 @@ class Engines:
 
     def open(self, spec: EngineSpec, observed: bool) -> Session:
         engine = self._take(spec)
+        connect(engine)
         assert engine.reset_prefix_cache(), "an idle engine holds no blocks"
         # What no request has a seed for is drawn from here, whatever was drawn before.
         torch.manual_seed(0)
@@ -99,8 +101,10 @@ class Engines:
             async_scheduling=spec.depth > 1,
             logprobs_mode=f"{spec.logprobs_mode}_logprobs",
             speculative_config=speculative,
+            kv_transfer_config=transfer_config(spec),
             disable_log_stats=True,
         ).create_engine_config()
+        connect(None)
         engine = EngineCore(config, Executor.get_class(config), log_stats=False)
         assert (engine.batch_queue is not None) == (spec.depth > 1), "asynchronous exactly where it was asked for"
         return engine

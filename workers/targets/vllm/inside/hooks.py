@@ -21,7 +21,8 @@ ENGINES = (
         "create_engine_config model dtype enforce_eager seed kv_cache_memory_bytes num_gpu_blocks_override "
         "block_size max_model_len max_num_seqs max_num_scheduled_tokens max_num_batched_tokens "
         "long_prefill_token_threshold enable_prefix_caching enable_chunked_prefill scheduling_policy "
-        "async_scheduling logprobs_mode speculative_config disable_log_stats",
+        "async_scheduling logprobs_mode speculative_config kv_transfer_config "
+        "disable_log_stats",
     ),
     RunnerHooks("vllm.v1.executor", "Executor", "get_class"),
     RunnerHooks(
@@ -110,6 +111,11 @@ RECORDERS = (
         runners=("v2",),
     ),
 )
+TRANSFERS = (
+    RunnerHooks("vllm.config", "KVTransferConfig", ""),
+    RunnerHooks("vllm.distributed.kv_transfer.kv_transfer_state", "", "_KV_CONNECTOR_AGENT"),
+    RunnerHooks("vllm.v1.core.sched.scheduler", "Scheduler", "connector _request_blocks_can_be_freed", since="0.32.0"),
+)
 # On the simulated device alone.
 DEVICE = (
     RunnerHooks(
@@ -154,5 +160,5 @@ DEVICE = (
 
 def hooks_on(device: str, runner: RunnerName) -> list[RunnerHooks]:
     """Return what is hooked on a device for a model runner."""
-    every = (*ENGINES, *SESSIONS, *RECORDERS, *(DEVICE if device == "sim" else ()))
+    every = (*ENGINES, *SESSIONS, *RECORDERS, *TRANSFERS, *(DEVICE if device == "sim" else ()))
     return [each for each in every if runner in each.runners]

@@ -1,10 +1,12 @@
 """What vLLM's own GPU model runner needs beside it on the simulated device: a worker, and attention as tasks."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from vllm import _custom_ops as ops
+from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
 from vllm.utils.torch_utils import set_random_seed
 from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionBackend,
@@ -139,16 +141,16 @@ class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
     ) -> torch.Tensor:
         if attn_metadata is None:
             return output
-        num_tokens = attn_metadata.num_actual_tokens
-        reads = (
-            query[:num_tokens],
-            kv_cache,
-            attn_metadata.query_start_loc,
-            attn_metadata.seq_lens,
-            attn_metadata.block_table,
-        )
-        task = AttentionTask(self, attn_metadata.builder, layer, attn_metadata.num_reqs, attn_metadata.causal)
-        activate().enqueue("attention", task, reads, (output[:num_tokens],))
+        num_tokens, metadata = attn_metadata.num_actual_tokens, attn_metadata
+        task = AttentionTask(self, metadata.builder, layer, metadata.num_reqs, metadata.causal)
+        reads = (query[:num_tokens], metadata.query_start_loc, metadata.seq_lens, metadata.block_table)
+        used, cache = _blocks_used(kv_cache, is_written=False), activate().host_view(kv_cache)
+
+        def attend(*views: torch.Tensor) -> None:
+            query, starts, lengths, table = views[: len(reads)]
+            task(query, cache, starts, lengths, table, views[-1])
+
+        activate().enqueue("attention", attend, (*reads, *used), (output[:num_tokens],))
         return output
 
     def do_kv_cache_update(
@@ -157,7 +159,9 @@ class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
         """Enqueue what writes keys and values into the cache."""
         isa, scales = layer.isa, (layer._k_scale_float, layer._v_scale_float)
 
-        def write(key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor, cache: torch.Tensor) -> None:
+        cache = activate().host_view(kv_cache)
+
+        def write(key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor, *_: torch.Tensor) -> None:
             keys, values = _halves(cache)
             ops.cpu_attn_reshape_and_cache(
                 key,
@@ -171,7 +175,14 @@ class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
                 kv_cache_dtype=self.kv_cache_dtype,
             )
 
-        activate().enqueue("reshape_and_cache", write, (key, value, slot_mapping), (kv_cache,))
+        used = _blocks_used(kv_cache, is_written=True)
+        activate().enqueue("reshape_and_cache", write, (key, value, slot_mapping), used)
+
+
+def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor]:
+    """Return the blocks that a step's kernels read or write; all of the cache where no connector is beside it."""
+    touched = get_kv_transfer_group().touched() if has_kv_transfer_group() else None
+    return (cache,) if touched is None else [cache[block] for block in touched[is_written]]
 
 
 def _halves(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

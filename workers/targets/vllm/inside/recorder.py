@@ -241,13 +241,18 @@ class StepRecorder:
         if self._step >= 0 and counts:
             self._note("corrected", list(counts), mirror_computed=list(counts.values()))
 
-    def drained(self) -> None:
-        """Note what is still held once nothing is left to do."""
+    def note(self, point: str, names: list[str], **values: Any) -> None:
+        """Note something else of the step that was planned last."""
+        self._note(point, names, **values)
+
+    def drained(self, more: Mapping[str, int]) -> None:
+        """Note what is still held once nothing is left to do, and what `more` there is."""
         scheduler = self._scheduler
         held = {
             "blocks": self._num_blocks - scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
             "requests of the scheduler": len(scheduler.requests),
             **self._runner.held(),
+            **more,
         }
         self._note("drained", [], leaks={name: count for name, count in held.items() if count})
 

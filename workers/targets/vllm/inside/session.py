@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from typing import Any
 
-from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Stall, Submit
+from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, ResetPrefixCache, Stall, Submit
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.sampling_params import sampling_params
+from workers.targets.vllm.inside.transfer.engine import flights_of
+from workers.targets.vllm.inside.transfer.flights import silent
 
 # Bounds on the requests that run; releases before 0.31.0 have the first alone.
 _LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
@@ -51,10 +53,16 @@ class Session:
         if self._validate is not None:
             engine.structured_output_manager.validate_tokens = self._counted_validation
         self._recorder = observe(engine) if observe is not None else None
+        self._flights = flights_of(engine)
+        # Requests to be preempted once no step in flight writes their blocks.
+        self._losing: list[str] = []
+        if self._flights is not None:
+            self._flights.begin(self.probes, self._recorder.note if self._recorder is not None else silent)
 
     @property
     def memory(self) -> Mapping[str, object]:
-        return {"runner": runner_of(self.engine)}
+        copies = self._flights.agent.mover.copies if self._flights is not None else None
+        return {"runner": runner_of(self.engine)} | ({"transfer": copies} if copies is not None else {})
 
     def close(self) -> None:
         """Give the engine back as it was given, if it has drained."""
@@ -78,16 +86,26 @@ class Session:
                 self._preempt_now(name)
             case ResetPrefixCache(running=running):
                 self.probes["cache_reset"] += 1
+                # While blocks wait for a transfer, or for a step that writes them, vLLM refuses to preempt all.
+                running &= self._flights is None or not (self._flights.flights or self.engine.batch_queue)
                 self.engine.reset_prefix_cache(reset_running_requests=running)
             case Stall(request=name, ticks=ticks):
                 if self._ids.get(name) in self._alive:
                     self.probes["stall"] += 1
                     until = self._tick + ticks
                     self._stalled[self._ids[name]] = max(until, self._stalled.get(self._ids[name], 0))
+            case DisturbTransfer(request=name):
+                if self._flights is not None and self._ids.get(name) in self._alive:
+                    self._flights.disturb(event, self._ids[name])
             case _:
                 raise ValueError(f"{event.do} is no event of this engine")
 
     def step(self) -> list[Delivery]:
+        if self._flights is not None:
+            self._flights.tick = self._tick
+            losing, self._losing = self._losing, []
+            for request_id in losing:
+                self._preempt_now(self._names[request_id])
         outputs, executed = self.engine.step_fn()
         self.engine.post_step(executed)
         self._tick += 1
@@ -103,7 +121,7 @@ class Session:
 
     def ended(self) -> None:
         if self._recorder is not None and self.drained():
-            self._recorder.drained()
+            self._recorder.drained(self._flights.left() if self._flights is not None else {})
 
     def drained(self) -> bool:
         return not (self.engine.scheduler.has_requests() or self.engine.batch_queue)
@@ -146,12 +164,19 @@ class Session:
             self.probes["abort"] += 1
             self.probes["abort_in_flight"] += bool(self.engine.batch_queue)
             self._alive.discard(request_id)
+            if self._flights is not None:
+                self._flights.aborted.add(request_id)
             self.engine.abort_requests([request_id])
 
     def _preempt_now(self, name: str) -> None:
         scheduler = self.engine.scheduler
         request = scheduler.requests.get(self._ids.get(name))
         if request is None or request not in scheduler.running:
+            return
+        if self._flights is not None and not scheduler._request_blocks_can_be_freed(request):
+            # vLLM preempts nobody whose blocks a step in flight writes: it is left out of a step, and preempted then.
+            self._losing.append(request.request_id)
+            self._stalled[request.request_id] = max(self._tick + 1, self._stalled.get(request.request_id, 0))
             return
         scheduler.running.remove(request)
         scheduler._preempt_request(request, 0.0)

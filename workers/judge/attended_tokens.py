@@ -1,0 +1,155 @@
+"""Attended tokens: what lies in a cache where a request attends to it, by the tokens that it was computed from.
+
+The judge keeps a cache of its own in which an entry is the identity of a whole prefix. Steps write it where they say
+that they write theirs, and transfers copy from it and to it when their bytes are copied, whatever the engine believes.
+
+Verifies: that behind whatever a request computes lie the entries of exactly its own tokens, at their positions: of its
+own earlier steps, of a prefix that it takes over, or of blocks that it has loaded.
+Does not verify: values; what a step itself writes (`step_identities` does); recurrent states, and models that have any;
+what a request computes behind a block that its step was to load and has lost, until that block is computed.
+"""
+
+from collections.abc import Sequence
+
+from workers.judge.judge import End, Judge
+from workers.record.evidence import Difference, fact
+from workers.record.log import Entry
+from workers.record.observation import Observation
+
+PLANES = ("kv",)
+# The identity of no prefix, and of what nobody wrote.
+_NOTHING, _UNWRITTEN = 0, -1
+
+
+class AttendedTokens(Judge):
+    """Judge of the observations of one run, in the order in which they were made."""
+
+    sees = ("log",)
+
+    def __init__(self) -> None:
+        self._observations: list[Observation] = []
+        self._prefixes: dict[tuple[int, int], int] = {}
+        self._tokens: list[tuple[int, int]] = [(-1, -1)]
+        self._cache: dict[int, list[int]] = {}
+        self._store: dict[int, list[int]] = {}
+        self._size, self._has_states = 0, False
+        # Blocks that a step waited for in vain, until they are computed.
+        self._lost: set[int] = set()
+        # Tokens and prefixes of each request, as far as it has computed them.
+        self._known: dict[int, list[int]] = {}
+
+    def see_log(self, log: Sequence[Entry | Observation]) -> None:
+        self._observations += [seen for seen in log if isinstance(seen, Observation)]
+
+    @property
+    def planes(self) -> tuple[str, ...]:
+        return PLANES if self._observations and not self._has_states else ()
+
+    def at_end(self, end: End) -> Difference | None:
+        begun: dict[int, tuple[Sequence[int], Sequence[int], dict[int, list[int]]]] = {}
+        # A step's kernels wait for the loads that belong to it, whenever its inputs were looked at.
+        belonging = [seen for seen in self._observations if _belongs_to_step(seen)]
+        for seen in self._observations:
+            match seen.point:
+                case "opened":
+                    self._size, self._has_states = seen.values["block_size"], bool(seen.values["state_sizes"])
+                    if self._has_states:
+                        return None
+                case "scheduled":
+                    begun[seen.step] = seen.requests, seen.values["scheduled_computed"], dict(seen.values["begun"])
+                case "transfer" if seen.values["phase"] == "copies" and not _belongs_to_step(seen):
+                    self._copy(seen)
+                case "inputs":
+                    for load in belonging:
+                        if load.step == seen.step:
+                            self._copy(load)
+                    requests, computed, prompts = begun[seen.step]
+                    self._begin(dict(zip(requests, computed, strict=True)), prompts)
+                    found = self._step(seen)
+                    if found is not None:
+                        return found
+        return None
+
+    def _begin(self, computed: dict[int, int], prompts: dict[int, list[int]]) -> None:
+        """Take for known what a request that begins need not compute."""
+        for request, tokens in prompts.items():
+            self._known[request] = self._extended([], tokens[: computed[request]])
+
+    def _extended(self, prefixes: list[int], tokens: Sequence[int]) -> list[int]:
+        """Return prefixes and those that some tokens behind the last make of it."""
+        found = list(prefixes)
+        for token in tokens:
+            pair = (found[-1] if found else _NOTHING, token)
+            if pair not in self._prefixes:
+                self._prefixes[pair] = len(self._tokens)
+                self._tokens.append((len(found), token))
+            found.append(self._prefixes[pair])
+        return found
+
+    def _step(self, seen: Observation) -> Difference | None:
+        """Write what a step writes, and compare what lies behind it."""
+        values, size = seen.values, self._size
+        rows = list(zip(seen.requests, values["starts"], values["starts"][1:], values["tables"], strict=False))
+        for request, start, stop, _ in rows:
+            first = values["positions"][start]
+            known = self._known.get(request, [])[:first]
+            self._known[request] = self._extended(known, values["input_ids"][start:stop])
+            written = self._known[request][len(known) :]
+            for slot, prefix in zip(values["slots"][start:stop], written, strict=True):
+                if slot % size == 0:
+                    self._lost.discard(slot // size)
+                self._cache.setdefault(slot // size, [_UNWRITTEN] * size)[slot % size] = prefix
+        for request, start, _, table in rows:
+            found = self._behind(seen.step, request, values["positions"][start], table)
+            if found is not None:
+                return found
+        return None
+
+    def _behind(self, step: int, request: int, first: int, table: Sequence[int]) -> Difference | None:
+        """Return the first entry behind a request that is not of its own tokens."""
+        size, known = self._size, self._known[request]
+        if not self._lost.isdisjoint(table[: -(-first // size)]):
+            return None
+        for index in range(-(-first // size)):
+            due = known[index * size : min(first, (index + 1) * size)]
+            there = self._cache.get(table[index], [_UNWRITTEN] * size)[: len(due)]
+            if there != due:
+                place = next(place for place, (one, other) in enumerate(zip(due, there, strict=True)) if one != other)
+                return self._difference(step, request, index * size + place, due[place], there[place])
+        return None
+
+    def _copy(self, seen: Observation) -> None:
+        """Copy blocks between the cache and the store, less those that are lost."""
+        values = seen.values
+        for index, (block, slot) in enumerate(zip(values["blocks"], values["slots"], strict=True)):
+            if index in values["lost"]:
+                if values["of"] == "load" and values["is_synchronous"]:
+                    self._lost.add(block)
+                continue
+            if values["of"] == "load":
+                self._cache[block] = list(self._store.get(slot, [_UNWRITTEN] * self._size))
+            else:
+                self._store[slot] = list(self._cache.get(block, [_UNWRITTEN] * self._size))
+
+    def _difference(self, step: int, request: int, position: int, due: int, there: int) -> Difference:
+        _, token = self._tokens[due]
+        actual = fact("entry_unwritten")
+        if there != _UNWRITTEN:
+            other, other_token = self._tokens[there]
+            actual = fact("entry_of_token", token=other_token, position=other)
+        return Difference(
+            plane="kv",
+            variable="attended",
+            request=f"submit {request}",
+            step=step,
+            position=position,
+            expected=fact("entry_of_prefix", token=token),
+            actual=actual,
+        )
+
+
+def _belongs_to_step(seen: Observation) -> bool:
+    """Tell whether a step waits for a load, which is copied in it."""
+    values = seen.values
+    is_copy = seen.point == "transfer" and values["phase"] == "copies"
+    return is_copy and values["of"] == "load" and values["is_synchronous"]

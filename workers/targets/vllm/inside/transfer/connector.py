@@ -1,0 +1,125 @@
+"""The connector as vLLM makes it, once for its scheduler and once for its worker; both share `Flights` in a process."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorTransferResults,
+    KVConnectorWorkerMetadata,
+    SupportsHMA,
+)
+
+from workers.targets.vllm.inside.transfer.flights import Flight, Flights
+from workers.targets.vllm.inside.transfer.mover import Mover
+from workers.targets.vllm.inside.transfer.planner import Planner, StepPlan
+
+# Key of vLLM's extra configuration of a connector.
+SHARED = "flights"
+
+
+@dataclass
+class Planned(KVConnectorMetadata):  # type: ignore[misc]
+    """What the scheduler's side tells the worker's."""
+
+    plan: StepPlan
+
+
+@dataclass
+class Ended(KVConnectorWorkerMetadata):  # type: ignore[misc]
+    """What the worker's side tells the scheduler's."""
+
+    flights: list[Flight]
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        """Join the ends of several workers."""
+        assert isinstance(other, Ended)
+        return Ended([*self.flights, *other.flights])
+
+
+class StoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+    """Connector to a store in the same process."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self.flights: Flights = self._kv_transfer_config.kv_connector_extra_config[SHARED]
+        self.planner, self.mover = Planner(self.flights), Mover(self.flights)
+        if role == KVConnectorRole.WORKER:
+            self.flights.agent = self
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        """Tell that what is not stored is a miss, and nothing worse."""
+        return False
+
+    # The scheduler's side.
+    def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
+        super().bind_kv_cache_manager(kv_cache_manager)
+        self.planner.manager, self.flights.block_pool = kv_cache_manager, kv_cache_manager.block_pool
+
+    def on_new_request(self, request: Any) -> None:
+        self.planner.add(request)
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
+        return self.planner.matched(request, num_computed_tokens)
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        self.planner.admitted(request, blocks.get_block_ids()[0], num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: Any) -> Planned:
+        return Planned(self.planner.plan(scheduler_output))
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        ended = connector_output.kv_connector_worker_meta
+        flights = ended.flights if ended is not None else []
+        self.planner.processed(flights, connector_output.invalid_block_ids)
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
+        return self.planner.ended(request.request_id), None
+
+    def request_finished_all_groups(self, request: Any, block_ids: tuple[list[int], ...]) -> tuple[bool, None]:
+        return self.planner.ended(request.request_id), None
+
+    # The worker's side.
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        self.mover.register(kv_caches)
+
+    def handle_preemptions(self, kv_connector_metadata: Any) -> None:
+        self.mover.preempted(kv_connector_metadata.plan)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        self.mover.load(self._plan())
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        self.mover.wait_for_layer(layer_name)
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
+        """Do nothing: all layers are stored at the end of a step."""
+
+    def wait_for_save(self) -> None:
+        self.mover.save(self._plan())
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        stored, arrived = self.mover.results(finished_req_ids)
+        return KVConnectorTransferResults(finished_sending=stored, finished_recving=arrived)
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        return self.mover.take_invalid()
+
+    def build_connector_worker_meta(self) -> Ended:
+        return Ended(self.mover.take_ended())
+
+    def touched(self) -> tuple[list[int], list[int]] | None:
+        """Return the blocks that the running step's kernels read, and those that they write; None outside of steps."""
+        if not self.has_connector_metadata():
+            return None
+        plan = self._plan()
+        return sorted(plan.reads), sorted(plan.writes)
+
+    def _plan(self) -> StepPlan:
+        metadata = self._get_connector_metadata()
+        assert isinstance(metadata, Planned), "it is made above"
+        return metadata.plan

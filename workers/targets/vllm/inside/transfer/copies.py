@@ -1,0 +1,104 @@
+"""Copies between a cache and a store: tasks on two streams of the simulated device, or at once on a CPU."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from workers.targets.simulated_torch.device import activate
+from workers.targets.vllm.inside.transfer.flights import Flight
+
+
+class Copies:
+    """Copies of blocks, layer by layer; the store has the shape of the cache, with slots for blocks."""
+
+    def __init__(self, caches: Mapping[str, torch.Tensor], num_slots: int) -> None:
+        self.names = list(caches)
+        self.cache = list(caches.values())
+        self.store = [
+            torch.zeros((num_slots, *each.shape[1:]), dtype=each.dtype, device=each.device) for each in self.cache
+        ]
+        self._is_device = self.cache[0].device.type != "cpu"
+        self.loads: Any = _stream() if self._is_device else None
+        self.stores: Any = _stream() if self._is_device else None
+
+    def load(self, flight: Flight, done: Callable[[], None]) -> None:
+        """Copy what a load brings; nothing of the engine's own stream is waited for."""
+        pairs = [(self.store, self.cache, slot, block) for slot, block in _arriving(flight)]
+        flight.landed = self._copy("load_blocks", self.loads, pairs, done)
+
+    def save(self, flight: Flight, done: Callable[[], None]) -> None:
+        """Copy what a store keeps, behind what the engine has launched."""
+        if self._is_device:
+            written = _event()
+            written.record(torch.cuda.current_stream())
+            written.wait(self.stores)
+        pairs = [(self.cache, self.store, block, slot) for slot, block in _arriving(flight)]
+        flight.landed = self._copy("store_blocks", self.stores, pairs, done)
+
+    def _copy(
+        self,
+        name: str,
+        stream: Any,
+        pairs: list[tuple[list[torch.Tensor], list[torch.Tensor], int, int]],
+        done: Callable[[], None],
+    ) -> dict[str, Any]:
+        """Copy layer by layer; return the event of each layer, by name."""
+        landed: dict[str, Any] = {}
+        for layer, layer_name in enumerate(self.names):
+            sources = [source[layer][index] for source, _, index, _ in pairs]
+            targets = [target[layer][index] for _, target, _, index in pairs]
+            told = done if layer == len(self.names) - 1 else _nothing
+            if not self._is_device:
+                _move(told, *sources, *targets)
+                continue
+            with torch.cuda.stream(stream):
+                activate().enqueue(name, _task(told), sources, targets)
+                landed[layer_name] = _event()
+                landed[layer_name].record(stream)
+        return landed
+
+    def wait_on_stream(self, flight: Flight, layer: str) -> None:
+        """Let the current stream wait for one layer of a transfer."""
+        if layer in (flight.landed or ()):
+            flight.landed[layer].wait(torch.cuda.current_stream())
+
+    def wait(self, flight: Flight) -> None:
+        """Wait for a transfer on the host."""
+        for event in (flight.landed or {}).values():
+            event.synchronize()
+
+
+def _stream() -> Any:
+    stream: Any = torch.cuda.Stream
+    return stream()
+
+
+def _event() -> Any:
+    event: Any = torch.cuda.Event
+    return event()
+
+
+def _arriving(flight: Flight) -> list[tuple[int, int]]:
+    """Return slots and blocks of a transfer, less what is lost."""
+    pairs = enumerate(zip(flight.slots, flight.blocks, strict=True))
+    return [pair for index, pair in pairs if index not in flight.lost]
+
+
+def _nothing() -> None:
+    """Tell nothing."""
+
+
+def _task(done: Callable[[], None]) -> Callable[..., None]:
+    def move(*views: torch.Tensor) -> None:
+        _move(done, *views)
+
+    return move
+
+
+def _move(done: Callable[[], None], *views: torch.Tensor) -> None:
+    """Copy the first half of some tensors to the second, and tell that it is done."""
+    half = len(views) // 2
+    for source, target in zip(views[:half], views[half:], strict=True):
+        target.copy_(source)
+    done()

@@ -1,0 +1,163 @@
+"""Transfers in flight of one engine, shared by both sides of its connector, and what events do to them."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from scenarios.events import DisturbTransfer
+from scenarios.spec import Transfer
+from workers.targets.vllm.inside.transfer.store import Key, Store
+
+# What is told of a transfer: a point, the requests it is about, and values by name.
+Note = Callable[..., None]
+
+
+def silent(point: str, names: list[str], **values: Any) -> None:
+    """Note nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """One load or store of blocks of a request, from when it is planned until its end is told.
+
+    Blocks at the indexes in `lost` never arrive. `context` are the blocks that what it stores follows from.
+    """
+
+    number: int
+    of: Literal["load", "store"]
+    request: str
+    blocks: list[int]
+    slots: list[int]
+    is_synchronous: bool
+    keys: list[Key] = field(default_factory=list)
+    context: frozenset[int] = frozenset()
+    due: int = -1
+    lost: set[int] = field(default_factory=set)
+    is_repeated: bool = False
+    is_kept: bool = True
+    is_copied: bool = False
+    landed: Any = None
+
+    @property
+    def has_begun(self) -> bool:
+        return self.due >= 0
+
+
+class Flights:
+    """All that both sides of a connector know of the transfers of a trace; `agent` is the side of the worker.
+
+    `held_back` are ended requests whose blocks stay until their stores have ended.
+    """
+
+    def __init__(self, spec: Transfer, block_size: int, drops_last_match: bool) -> None:
+        self.spec, self.block_size, self.drops_last_match = spec, block_size, drops_last_match
+        self.agent: Any = None
+        self.block_pool: Any = None
+        self.begin(Counter(), silent)
+
+    def begin(self, probes: Counter[str], note: Note) -> None:
+        """Begin a trace, with an empty store."""
+        self.probes, self.note, self.tick = probes, note, 0
+        self.store = Store(self.spec.store_blocks)
+        self.flights: list[Flight] = []
+        self.held_back: set[str] = set()
+        self.aborted: set[str] = set()
+        self._num_flights = 0
+        self._armed: dict[tuple[str, str], list[DisturbTransfer]] = {}
+
+    def of(self, request: str, of: str) -> list[Flight]:
+        """Return the loads or the stores of a request, first begun first."""
+        return [flight for flight in self.flights if (flight.request, flight.of) == (request, of)]
+
+    def planned(self, of: Literal["load", "store"], request: str, **values: Any) -> Flight:
+        """Return a new transfer, which is in flight from here on."""
+        way = self.spec.loads if of == "load" else self.spec.stores
+        flight = Flight(self._num_flights, of, request, is_synchronous=way == "synchronous", **values)
+        self._num_flights += 1
+        self.flights.append(flight)
+        return flight
+
+    def start(self, flight: Flight) -> None:
+        """Begin a planned transfer, with what events have in store for it."""
+        ticks = self.spec.load_ticks if flight.of == "load" else self.spec.store_ticks
+        flight.due = self.tick + (0 if flight.is_synchronous else ticks)
+        self.probes[flight.of] += 1
+        for event in self._armed.pop((flight.request, flight.of), ()):
+            self._disturb(flight, event)
+        self._tell(flight, "begins")
+
+    def copied(self, flight: Flight) -> None:
+        """Tell that a transfer's bytes are copied, when its task runs."""
+        self._tell(flight, "copies")
+
+    def end(self, flight: Flight) -> None:
+        """End a transfer: its blocks may be used by others once the engine knows."""
+        self.flights.remove(flight)
+        if flight.of == "load":
+            self.probes["lost_load"] += bool(flight.lost)
+            self.probes["load_of_aborted"] += flight.request in self.aborted
+        self._tell(flight, "ends")
+
+    def disturb(self, event: DisturbTransfer, request: str) -> None:
+        """Do something to the transfer of a request that is in flight, or else to the next that begins."""
+        begun = [flight for flight in self.of(request, event.of) if flight.has_begun and not flight.is_copied]
+        if begun:
+            self._disturb(begun[0], event)
+        else:
+            self._armed.setdefault((request, event.of), []).append(event)
+
+    def _disturb(self, flight: Flight, event: DisturbTransfer) -> None:
+        match event.how:
+            case "delay":
+                flight.due += 0 if flight.is_synchronous else event.ticks
+            case "hasten":
+                flight.due = min(flight.due, self.tick)
+            case "repeat":
+                flight.is_repeated = True
+            case "fail":
+                flight.lost.add(min(event.block, len(flight.blocks) - 1))
+            case "drop":
+                flight.lost = set(range(len(flight.blocks)))
+                flight.due += 0 if flight.is_synchronous else self.spec.timeout_ticks
+
+    def _tell(self, flight: Flight, phase: str) -> None:
+        self.note(
+            "transfer",
+            [flight.request],
+            number=flight.number,
+            phase=phase,
+            of=flight.of,
+            is_synchronous=flight.is_synchronous,
+            blocks=list(flight.blocks),
+            slots=list(flight.slots),
+            lost=sorted(flight.lost),
+        )
+
+    def look(self) -> None:
+        """Tell which blocks of transfers in flight the engine holds for free, or has registered before they arrived."""
+        begun = [flight for flight in self.flights if flight.has_begun]
+        if not begun:
+            return
+        blocks = self.block_pool.blocks
+        free = [[each.number, block] for each in begun for block in each.blocks if not blocks[block].ref_cnt]
+        arriving = (each for each in begun if each.of == "load" and not each.is_synchronous)
+        registered = [
+            [each.number, block] for each in arriving for block in each.blocks if blocks[block].block_hash is not None
+        ]
+        self.note("in_flight", [], free=free, registered=registered)
+
+    def left(self) -> Mapping[str, int]:
+        """Return what is held once nothing is left to do."""
+        return {
+            "transfers in flight": len(self.flights),
+            "pinned slots of the store": self.store.num_pinned,
+            "slots of the store being written": self.store.num_writing,
+            "requests kept for their stores": len(self.held_back),
+        }
+
+    def forget(self, invalid: Collection[int]) -> None:
+        """Keep nothing of stores in flight that follows from blocks that failed to load."""
+        for flight in self.flights:
+            if flight.of == "store" and not flight.context.isdisjoint(invalid):
+                flight.is_kept = False

@@ -1,0 +1,112 @@
+"""Side of the worker: begins transfers, copies when they are due, and tells their ends."""
+
+from collections.abc import Mapping
+
+import torch
+
+from workers.targets.vllm.inside.transfer.copies import Copies
+from workers.targets.vllm.inside.transfer.flights import Flight, Flights
+from workers.targets.vllm.inside.transfer.planner import StepPlan
+
+
+class Mover:
+    """Transfers of one engine as its worker sees them; the attributes of `copies` bear their names in reports."""
+
+    def __init__(self, flights: Flights) -> None:
+        self.flights = flights
+        self.copies: Copies | None = None
+        self._ended: list[Flight] = []
+        self._invalid: set[int] = set()
+        self._over: set[str] = set()
+        # Synchronous loads of the running step.
+        self._loading: list[Flight] = []
+
+    def register(self, caches: Mapping[str, torch.Tensor]) -> None:
+        self.copies = Copies(caches, self.flights.spec.store_blocks)
+
+    def preempted(self, plan: StepPlan) -> None:
+        """Finish the stores of requests that lost their blocks, before these are overwritten."""
+        for name in sorted(plan.preempted):
+            for flight in self.flights.of(name, "store"):
+                self.flights.probes["store_of_preempted"] += 1
+                self._save(flight)
+                self._end(flight)
+        self.flights.look()
+
+    def load(self, plan: StepPlan) -> None:
+        """Begin a step's loads, and copy those that are due."""
+        for flight in plan.loads:
+            self.flights.start(flight)
+        for flight in self._due("load"):
+            self._load(flight)
+            if flight.is_synchronous:
+                self._invalid.update(flight.blocks[index] for index in flight.lost)
+                self._loading.append(flight)
+
+    def wait_for_layer(self, layer: str) -> None:
+        assert self.copies is not None, "the cache is registered"
+        for flight in self._loading:
+            self.copies.wait_on_stream(flight, layer)
+
+    def save(self, plan: StepPlan) -> None:
+        """Begin a step's stores behind its kernels, and copy those that are due."""
+        for flight in plan.stores:
+            self.flights.start(flight)
+        for flight in self._due("store"):
+            self._save(flight)
+            if flight.is_synchronous:
+                self._end(flight)
+
+    def results(self, over: set[str]) -> tuple[set[str], set[str]]:
+        """Return the requests whose stores have ended, of those that are over, and those whose load has."""
+        self._over |= over
+        arrived = set()
+        for flight in [each for each in self.flights.flights if each.is_copied]:
+            if flight.of == "load" and not flight.is_synchronous:
+                self._invalid.update(flight.blocks[index] for index in flight.lost)
+                arrived.add(flight.request)
+            if flight.of == "store" or not flight.is_synchronous:
+                self._end(flight)
+        # What the step itself needs of synchronous loads its kernels wait for.
+        self._ended += self._loading
+        for flight in self._loading:
+            self.flights.end(flight)
+        self._loading = []
+        held_back = self.flights.held_back
+        stored = {name for name in held_back & self._over if not self.flights.of(name, "store")}
+        self.flights.held_back -= stored
+        self._over &= held_back
+        return stored, arrived
+
+    def take_ended(self) -> list[Flight]:
+        """Return the transfers that have ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def take_invalid(self) -> set[int]:
+        """Return the blocks that did not arrive, of loads that have ended since the last call."""
+        invalid, self._invalid = self._invalid, set()
+        return invalid
+
+    def _due(self, of: str) -> list[Flight]:
+        due = (each for each in self.flights.flights if each.of == of and each.has_begun and not each.is_copied)
+        return [each for each in due if each.due <= self.flights.tick]
+
+    def _load(self, flight: Flight) -> None:
+        assert self.copies is not None, "the cache is registered"
+        flight.is_copied = True
+        for _ in range(1 + flight.is_repeated):
+            self.copies.load(flight, lambda: self.flights.copied(flight))
+
+    def _save(self, flight: Flight) -> None:
+        assert self.copies is not None, "the cache is registered"
+        if not flight.is_copied:
+            flight.is_copied = True
+            for _ in range(1 + flight.is_repeated):
+                self.copies.save(flight, lambda: self.flights.copied(flight))
+
+    def _end(self, flight: Flight) -> None:
+        assert self.copies is not None, "the cache is registered"
+        self.copies.wait(flight)
+        self.flights.end(flight)
+        self._ended.append(flight)
