@@ -179,7 +179,7 @@ class DisturbTransfer(Event):
     """Something happens to a load or a store of a request: to the one in flight, or else to the next that begins.
 
     It takes `ticks` longer (delay), comes at once (hasten), never arrives (drop), loses its block number `block`, or
-    the last that it has (fail), or copies all a second time (repeat). What a store loses is not kept. This has no effect
+    the last that it has (fail), or copies all a second time (repeat). What a store loses is not kept. It has no effect
     in an engine without a store.
     """
 

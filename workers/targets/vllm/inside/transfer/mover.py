@@ -67,11 +67,10 @@ class Mover:
                 arrived.add(flight.request)
             if flight.of == "store" or not flight.is_synchronous:
                 self._end(flight)
-        # What the step itself needs of synchronous loads its kernels wait for.
-        self._ended += self._loading
-        for flight in self._loading:
-            self.flights.end(flight)
-        self._loading = []
+        # The target's kernels wait for the loads of their step; a drafter's are not launched yet.
+        loading, self._loading = self._loading, []
+        for flight in loading:
+            self._end(flight)
         held_back = self.flights.held_back
         stored = {name for name in held_back & self._over if not self.flights.of(name, "store")}
         self.flights.held_back -= stored
