@@ -14,6 +14,8 @@ from scenarios.trace import Trace, problems
 
 _SITE = "transfer"
 ONE_IN = 4
+# What takes nothing from a load: a step that waits for one in vain has others behind it where steps overlap.
+WHOLE: tuple[Literal["delay", "hasten", "repeat"], ...] = ("delay", "hasten", "repeat")
 # Small stores evict; of the last one nobody meets the end.
 STORES = (2, 4, 8, 64)
 LATENCIES = (0, 1, 1, 2, 5)
@@ -42,13 +44,15 @@ def transferring(trace: Trace) -> Trace:
     """Return a trace with transfers."""
     seed = trace.seed
     prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
-    spec = trace.spec.model_copy(update={"transfer": _transfer(seed), "prefix_cache": prefix_cache})
+    # Loads that hold blocks beside others that want them: a pool with room for twice as many.
+    more = {"num_blocks": 2 * trace.spec.num_blocks + 2, "prefix_cache": prefix_cache}
+    spec = trace.spec.model_copy(update={"transfer": _transfer(seed), **more})
     changed = trace.model_copy(update={"spec": spec})
     events: list[AnyEvent] = []
     for index, event in enumerate(trace.events):
         events.append(_with_prompt(event, index, changed) if isinstance(event, Submit) else event)
         if isinstance(event, Submit):
-            events += _around(event, index, seed)
+            events += _around(event, index, changed)
     return changed.model_copy(update={"events": tuple(events)})
 
 
@@ -81,8 +85,11 @@ def _with_prompt(event: Submit, index: int, trace: Trace) -> Submit:
     return event if problems(trace.model_copy(update={"events": (changed,)})) else changed
 
 
-def _around(event: Submit, index: int, seed: int) -> Iterator[AnyEvent]:
+def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
     """Yield what happens to the transfers of a request, and perhaps to itself while they are in flight."""
+    spec, seed = trace.spec, trace.seed
+    assert spec.transfer is not None, "it has a store"
+    hows = WHOLE if spec.transfer.loads == "synchronous" and spec.depth > 1 else HOWS
 
     def pick(what: str, bound: int) -> int:
         return below(bound, seed, _SITE, what, index)
@@ -92,7 +99,7 @@ def _around(event: Submit, index: int, seed: int) -> Iterator[AnyEvent]:
             tick=event.tick + pick("tick", TICKS_MAX),
             request=event.request,
             of="load" if pick("of", 4) else "store",
-            how=HOWS[pick("how", len(HOWS))],
+            how=hows[pick("how", len(hows))],
             ticks=1 + pick("ticks", 6),
             block=pick("block", 3),
         )

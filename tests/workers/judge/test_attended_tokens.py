@@ -1,0 +1,90 @@
+"""Attended tokens: entries of a request's own prefix are passed over, whatever else lies there is reported."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from workers.judge.attended_tokens import AttendedTokens
+from workers.judge.judge import End
+from workers.record.evidence import Difference, Fact
+from workers.record.observation import Observation
+
+SIZE = 2
+PROMPT = [5, 6, 7, 8, 9]
+
+
+def opened() -> Observation:
+    return Observation("opened", -1, (), {"vocab_size": 32, "block_size": SIZE, "state_sizes": []})
+
+
+def step(
+    number: int, request: int, tokens: Sequence[int], first: int, table: list[int], begins: bool
+) -> list[Observation]:
+    """Return the plan and the inputs of a step of one request, which computes its tokens from the first on."""
+    begun = [(request, list(tokens))] if begins else []
+    planned = {"scheduled_computed": [first], "begun": begun}
+    positions = list(range(first, len(tokens)))
+    inputs = {
+        "starts": [0, len(positions)],
+        "positions": positions,
+        "input_ids": list(tokens[first:]),
+        "slots": [table[position // SIZE] * SIZE + position % SIZE for position in positions],
+        "tables": [table],
+    }
+    return [Observation("scheduled", number, (request,), planned), Observation("inputs", number, (request,), inputs)]
+
+
+def copied(
+    of: str, blocks: list[int], slots: list[int], lost: Sequence[int] = (), step: int = 0, now: bool = False
+) -> Any:
+    values = {"number": 0, "phase": "copies", "of": of, "is_synchronous": now}
+    return Observation("transfer", step, (0,), {**values, "blocks": blocks, "slots": slots, "lost": list(lost)})
+
+
+def judged(seen: Sequence[Observation]) -> Difference | None:
+    judge = AttendedTokens()
+    judge.see_log([opened(), *seen])
+    return judge.at_end(End(1, {}))
+
+
+def test_tokens_that_were_stored_and_loaded_are_a_request_s_own() -> None:
+    first = [*step(0, 0, PROMPT, 0, [1, 2, 3], True), copied("store", [1, 2], [0, 1])]
+    assert judged([*first, copied("load", [4, 5], [0, 1]), *step(1, 1, PROMPT, 4, [4, 5, 6], True)]) is None
+
+
+def test_blocks_that_are_loaded_in_each_other_s_places_are_found() -> None:
+    first = [*step(0, 0, PROMPT, 0, [1, 2, 3], True), copied("store", [1, 2], [0, 1])]
+    found = judged([*first, copied("load", [4, 5], [1, 0]), *step(1, 1, PROMPT, 4, [4, 5, 6], True)])
+    assert found is not None
+    assert (found.request, found.position) == ("submit 1", 0)
+    assert isinstance(found.actual, Fact)
+    assert found.actual.values == {"token": 7, "position": 2}
+
+
+def test_what_was_stored_before_it_was_computed_is_found_where_it_is_loaded() -> None:
+    first = [copied("store", [1, 2], [0, 1]), *step(0, 0, PROMPT, 0, [1, 2, 3], True)]
+    found = judged([*first, copied("load", [4, 5], [0, 1]), *step(1, 1, PROMPT, 4, [4, 5, 6], True)])
+    assert found is not None
+    assert found.actual == Fact(kind="entry_unwritten")
+
+
+def test_the_same_block_behind_another_prefix_is_another_one() -> None:
+    first = [*step(0, 0, [1, 2, 7, 8], 0, [1, 2], True), copied("store", [1, 2], [0, 1])]
+    own = step(1, 1, [5, 6], 0, [4], True)
+    found = judged([*first, *own, copied("load", [5], [1]), *step(2, 1, PROMPT, 4, [4, 5, 6], True)])
+    assert found is not None
+    assert found.position == 2
+
+
+def test_a_block_that_others_overwrote_is_found() -> None:
+    steps = [*step(0, 0, PROMPT[:3], 0, [1, 2], True), *step(1, 1, [3], 0, [1], True)]
+    found = judged([*steps, *step(2, 0, PROMPT[:4], 3, [1, 2], False)])
+    assert found is not None
+    assert found.position == 0
+
+
+def test_a_step_waits_for_its_own_loads_and_is_not_judged_behind_what_they_lose() -> None:
+    first = [*step(0, 0, PROMPT, 0, [1, 2, 3], True), copied("store", [1, 2], [0, 1])]
+    late = step(1, 1, PROMPT, 4, [4, 5, 6], True)
+    assert judged([*first, *late, copied("load", [4, 5], [0, 1], step=1, now=True)]) is None
+    assert judged([*first, *late, copied("load", [4, 5], [0, 1], [1], step=1, now=True)]) is None
+    assert judged([*first, *late, copied("load", [4, 5], [0, 1], [1], step=1)]) is not None

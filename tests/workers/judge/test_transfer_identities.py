@@ -1,0 +1,72 @@
+"""Identities of transfers: transfers that keep them are passed over, each use of a block in flight is reported."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from workers.judge.judge import End
+from workers.judge.transfer_identities import TransferIdentities
+from workers.record.evidence import Difference
+from workers.record.observation import Observation, Output
+
+SIZE = 4
+ENDED, FAILED = Output((1,), "length"), Output((), "error")
+
+
+def told(
+    phase: str, number: int = 0, of: str = "load", blocks: Sequence[int] = (7, 8), lost: Sequence[int] = ()
+) -> Observation:
+    values = {"number": number, "phase": phase, "of": of, "is_synchronous": False, "slots": [0, 1]}
+    return Observation("transfer", 0, (0,), {**values, "blocks": list(blocks), "lost": list(lost)})
+
+
+def planned(blocks: Sequence[int], step: int = 1) -> Observation:
+    return Observation("scheduled", step, (1,), {"blocks": [(1, list(blocks))]})
+
+
+def written(slot: int, step: int = 1) -> Observation:
+    return Observation("inputs", step, (1,), {"starts": [0, 1], "slots": [slot]})
+
+
+def looked(free: Sequence[int] = (), registered: Sequence[int] = ()) -> Observation:
+    values = {"free": [(0, block) for block in free], "registered": [(0, block) for block in registered]}
+    return Observation("in_flight", 1, (), values)
+
+
+def judged(seen: Sequence[Observation], output: Output = ENDED) -> Difference | None:
+    judge = TransferIdentities()
+    judge.see_log([Observation("opened", -1, (), {"block_size": SIZE}), *seen])
+    return judge.at_end(End(9, {"a": output}))
+
+
+def test_transfers_that_begin_and_end_between_others_are_passed_over() -> None:
+    load = [told("begins"), looked(), planned([1, 2]), told("ends"), planned([7], 2), written(7 * SIZE, 2)]
+    store = [told("begins", 1, "store", [3]), planned([3], 3), told("ends", 1, "store", [3]), planned([3], 4)]
+    assert judged([*load, *store, written(3 * SIZE, 4)]) is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "seen"),
+    [
+        ("blocks", [told("begins"), planned([8]), told("ends")]),
+        ("blocks", [told("begins", 0, "store"), told("begins", 1), told("ends"), told("ends", 1)]),
+        ("written", [told("begins", 0, "store"), planned([1]), told("ends", 0, "store"), written(7 * SIZE + 3)]),
+        ("free", [told("begins"), looked(free=[7]), told("ends")]),
+        ("registered", [told("begins"), looked(registered=[8]), told("ends")]),
+        ("ends", [told("begins")]),
+        ("ends", [told("begins"), told("ends"), told("ends")]),
+    ],
+)
+def test_a_block_that_is_used_while_in_flight_and_an_end_too_many_or_too_few_are_found(
+    variable: str, seen: list[Observation]
+) -> None:
+    found = judged(seen)
+    assert found is not None
+    assert (found.plane, found.variable) == ("transfers", variable)
+
+
+def test_a_request_fails_only_where_blocks_were_lost() -> None:
+    assert judged([told("begins"), told("ends", lost=[1])], FAILED) is None
+    found = judged([told("begins"), told("ends")], FAILED)
+    assert found is not None
+    assert found.variable == "failures"
