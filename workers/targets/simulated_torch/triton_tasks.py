@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.kernel_accesses import KernelError, Root, accesses_of
 from workers.targets.simulated_torch.kernel_definitions import Definition, Definitions, Memory, Pointers, flat
@@ -111,7 +110,7 @@ def queued(definitions: Definitions) -> Callable[[Callable[..., Any]], Callable[
                 return None
             # The host computes the grid at the launch, from a copy of the arguments that it may change.
             programs = grid(dict(given)) if callable(grid) else grid
-            reads, writes = kernel.touched(kernel.reads, given), kernel.touched(kernel.writes, given)
+            reads, writes = kernel.touched(kernel.reads, given, tensors), kernel.touched(kernel.writes, given, tensors)
             if kernel.definition is not None and kernel.definition.covers(given):
                 task = kernel.defined(kernel.definition, programs, given, tensors)
             else:
@@ -138,7 +137,8 @@ def pointed_to(table: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _on_device(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == DEVICE_NAME
+    # A process has one device besides the host.
+    return isinstance(value, torch.Tensor) and not value.is_cpu
 
 
 class _Kernel:
@@ -154,6 +154,7 @@ class _Kernel:
         self.reads, self.writes = sorted(accesses.reads), sorted(accesses.writes)
         self._written = {root.argument for root in accesses.writes if not root.is_loaded}
         self._used = self._written | {root.argument for root in accesses.reads}
+        self._followed = {root.argument for root in accesses.reads | accesses.writes if root.is_loaded}
         self.definition = definitions.of(function)
 
     def given(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
@@ -163,16 +164,17 @@ class _Kernel:
             found[name] = options[name] if name in options else self._defaults[name]
         return found
 
-    def touched(self, roots: Iterable[Root], given: dict[str, Any]) -> list[torch.Tensor]:
+    def touched(
+        self, roots: Iterable[Root], given: dict[str, Any], tensors: dict[str, torch.Tensor]
+    ) -> list[torch.Tensor]:
         """Return the tensors of a launch that are behind some roots."""
         found: list[torch.Tensor] = []
         for root in roots:
-            value = given.get(root.argument)
-            if not isinstance(value, torch.Tensor):
-                continue
-            if not _on_device(value):
-                raise KernelError(f"{self.name} is given {root.argument}, which is memory of the host")
-            if not root.is_loaded:
+            value = tensors.get(root.argument)
+            if value is None:
+                if isinstance(given.get(root.argument), torch.Tensor):
+                    raise KernelError(f"{self.name} is given {root.argument}, which is memory of the host")
+            elif not root.is_loaded:
                 found.append(value)
             # Values loaded from other tensors are no pointers: the branch that would follow them is not taken.
             elif value.dtype == _POINTERS:
@@ -204,14 +206,15 @@ class _Kernel:
     ) -> Callable[[], None]:
         """Return the task that runs the definition of a launch, on the memory that the kernel reads and writes."""
         view = activate().host_view
-        arguments = dict(given)
+        launch = SimpleNamespace(**given)
+        arguments = vars(launch)
         for name, tensor in tensors.items():
             memory = flat(view(tensor)) if name in self._used else _NO_MEMORY
             if name not in self._written:
                 memory.flags.writeable = False
-            targets = getattr(tensor, _POINTED_TO, None)
-            arguments[name] = Memory(memory) if targets is None else Pointers(memory, [view(each) for each in targets])
-        launch = SimpleNamespace(**arguments)
+            arguments[name] = Memory(memory)
+            if name in self._followed and hasattr(tensor, _POINTED_TO):
+                arguments[name] = Pointers(memory, [view(each) for each in pointed_to(tensor)])
 
         def run() -> None:
             try:
