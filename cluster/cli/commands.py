@@ -35,7 +35,19 @@ from cluster.cli.inputs import (
 from cluster.cli.listing_commands import probes_app, schema, validate
 from cluster.cli.merge_command import merge
 from cluster.cli.nightly_command import nightly
-from cluster.cli.options import Deadline, Engine, EngineHome, EnginePath, Json, NoLimits, OnDevice, Out, Ray, Workers
+from cluster.cli.options import (
+    Deadline,
+    Engine,
+    EngineHome,
+    EnginePath,
+    Json,
+    NoLimits,
+    OfKernels,
+    OnDevice,
+    Out,
+    Ray,
+    Workers,
+)
 from cluster.cli.report_command import explain, report
 from cluster.cli.submit_command import attach, extract, submit
 from cluster.cli.triage_command import triage
@@ -145,11 +157,14 @@ def run(
     device: OnDevice = "sim",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
+    kernels: OfKernels = "defined",
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
-    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
+    config = config_of(
+        RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
+    )
     scenarios, num_refused = read_scenarios(paths, seed, fault or (), config, not no_limits, keyword)
     least = EXIT_BAD_INPUT if num_refused else EXIT_AGREED
     if list_only:
@@ -262,11 +277,12 @@ def replay(
     device: OnDevice = "sim",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
+    kernels: OfKernels = "defined",
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """Run one trace under its own schedule, in this process, without Ray."""
-    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path)
+    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
     file = bundled(file)
     config = config_for(file, asked, context)
     trace = read_trace(file, not no_limits)

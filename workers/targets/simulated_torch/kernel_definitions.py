@@ -76,8 +76,11 @@ class Memory:
         self.array[places] = values
 
     def _check(self, places: Array) -> None:
-        if len(places) and not (0 <= places.min() and places.max() < self._size):
-            raise self._outside(int(places.min() if places.min() < 0 else places.max()))
+        if not len(places):
+            return
+        least, most = int(places.min()), int(places.max())
+        if least < 0 or most >= self._size:
+            raise self._outside(least if least < 0 else most)
 
     def _outside(self, at: int) -> KernelError:
         return KernelError(f"it uses value {at} of {self._size} that it was given")

@@ -1,2 +1,1 @@
-"""Definitions of vLLM's Triton kernels, a file for each of its modules; each keeps the digest of the kernel it was held
-against (`make vllm-kernels`)."""
+"""Definitions of vLLM's Triton kernels, a file for each of its modules; `make vllm-kernels` holds them to these."""

@@ -29,7 +29,7 @@ def highest(line: Array, width: int) -> tuple[Any, int]:
     value = np.fmax.reduce(line) if len(line) else LOWEST
     place = int(line.argmax()) if len(line) else 0
     # Zeros of both signs are equal, and numbers that are none are passed over: there the order of lanes tells.
-    if value == 0 or not line[place : place + 1] == value:
+    if value == 0 or not len(line) or line[place] != value:
         block = padded(line, width, LOWEST)
         return np.nanmax(block), int(np.nanargmax(block))
     return value, place
@@ -54,7 +54,7 @@ def uniform(seed: int, offset: int) -> Any:
     return np.maximum(np.float32(signed) * _RAND_MIN, _RAND_MIN)
 
 
-def noise(seed: int, position: int, keys: Array, in_float64: bool) -> Array:
+def noise(seed: int, position: int, keys: Array, in_float64: bool) -> Any:
     """Return the Gumbel noise of tokens at a position of a request's stream, by a hash."""
     if in_float64:
         low = _hashed(seed, position, keys, 0).astype(np.uint64)
@@ -62,18 +62,16 @@ def noise(seed: int, position: int, keys: Array, in_float64: bool) -> Array:
         random = ((high << np.uint64(32)) | low) >> np.uint64(11)
         u = (random.astype(np.float64) + 0.5) * 1.1102230246251565e-16
         u = np.where(u == 1.0, u - 1.1102230246251565e-16, u)
-        found: Array = -np.log(-np.log(u))
-        return found
+        return -np.log(-np.log(u))
     random = _hashed(seed, position, keys, 0)
     high, low = (random >> 16).astype(np.float32), (random & 0xFFFF).astype(np.float32)
     u = high * np.float32(1.52587890625e-05) + (low + np.float32(0.5)) * np.float32(2.3283064365386963e-10)
-    found = -np.log(-_log_of_rest(u))
-    return found
+    return -np.log(-_log_of_rest(u))
 
 
 def _log_of_rest(u: Array) -> Array:
     """Return log(1 - u), by a series where u is small."""
-    series = np.float32(1 / 8)
+    series: Any = np.float32(1 / 8)
     for divisor in range(7, 0, -1):
         series = np.float32(1 / divisor) + u * series
     series = -u * series

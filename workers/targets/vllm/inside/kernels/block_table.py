@@ -46,5 +46,7 @@ def compute_slot_mappings(programs: tuple[int, ...], given: Given) -> None:
 
 DEFINITIONS = {
     "_gather_block_tables_kernel": Definition(gather_block_tables, "ab43743b91d5089a"),
-    "_compute_slot_mappings_kernel": Definition(compute_slot_mappings, "8a2af52f430c7b2e", lambda given: given["CP_SIZE"] == 1),
+    "_compute_slot_mappings_kernel": Definition(
+        compute_slot_mappings, "8a2af52f430c7b2e", lambda given: given["CP_SIZE"] == 1
+    ),
 }

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.sample.logprob`: logprobs of tokens, their ranks, which are told."""
+"""Definitions of the kernels of `vllm.v1.worker.gpu.sample.logprob`: logprobs of tokens, their ranks, which to tell."""
 
 import numpy as np
 

@@ -67,4 +67,7 @@ def _signed(word: int) -> int:
     return word - (1 << _BITS) if word >> (_BITS - 1) else word
 
 
-DEFINITIONS = {"_penalties_kernel": Definition(apply_penalties, "75c58f3c926df85a"), "_bincount_kernel": Definition(bincount, "91e9bdbb16721750")}
+DEFINITIONS = {
+    "_penalties_kernel": Definition(apply_penalties, "75c58f3c926df85a"),
+    "_bincount_kernel": Definition(bincount, "91e9bdbb16721750"),
+}

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `vllm.v1.worker.gpu.spec_decode.rejection_sampler`: what is verified, and was sampled."""
+"""Definitions of the kernels of `vllm.v1.worker.gpu.spec_decode.rejection_sampler`: what is verified and sampled."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Definitions of the kernels of `...spec_decode.target_dependent_ar.speculator`: inputs of drafters by hidden states."""
+"""Definitions of the kernels of `...spec_decode.target_dependent_ar.speculator`: inputs of drafters on states."""
 
 import numpy as np
 
