@@ -162,17 +162,15 @@ def run(
     as_json: Json = False,
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
-    config = config_of(
-        RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
-    )
+    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
+    config = config_of(asked)
     scenarios, num_refused = read_scenarios(paths, seed, fault or (), config, not no_limits, keyword)
     least = EXIT_BAD_INPUT if num_refused else EXIT_AGREED
     if list_only:
         print("\n".join(scenario.name for scenario in scenarios))
         return least
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
-    stop, budget = Stop(), Budget(time_limit)
-    address = ray_address(ray, workers, config, context)
+    stop, budget, address = Stop(), Budget(time_limit), ray_address(ray, workers, config, context)
     pool = partial(open_pool, address, workers, deadline=deadline, stop=stop, config=config)
     with open_campaign(out, campaign_stem(paths), seed, engine) as store:
         suite = WatchedSuite(scenarios, store, sys.stderr if verbose else None, 1 if exit_first else maxfail)
@@ -181,8 +179,7 @@ def run(
         lines = [_line(suite, scenario, store.folder) for scenario in scenarios]
         remarks = [*_remarks(suite, lines, fault or (), num_refused), *suite.slowest(durations)]
         if code == EXIT_AGREED:
-            code = suite.exit_code()
-            twice = store.contradictions()
+            code, twice = suite.exit_code(), store.contradictions()
             remarks += [f"two attempts of job {job} came to different results: see table late" for job in twice]
         code = weightiest(code, least)
         remarks += [*_cut_short(suite, budget, stop, resumed(context, store.folder)), f"results: {store.folder}"]

@@ -227,9 +227,8 @@ def shrink(
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
     check_writable(folder)
-    stop = Stop()
     triage = Triage(FindingState.unseen(trace.explicit()), limit, config)
-    address = ray_address(ray, workers, config, context)
+    stop, address = Stop(), ray_address(ray, workers, config, context)
     try:
         with (
             closing(progress_for(sys.stderr, "candidates")) as progress,
