@@ -1,0 +1,80 @@
+"""Observer of a drafter's model: what it is given in each of its passes, and what is proposed.
+
+A drafter that is no model is not observed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """A drafter with a model, and a layer of it; `shift` is how far behind its position a token lies that it is given.
+
+    A model that is given hidden states of the target is given with each the token that follows. Where a chunk of a
+    prompt ends that is a later one in the first runner: `docs/findings/vllm_drafter_chunk_ends.md`.
+    """
+
+    proposer: Any
+    layer: str
+    shift: int
+    chunk_ends_known: bool
+
+
+def drafter_of(runner: Any) -> Drafter | None:
+    """Return the drafter of either runner, if it has a model with a cache."""
+    is_second = hasattr(runner, "speculator")
+    proposer = runner.speculator if is_second else getattr(runner, "drafter", None)
+    layers = getattr(proposer, "_draft_attn_layer_names", None) or getattr(proposer, "draft_attn_layer_names", None)
+    if proposer is None or not layers:
+        return None
+    return Drafter(proposer, min(layers), 0 if proposer.speculative_config.uses_draft_model() else 1, is_second)
+
+
+class DrafterObserver:
+    """Observer of one drafter, which wraps it until it is released; `observe` is told tensors by name."""
+
+    def __init__(self, drafter: Drafter, runner: Any, observe: Callable[..., None]) -> None:
+        self._drafter, self._runner, self._observe = drafter, runner, observe
+        self._names: list[str] = []
+        self._index = 0
+        proposer = drafter.proposer
+        self._propose: Callable[..., Any] = proposer.propose
+        self._forward: Callable[..., Any] = proposer.model.forward
+        proposer.propose = self._observed_propose
+        proposer.model.forward = self._observed_forward
+
+    def release(self) -> None:
+        """Leave the drafter as it was."""
+        del self._drafter.proposer.propose, self._drafter.proposer.model.forward
+
+    def _observed_propose(self, *arguments: Any, **options: Any) -> Any:
+        if options.get("dummy_run"):
+            return self._propose(*arguments, **options)
+        # The second runner hands its batch over, the first has one for all steps.
+        batch = arguments[0] if arguments else self._runner.input_batch
+        self._names, self._index = list(batch.req_ids), 0
+        drafts = self._propose(*arguments, **options)
+        self._observe("proposed", self._names, {"proposed": drafts})
+        return drafts
+
+    def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
+        from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
+
+        context, layer = get_forward_context(), self._drafter.layer
+        if context.attn_metadata is None:
+            # A dummy batch attends to nothing.
+            return self._forward(*arguments, **options)
+        metadata, count = context.attn_metadata[layer], len(self._names)
+        tensors = {
+            "input_ids": options["input_ids"],
+            "positions": options["positions"],
+            "slots": context.slot_mapping[layer],
+            "starts": metadata.query_start_loc[: count + 1],
+            "seq_lens": metadata.seq_lens[:count],
+            "tables": metadata.block_table[:count],
+        }
+        self._observe("drafting", self._names, tensors, index=self._index)
+        self._index += 1
+        return self._forward(*arguments, **options)
