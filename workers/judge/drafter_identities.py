@@ -1,16 +1,18 @@
 """Identities of a drafter's passes: what its model is given, and what its cache holds, whatever the model.
 
 Verifies: in the first pass of a step that a request's tokens are those known of it, up to the one just sampled, each
-at its position, or at that of the token before it; in every further pass the draft proposed last, one position on;
-slots and lengths that follow from these and from the blocks planned; that no row, whatever it is for, is written into a
-block that its request does not hold; that each entry a request attends to was written for that position and that token,
-by the request itself but for a prefix that it found; that the drafts which the target verifies next are those proposed;
-that the drafter runs in every step but beside a request that is about to reach the longest length.
+at its position, or at that of the token before it; in every further pass the draft proposed last, one position on; of
+a drafter that proposes all drafts at once, that it keeps all that was computed, and is given the token just sampled and
+a mask for each draft; slots and lengths that follow from these and from the blocks planned; that no row, whatever it is
+for, is written into a block that its request does not hold; that each entry a request attends to was written for that
+position and that token, by the request itself but for a prefix that it found; that the drafts which the target verifies
+next are those proposed; that the drafter runs in every step but beside a request that is about to reach the longest
+length.
 Does not verify: hidden states; rows of rejected drafts, and what lies behind the longest length, but for where they are
 written; drafts of a prompt's chunk, which nobody verifies; tokens of a request of whose earlier stay a result may come.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,11 +25,14 @@ PLANES = ("drafts",)
 
 
 class Written(NamedTuple):
-    """An entry of the drafter's cache: who wrote it, for which position and token."""
+    """An entry of the drafter's cache: who wrote it, for which position and token.
+
+    It has no token where it was due in a step without a pass.
+    """
 
     request: int
     position: int
-    token: int
+    token: int | None
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +54,7 @@ class Step:
 
     planned: Observation
     inputs: Observation | None = None
+    context: Observation | None = None
     passes: list[Observation] = field(default_factory=list)
     proposed: Mapping[int, list[int]] = field(default_factory=dict)
     sampled: Mapping[int, list[int]] = field(default_factory=dict)
@@ -79,6 +85,8 @@ class DrafterIdentities(Judge):
     def __init__(self) -> None:
         self._block_size, self._length_max, self._shift = 0, 0, 0
         self._chunk_ends_known = True
+        # What a drafter that proposes all drafts at once is given for each.
+        self._mask: int | None = None
         self._steps: dict[int, Step] = {}
         self._known: dict[int, Known] = {}
         # The drafter's cache by slot.
@@ -91,11 +99,13 @@ class DrafterIdentities(Judge):
                 case "opened":
                     self._block_size, self._shift = seen.values["block_size"], seen.values["draft_shift"]
                     self._length_max = seen.values["max_model_len"]
-                    self._chunk_ends_known = seen.values["chunk_ends_known"]
+                    self._chunk_ends_known, self._mask = seen.values["chunk_ends_known"], seen.values["mask_token"]
                 case "scheduled":
                     self._steps[seen.step] = Step(seen)
                 case "inputs":
                     self._steps[seen.step].inputs = seen
+                case "context":
+                    self._steps[seen.step].context = seen
                 case "drafting":
                     assert seen.values["index"] == len(self._steps[seen.step].passes), "a pass is not shown"
                     self._steps[seen.step].passes.append(seen)
@@ -132,8 +142,12 @@ class DrafterIdentities(Judge):
                 self._known[request].last = number
             rows = {row.request: row for row in self._rows(step, step.inputs)}
             yield from self._are_shown(number, step, rows)
+            if step.context is not None:
+                yield from self._keeps(number, step.context, step.inputs, rows)
             for seen in step.passes:
                 yield from self._pass(number, seen, rows)
+            if not step.passes:
+                self._miss(rows.values())
 
     def _verified(self, number: int, inputs: Observation) -> Iterator[Difference]:
         """Yield drafts that the target is given and that are not those proposed in the step before."""
@@ -170,6 +184,27 @@ class DrafterIdentities(Judge):
         if not step.passes and longest + most + 1 <= self._length_max:
             yield _difference("passes", None, (number, None), fact("inputs_of_every_step"), fact("none_shown"))
 
+    def _miss(self, rows: Iterable[Row]) -> None:
+        """Note the entries that were due in a step without a pass: its positions are never computed again."""
+        for row in rows:
+            for position in range(row.first, row.end):
+                slot = self._slot(row, position)
+                if isinstance(slot, int):
+                    self._cache[slot] = Written(row.request, position, None)
+
+    def _keeps(
+        self, number: int, seen: Observation, inputs: Observation, rows: Mapping[int, Row]
+    ) -> Iterator[Difference]:
+        """Yield wrong positions and slots of what a drafter that proposes all at once keeps of the target's states."""
+        starts = inputs.values["starts"]
+        for request, start, stop in zip(inputs.requests, starts, starts[1:], strict=False):
+            row = rows[request]
+            given = {name: seen.values[name][start:stop] for name in ("positions", "slots")}
+            if row.is_open:
+                yield from self._places(number, row, row.first, row.end - row.first, given)
+            tokens = [*row.tokens[row.first : row.end], *[-1] * (stop - start)][: stop - start]
+            yield from self._writes(number, row, given | {"input_ids": tokens})
+
     def _pass(self, number: int, seen: Observation, rows: Mapping[int, Row]) -> Iterator[Difference]:
         values, index = seen.values, seen.values["index"]
         starts = zip(seen.requests, values["starts"], values["starts"][1:], strict=False)
@@ -187,25 +222,35 @@ class DrafterIdentities(Judge):
         self, number: int, row: Row, index: int, given: Mapping[str, list[int]], length: int
     ) -> Iterator[Difference]:
         """Yield wrong tokens, positions, slots and length of a row in a pass."""
-        first = row.first if index == 0 else row.end - self._shift + index
-        # The row of a chunk's next token, at its own position, is computed again by the next chunk.
-        last = min(self._last(row) + index, self._length_max - 1)
-        for place in range(last + 1 - first):
-            position, slot = first + place, given["slots"][place]
-            where = number, position
-            if given["positions"][place] != position:
-                yield _difference("draft_positions", row.request, where, position, given["positions"][place])
-            due = self._token(row, position)
-            if (index == 0 or row.goes_on) and due is not None and given["input_ids"][place] != due:
-                yield _difference("draft_input_ids", row.request, where, due, given["input_ids"][place])
-            if slot != (own := self._slot(row, position)):
-                yield _difference("draft_slots", row.request, where, own, slot)
-        if last < first:
+        if self._mask is not None:
+            first, last = row.end, row.end + len(given["positions"]) - 1
+        else:
+            # The row of a chunk's next token, at its own position, is computed again by the next chunk.
+            first, last = row.first if index == 0 else row.end - self._shift + index, self._last(row) + index
+        count = min(last, self._length_max - 1) + 1 - first
+        yield from self._places(number, row, first, count, given)
+        for position, token in zip(range(first, first + count), given["input_ids"], strict=False):
+            due = self._mask if self._mask is not None and position > row.end else self._token(row, position)
+            is_told = row.goes_on or (index == 0 and self._mask is None)
+            if is_told and due is not None and token != due:
+                yield _difference("draft_input_ids", row.request, (number, position), due, token)
+        if count <= 0:
             # It lies behind the longest length.
             return
         covered = min(first + len(given["positions"]), self._length_max)
         if length != covered:
             yield _difference("draft_seq_lens", row.request, (number, None), covered, length)
+
+    def _places(
+        self, number: int, row: Row, first: int, count: int, given: Mapping[str, list[int]]
+    ) -> Iterator[Difference]:
+        """Yield positions that do not go on from the first, and slots that are not those of the blocks planned."""
+        for place, position in enumerate(range(first, first + count)):
+            where, slot = (number, position), given["slots"][place]
+            if given["positions"][place] != position:
+                yield _difference("draft_positions", row.request, where, position, given["positions"][place])
+            if slot != (own := self._slot(row, position)):
+                yield _difference("draft_slots", row.request, where, own, slot)
 
     def _last(self, row: Row) -> int:
         """Return the last position of a row in the first pass: that of the token just sampled, or before it."""
@@ -250,7 +295,11 @@ class DrafterIdentities(Judge):
             held = self._cache.get(slot) if isinstance(slot, int) else None
             if held is None:
                 there = fact("no_entry")
-            elif held[1:] == (position, token) and (held.request == row.request or position < hit):
+            elif (
+                held.position == position
+                and held.token in (token, None)
+                and (held.request == row.request or position < hit)
+            ):
                 continue
             else:
                 there = fact("entry_of", token=held.token, position=held.position, request=held.request)

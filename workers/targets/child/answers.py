@@ -57,7 +57,8 @@ class OpenedValues(Value):
     """Sizes of an engine; those of `state_sizes` are the tokens behind which a group of layers takes a new block.
 
     A drafter's model is given the token so far behind its position as `draft_shift` says; behind the end of a prompt's
-    chunk that is the prompt's next one, or, unless `chunk_ends_known`, its last.
+    chunk that is the prompt's next one, or, unless `chunk_ends_known`, its last. One that proposes all drafts at once
+    is given a `mask_token` for each.
     """
 
     vocab_size: int
@@ -66,6 +67,7 @@ class OpenedValues(Value):
     max_model_len: int
     draft_shift: int = 0
     chunk_ends_known: bool = True
+    mask_token: int | None = None
 
 
 class ScheduledValues(Value):
@@ -92,6 +94,13 @@ class DraftingValues(Value):
     starts: Integers
     seq_lens: Integers
     tables: list[Integers]
+
+
+class ContextValues(Value):
+    """Where a drafter keeps the target's hidden states, token by token of the target's inputs."""
+
+    positions: Integers
+    slots: Integers
 
 
 class ProposedValues(Value):
@@ -133,6 +142,7 @@ Opened: TypeAlias = _SeenAt[Literal["opened"], OpenedValues]
 Scheduled: TypeAlias = _SeenAt[Literal["scheduled"], ScheduledValues]
 # The model's inputs in a step, by the names of its tensors; of a group of layers with a state by number.
 Inputs: TypeAlias = _SeenAt[Literal["inputs"], dict[str, Integers | list[Integers] | list[bool]]]
+Context: TypeAlias = _SeenAt[Literal["context"], ContextValues]
 Drafting: TypeAlias = _SeenAt[Literal["drafting"], DraftingValues]
 Proposed: TypeAlias = _SeenAt[Literal["proposed"], ProposedValues]
 # Counts of the host that are corrected behind the launch of a step.
@@ -142,7 +152,8 @@ Processed: TypeAlias = _SeenAt[Literal["processed"], ProcessedValues]
 # The objects still held after draining.
 Drained: TypeAlias = _SeenAt[Literal["drained"], DrainedValues]
 Seen: TypeAlias = Annotated[
-    Opened | Scheduled | Inputs | Drafting | Proposed | Corrected | Processed | Drained, Field(discriminator="point")
+    Opened | Scheduled | Inputs | Context | Drafting | Proposed | Corrected | Processed | Drained,
+    Field(discriminator="point"),
 ]
 
 

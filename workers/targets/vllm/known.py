@@ -46,13 +46,16 @@ KNOWN_RACES: tuple[KnownRace, ...] = (
         lambda race: race.allocated is not None and race.allocated.file in _SPEC_DECODE and race.reused_as != "",
         "vllm_counts_without_record_stream",
     ),
-    KnownRace(
-        "_copy_request_inputs",
-        "copy_to_uva",
-        lambda race: (
-            race.memory in [f"{_SAMPLING_STATES}{name}.pool._uva_bufs.cpu" for name in ("temperature", "seeds")]
-        ),
-        "vllm_v2_sampling_states_in_flight",
+    *(
+        KnownRace(
+            drafts,
+            "copy_to_uva",
+            lambda race: (
+                race.memory in [f"{_SAMPLING_STATES}{name}.pool._uva_bufs.cpu" for name in ("temperature", "seeds")]
+            ),
+            "vllm_v2_sampling_states_in_flight",
+        )
+        for drafts in ("_copy_request_inputs", "prepare_dflash_inputs")
     ),
 )
 

@@ -92,7 +92,7 @@ FIRST_RUNNER = Capabilities(
         "max_model_len": (),
         "block_size": (32,),
         "num_blocks": (),
-        "drafter": ("eagle", "eagle3", "draft_model", "mtp", "ngram_gpu", "ngram"),
+        "drafter": ("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram_gpu", "ngram"),
         "drafter_quality": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.

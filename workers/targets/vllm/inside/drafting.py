@@ -3,14 +3,14 @@
 A drafter that is no model is not observed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """A drafter with a model, and a layer of it; `shift` is how far behind its position a token lies that it is given.
+    """A drafter with a model, one of its layers, and its traits as the recorder tells them.
 
     A model that is given hidden states of the target is given with each the token that follows. Where a chunk of a
     prompt ends that is a later one in the first runner: `docs/findings/vllm_drafter_chunk_ends.md`.
@@ -18,8 +18,7 @@ class Drafter:
 
     proposer: Any
     layer: str
-    shift: int
-    chunk_ends_known: bool
+    traits: Mapping[str, Any]
 
 
 def drafter_of(runner: Any) -> Drafter | None:
@@ -29,7 +28,14 @@ def drafter_of(runner: Any) -> Drafter | None:
     layers = getattr(proposer, "_draft_attn_layer_names", None) or getattr(proposer, "draft_attn_layer_names", None)
     if proposer is None or not layers:
         return None
-    return Drafter(proposer, min(layers), 0 if proposer.speculative_config.uses_draft_model() else 1, is_second)
+    config = proposer.speculative_config
+    is_at_once = config.use_dflash()
+    traits = {
+        "draft_shift": int(not (config.uses_draft_model() or is_at_once)),
+        "chunk_ends_known": is_second,
+        "mask_token": proposer.parallel_drafting_token_id if is_at_once else None,
+    }
+    return Drafter(proposer, min(layers), traits)
 
 
 class DrafterObserver:
@@ -44,10 +50,16 @@ class DrafterObserver:
         self._forward: Callable[..., Any] = proposer.model.forward
         proposer.propose = self._observed_propose
         proposer.model.forward = self._observed_forward
+        self._is_at_once = drafter.traits["mask_token"] is not None
+        if self._is_at_once:
+            self._keep: Callable[..., Any] = proposer.model.precompute_and_store_context_kv
+            proposer.model.precompute_and_store_context_kv = self._observed_keep
 
     def release(self) -> None:
         """Leave the drafter as it was."""
         del self._drafter.proposer.propose, self._drafter.proposer.model.forward
+        if self._is_at_once:
+            del self._drafter.proposer.model.precompute_and_store_context_kv
 
     def _observed_propose(self, *arguments: Any, **options: Any) -> Any:
         if options.get("dummy_run"):
@@ -58,6 +70,12 @@ class DrafterObserver:
         drafts = self._propose(*arguments, **options)
         self._observe("proposed", self._names, {"proposed": drafts})
         return drafts
+
+    def _observed_keep(self, states: Any, positions: Any, slots: Any = None) -> None:
+        if slots is not None:
+            slots_of_layer = slots[0] if isinstance(slots, list) else slots
+            self._observe("context", self._names, {"positions": positions, "slots": slots_of_layer})
+        self._keep(states, positions, slots)
 
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
         from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then

@@ -111,7 +111,7 @@ class Engines:
         if not spec.num_speculative_tokens:
             return None
         found: dict[str, Any] = {"method": spec.drafter, "num_speculative_tokens": spec.num_speculative_tokens}
-        if spec.drafter in ("eagle", "eagle3", "draft_model"):
+        if spec.drafter in ("eagle", "eagle3", "draft_model", "dflash"):
             folder = model_folder(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
             return found | {"model": str(folder)}
         if spec.drafter == "mtp":

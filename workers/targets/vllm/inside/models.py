@@ -46,7 +46,7 @@ Weights = dict[str, torch.Tensor]
 def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
     """Return the folder of a model, which is made if it is not there.
 
-    Its kind is target, hybrid, draft_model, eagle or eagle3, or mtp: a target with such a head, whose quality is meant.
+    Its kind is target, hybrid, draft_model, eagle, eagle3 or dflash, or mtp, a target with a head of that quality.
     """
     key = f"{RECIPE} {kind} {quality} {vocab_size}"
     folder = cache / f"{kind}-{quality}-{vocab_size}-{blake2b(key.encode(), digest_size=6).hexdigest()}"
@@ -75,11 +75,15 @@ def _model(kind: str, quality: str, vocab_size: int) -> tuple[dict[str, Any], We
         case "eagle3", _:
             head = {"eagle_aux_hidden_state_layer_ids": AUXILIARY, "attention_bias": True, "norm_output": True}
             return _config(vocab_size, 1) | head, _eagle3(target, quality, vocab_size)
+        case "dflash", _:
+            return _dflash_config(vocab_size), _dflash(target, quality, vocab_size)
         case "mtp", _:
             head = {"architectures": ["MiMoForCausalLM"], "model_type": "qwen2", "num_nextn_predict_layers": 1}
             return _config(vocab_size, LAYERS) | head, _unbiased(target) | _mtp(quality, vocab_size)
         case _:
-            raise ValueError(f"a model of kind {kind}; known are target, hybrid, draft_model, eagle, eagle3 and mtp")
+            raise ValueError(
+                f"a model of kind {kind}; known are target, hybrid, draft_model, eagle, eagle3, mtp and dflash"
+            )
 
 
 def _generator(name: str, vocab_size: int) -> torch.Generator:
@@ -234,6 +238,30 @@ def _eagle3(target: Weights, quality: str, vocab_size: int) -> Weights:
         "norm.weight": torch.ones(HIDDEN),
         "lm_head.weight": target["lm_head.weight"],
         "embed_tokens.weight": embeddings,
+    }
+
+
+def _dflash(target: Weights, quality: str, vocab_size: int) -> Weights:
+    """Return a drafter of all tokens at once: none of its qualities predicts more than chance."""
+    generator = _generator(f"dflash {quality}", vocab_size)
+    layer = _layer(generator, "layers.0", 0.2)
+    attention = "layers.0.self_attn"
+    return layer | {
+        f"{attention}.q_norm.weight": torch.ones(HEAD_DIM),
+        f"{attention}.k_norm.weight": torch.ones(HEAD_DIM),
+        "fc.weight": _normal(generator, HIDDEN, LAYERS * HIDDEN, scale=HIDDEN**-0.5),
+        "hidden_norm.weight": torch.ones(HIDDEN),
+        "norm.weight": torch.ones(HIDDEN),
+        "embed_tokens.weight": target["model.embed_tokens.weight"],
+        "lm_head.weight": target["lm_head.weight"],
+    }
+
+
+def _dflash_config(vocab_size: int) -> dict[str, Any]:
+    return _config(vocab_size, 1) | {
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "dflash_config": {"mask_token_id": 0, "target_layer_ids": list(range(LAYERS))},
     }
 
 

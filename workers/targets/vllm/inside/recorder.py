@@ -201,8 +201,7 @@ class StepRecorder:
             "max_model_len": engine.vllm_config.model_config.max_model_len,
         }
         drafter = drafter_of(runner_of(engine))
-        traits = {"draft_shift": drafter.shift, "chunk_ends_known": drafter.chunk_ends_known} if drafter else {}
-        self._note("opened", [], **sizes, **traits)
+        self._note("opened", [], **sizes, **(drafter.traits if drafter is not None else {}))
         self._scheduler.update_from_output = self._observed_update
         self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
         self._drafter = DrafterObserver(drafter, runner_of(engine), self._observe) if drafter is not None else None
