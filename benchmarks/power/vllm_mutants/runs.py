@@ -9,6 +9,7 @@ from benchmarks.conformance.vllm_determinism import Kept
 from scenarios.events import Policy, Schedule
 from scenarios.spec import Value
 from scenarios.trace import Trace
+from workers.judge.drafter_identities import DrafterIdentities
 from workers.judge.judge import End
 from workers.judge.outputs import Outputs
 from workers.judge.step_identities import StepIdentities
@@ -132,8 +133,9 @@ class Runs:
 
 def _broken_identity(run: Run) -> Difference | None:
     """Return the first identity of steps that does not hold in a run that has ended."""
-    judges = (judge for judge in run.panel.judges if isinstance(judge, StepIdentities))
-    return next((judge.at_end(End(run.feed.tick, run.target.outputs())) for judge in judges), None)
+    judges = (judge for judge in run.panel.judges if isinstance(judge, StepIdentities | DrafterIdentities))
+    broken = (judge.at_end(End(run.feed.tick, run.target.outputs())) for judge in judges)
+    return next((found for found in broken if found is not None), None)
 
 
 def _text(race: MissingOrder) -> str:

@@ -94,6 +94,7 @@ FIRST_RUNNER = Capabilities(
         "num_blocks": (),
         "drafter": ("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram_gpu", "ngram"),
         "drafter_quality": (),
+        "draft_sampling": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",), "cpu": ()},

@@ -111,12 +111,17 @@ class Engines:
         if not spec.num_speculative_tokens:
             return None
         found: dict[str, Any] = {"method": spec.drafter, "num_speculative_tokens": spec.num_speculative_tokens}
+        if spec.draft_sampling != "greedy":
+            found |= {"draft_sample_method": spec.draft_sampling}
         if spec.drafter in ("eagle", "eagle3", "draft_model", "dflash"):
             folder = model_folder(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
             return found | {"model": str(folder)}
-        if spec.drafter == "mtp":
-            return found
-        return found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}
+        # Heads of the target come with its model.
+        return (
+            found
+            if spec.drafter == "mtp"
+            else found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}
+        )
 
 
 def _collect() -> None:
