@@ -14,7 +14,7 @@ written; drafts of a prompt's chunk, which nobody verifies; tokens of a request 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from workers.judge.judge import End, Judge
 from workers.record.evidence import Difference, Fact, fact, shown
@@ -39,12 +39,14 @@ class Written(NamedTuple):
 class Known:
     """What is known of a request in its present stay: its tokens, how many of them it found, when it ran last.
 
-    `is_followed` is false where a result of an earlier stay may come in.
+    `is_followed` is false where a result of an earlier stay may come in, `is_whole` where entries of the drafter's
+    cache may be other ones than the tokens say: found ones, those of a step without a pass, of a chunk's end.
     """
 
     tokens: list[int]
     hit: int
     is_followed: bool
+    is_whole: bool
     last: int = -1
 
 
@@ -56,6 +58,7 @@ class Step:
     inputs: Observation | None = None
     context: Observation | None = None
     passes: list[Observation] = field(default_factory=list)
+    margins: list[list[float]] = field(default_factory=list)
     proposed: Mapping[int, list[int]] = field(default_factory=dict)
     sampled: Mapping[int, list[int]] = field(default_factory=dict)
 
@@ -77,8 +80,24 @@ class Row(NamedTuple):
     is_open: bool
 
 
+class Proposal(NamedTuple):
+    """The drafts of one step behind the tokens known then; of each how far it was likelier than any other."""
+
+    step: int
+    tokens: tuple[int, ...]
+    drafts: tuple[int, ...]
+    margins: tuple[float, ...]
+
+
+# Proposals of a run by request and number of tokens known.
+Proposals: TypeAlias = Mapping[tuple[int, int], Proposal]
+
+
 class DrafterIdentities(Judge):
-    """Judge of a drafter's passes in one run, in the order in which they were made."""
+    """Judge of a drafter's passes in one run, in the order in which they were made.
+
+    `proposals` are those that follow from tokens alone, of the steps judged so far.
+    """
 
     sees = ("log",)
 
@@ -89,6 +108,7 @@ class DrafterIdentities(Judge):
         self._mask: int | None = None
         self._steps: dict[int, Step] = {}
         self._known: dict[int, Known] = {}
+        self.proposals: dict[tuple[int, int], Proposal] = {}
         # The drafter's cache by slot.
         self._cache: dict[int, Written] = {}
 
@@ -109,6 +129,8 @@ class DrafterIdentities(Judge):
                 case "drafting":
                     assert seen.values["index"] == len(self._steps[seen.step].passes), "a pass is not shown"
                     self._steps[seen.step].passes.append(seen)
+                case "margins":
+                    self._steps[seen.step].margins.append(seen.values["margins"])
                 case "proposed":
                     self._steps[seen.step].proposed = dict(zip(seen.requests, seen.values["proposed"], strict=True))
                 case "processed":
@@ -133,7 +155,7 @@ class DrafterIdentities(Judge):
             before = self._known.get(request)
             hit = values["scheduled_computed"][step.planned.requests.index(request)]
             is_followed = before is None or len(before.tokens) <= len(tokens)
-            self._known[request] = Known(list(tokens), hit, is_followed)
+            self._known[request] = Known(list(tokens), hit, is_followed, is_whole=not hit)
         if step.inputs is not None:
             if values["follows"]:
                 yield from self._verified(number, step.inputs)
@@ -148,6 +170,7 @@ class DrafterIdentities(Judge):
                 yield from self._pass(number, seen, rows)
             if not step.passes:
                 self._miss(rows.values())
+            self._note(number, step, rows)
 
     def _verified(self, number: int, inputs: Observation) -> Iterator[Difference]:
         """Yield drafts that the target is given and that are not those proposed in the step before."""
@@ -187,10 +210,26 @@ class DrafterIdentities(Judge):
     def _miss(self, rows: Iterable[Row]) -> None:
         """Note the entries that were due in a step without a pass: its positions are never computed again."""
         for row in rows:
+            self._known[row.request].is_whole = False
             for position in range(row.first, row.end):
                 slot = self._slot(row, position)
                 if isinstance(slot, int):
                     self._cache[slot] = Written(row.request, position, None)
+
+    def _note(self, number: int, step: Step, rows: Mapping[int, Row]) -> None:
+        """Note the step's proposals, as far as they follow from tokens alone."""
+        for place, request in enumerate(step.passes[0].requests if step.passes else ()):
+            row, known, drafts = rows[request], self._known[request], step.proposed.get(request, [])
+            if not self._chunk_ends_known and self._shift and not row.goes_on:
+                known.is_whole = False
+            if not (row.is_open and row.goes_on and known.is_whole and drafts):
+                continue
+            count = len(drafts)
+            one_each = [margins[place] for margins in step.margins[:count]]
+            of_all = step.margins[0][place * count : (place + 1) * count] if step.margins else []
+            margins = tuple(of_all if self._mask is not None else one_each)
+            proposal = Proposal(number, tuple(known.tokens), tuple(drafts), margins)
+            self.proposals[request, len(known.tokens)] = proposal
 
     def _keeps(
         self, number: int, seen: Observation, inputs: Observation, rows: Mapping[int, Row]

@@ -103,6 +103,12 @@ class ContextValues(Value):
     slots: Integers
 
 
+class MarginsValues(Value):
+    """How far the likeliest draft of each row is above the next, as they are proposed."""
+
+    margins: list[float]
+
+
 class ProposedValues(Value):
     """The drafts that a step proposed, row by row."""
 
@@ -144,6 +150,7 @@ Scheduled: TypeAlias = _SeenAt[Literal["scheduled"], ScheduledValues]
 Inputs: TypeAlias = _SeenAt[Literal["inputs"], dict[str, Integers | list[Integers] | list[bool]]]
 Context: TypeAlias = _SeenAt[Literal["context"], ContextValues]
 Drafting: TypeAlias = _SeenAt[Literal["drafting"], DraftingValues]
+Margins: TypeAlias = _SeenAt[Literal["margins"], MarginsValues]
 Proposed: TypeAlias = _SeenAt[Literal["proposed"], ProposedValues]
 # Counts of the host that are corrected behind the launch of a step.
 Corrected: TypeAlias = _SeenAt[Literal["corrected"], CorrectedValues]
@@ -152,7 +159,7 @@ Processed: TypeAlias = _SeenAt[Literal["processed"], ProcessedValues]
 # The objects still held after draining.
 Drained: TypeAlias = _SeenAt[Literal["drained"], DrainedValues]
 Seen: TypeAlias = Annotated[
-    Opened | Scheduled | Inputs | Context | Drafting | Proposed | Corrected | Processed | Drained,
+    Opened | Scheduled | Inputs | Context | Drafting | Margins | Proposed | Corrected | Processed | Drained,
     Field(discriminator="point"),
 ]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
@@ -38,6 +40,13 @@ def drafter_of(runner: Any) -> Drafter | None:
     return Drafter(proposer, min(layers), traits)
 
 
+def _margins(logits: torch.Tensor) -> list[float]:
+    """Return how far the likeliest token of each row is above the next."""
+    first, second = logits.topk(2, dim=-1).values.unbind(-1)
+    margins: list[float] = (first - second).tolist()
+    return margins
+
+
 class DrafterObserver:
     """Observer of one drafter, which wraps it until it is released; `observe` is told tensors by name."""
 
@@ -48,8 +57,10 @@ class DrafterObserver:
         proposer = drafter.proposer
         self._propose: Callable[..., Any] = proposer.propose
         self._forward: Callable[..., Any] = proposer.model.forward
+        self._logits: Callable[..., Any] = proposer.model.compute_logits
         proposer.propose = self._observed_propose
         proposer.model.forward = self._observed_forward
+        proposer.model.compute_logits = self._observed_logits
         self._is_at_once = drafter.traits["mask_token"] is not None
         if self._is_at_once:
             self._keep: Callable[..., Any] = proposer.model.precompute_and_store_context_kv
@@ -57,9 +68,10 @@ class DrafterObserver:
 
     def release(self) -> None:
         """Leave the drafter as it was."""
-        del self._drafter.proposer.propose, self._drafter.proposer.model.forward
+        model = self._drafter.proposer.model
+        del self._drafter.proposer.propose, model.forward, model.compute_logits
         if self._is_at_once:
-            del self._drafter.proposer.model.precompute_and_store_context_kv
+            del model.precompute_and_store_context_kv
 
     def _observed_propose(self, *arguments: Any, **options: Any) -> Any:
         if options.get("dummy_run"):
@@ -76,6 +88,11 @@ class DrafterObserver:
             slots_of_layer = slots[0] if isinstance(slots, list) else slots
             self._observe("context", self._names, {"positions": positions, "slots": slots_of_layer})
         self._keep(states, positions, slots)
+
+    def _observed_logits(self, *arguments: Any, **options: Any) -> Any:
+        logits = self._logits(*arguments, **options)
+        self._observe("margins", self._names, {"margins": logits}, _margins)
+        return logits
 
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
         from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then

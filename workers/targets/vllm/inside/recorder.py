@@ -265,18 +265,23 @@ class StepRecorder:
     def _inputs(
         self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
     ) -> None:
-        self._observe("inputs", names, tensors, drafts=drafts, **values)
+        self._observe("inputs", names, tensors, torch.Tensor.tolist, drafts=drafts, **values)
 
     def _observe(
-        self, point: str, names: list[str], tensors: Mapping[str, torch.Tensor | Parts], **values: Any
+        self,
+        point: str,
+        names: list[str],
+        tensors: Mapping[str, torch.Tensor | Parts],
+        values_of: Callable[[torch.Tensor], list[Any]] = torch.Tensor.tolist,
+        **values: Any,
     ) -> None:
-        """Note tensors as they are once the device has come so far."""
+        """Note values of tensors as they are once the device has come so far."""
         step = self._step
         parts = {name: [given] if isinstance(given, torch.Tensor) else given for name, given in tensors.items()}
         views = {name: [self._view(tensor) for tensor in given] for name, given in parts.items()}
 
         def keep() -> None:
-            read = {name: [value for view in given for value in view.tolist()] for name, given in views.items()}
+            read = {name: [value for view in given for value in values_of(view)] for name, given in views.items()}
             self._note(point, names, step, **values, **read)
 
         if self._is_device:
