@@ -109,6 +109,8 @@ class DrafterIdentities(Judge):
         self._steps: dict[int, Step] = {}
         self._known: dict[int, Known] = {}
         self.proposals: dict[tuple[int, int], Proposal] = {}
+        # Entries at ends of found blocks that another request wrote, whose next token is another one.
+        self._found: list[Difference] = []
         # The drafter's cache by slot.
         self._cache: dict[int, Written] = {}
 
@@ -147,7 +149,8 @@ class DrafterIdentities(Judge):
             found = next(self._of_step(number, self._steps[number]), None)
             if found is not None:
                 return found
-        return None
+        # Whatever else is wrong comes first.
+        return next(iter(self._found), None)
 
     def _of_step(self, number: int, step: Step) -> Iterator[Difference]:
         values = step.planned.values
@@ -343,7 +346,12 @@ class DrafterIdentities(Judge):
             else:
                 there = fact("entry_of", token=held.token, position=held.position, request=held.request)
             due = fact("entry_of", token=token, position=position, request=row.request)
-            yield _difference("draft_cache", row.request, (number, position), due, there)
+            found = _difference("draft_cache", row.request, (number, position), due, there)
+            is_end = self._shift > 0 and (position + 1) % self._block_size == 0
+            if is_end and position < hit and held is not None and held.position == position:
+                self._found.append(found)
+            else:
+                yield found
 
 
 def _difference(

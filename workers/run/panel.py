@@ -138,8 +138,8 @@ _JUDGES: tuple[Callable[[Case], Judge | None], ...] = (
     _checker,
     _races,
     _step_identities,
-    _drafter_identities,
     _contracts,
+    _drafter_identities,
 )
 
 
