@@ -9,9 +9,10 @@ from benchmarks.conformance.vllm_determinism import Kept
 from scenarios.events import Policy, Schedule
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.judge.drafter_identities import DrafterIdentities
+from workers.judge.drafter_identities import DrafterIdentities, Proposals
 from workers.judge.judge import End
 from workers.judge.outputs import Outputs
+from workers.judge.proposals import proposals_of
 from workers.judge.step_identities import StepIdentities
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Access, Difference, MissingOrder
@@ -48,7 +49,8 @@ class Orders(Value):
 class Seen:
     """What one run showed: outputs or how it broke off, the races that are not known, and the lines that ordered work.
 
-    `num_known` counts the races that are known; `identity` is the first of its steps' identities that does not hold.
+    `num_known` counts the races that are known; `identity` is the first of its steps' identities that does not hold;
+    `proposals` are what a drafter proposed behind which tokens.
     """
 
     outputs: Outputs | str
@@ -56,6 +58,7 @@ class Seen:
     num_known: int = 0
     identity: str = ""
     orders: Mapping[Line, str] = field(default_factory=dict)
+    proposals: Proposals = field(default_factory=dict)
 
 
 class Mutable(Kept):
@@ -128,7 +131,8 @@ class Runs:
         identity = (
             f"{wrong.variable}: {actual_text(wrong)}, expected {expected_text(wrong)}" if wrong is not None else ""
         )
-        return Seen(outputs, tuple(map(_text, new)), len(races) - len(new), identity, lines)
+        proposals = proposals_of(run.panel.observations)
+        return Seen(outputs, tuple(map(_text, new)), len(races) - len(new), identity, lines, proposals)
 
 
 def _broken_identity(run: Run) -> Difference | None:

@@ -65,9 +65,9 @@ class OpenedValues(Value):
     block_size: int
     state_sizes: Integers
     max_model_len: int
-    draft_shift: int = 0
-    chunk_ends_known: bool = True
-    mask_token: int | None = None
+    draft_shift: int
+    chunk_ends_known: bool
+    mask_token: int | None
 
 
 class ScheduledValues(Value):

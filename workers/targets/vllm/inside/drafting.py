@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+# Traits of what is no model.
+NO_DRAFTER: Mapping[str, Any] = {"draft_shift": 0, "chunk_ends_known": True, "mask_token": None}
+
 
 @dataclass(frozen=True, slots=True)
 class Drafter:

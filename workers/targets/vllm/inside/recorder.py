@@ -11,7 +11,7 @@ import torch
 
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import activate
-from workers.targets.vllm.inside.drafting import DrafterObserver, drafter_of
+from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
 from workers.targets.vllm.runner_name import RunnerName
 
 # Tensors that hold one value after the other of their rows.
@@ -201,7 +201,7 @@ class StepRecorder:
             "max_model_len": engine.vllm_config.model_config.max_model_len,
         }
         drafter = drafter_of(runner_of(engine))
-        self._note("opened", [], **sizes, **(drafter.traits if drafter is not None else {}))
+        self._note("opened", [], **sizes, **(drafter.traits if drafter is not None else NO_DRAFTER))
         self._scheduler.update_from_output = self._observed_update
         self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
         self._drafter = DrafterObserver(drafter, runner_of(engine), self._observe) if drafter is not None else None
