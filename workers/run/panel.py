@@ -13,6 +13,7 @@ from workers.judge import step_identities
 from workers.judge.checker import Checker
 from workers.judge.contracts.delivery import Terms
 from workers.judge.contracts.judge import Contracts
+from workers.judge.drafter_identities import DrafterIdentities
 from workers.judge.judge import End, Judge
 from workers.judge.races import RaceDetector, Races
 from workers.judge.step_identities import StepIdentities
@@ -123,13 +124,23 @@ def _step_identities(case: Case) -> StepIdentities | None:
     return StepIdentities() if shows_steps(case.capabilities) else None
 
 
+def _drafter_identities(case: Case) -> DrafterIdentities | None:
+    return DrafterIdentities() if shows_steps(case.capabilities) else None
+
+
 def _contracts(case: Case) -> Contracts:
     terms = Terms(case.trace, case.capabilities.words_from_prompt)
     return Contracts(terms, sees_steps=not case.capabilities.logs_decisions)
 
 
 # Each makes its judge of an engine that shows what it has to see.
-_JUDGES: tuple[Callable[[Case], Judge | None], ...] = (_checker, _races, _step_identities, _contracts)
+_JUDGES: tuple[Callable[[Case], Judge | None], ...] = (
+    _checker,
+    _races,
+    _step_identities,
+    _contracts,
+    _drafter_identities,
+)
 
 
 def panel_of(case: Case) -> Panel:

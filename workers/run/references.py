@@ -12,6 +12,7 @@ from scenarios.capabilities import Capabilities
 from scenarios.draw import below
 from scenarios.events import Abort, Preempt, Schedule, Stall, Submit
 from scenarios.trace import Trace
+from workers.judge.drafter_identities import Proposals
 from workers.judge.outputs import Outputs
 from workers.record.evidence import Reference
 from workers.run.agreed_run import AgreedRun
@@ -34,6 +35,8 @@ class References:
 
     until: Reference | Literal["all", "none"] = "all"
     agreed: AgreedRun | None = None
+    # By trace what was proposed in a run that shows it.
+    proposed: dict[str, Proposals] = field(default_factory=dict)
     _outputs: dict[str, Outputs | str] = field(default_factory=dict)
 
     def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:

@@ -92,8 +92,9 @@ FIRST_RUNNER = Capabilities(
         "max_model_len": (),
         "block_size": (32,),
         "num_blocks": (),
-        "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
+        "drafter": ("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram_gpu", "ngram"),
         "drafter_quality": (),
+        "draft_sampling": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",), "cpu": ()},

@@ -78,9 +78,11 @@ class Engines:
         is_hybrid = spec.layers == "hybrid"
         # A state takes a block of the same pool, two where it is kept at ends of blocks: who has all others still fits.
         num_states = HYBRID_LAYERS.count("conv") * (1 + spec.prefix_cache) if is_hybrid else 0
-        target = "hybrid" if is_hybrid else "target"
+        # The heads of an mtp drafter are part of its target.
+        has_heads = bool(spec.num_speculative_tokens) and spec.drafter == "mtp"
+        target, quality = ("mtp", spec.drafter_quality) if has_heads else ("hybrid" if is_hybrid else "target", "good")
         config = EngineArgs(
-            model=str(model_folder(self._cache, target, "good", spec.vocab_size)),
+            model=str(model_folder(self._cache, target, quality, spec.vocab_size)),
             dtype="float32",
             enforce_eager=True,
             seed=0,
@@ -109,10 +111,17 @@ class Engines:
         if not spec.num_speculative_tokens:
             return None
         found: dict[str, Any] = {"method": spec.drafter, "num_speculative_tokens": spec.num_speculative_tokens}
-        if spec.drafter in ("eagle", "eagle3", "draft_model"):
+        if spec.draft_sampling != "greedy":
+            found |= {"draft_sample_method": spec.draft_sampling}
+        if spec.drafter in ("eagle", "eagle3", "draft_model", "dflash"):
             folder = model_folder(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
             return found | {"model": str(folder)}
-        return found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}
+        # Heads of the target come with its model.
+        return (
+            found
+            if spec.drafter == "mtp"
+            else found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}
+        )
 
 
 def _collect() -> None:
