@@ -83,6 +83,14 @@ class ProcessedValues(Value):
     sampled: list[Integers]
 
 
+class ControlledValues(Value):
+    """What was done to an engine besides requests: its name, the version of weights, a neighbour's output."""
+
+    what: str
+    version: int
+    tokens: Integers
+
+
 class DrainedValues(Value):
     """How much is held of each kind that should be given back."""
 
@@ -108,9 +116,13 @@ Inputs: TypeAlias = _SeenAt[Literal["inputs"], dict[str, Integers | list[Integer
 Corrected: TypeAlias = _SeenAt[Literal["corrected"], CorrectedValues]
 # The results of a step, where they come back.
 Processed: TypeAlias = _SeenAt[Literal["processed"], ProcessedValues]
+# The control plane, between two steps.
+Controlled: TypeAlias = _SeenAt[Literal["controlled"], ControlledValues]
 # The objects still held after draining.
 Drained: TypeAlias = _SeenAt[Literal["drained"], DrainedValues]
-Seen: TypeAlias = Annotated[Opened | Scheduled | Inputs | Corrected | Processed | Drained, Field(discriminator="point")]
+Seen: TypeAlias = Annotated[
+    Opened | Scheduled | Inputs | Corrected | Processed | Controlled | Drained, Field(discriminator="point")
+]
 
 
 class _Shown(Value):

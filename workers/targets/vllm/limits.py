@@ -14,7 +14,8 @@ from scenarios.capabilities import (
     Without,
     with_params,
 )
-from scenarios.events import AnyEvent, Preempt, Submit
+from scenarios.events import CONTROL_EVENTS, AnyEvent, Preempt, Submit
+from scenarios.probes import CONTROL_PROBES
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
 
@@ -73,7 +74,7 @@ _POOL_HOLDS_MODEL = (
 )
 
 FIRST_RUNNER = Capabilities(
-    events=("abort", "preempt", "stall", "reset_prefix_cache"),
+    events=("abort", "preempt", "stall", "reset_prefix_cache", "set_k", "dummy_step", *CONTROL_EVENTS),
     places=("before_schedule",),
     features=tuple(feature for feature in FEATURES if feature != "accept"),
     spec={
@@ -114,6 +115,9 @@ FIRST_RUNNER = Capabilities(
         "grammar_wait",
         "grammar_drafts",
         "grammar_cut",
+        "dummy_step",
+        "k_change",
+        *CONTROL_PROBES,
     ),
     limits=Limits(
         # Its front refuses them beside drafts, and its engine takes no notice of them there.

@@ -7,13 +7,16 @@ import gc
 from collections import OrderedDict
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import torch
 
 from scenarios.spec import EngineSpec
+from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
+from workers.targets.vllm.inside.neighbour import OneRequest
 from workers.targets.vllm.inside.recorder import StepRecorder
 from workers.targets.vllm.inside.session import Session, submit_of
 from workers.targets.vllm.runner_name import RunnerName
@@ -24,6 +27,17 @@ MADE_BETWEEN_COLLECTIONS = 16
 CACHE_BYTES = 8 << 20
 # An n-gram may have as few tokens, and as many.
 LOOKUP_MIN, LOOKUP_MAX = 1, 3
+# Another engine of the process, of another size, whose accesses are as those of any.
+_NEIGHBOUR = EngineSpec(
+    layers="attention",
+    sampling="standard",
+    num_speculative_tokens=0,
+    block_size=32,
+    num_blocks=5,
+    max_model_len=96,
+    max_num_seqs=3,
+    vocab_size=40,
+)
 
 
 class Engines:
@@ -42,7 +56,16 @@ class Engines:
         torch.manual_seed(0)
         np.random.seed(0)
         self._num_opened += 1
-        return Session(engine, self._num_opened, self._recorder if observed else None, partial(self._put_back, spec))
+        surroundings = Surroundings(partial(self._weights, spec), self._neighbour)
+        observe = self._recorder if observed else None
+        return Session(engine, self._num_opened, observe, partial(self._put_back, spec), surroundings)
+
+    def _weights(self, spec: EngineSpec, version: int) -> Path:
+        """Return the folder of a version of the target's weights; 0 is the one that engines are made with."""
+        return model_folder(self._cache, _target_of(spec), f"v{version}" if version else "good", spec.vocab_size)
+
+    def _neighbour(self) -> Beside:
+        return OneRequest(self._take(_NEIGHBOUR), partial(self._put_back, _NEIGHBOUR))
 
     def _recorder(self, engine: Any) -> StepRecorder:
         return StepRecorder(engine, self.runner, self._is_device, submit_of)
@@ -69,7 +92,7 @@ class Engines:
 
     def _made(self, spec: EngineSpec) -> Any:
         from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  what they replace must be replaced by then
-        from vllm.v1.engine.core import EngineCore  # noqa: PLC0415
+        from vllm.v1.engine.core import EngineCore, EngineCoreProc  # noqa: PLC0415
         from vllm.v1.executor import Executor  # noqa: PLC0415
 
         speculative = self._speculative(spec)
@@ -78,9 +101,8 @@ class Engines:
         is_hybrid = spec.layers == "hybrid"
         # A state takes a block of the same pool, two where it is kept at ends of blocks: who has all others still fits.
         num_states = HYBRID_LAYERS.count("conv") * (1 + spec.prefix_cache) if is_hybrid else 0
-        target = "hybrid" if is_hybrid else "target"
         config = EngineArgs(
-            model=str(model_folder(self._cache, target, "good", spec.vocab_size)),
+            model=str(self._weights(spec, 0)),
             dtype="float32",
             enforce_eager=True,
             seed=0,
@@ -101,7 +123,10 @@ class Engines:
             speculative_config=speculative,
             disable_log_stats=True,
         ).create_engine_config()
-        engine = EngineCore(config, Executor.get_class(config), log_stats=False)
+        # The engine of a process of its own, less its sockets: pauses are of that one alone.
+        engine = EngineCoreProc.__new__(EngineCoreProc)
+        engine.output_queue, engine.engines_running = SimpleQueue(), False
+        EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=False)
         assert (engine.batch_queue is not None) == (spec.depth > 1), "asynchronous exactly where it was asked for"
         return engine
 
@@ -113,6 +138,10 @@ class Engines:
             folder = model_folder(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
             return found | {"model": str(folder)}
         return found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}
+
+
+def _target_of(spec: EngineSpec) -> str:
+    return "hybrid" if spec.layers == "hybrid" else "target"
 
 
 def _collect() -> None:
