@@ -14,7 +14,7 @@ from scenarios.capabilities import (
     Without,
     with_params,
 )
-from scenarios.events import CONTROL_EVENTS, AnyEvent, Preempt, Submit
+from scenarios.events import CONTROL_EVENTS, AnyEvent, Preempt, SetK, Submit
 from scenarios.probes import CONTROL_PROBES
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
@@ -53,6 +53,13 @@ def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
     seen = f"{state} leaves only what stops, bad words or allowed_tokens ban"
     mended = with_params(event, {"allowed_tokens": (), "bad_words": (), "min_tokens": 0})
     return Excess("params.grammar", seen, "one must be left", mended)
+
+
+def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: the number of drafts of a drafter that asserts it never changes."""
+    if not isinstance(event, SetK) or spec.drafter != "ngram_gpu":
+        return None
+    return Excess("k", event.k, "beside drafter ngram_gpu no number of drafts changes", None, "it asserts that")
 
 
 _HYBRID_WITHOUT_DRAFTS = NothingBeside(
@@ -129,6 +136,7 @@ FIRST_RUNNER = Capabilities(
             some_token_is_allowed,
             grammars_end_by_stops,
             each_state_allows_a_token,
+            lookups_on_the_device_stay,
         ),
         spec=(_HYBRID_WITHOUT_DRAFTS, *_POOL_HOLDS_MODEL),
     ),

@@ -111,7 +111,8 @@ class ControlPlane:
             self._probes["dummy_step"] += 1
             self._probes["dummy_step_in_flight"] += bool(self._engine.batch_queue)
             self._engine.execute_dummy_batch()
-        if self._tick < self._beside_until:
+        # Engines of a process share the table of rotations, which sleeps with the weights.
+        if self._tick < self._beside_until and not executor.is_sleeping:
             if self._beside is None:
                 self._beside = self._surroundings.beside()
             self._probes["neighbour_step"] += 1

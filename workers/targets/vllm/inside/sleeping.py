@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from vllm.device_allocator.sleep_mode_backend import SleepModeBackend
 
-# What memory holds that was given up: a number, for what is masked is multiplied by zero.
-_LOST = 3.0e4
+# What memory holds that was given up, byte by byte: of floats a large number, for what is masked is multiplied by zero.
+_LOST_BYTE = 0x46
+_LOST = 12689.568359375
 
 
 class SimulatedSleep(SleepModeBackend):  # type: ignore[misc]
@@ -35,7 +36,7 @@ class SimulatedSleep(SleepModeBackend):  # type: ignore[misc]
         weights = self._weights()
         self._kept = [(weight, weight.cpu().clone()) for weight in weights] if level == 1 else []
         for tensor in (*weights, *self._caches()):
-            tensor.fill_(_LOST)
+            tensor.fill_(_LOST if tensor.is_floating_point() else _LOST_BYTE)
 
     @torch.no_grad()
     def resume(self, tags: list[str] | None = None) -> None:
