@@ -2,7 +2,7 @@
 
 Verifies: that a paused engine plans no step, but for requests that it lets come to their ends, and begins none of any;
 that nothing is attended to that was computed before the engine was told to forget all, as it is when other weights are
-loaded; that a neighbour in the same process has the same output each time.
+loaded; that weights are those due once they are loaded or awake; that a neighbour has the same output each time.
 Does not verify: outputs (they are compared with those of undisturbed runs), ends of requests (contracts do that), other
 states than those of attention.
 """
@@ -67,6 +67,9 @@ class ControlPlane(Judge):
             self._mode = ""
         elif what == "cleared":
             self._era += 1
+        elif what == "weights" and tokens != [0]:
+            due = fact("weights", version=seen.values["version"])
+            self._found.append(_difference("weights", None, seen.step, due, fact("unlike", count=tokens[0])))
         elif what == "neighbour":
             self._neighbour = tokens if self._neighbour is None else self._neighbour
             if tokens != self._neighbour:

@@ -84,7 +84,9 @@ class ProcessedValues(Value):
 
 
 class ControlledValues(Value):
-    """What was done to an engine besides requests: its name, the version of weights, a neighbour's output."""
+    """What was done to an engine besides requests: its name, the version of weights; of these the number of tensors
+    that are others, of a neighbour its output.
+    """
 
     what: str
     version: int

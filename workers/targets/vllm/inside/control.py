@@ -5,7 +5,7 @@ the engine has nothing to do, as that process finds out; only then a client goes
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,16 +26,19 @@ class Beside(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a session is given besides its engine: the folder of each version of its weights, and another engine."""
+    """What a session is given besides its engine: of each version of its weights the folder and the checksums of an
+    engine made with them; and another engine.
+    """
 
     weights: Callable[[int], Path]
+    checksums: Callable[[int], Mapping[str, str]]
     beside: Callable[[], Beside]
 
 
 # The level of sleep at which weights are lost.
 LOSING_WEIGHTS = 2
 
-# Notes what has happened: its name, the version of weights, tokens.
+# Notes what has happened: its name, the version of weights, tokens or a count.
 Note = Callable[[str, int, Sequence[int]], None]
 
 
@@ -188,11 +191,23 @@ class ControlPlane:
         has_lost = "weights" in engine.model_executor.sleeping_tags and sleep.level == LOSING_WEIGHTS
         is_awake: bool = engine.wake_up(tags if sleep.level else ["scheduling"])
         if has_lost and of_weights:
-            engine.collective_rpc("reload_weights", kwargs={"weights_path": str(self._path())})
+            self._reload()
+        elif of_weights and sleep.level:
+            self._compare_weights()
         return is_awake
 
-    def _path(self) -> Path:
-        return self._surroundings.weights(self._version)
+    def _reload(self) -> None:
+        """Load the weights that are due from their files, in place."""
+        folder = self._surroundings.weights(self._version)
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        self._compare_weights()
+
+    def _compare_weights(self) -> None:
+        """Note how many of the target's tensors are unlike those of an engine that was made with the weights due."""
+        due = self._surroundings.checksums(self._version)
+        there = self._engine.compute_weight_checksums()[0]
+        unlike = sum(there.get(name) != due.get(name) for name in {*there, *due})
+        self._note("weights", self._version, [unlike])
 
     def _load(self, event: LoadWeights) -> None:
         engine = self._engine
@@ -201,8 +216,7 @@ class ControlPlane:
         self._probes["load_weights"] += 1
         self._probes["load_weights_in_flight"] += bool(engine.batch_queue)
         self._version, self.is_spent = event.version, True
-        engine.collective_rpc("reload_weights", kwargs={"weights_path": str(self._path())})
-        self._note("weights", event.version, ())
+        self._reload()
         if event.clear_cache:
             engine.reset_prefix_cache(reset_running_requests=True)
             self.cleared()

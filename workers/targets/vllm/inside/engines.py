@@ -5,6 +5,7 @@ Several live in one process; the first takes seconds, each further one a fifth o
 
 import gc
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -46,6 +47,7 @@ class Engines:
     def __init__(self, cache: Path, runner: RunnerName, is_device: bool) -> None:
         self._cache, self.runner, self._is_device = cache, runner, is_device
         self._engines: OrderedDict[str, Any] = OrderedDict()
+        self._checksums: dict[tuple[str, int, int], Mapping[str, str]] = {}
         self._num_made = 0
         self._num_opened = 0
 
@@ -56,13 +58,21 @@ class Engines:
         torch.manual_seed(0)
         np.random.seed(0)
         self._num_opened += 1
-        surroundings = Surroundings(partial(self._weights, spec), self._neighbour)
+        surroundings = Surroundings(partial(self._weights, spec), partial(self._checksums_of, spec), self._neighbour)
         observe = self._recorder if observed else None
         return Session(engine, self._num_opened, observe, partial(self._put_back, spec), surroundings)
 
     def _weights(self, spec: EngineSpec, version: int) -> Path:
         """Return the folder of a version of the target's weights; 0 is the one that engines are made with."""
         return model_folder(self._cache, _target_of(spec), f"v{version}" if version else "good", spec.vocab_size)
+
+    def _checksums_of(self, spec: EngineSpec, version: int) -> Mapping[str, str]:
+        """Return the checksums of the weights of an engine made with a version of them, by tensor."""
+        key = _target_of(spec), spec.vocab_size, version
+        if key not in self._checksums:
+            plain = _NEIGHBOUR.model_copy(update={"layers": spec.layers, "vocab_size": spec.vocab_size})
+            self._checksums[key] = self._made(plain, version).compute_weight_checksums()[0]
+        return self._checksums[key]
 
     def _neighbour(self) -> Beside:
         return OneRequest(self._take(_NEIGHBOUR), partial(self._put_back, _NEIGHBOUR))
@@ -90,7 +100,7 @@ class Engines:
     def forget(self) -> None:
         self._engines.clear()
 
-    def _made(self, spec: EngineSpec) -> Any:
+    def _made(self, spec: EngineSpec, version: int = 0) -> Any:
         from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  what they replace must be replaced by then
         from vllm.v1.engine.core import EngineCore, EngineCoreProc  # noqa: PLC0415
         from vllm.v1.executor import Executor  # noqa: PLC0415
@@ -102,7 +112,7 @@ class Engines:
         # A state takes a block of the same pool, two where it is kept at ends of blocks: who has all others still fits.
         num_states = HYBRID_LAYERS.count("conv") * (1 + spec.prefix_cache) if is_hybrid else 0
         config = EngineArgs(
-            model=str(self._weights(spec, 0)),
+            model=str(self._weights(spec, version)),
             dtype="float32",
             enforce_eager=True,
             seed=0,

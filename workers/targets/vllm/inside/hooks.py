@@ -116,7 +116,7 @@ CONTROLS = (
         "vllm.v1.engine.core",
         "EngineCoreProc",
         "pause_scheduler resume_scheduler sleep wake_up has_work _notify_idle_state_callbacks execute_dummy_batch "
-        "collective_rpc",
+        "collective_rpc compute_weight_checksums",
         since="0.32.0",
     ),
     RunnerHooks("vllm.v1.engine", "EngineCoreOutputs", "outputs"),
