@@ -45,7 +45,7 @@ MISTAKES = {
         (
             _ENGINE,
             "aborted_reqs = self.scheduler.finish_requests(\n                None,",
-            "aborted_reqs = self.scheduler.finish_requests(\n                [r.request_id for r in self.scheduler.running],",
+            "aborted_reqs = self.scheduler.finish_requests(\n[r.request_id for r in self.scheduler.running],",
         ),
         ("paused_and_aborted", "contracts", "abort"),
     ),
