@@ -123,7 +123,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         return _as_expected(trace, stats) if found is None else Diverged(stats=stats, difference=found)
     comparison = Comparison(trace, tapes, kind, config, options.compared or References())
     if found is None:
-        found = comparison.first_difference(outputs, stats.steps)
+        found = comparison.first_difference(outputs, stats.steps, steps)
         probes = {**stats.probes, NEAR_TIE: len(comparison.ties)} if comparison.ties and found is None else stats.probes
         stats = stats.model_copy(update={"captures": comparison.count, "probes": probes})
     elif found.plane == PLANE:
