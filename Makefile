@@ -55,7 +55,7 @@ vllm-kernels: .venv/installed .venv-vllm/triton/installed
 
 # What `make test` leaves out: the target's tests with vLLM itself.
 test-vllm: .venv/installed-dev .venv-vllm/installed .venv-vllm/triton/installed
-	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm
+	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm tests/benchmarks/power/test_vllm_power_installed.py
 
 clean:
 	rm -rf .venv .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns

@@ -110,7 +110,7 @@ def _span(tree: ast.Module, edit: Edit) -> _Span:
     body: Sequence[ast.stmt] = _function(tree, edit).body
     if edit.within:
         outer = _only([each for each in _statements(body) if _head(each) == edit.within], edit, edit.within)
-        body = [each for each in ast.iter_child_nodes(outer) if isinstance(each, ast.stmt)]
+        body = getattr(outer, "body", [])
     found: list[ast.stmt | ast.expr] = []
     if edit.without:
         found += [each for each in _statements(body) if _head(each) == edit.without]

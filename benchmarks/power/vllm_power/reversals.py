@@ -57,6 +57,9 @@ Need: TypeAlias = Literal[
     "streaming",
     "dummy_steps",
 ]
+# What the number of a reversal is: a merged fix; a report of what another number has mended; a merged change of which
+# one part is taken back.
+Origin: TypeAlias = Literal["fix", "report", "change"]
 NEEDS: tuple[Need, ...] = get_args(Need)
 
 
@@ -87,13 +90,14 @@ class Place(Value):
 
 
 class Reversal(Value):
-    """One reversal: the pull request that it takes back, with its title in a few words, and how.
+    """One reversal: what it takes back, by number and in a few words, and how.
 
     `plane` is where it is expected to show, `needs` what a trace must have; `note` says what the edit cannot say,
     `missed` why drawn traces are not expected to find it.
     """
 
     id: Annotated[str, Field(pattern=r"^vllm-[0-9]+-[a-z0-9-]+$")]
+    source: Origin = "fix"
     title: str
     runners: Annotated[tuple[Runner, ...], Field(min_length=1)]
     plane: str
@@ -104,8 +108,8 @@ class Reversal(Value):
     kind: str = ""
 
     @property
-    def pull_request(self) -> int:
-        """Return the number of the pull request."""
+    def number(self) -> int:
+        """Return its number in vLLM's project."""
         return int(self.id.split("-")[1])
 
     @property
