@@ -6,7 +6,7 @@ SAMPLE ?= 200
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: run quick quick-tests test check soak nightly mutation bench vllm-cpu vllm-v2 vllm-kernels test-vllm clean
+.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-v2 vllm-kernels test-vllm clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -37,6 +37,13 @@ nightly: .venv/installed
 # Some of the small changes of the engine that docs/mutation.md tells of, the same ones each time.
 mutation: .venv/installed
 	$(BIN)/python -m benchmarks.power.mutation --sample $(SAMPLE) --workers 2
+
+# Some of vLLM's fixes taken back, other ones each night, each hunted for ten minutes (docs/vllm_power.md).
+REVERSALS ?= 12
+reversals: .venv/installed .venv-vllm/installed
+	mkdir -p out
+	$(BIN)/python -m benchmarks.power.vllm_power --engine vllm --sample $(REVERSALS) --seed $$(date +%Y%m%d) \
+		--workers 2 --results out/vllm_power.jsonl
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.speed.checked_steps
