@@ -22,6 +22,7 @@ from workers.targets.child.inside.interpreter import interpret
 from workers.targets.simulated_torch.device import Watching, activate
 from workers.targets.simulated_torch.kernel_definitions import Definition, Definitions, digest_of
 from workers.targets.vllm.inside.kernels.table import TABLE
+from workers.targets.vllm.inside.replacements import library_of_cuda
 
 _MORE = 3
 
@@ -123,6 +124,8 @@ def main() -> None:
     """Hold all definitions, on as many batches of each size as the argument says."""
     interpret()
     activate()
+    utils: Any = import_module("vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils")
+    utils.tldevice = library_of_cuda(None)
     np.seterr(all="ignore")
     for told in held(int(sys.argv[1])):
         print(json.dumps(told), flush=True)

@@ -236,14 +236,14 @@ def of_drafts(b: Batch) -> Iterator[Launch]:
         yield from _verified(b, given)
     kept = np.array([b.random.integers(0, each) for each in b.logits], dtype=np.int32)
     blocks = num_blocks_of(sizes.vocab, 1024)
-    for in_float64 in (False, True):
+    for in_float64, is_drawn in ((False, False), (True, False), (False, True)):
         found = {
             "resampled_local_argmax_ptr": b.tokens(rows, blocks, dtype=np.int64),
             "resampled_local_max_ptr": b.lines(rows, blocks).astype(np.float64 if in_float64 else np.float32),
         }
-        given = {**common, **found, "draft_logits_ptr": None}
+        given = {**common, **found, "draft_logits_ptr": of_drafter if is_drawn else None}
         nothing = dict.fromkeys(("cumulative_log_p_ptr", "contexts_ptr", "watermarking_ptr"))
-        off = dict.fromkeys(("HAS_DRAFT_LOGITS", "USE_BLOCK_VERIFICATION", "WATERMARK", "DEDUPLICATE_CONTEXTS"), False)
+        off = dict.fromkeys(("USE_BLOCK_VERIFICATION", "WATERMARK", "DEDUPLICATE_CONTEXTS"), False)
         yield Launch(
             f"{_DECODE}.rejection_sampler_utils._resample_kernel",
             (rows, blocks),
@@ -251,9 +251,10 @@ def of_drafts(b: Batch) -> Iterator[Launch]:
                 **given,
                 **nothing,
                 **off,
+                "HAS_DRAFT_LOGITS": is_drawn,
                 "watermarking_skip_mask_ptr": None,
-                "target_rejected_logsumexp_ptr": np.zeros(rows, dtype=np.float32),
-                "draft_rejected_logsumexp_ptr": np.zeros(rows, dtype=np.float32),
+                "target_rejected_logsumexp_ptr": b.random.normal(3, 2, rows).astype(np.float32),
+                "draft_rejected_logsumexp_ptr": b.random.normal(3, 2, rows).astype(np.float32),
                 "rejected_step_ptr": kept,
                 "watermark_key_0": 0,
                 "watermark_key_1": 0,
