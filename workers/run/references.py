@@ -10,7 +10,19 @@ from typing import Literal, TypeAlias
 
 from scenarios.capabilities import Capabilities
 from scenarios.draw import below
-from scenarios.events import Abort, Preempt, Schedule, Stall, Submit
+from scenarios.events import (
+    CONTROL_EVENTS,
+    PLACES,
+    Abort,
+    AnyEvent,
+    DummyStep,
+    LoadWeights,
+    Preempt,
+    Schedule,
+    SetK,
+    Stall,
+    Submit,
+)
 from scenarios.trace import Trace
 from workers.judge.drafter_identities import Proposals
 from workers.judge.outputs import Outputs
@@ -67,13 +79,45 @@ def without_drafts(trace: Trace) -> Trace:
 
 
 def alone(trace: Trace, name: str) -> Trace:
-    """Return a trace of one request, with the events that name it and none of other requests."""
-    own = tuple(event for event in trace.events if isinstance(event, Submit | Abort | Stall) and event.request == name)
+    """Return a trace of one request, with the events that name it and none of others, but for those of weights."""
+    own = tuple(event for event in trace.events if _is_of(event, name))
     return trace.model_copy(update={"events": own, "schedule": Schedule()})
+
+
+def undisturbed(trace: Trace) -> Trace | None:
+    """Return a trace without its control plane, of requests whose outputs that must not change; None if there are none.
+
+    Of weights that are exchanged the last ones are there from the start, for the requests that are submitted behind
+    them. Those may be asked of blocks computed by others if these were kept for them.
+    """
+    events = sorted(trace.events, key=lambda event: (event.tick, PLACES.index(event.at)))
+    loads = [(index, event) for index, event in enumerate(events) if isinstance(event, LoadWeights)]
+    kept: list[AnyEvent] = []
+    if loads:
+        index, last = loads[-1]
+        if trace.spec.prefix_cache and not last.clear_cache:
+            return None
+        kept, events = [last.model_copy(update={"tick": 0})], events[index + 1 :]
+    kept += [event for event in events if not isinstance(event, DummyStep | SetK) and event.do not in CONTROL_EVENTS]
+    if len(kept) == len(trace.events):
+        return trace
+    found = trace.model_copy(update={"events": tuple(kept)})
+    return found if found.submits() else None
+
+
+def _is_of(event: AnyEvent, name: str) -> bool:
+    """Tell whether an event names a request, or gives its model weights."""
+    return isinstance(event, LoadWeights) or (isinstance(event, Submit | Abort | Stall) and event.request == name)
 
 
 def references(trace: Trace, names: list[str], capabilities: Capabilities) -> Iterator[ReferenceRun]:
     """Yield the runs that the outputs of a trace are compared with, each with its kind."""
+    calm = undisturbed(trace)
+    if calm is None:
+        return
+    if calm is not trace:
+        submitted = {event.request for event in calm.submits()}
+        trace, names = calm, [name for name in names if name in submitted]
     if trace.spec.depth > 1 and capabilities.allows("depth", 1):
         yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
@@ -87,7 +131,7 @@ def references(trace: Trace, names: list[str], capabilities: Capabilities) -> It
 
 def undecided_trace(trace: Trace, name: str) -> Trace:
     """Return a run of one request alone that shows the logprobs of the three likeliest tokens it chose among."""
-    trace = without_drafts(alone(trace, name))
+    trace = without_drafts(alone(undisturbed(trace) or trace, name))
     spec = trace.spec.model_copy(update={"logprobs_mode": "processed"})
     events = [
         event.model_copy(update={"params": event.params.model_copy(update={"num_logprobs": NUM_UNDECIDED})})

@@ -169,7 +169,9 @@ def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config
     for count, candidate in enumerate(candidates, 1):
         if lacking(candidate, capabilities) is not None:
             continue
-        verdict = check(candidate, tapes, Options(compared=References(_last_reference(target))), config=config)
+        # What is left in the end is judged once more, and confirmed then.
+        options = Options(compared=References(_last_reference(target)), confirm=False)
+        verdict = check(candidate, tapes, options, config=config)
         signature = signature_of(verdict, candidate)
         if signature is not None and target.matches(signature):
             assert isinstance(verdict, Diverged | Crashed | Stuck), "only a finding has a signature"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from scenarios.events import Submit
+from scenarios.events import AnyEvent, DummyStep, LoadWeights, Neighbour, Pause, Resume, SetK, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
@@ -11,7 +11,7 @@ from workers.record.evidence import Reference, Site
 from workers.record.verdict import Agreed, Crashed
 from workers.run.check import check
 from workers.run.engine_run import Options
-from workers.run.references import References
+from workers.run.references import References, alone, undisturbed
 from workers.targets.target import EngineFailed, RunConfig, Watch
 
 TRACE = Trace(spec=EngineSpec(vocab_size=6), events=(Submit(tick=0, request="a", prompt=(1, 3), max_tokens=4),))
@@ -68,3 +68,38 @@ def test_a_crash_is_judged_with_races_watched_whoever_met_it() -> None:
     kind = CrashingKind()
     assert isinstance(check(TRACE.explicit(), Tapes(), Options(races=False), kind), Crashed)
     assert kind.watched == [False, True]
+
+
+def submit(name: str, tick: int) -> Submit:
+    return Submit(tick=tick, request=name, prompt=(1,), max_tokens=2)
+
+
+def calm_events(*events: AnyEvent, prefix_cache: bool = False) -> tuple[AnyEvent, ...] | None:
+    spec = EngineSpec(layers="attention", prefix_cache=prefix_cache)
+    calm = undisturbed(Trace(spec=spec, events=events))
+    return None if calm is None else calm.events
+
+
+def test_a_reference_has_nothing_of_the_control_plane() -> None:
+    events = submit("a", 0), Pause(tick=1), Resume(tick=2), DummyStep(tick=3), SetK(tick=3, k=1), Neighbour(tick=4)
+    assert calm_events(*events) == (events[0],)
+    plain = Trace(events=(submit("a", 0),))
+    assert undisturbed(plain) is plain
+
+
+def test_a_reference_has_the_last_weights_from_the_start_and_the_requests_behind_them() -> None:
+    first, last = LoadWeights(tick=2, version=1), LoadWeights(tick=5, version=2)
+    events = submit("late", 5), submit("before", 4), first, last, submit("behind", 5), submit("later", 9)
+    # Of events of one tick those that stand first come first.
+    calm = calm_events(*events)
+    assert calm == (last.model_copy(update={"tick": 0}), events[4], events[5])
+    assert calm_events(submit("a", 0), last) is None
+    trace = undisturbed(Trace(events=events))
+    assert trace is not None
+    assert alone(trace, "later").events == (calm[0], events[5])
+
+
+def test_nobody_is_compared_who_may_be_given_blocks_that_other_weights_computed() -> None:
+    kept = LoadWeights(tick=2, clear_cache=False)
+    assert calm_events(submit("a", 0), kept, submit("b", 3), prefix_cache=True) is None
+    assert calm_events(submit("a", 0), kept, submit("b", 3)) is not None

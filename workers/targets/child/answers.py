@@ -127,6 +127,16 @@ class ProcessedValues(Value):
     sampled: list[Integers]
 
 
+class ControlledValues(Value):
+    """What was done to an engine besides requests: its name, the version of weights; of these the number of tensors
+    that are others, of a neighbour its output.
+    """
+
+    what: str
+    version: int
+    tokens: Integers
+
+
 class DrainedValues(Value):
     """How much is held of each kind that should be given back."""
 
@@ -156,10 +166,22 @@ Proposed: TypeAlias = _SeenAt[Literal["proposed"], ProposedValues]
 Corrected: TypeAlias = _SeenAt[Literal["corrected"], CorrectedValues]
 # The results of a step, where they come back.
 Processed: TypeAlias = _SeenAt[Literal["processed"], ProcessedValues]
+# The control plane, between two steps.
+Controlled: TypeAlias = _SeenAt[Literal["controlled"], ControlledValues]
 # The objects still held after draining.
 Drained: TypeAlias = _SeenAt[Literal["drained"], DrainedValues]
 Seen: TypeAlias = Annotated[
-    Opened | Scheduled | Inputs | Context | Drafting | Margins | Proposed | Corrected | Processed | Drained,
+    Opened
+    | Scheduled
+    | Inputs
+    | Context
+    | Drafting
+    | Margins
+    | Proposed
+    | Corrected
+    | Processed
+    | Controlled
+    | Drained,
     Field(discriminator="point"),
 ]
 

@@ -7,7 +7,7 @@ recognised by its mechanism, as far as a run shows it: what else goes wrong in t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from scenarios.events import ResetPrefixCache, Submit
+from scenarios.events import Submit, clears_cache
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, MissingOrder, Reference
 from workers.record.observation import Observation
@@ -118,7 +118,7 @@ def _prompt_logprobs_dropped(found: Difference, trace: Trace, steps: Sequence[Ob
     submit = _submit_of(found, trace)
     if found.variable != "prompt_logprobs" or submit is None or not _is_kept_elsewhere(found):
         return False
-    resets = [event for event in trace.events if isinstance(event, ResetPrefixCache) and event.running]
+    resets = [event for event in trace.events if clears_cache(event)]
     are_missing = isinstance(found.actual, Fact) and found.actual.values.get("count") == 0
     return are_missing and any(event.tick >= submit.tick for event in resets)
 
@@ -132,6 +132,26 @@ def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[O
     is_end = isinstance(at, int) and (at + 1) % trace.spec.block_size == 0
     is_anothers = there.values.get("position") == at and there.values.get("request") != request
     return trace.spec.prefix_cache and is_end and is_anothers
+
+
+def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a count is too small by the drafts rejected in the step before a pause, that kept its request."""
+    if (found.plane, found.variable) != ("counts", "mirror_computed"):
+        return False
+    before = [seen for seen in steps if seen.step == found.step - 1]
+    controls = [seen.values["what"] for seen in before if seen.point == "controlled"]
+    of_it = {
+        seen.point: seen.values[name][list(map("submit {}".format, seen.requests)).index(found.request)]
+        for point, name in (("scheduled", "planned_drafts"), ("processed", "sampled"))
+        for seen in before
+        if seen.point == point and found.request in map("submit {}".format, seen.requests)
+    }
+    if "pause_keep" not in controls or not of_it.get("processed"):
+        return False
+    rejected = of_it["scheduled"] + 1 - len(of_it["processed"])
+    counts = found.expected, found.actual
+    is_twice = isinstance(counts[0], int) and isinstance(counts[1], int) and counts[0] - counts[1] == rejected
+    return rejected > 0 and is_twice
 
 
 def _is_kept_elsewhere(found: Difference) -> bool:
@@ -171,4 +191,9 @@ KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
         "docs/findings/vllm_prompt_logprobs_dropped.md",
         "vLLM 0.32.0 drops the logprobs of a prompt with the result they came with, and computes them once.",
     ): _prompt_logprobs_dropped,
+    KnownBug(
+        "vllm_paused_counts",
+        "docs/findings/vllm_paused_counts.md",
+        "vLLM 0.32.0 corrects counts behind a pause that were corrected before it.",
+    ): _counts_of_kept_requests,
 }

@@ -46,7 +46,8 @@ Weights = dict[str, torch.Tensor]
 def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
     """Return the folder of a model, which is made if it is not there.
 
-    Its kind is target, hybrid, draft_model, eagle, eagle3 or dflash, or mtp, a target with a head of that quality.
+    Its kind is target, hybrid, draft_model, eagle, eagle3 or dflash, or mtp, a target with a head of that quality; a
+    target or hybrid has versions v1, v2 and so on besides `good`.
     """
     key = f"{RECIPE} {kind} {quality} {vocab_size}"
     folder = cache / f"{kind}-{quality}-{vocab_size}-{blake2b(key.encode(), digest_size=6).hexdigest()}"
@@ -59,10 +60,13 @@ def _model(kind: str, quality: str, vocab_size: int) -> tuple[dict[str, Any], We
     """Return the configuration and the weights of a model."""
     target = _llama(_generator("target", vocab_size), vocab_size, LAYERS)
     match kind, quality:
-        case "target", _:
+        case "target", "good":
             return _config(vocab_size, LAYERS), target
-        case "hybrid", _:
-            return _hybrid_config(vocab_size), _hybrid(_generator("hybrid", vocab_size), vocab_size)
+        case "target", version:
+            return _config(vocab_size, LAYERS), _llama(_generator(f"target {version}", vocab_size), vocab_size, LAYERS)
+        case "hybrid", version:
+            name = "hybrid" if version == "good" else f"hybrid {version}"
+            return _hybrid_config(vocab_size), _hybrid(_generator(name, vocab_size), vocab_size)
         case "draft_model", "good":
             return _config(vocab_size, LAYERS), target
         case "draft_model", "mediocre":

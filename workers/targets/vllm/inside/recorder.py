@@ -252,6 +252,10 @@ class StepRecorder:
         if self._step >= 0 and counts:
             self._note("corrected", list(counts), mirror_computed=list(counts.values()))
 
+    def controlled(self, what: str, version: int, tokens: Sequence[int]) -> None:
+        """Note what was done to the engine besides requests, behind the last step that was planned."""
+        self._note("controlled", [], what=what, version=version, tokens=list(tokens))
+
     def drained(self) -> None:
         """Note what is still held once nothing is left to do."""
         scheduler = self._scheduler
