@@ -90,7 +90,7 @@ REFUSED = {
     "spec: {layers: attention, sampling: standard, block_size: 32, long_prefill_token_threshold: 200}": (
         "spec.long_prefill_token_threshold: 200; max_model_len allows 128"
     ),
-    "spec: {layers: attention, sampling: standard, block_size: 32, drafter: medusa}": (
+    "spec: {layers: attention, sampling: standard, block_size: 32, depth: 1, drafter: medusa}": (
         "spec.drafter: medusa; allowed are eagle, eagle3, draft_model, mtp, dflash, ngram_gpu, ngram"
     ),
 }
