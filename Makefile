@@ -7,7 +7,7 @@ BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 
-.PHONY: run quick quick-tests test check soak nightly mutation bench vllm-cpu vllm-v2 vllm-kernels test-vllm clean
+.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-v2 vllm-kernels test-vllm clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -39,6 +39,13 @@ nightly: .venv/installed
 mutation: .venv/installed
 	$(BIN)/python -m benchmarks.power.mutation --sample $(SAMPLE) --workers 2
 
+# Some of vLLM's fixes taken back, other ones each night, each hunted for ten minutes (docs/vllm_power.md).
+REVERSALS ?= 12
+reversals: .venv/installed .venv-vllm/installed
+	mkdir -p out
+	$(BIN)/python -m benchmarks.power.vllm_power --engine vllm --sample $(REVERSALS) --seed $$(date +%Y%m%d) \
+		--workers 2 --results out/vllm_power.jsonl
+
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.speed.checked_steps
 
@@ -56,7 +63,7 @@ vllm-kernels: .venv/installed .venv-vllm/triton/installed
 
 # What `make test` leaves out: the target's tests with vLLM itself.
 test-vllm: .venv/installed-dev .venv-vllm/installed .venv-vllm/triton/installed
-	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm
+	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm tests/benchmarks/power/test_vllm_power_installed.py
 
 clean:
 	rm -rf .venv .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns
