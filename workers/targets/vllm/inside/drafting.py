@@ -34,7 +34,7 @@ def drafter_of(runner: Any) -> Drafter | None:
     if proposer is None or not layers:
         return None
     config = proposer.speculative_config
-    is_at_once = config.use_dflash()
+    is_at_once = config.method == "dflash"
     traits = {
         "draft_shift": int(not (config.uses_draft_model() or is_at_once)),
         "chunk_ends_known": is_second,
