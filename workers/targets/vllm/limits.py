@@ -75,6 +75,8 @@ _POOL_HOLDS_MODEL = (
 FIRST_RUNNER = Capabilities(
     events=("abort", "preempt", "stall", "reset_prefix_cache"),
     places=("before_schedule",),
+    # Where a result is processed, the server takes aborts that came while it was computed, and nothing else.
+    places_besides={"abort": ("before_process",)},
     features=tuple(feature for feature in FEATURES if feature != "accept"),
     spec={
         "layers": ("attention", "hybrid"),
@@ -94,6 +96,7 @@ FIRST_RUNNER = Capabilities(
         "num_blocks": (),
         "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
         "drafter_quality": (),
+        "decodes_first": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",), "cpu": ()},
@@ -104,9 +107,13 @@ FIRST_RUNNER = Capabilities(
         "discard",
         "discard_while_drafting",
         "preemption",
+        "preemption_by_blocks",
         "preemption_in_flight",
         "abort",
         "abort_in_flight",
+        "condense",
+        "condense_in_flight",
+        "reorder",
         "stall",
         "empty_step",
         "cache_reset",
@@ -138,6 +145,8 @@ SECOND_RUNNER = replace(
     FIRST_RUNNER,
     # It knows devices with streams alone.
     devices={"sim": ("streams",)},
+    # Its rows are in the order of a step's plan, decodes before prompts.
+    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key != "decodes_first"},
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.

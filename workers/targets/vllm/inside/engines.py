@@ -14,7 +14,7 @@ import torch
 
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
-from workers.targets.vllm.inside.recorder import StepRecorder
+from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
 from workers.targets.vllm.runner_name import RunnerName
 
@@ -102,6 +102,9 @@ class Engines:
             disable_log_stats=True,
         ).create_engine_config()
         engine = EngineCore(config, Executor.get_class(config), log_stats=False)
+        if spec.decodes_first:
+            # As a backend for attention asks for it whose kernels take decodes and prompts apart.
+            runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens
         assert (engine.batch_queue is not None) == (spec.depth > 1), "asynchronous exactly where it was asked for"
         return engine
 
