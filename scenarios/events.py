@@ -17,6 +17,7 @@ Place: TypeAlias = Literal["before_schedule", "after_launch", "before_process"]
 PLACES: tuple[Place, ...] = ("before_schedule", "after_launch", "before_process")
 
 PreemptMode: TypeAlias = Literal["deliver", "drop"]
+PauseMode: TypeAlias = Literal["abort", "wait", "keep"]
 
 BITS_MAX = 65536
 RequestName: TypeAlias = Name
@@ -192,6 +193,74 @@ class DummyStep(Event):
     do: Literal["dummy_step"] = "dummy_step"
 
 
+class Pausing(Event):
+    """Generation stops for a while: until an event says that it goes on, or else for `ticks` ticks.
+
+    With `abort` every request ends; with `wait` XX
+    `keep` all stay as they are, and what is in flight is delivered. Requests that come meanwhile wait. Once nothing is
+    in flight any more the pause is complete. Of several pauses the last one holds.
+    """
+
+    mode: PauseMode = "abort"
+    ticks: Count = 8
+
+
+class Pause(Pausing):
+    """Generation is paused. With `clear_cache` a complete pause forgets what was computed: nothing attends to it."""
+
+    do: Literal["pause"] = "pause"
+    clear_cache: Annotated[bool, Field(strict=True)] = True
+
+
+class Resume(Event):
+    """A pause ends as soon as it is complete; without one, or while the engine sleeps, nothing happens."""
+
+    do: Literal["resume"] = "resume"
+
+
+class Sleep(Pausing):
+    """The engine is paused, and sleeps as soon as that is complete.
+
+    At level 0 that is all. At level 1 it loses what it has cached, and keeps its weights elsewhere; at level 2 it loses
+    both, and loads its weights anew when it wakes.
+    """
+
+    do: Literal["sleep"] = "sleep"
+    level: Literal[0, 1, 2] = 1
+
+
+class WakeUp(Event):
+    """The engine wakes: its weights are there again, or its caches, or both; with both generation goes on.
+
+    If it does not sleep nothing happens.
+    """
+
+    do: Literal["wake_up"] = "wake_up"
+    what: Literal["all", "weights", "kv_cache"] = "all"
+
+
+class LoadWeights(Event):
+    """The target's weights become those of a `version`, between two steps; requests may run.
+
+    With `clear_cache` running requests are preempted, and nothing attends to what was computed by other weights. While
+    weights sleep nothing happens.
+    """
+
+    do: Literal["load_weights"] = "load_weights"
+    version: Annotated[int, Field(strict=True, ge=0, le=7)] = 1
+    clear_cache: Annotated[bool, Field(strict=True)] = True
+
+
+class Neighbour(Event):
+    """Another engine of the same process takes turns with this one: a step behind each of the next `ticks` ticks."""
+
+    do: Literal["neighbour"] = "neighbour"
+    ticks: Count = 1
+
+
+# Kinds of events of a server's control plane.
+CONTROL_EVENTS = ("pause", "resume", "sleep", "wake_up", "load_weights", "neighbour")
+
 AnyEvent: TypeAlias = Annotated[
     Submit
     | Abort
@@ -204,7 +273,13 @@ AnyEvent: TypeAlias = Annotated[
     | NanLogits
     | SpoilLogit
     | SpoilDraft
-    | DummyStep,
+    | DummyStep
+    | Pause
+    | Resume
+    | Sleep
+    | WakeUp
+    | LoadWeights
+    | Neighbour,
     Field(discriminator="do"),
 ]
 
@@ -239,6 +314,16 @@ class Schedule(Value):
     order: tuple[LaneName, ...] = LANES
     seed: Index = 0
     holds: tuple[Hold, ...] = ()
+
+
+def clears_cache(event: AnyEvent) -> bool:
+    """Tell whether nothing computed later attends to what was computed before an event, or before its pause began."""
+    match event:
+        case ResetPrefixCache(running=clears) | Pause(clear_cache=clears) | LoadWeights(clear_cache=clears):
+            return clears
+        case Sleep(level=level):
+            return level > 0
+    return False
 
 
 def accept_bits(event: Submit, seed: int, num_speculative_tokens: int) -> str:

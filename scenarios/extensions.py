@@ -5,6 +5,7 @@ engine's capabilities, and the trace's own numbers stay as they are. Without suc
 """
 
 from scenarios.capabilities import Capabilities, NothingBeside
+from scenarios.control_draws import controlled
 from scenarios.drafters import DRAFTERS
 from scenarios.draw import below
 from scenarios.events import AnyEvent, Submit
@@ -23,7 +24,8 @@ BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
 
 def extended(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace with features added that only some engines have, as far as this one has them."""
+    """Return a trace with features and events added that only some engines have, as far as this one has them."""
+    trace = controlled(trace, capabilities)
     spec = _extended_spec(trace.spec, trace.seed, capabilities)
     events = [
         _extended_submit(event, index, trace.seed, spec, capabilities) if isinstance(event, Submit) else event
@@ -45,8 +47,8 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
         if not below(HYBRID_ONE_IN, seed, _SITE, "hybrid", 0):
             nothing = {key: type(getattr(spec, key))() for key in without}
             # Nothing is drafted, so the drafter is the default one.
-            drafter = EngineSpec.model_fields["drafter"].default
-            return spec.model_copy(update={"layers": "hybrid", "drafter": drafter, **nothing})
+            drafting = {key: EngineSpec.model_fields[key].default for key in ("drafter", "draft_sampling")}
+            return spec.model_copy(update={"layers": "hybrid", **drafting, **nothing})
         # Otherwise a specification that lacks these features by chance would nearly always be hybrid.
         update["layers"] = "attention"
     qualities = capabilities.allowed("drafter_quality")

@@ -5,7 +5,7 @@ Does not verify: anything before the end. Of a request that is aborted, or whose
 part of its tokens is compared: how far it came depends on when. Names that are used again are left out: which of their
 requests are submitted does too. So are those whose tokens depend on their drafts. Logprobs are compared as far as a
 request asked for them, where an engine shows more. Where an engine's arithmetic is not exact, nothing of a greedy
-request is compared from a token on whose choice was a near tie in both runs.
+request is compared from a token on whose choice was a near tie in both runs. A pause may end any request early.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence, Set
 from math import inf, isfinite
 from typing import NamedTuple, TypeAlias
 
-from scenarios.events import Abort, NanLogits, ResetPrefixCache, SpoilLogit, Submit
+from scenarios.events import Abort, NanLogits, Pausing, SpoilLogit, Submit, clears_cache
 from scenarios.trace import Trace
 from workers.oracle.derived import has_penalties
 from workers.oracle.incremental_tape import depends_on_drafts
@@ -55,9 +55,11 @@ def compare(
     if isinstance(wanted, str):
         return Comparison(_difference("end", "", None, fact("reference_failed", error=wanted), fact("outputs")))
     cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits | SpoilLogit)}
+    if any(isinstance(event, Pausing) and event.mode == "abort" for event in trace.events):
+        cut_short.update(name for name, output in seen.items() if output.finish_reason == "abort")
     submitted = Counter(event.request for event in trace.submits())
     # A token that is thrown away and drawn again comes from numbers further on in an engine that counts draws.
-    draws_again = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
+    draws_again = any(clears_cache(event) for event in trace.events)
     has_drafts = trace.spec.num_speculative_tokens > 0 or draws_again
     submits = {
         event.request: event

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from scenarios.capabilities import Capabilities
-from scenarios.events import Abort, AnyEvent, Continuation, Place, Submit, prompt_tokens
+from scenarios.events import Abort, AnyEvent, Continuation, Pausing, Place, Submit, prompt_tokens
 from scenarios.trace import Trace
 from workers.judge.contracts.judge import Contracts
 from workers.oracle.incremental_tape import script_of
@@ -69,6 +69,8 @@ class EventFeed:
                         self._contracts.aborted(event, self._target.outputs().get(event.request))
                     self._target.abort(event)
                 case _:
+                    if isinstance(event, Pausing) and event.mode == "abort" and self._contracts is not None:
+                        self._contracts.all_aborted(self._target.outputs())
                     self._target.apply(event)
 
     def _submit(self, event: Submit, submit: int) -> None:

@@ -1,18 +1,21 @@
 """Panel: the judges of one run, chosen by what the engine shows.
 
 The oracle judges an engine that logs its decisions, step by step; identities of steps one that shows what its model is
-given; races wherever accesses are watched; contracts every engine.
+given, and its control plane; races wherever accesses are watched; contracts every engine.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scenarios.capabilities import Capabilities
+from scenarios.events import CONTROL_EVENTS, clears_cache
 from scenarios.trace import Trace
 from workers.judge import step_identities
 from workers.judge.checker import Checker
 from workers.judge.contracts.delivery import Terms
 from workers.judge.contracts.judge import Contracts
+from workers.judge.control_plane import ControlPlane
+from workers.judge.drafter_identities import DrafterIdentities
 from workers.judge.judge import End, Judge
 from workers.judge.races import RaceDetector, Races
 from workers.judge.step_identities import StepIdentities
@@ -123,13 +126,29 @@ def _step_identities(case: Case) -> StepIdentities | None:
     return StepIdentities() if shows_steps(case.capabilities) else None
 
 
+def _drafter_identities(case: Case) -> DrafterIdentities | None:
+    return DrafterIdentities() if shows_steps(case.capabilities) else None
+
+
+def _control_plane(case: Case) -> ControlPlane | None:
+    is_controlled = any(event.do in CONTROL_EVENTS or clears_cache(event) for event in case.trace.events)
+    return ControlPlane() if shows_steps(case.capabilities) and is_controlled else None
+
+
 def _contracts(case: Case) -> Contracts:
     terms = Terms(case.trace, case.capabilities.words_from_prompt)
     return Contracts(terms, sees_steps=not case.capabilities.logs_decisions)
 
 
 # Each makes its judge of an engine that shows what it has to see.
-_JUDGES: tuple[Callable[[Case], Judge | None], ...] = (_checker, _races, _step_identities, _contracts)
+_JUDGES: tuple[Callable[[Case], Judge | None], ...] = (
+    _checker,
+    _races,
+    _step_identities,
+    _control_plane,
+    _contracts,
+    _drafter_identities,
+)
 
 
 def panel_of(case: Case) -> Panel:

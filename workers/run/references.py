@@ -6,14 +6,28 @@ position alone. Where two logits are closer than an engine's arithmetic may tell
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from scenarios.capabilities import Capabilities, with_params
-from scenarios.events import PLACES, Abort, NanLogits, Schedule, Spoil, SpoilLogit, Submit
+from scenarios.events import (
+    CONTROL_EVENTS,
+    PLACES,
+    Abort,
+    AnyEvent,
+    DummyStep,
+    LoadWeights,
+    NanLogits,
+    Schedule,
+    SetK,
+    Spoil,
+    SpoilLogit,
+    Submit,
+)
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.contracts.delivery import Delivery
+from workers.judge.drafter_identities import Proposals
 from workers.judge.outputs import Outputs
 from workers.record.evidence import Reference
 from workers.run.agreed_run import AgreedRun
@@ -40,6 +54,8 @@ class References:
 
     until: Reference | Literal["all", "none"] = "all"
     agreed: AgreedRun | None = None
+    # By trace what was proposed in a run that shows it.
+    proposed: dict[str, Proposals] = field(default_factory=dict)
     _outputs: dict[str, Outputs | str] = field(default_factory=dict)
 
     def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
@@ -69,6 +85,27 @@ def without_drafts(trace: Trace) -> Trace:
     return trace.model_copy(update={"spec": trace.spec.model_copy(update={"num_speculative_tokens": 0})})
 
 
+def undisturbed(trace: Trace) -> Trace | None:
+    """Return a trace without its control plane, of requests whose outputs that must not change; None if there are none.
+
+    Of weights that are exchanged the last ones are there from the start, for the requests that are submitted behind
+    them. Those may be asked of blocks computed by others if these were kept for them.
+    """
+    events = sorted(trace.events, key=lambda event: (event.tick, PLACES.index(event.at)))
+    loads = [(index, event) for index, event in enumerate(events) if isinstance(event, LoadWeights)]
+    kept: list[AnyEvent] = []
+    if loads:
+        index, last = loads[-1]
+        if trace.spec.prefix_cache and not last.clear_cache:
+            return None
+        kept, events = [last.model_copy(update={"tick": 0})], events[index + 1 :]
+    kept += [event for event in events if not isinstance(event, DummyStep | SetK) and event.do not in CONTROL_EVENTS]
+    if len(kept) == len(trace.events):
+        return trace
+    found = trace.model_copy(update={"events": tuple(kept)})
+    return found if found.submits() else None
+
+
 @dataclass(frozen=True, slots=True)
 class Requests:
     """The requests that a run took in, each under a name of its own, and what each got.
@@ -81,6 +118,15 @@ class Requests:
     outputs: Outputs
     names: Mapping[str, str]
     cut_short: frozenset[str]
+
+    def among(self, submits: Sequence[Submit]) -> "Requests":
+        """Return those of the requests that some submits are of."""
+        kept = {
+            own: submit
+            for own, submit in self.submits.items()
+            if submit.model_copy(update={"request": self.names[own]}) in submits
+        }
+        return replace(self, submits=kept)
 
     def judged(self, trace: Trace) -> Trace:
         """Return what their outputs are compared by: these requests, and the trace's events that are about none."""
@@ -117,7 +163,7 @@ def _another(name: str, names: Set[str]) -> str:
 def one_by_one(trace: Trace, submits: Iterable[Submit], capabilities: Capabilities) -> Trace:
     """Return a run of requests one after the other: synchronous, undisturbed, without drafts or a prefix cache.
 
-    Each is computed in one chunk, in a pool that has room for more than it needs.
+    Each is computed in one chunk, in a pool that has room for more than it needs, with the weights of the trace.
     """
     spec = trace.spec
     keys = {
@@ -130,7 +176,9 @@ def one_by_one(trace: Trace, submits: Iterable[Submit], capabilities: Capabiliti
     allowed = {key: value for key, value in keys.items() if capabilities.allows(key, value)}
     plain = {key: EngineSpec.model_fields[key].default for key in _UNDISTURBED}
     update = {**{key: value for key, value in plain.items() if capabilities.allows(key, value)}, **allowed}
-    events = tuple(submit.model_copy(update={"tick": 0, "at": PLACES[0], "priority": 0}) for submit in submits)
+    first = {"tick": 0, "at": PLACES[0]}
+    loads = [event.model_copy(update=first) for event in trace.events if isinstance(event, LoadWeights)]
+    events = (*loads, *[submit.model_copy(update={**first, "priority": 0}) for submit in submits])
     return trace.model_copy(
         update={"spec": spec.model_copy(update=update), "events": events, "schedule": Schedule(), "expect": {}}
     )
@@ -138,6 +186,11 @@ def one_by_one(trace: Trace, submits: Iterable[Submit], capabilities: Capabiliti
 
 def references(trace: Trace, requests: Requests, capabilities: Capabilities) -> Iterator[ReferenceRun]:
     """Yield the runs that the outputs of a trace are compared with, each with its kind."""
+    calm = undisturbed(trace)
+    if calm is None:
+        return
+    if calm is not trace:
+        trace, requests = calm, requests.among(calm.submits())
     if trace.spec.depth > 1 and capabilities.allows("depth", 1):
         yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
@@ -152,5 +205,5 @@ def references(trace: Trace, requests: Requests, capabilities: Capabilities) -> 
 def undecided_trace(trace: Trace, submit: Submit, capabilities: Capabilities) -> Trace:
     """Return a run of one request alone that shows the logprobs of the three likeliest tokens it chose among."""
     asking = with_params(submit, {"num_logprobs": NUM_UNDECIDED, "logprob_tokens": ()})
-    found = one_by_one(trace, [asking], capabilities)
+    found = one_by_one(undisturbed(trace) or trace, [asking], capabilities)
     return found.model_copy(update={"spec": found.spec.model_copy(update={"logprobs_mode": "processed"})})

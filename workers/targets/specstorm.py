@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from scenarios.capabilities import EVENTS, Capabilities
-from scenarios.events import Abort, AnyEvent, Place, Submit
-from scenarios.probes import PROBES
+from scenarios.events import CONTROL_EVENTS, Abort, AnyEvent, Place, Submit
+from scenarios.probes import CONTROL_PROBES, PROBES
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.drafters.drafter import DRAFTERS
@@ -141,13 +141,13 @@ class Specstorm(TargetKind):
 
     name = SPECSTORM
     capabilities = Capabilities(
-        events=tuple(event for event in EVENTS if event != "submit"),
+        events=tuple(event for event in EVENTS if event not in ("submit", *CONTROL_EVENTS)),
         features=_FEATURES,
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key != "drafter_quality"), ())
         | {"drafter": tuple(DRAFTERS)},
         devices=dict.fromkeys(DEVICES, LANES),
-        probes=tuple(PROBES),
+        probes=tuple(probe for probe in PROBES if probe not in CONTROL_PROBES),
         faults=True,
         planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),
         logs_decisions=True,

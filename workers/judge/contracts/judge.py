@@ -58,6 +58,13 @@ class Contracts(Judge):
         if known is not None and known.at_abort is None and before is not None and before.finish_reason is None:
             known.at_abort = before
 
+    def all_aborted(self, outputs: Mapping[str, Output]) -> None:
+        """Note that every request is given up that is alive, with the outputs before that."""
+        for name, known in self.newest.items():
+            before = outputs.get(name)
+            if known.at_abort is None and before is not None and before.finish_reason is None:
+                known.at_abort = before
+
     def see_outputs(self, outputs: Mapping[str, Output]) -> None:
         """Compare outputs with those seen before, which they must extend."""
         for name, output in outputs.items():

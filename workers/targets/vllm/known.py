@@ -7,7 +7,7 @@ recognised by its mechanism, as far as a run shows it: what else goes wrong in t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from scenarios.events import ResetPrefixCache, Submit
+from scenarios.events import Submit, clears_cache
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, MissingOrder, Reference, Site
 from workers.record.observation import Observation
@@ -48,13 +48,16 @@ KNOWN_RACES: tuple[KnownRace, ...] = (
         lambda race: race.allocated is not None and race.allocated.file in _SPEC_DECODE and race.reused_as != "",
         "vllm_counts_without_record_stream",
     ),
-    KnownRace(
-        "_copy_request_inputs",
-        "copy_to_uva",
-        lambda race: (
-            race.memory in [f"{_SAMPLING_STATES}{name}.pool._uva_bufs.cpu" for name in ("temperature", "seeds")]
-        ),
-        "vllm_v2_sampling_states_in_flight",
+    *(
+        KnownRace(
+            drafts,
+            "copy_to_uva",
+            lambda race: (
+                race.memory in [f"{_SAMPLING_STATES}{name}.pool._uva_bufs.cpu" for name in ("temperature", "seeds")]
+            ),
+            "vllm_v2_sampling_states_in_flight",
+        )
+        for drafts in ("_copy_request_inputs", "prepare_dflash_inputs")
     ),
 )
 
@@ -125,7 +128,7 @@ def _prompt_logprobs_dropped(found: Difference, trace: Trace, steps: Sequence[Ob
     """Tell whether all logprobs of a prompt are missing, of a request that was there when a reset preempted all."""
     if found.variable != "prompt_logprobs" or not _is_kept_elsewhere(found):
         return False
-    resets = [event for event in trace.events if isinstance(event, ResetPrefixCache) and event.running]
+    resets = [event for event in trace.events if clears_cache(event)]
     are_missing = isinstance(found.actual, Fact) and found.actual.values.get("count") == 0
     first = min((submit.tick for submit in _submits_of(found, trace)), default=None)
     return are_missing and first is not None and any(event.tick >= first for event in resets)
@@ -162,6 +165,37 @@ def _padded_below_threshold(error: str, where: Site, trace: Trace) -> bool:
     return is_there and 0 < trace.spec.long_prefill_token_threshold < 1 + trace.spec.num_speculative_tokens
 
 
+def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a drafter's entry at the end of a found block is another request's, with another next token."""
+    due, there = found.expected, found.actual
+    if found.variable != "draft_cache" or not (isinstance(due, Fact) and isinstance(there, Fact)):
+        return False
+    at, request = due.values.get("position"), due.values.get("request")
+    is_end = isinstance(at, int) and (at + 1) % trace.spec.block_size == 0
+    is_anothers = there.values.get("position") == at and there.values.get("request") != request
+    return trace.spec.prefix_cache and is_end and is_anothers
+
+
+def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a count is too small by the drafts rejected in the step before a pause, that kept its request."""
+    if (found.plane, found.variable) != ("counts", "mirror_computed"):
+        return False
+    before = [seen for seen in steps if seen.step == found.step - 1]
+    controls = [seen.values["what"] for seen in before if seen.point == "controlled"]
+    of_it = {
+        seen.point: seen.values[name][list(map("submit {}".format, seen.requests)).index(found.request)]
+        for point, name in (("scheduled", "planned_drafts"), ("processed", "sampled"))
+        for seen in before
+        if seen.point == point and found.request in map("submit {}".format, seen.requests)
+    }
+    if "pause_keep" not in controls or not of_it.get("processed"):
+        return False
+    rejected = of_it["scheduled"] + 1 - len(of_it["processed"])
+    counts = found.expected, found.actual
+    is_twice = isinstance(counts[0], int) and isinstance(counts[1], int) and counts[0] - counts[1] == rejected
+    return rejected > 0 and is_twice
+
+
 def _is_kept_elsewhere(found: Difference) -> bool:
     """Tell whether the synchronous engine keeps the contract."""
     return found.elsewhere is not None and found.elsewhere.how == "keeps"
@@ -180,6 +214,11 @@ _LOGPROB_TOKENS = KnownBug(
 )
 
 KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
+    KnownBug(
+        "vllm_drafter_prefix_successor",
+        "docs/findings/vllm_drafter_prefix_successor.md",
+        "vLLM 0.32.0 hands a drafter blocks of which the last entry is of another token that followed.",
+    ): _drafter_prefix_successor,
     KnownBug(
         "vllm_grammar_rows",
         "https://github.com/vllm-project/vllm/issues/49694",
@@ -206,6 +245,11 @@ KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
         "vLLM 0.32.0 gives every request of a batch the logprobs of named tokens, if one names some.",
     ): _logprobs_of_others,
     _LOGPROB_TOKENS: _logprobs_beside_drafts,
+    KnownBug(
+        "vllm_paused_counts",
+        "docs/findings/vllm_paused_counts.md",
+        "vLLM 0.32.0 corrects counts behind a pause that were corrected before it.",
+    ): _counts_of_kept_requests,
 }
 # Of what the engine raises, and where, on which trace.
 KNOWN_CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {

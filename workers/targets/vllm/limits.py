@@ -14,7 +14,8 @@ from scenarios.capabilities import (
     Without,
     with_params,
 )
-from scenarios.events import AnyEvent, Preempt, Submit
+from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Preempt, SetK, Submit
+from scenarios.probes import CONTROL_PROBES
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
 
@@ -54,6 +55,21 @@ def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
     return Excess("params.grammar", seen, "one must be left", mended)
 
 
+def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: the number of drafts of a drafter that asserts it never changes."""
+    if not isinstance(event, SetK) or spec.drafter != "ngram_gpu":
+        return None
+    return Excess("k", event.k, "beside drafter ngram_gpu no number of drafts changes", None, "it asserts that")
+
+
+def weights_with_heads_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: there is one version of a target that has heads to draft with."""
+    if not isinstance(event, LoadWeights) or spec.drafter != "mtp":
+        return None
+    allowed = "a target with heads (drafter mtp) keeps its weights"
+    return Excess("version", event.version, allowed, None, "it has one version here")
+
+
 _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     "num_speculative_tokens",
     beside=("layers", "hybrid"),
@@ -73,7 +89,7 @@ _POOL_HOLDS_MODEL = (
 )
 
 FIRST_RUNNER = Capabilities(
-    events=("abort", "preempt", "stall", "reset_prefix_cache"),
+    events=("abort", "preempt", "stall", "reset_prefix_cache", "set_k", "dummy_step", *CONTROL_EVENTS),
     places=("before_schedule",),
     # Where a result is processed, the server takes aborts that came while it was computed, and nothing else.
     places_besides={"abort": ("before_process",)},
@@ -94,9 +110,10 @@ FIRST_RUNNER = Capabilities(
         "max_model_len": (),
         "block_size": (32,),
         "num_blocks": (),
-        "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
+        "drafter": ("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram_gpu", "ngram"),
         "drafter_quality": (),
         "decodes_first": (),
+        "draft_sampling": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",), "cpu": ()},
@@ -121,6 +138,9 @@ FIRST_RUNNER = Capabilities(
         "grammar_wait",
         "grammar_drafts",
         "grammar_cut",
+        "dummy_step",
+        "k_change",
+        *CONTROL_PROBES,
     ),
     limits=Limits(
         # Its front refuses them beside drafts, and its engine takes no notice of them there.
@@ -132,6 +152,8 @@ FIRST_RUNNER = Capabilities(
             some_token_is_allowed,
             grammars_end_by_stops,
             each_state_allows_a_token,
+            lookups_on_the_device_stay,
+            weights_with_heads_stay,
         ),
         spec=(_HYBRID_WITHOUT_DRAFTS, *_POOL_HOLDS_MODEL),
     ),

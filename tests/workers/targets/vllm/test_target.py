@@ -8,7 +8,7 @@ from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
 from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
 from scenarios.edges import drawn_for
-from scenarios.events import PromptDraw, ResetPrefixCache, Submit
+from scenarios.events import PromptDraw, ResetPrefixCache, SetK, Submit
 from scenarios.rescale import rescaled
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -110,6 +110,7 @@ GRAMMAR = "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [
 EVENTS = {
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {logit_bias: [[3, -100]]}}": BESIDE_DRAFTS,
     "{tick: 1, do: preempt, request: a, mode: drop}": "events.1.mode: drop; modes are deliver",
+    "{tick: 1, do: reorder}": f"events.1: reorder; events are {', '.join(('submit', *KIND.capabilities.events))}",
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {temperature: 4.0}}": (
         "events.1.params.temperature: 4.0; at most 2.0 is allowed"
     ),
@@ -138,6 +139,16 @@ def test_an_event_that_asks_for_too_much_is_refused_and_brought_within(event: st
     trace = loads(f"{spec}\nevents:\n  - {first}\n  - {event}\n", "x")
     assert lacking(trace, KIND.capabilities) == EVENTS[event]
     assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
+
+
+def test_the_number_of_drafts_changes_but_where_the_drafter_asserts_that_it_does_not() -> None:
+    events = Submit(tick=0, request="a", prompt=(1,), max_tokens=2), SetK(tick=1, k=1)
+    spec = EngineSpec(layers="attention", sampling="standard", block_size=32)
+    assert lacking(Trace(spec=spec, events=events), KIND.capabilities) is None
+    trace = Trace(spec=spec.model_copy(update={"drafter": "ngram_gpu"}), events=events)
+    wanted = "events.1.k: 1; beside drafter ngram_gpu no number of drafts changes: it asserts that"
+    assert lacking(trace, KIND.capabilities) == wanted
+    assert within(trace, KIND.capabilities).events == events[:1]
 
 
 def test_the_second_runner_keeps_no_states_with_prefixes() -> None:
@@ -248,6 +259,29 @@ def test_logprobs_of_a_prompt_are_known_to_be_lost_by_a_reset_and_by_nothing_els
     assert kind.known(breach("prompt_logprobs", "r", actual=none), trace, ()) == "vllm_prompt_logprobs_dropped"
     assert kind.known(breach("prompt_logprobs", "r", actual=some), trace, ()) == ""
     assert kind.known(breach("prompt_logprobs", "r", actual=none), Trace(events=(submit,)), ()) == ""
+
+
+def test_a_count_behind_a_pause_is_known_if_it_lacks_the_drafts_rejected_before_it() -> None:
+    def known(actual: int, sampled: list[int], what: str, request: str = "submit 0") -> str:
+        steps = [
+            Observation("scheduled", 2, (1, 0), {"planned_drafts": [0, 3]}),
+            Observation("controlled", 2, (), {"what": what, "version": 0, "tokens": []}),
+            Observation("processed", 2, (1, 0), {"sampled": [[4], sampled]}),
+        ]
+        wrong = Difference(
+            plane="counts",
+            variable="mirror_computed",
+            request=request,
+            step=3,
+            position=None,
+            expected=22,
+            actual=actual,
+        )
+        return Vllm().known(wrong, Trace(events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=9),)), steps)
+
+    assert known(20, [5, 6], "pause_keep") == "vllm_paused_counts"
+    assert known(19, [5, 6], "pause_keep") == known(20, [5], "pause_keep") == ""
+    assert known(20, [5, 6], "pause_wait") == known(20, [5, 6], "pause_keep", "submit 1") == ""
 
 
 def test_every_known_bug_has_its_page() -> None:

@@ -30,6 +30,7 @@ ENGINES = (
         "scheduler structured_output_manager model_executor vllm_config batch_queue step_fn post_step "
         "reset_prefix_cache preprocess_add_request add_request abort_requests",
     ),
+    RunnerHooks("vllm.v1.engine.core", "EngineCoreProc", "output_queue engines_running"),
     RunnerHooks("vllm.v1.executor.uniproc_executor", "UniProcExecutor", "driver_worker"),
     RunnerHooks("vllm.v1.worker.worker_base", "WorkerWrapperBase", "worker"),
 )
@@ -110,6 +111,20 @@ RECORDERS = (
         runners=("v2",),
     ),
 )
+CONTROLS = (
+    RunnerHooks(
+        "vllm.v1.engine.core",
+        "EngineCoreProc",
+        "pause_scheduler resume_scheduler sleep wake_up has_work _notify_idle_state_callbacks execute_dummy_batch "
+        "collective_rpc compute_weight_checksums",
+        since="0.32.0",
+    ),
+    RunnerHooks("vllm.v1.engine", "EngineCoreOutputs", "outputs"),
+    RunnerHooks("vllm.v1.executor", "Executor", "is_sleeping sleeping_tags", since="0.32.0"),
+    RunnerHooks("vllm.v1.core.sched.scheduler", "Scheduler", "dynamic_sd_lookup num_spec_tokens", since="0.32.0"),
+    RunnerHooks("vllm.v1.worker.gpu_worker", "Worker", "reload_weights _sleep_mode_backend", since="0.32.0"),
+    RunnerHooks("vllm.device_allocator.sleep_mode_backend", "SleepModeBackend", "suspend resume", since="0.32.0"),
+)
 # On the simulated device alone.
 DEVICE = (
     RunnerHooks(
@@ -154,5 +169,5 @@ DEVICE = (
 
 def hooks_on(device: str, runner: RunnerName) -> list[RunnerHooks]:
     """Return what is hooked on a device for a model runner."""
-    every = (*ENGINES, *SESSIONS, *RECORDERS, *(DEVICE if device == "sim" else ()))
+    every = (*ENGINES, *SESSIONS, *RECORDERS, *CONTROLS, *(DEVICE if device == "sim" else ()))
     return [each for each in every if runner in each.runners]

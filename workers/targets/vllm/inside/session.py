@@ -2,16 +2,18 @@
 
 Events become what a server does between two steps of its engine: a request comes or is given up,
 the prefix cache is reset; or what the scheduler does to itself: a request is preempted, or not scheduled for a while.
+Pauses and the like are events of `control`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Stall, Submit
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
+from workers.targets.vllm.inside.control import ControlPlane, Surroundings
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.sampling_params import sampling_params
 
@@ -26,7 +28,12 @@ class Session:
     """
 
     def __init__(
-        self, engine: Any, number: int, observe: Callable[[Any], StepRecorder] | None, give_back: Callable[[Any], None]
+        self,
+        engine: Any,
+        number: int,
+        observe: Callable[[Any], StepRecorder] | None,
+        give_back: Callable[[Any], None],
+        surroundings: Surroundings,
     ) -> None:
         self.engine = engine
         self._give_back = give_back
@@ -59,6 +66,7 @@ class Session:
             self._condense, self._swap = self._batch.condense, self._batch.swap_states
             self._batch.condense, self._batch.swap_states = self._counted_condense, self._counted_swap
         self._recorder = observe(engine) if observe is not None else None
+        self._control = ControlPlane(engine, self.probes, surroundings, self._note)
 
     @property
     def memory(self) -> Mapping[str, object]:
@@ -76,9 +84,13 @@ class Session:
             del self._batch.condense, self._batch.swap_states
         if self._recorder is not None:
             self._recorder.release()
-        self._give_back(self.engine)
+        self._control.close()
+        if not self._control.is_spent:
+            self._give_back(self.engine)
 
     def happen(self, event: AnyEvent) -> None:
+        if self._control.happen(event):
+            return
         match event:
             case Submit():
                 self._submit(event)
@@ -88,7 +100,8 @@ class Session:
                 self._preempt_now(name)
             case ResetPrefixCache(running=running):
                 self.probes["cache_reset"] += 1
-                self.engine.reset_prefix_cache(reset_running_requests=running)
+                if self.engine.reset_prefix_cache(reset_running_requests=running) or running:
+                    self._control.cleared()
             case Stall(request=name, ticks=ticks):
                 if self._ids.get(name) in self._alive:
                     self.probes["stall"] += 1
@@ -98,13 +111,17 @@ class Session:
                 raise ValueError(f"{event.do} is no event of this engine")
 
     def step(self) -> list[Delivery]:
+        self._control.settle()
         outputs, executed = self.engine.step_fn()
         self.engine.post_step(executed)
         # A server's loop then finds the same aborts among all that came.
         self.engine.abort_requests(self._aborted)
         self._aborted.clear()
+        self._control.stepped(executed)
         self._tick += 1
-        told = [self._told(output) for per_client in (outputs or {}).values() for output in per_client.outputs]
+        # The ends of requests that were given up by a pause come besides.
+        besides = [self.engine.output_queue.get_nowait()[1] for _ in range(self.engine.output_queue.qsize())]
+        told = [self._told(output) for each in (*besides, *(outputs or {}).values()) for output in each.outputs]
         if self._recorder is not None:
             self._recorder.stepped()
         return told
@@ -119,7 +136,11 @@ class Session:
             self._recorder.drained()
 
     def drained(self) -> bool:
-        return not (self.engine.scheduler.has_requests() or self.engine.batch_queue)
+        return not (self.engine.scheduler.has_requests() or self.engine.batch_queue or self._control.is_busy)
+
+    def _note(self, what: str, version: int, tokens: Sequence[int]) -> None:
+        if self._recorder is not None:
+            self._recorder.controlled(what, version, tokens)
 
     def _submit(self, event: Submit) -> None:
         from vllm.v1.engine import EngineCoreRequest  # noqa: PLC0415
