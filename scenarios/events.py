@@ -37,6 +37,18 @@ class PromptDraw(Value):
     variant: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
 
 
+class Continuation(Value):
+    """A prompt that goes on from another request, as the next turn of a conversation does; known when it is submitted.
+
+    It is the prompt of the last request with the name `continues`, what was delivered of its output by then, ended or
+    not, and `tokens` random token ids labelled by the request that goes on; cut off at the end where the model or the
+    pool has no room for more. If no request has had the name yet, nothing is submitted.
+    """
+
+    continues: RequestName
+    tokens: Count
+
+
 class AcceptRate(Value):
     """An acceptance script whose bits are 1 with probability `rate`; expanded by `Trace.explicit`."""
 
@@ -62,12 +74,17 @@ class Submit(Event):
 
     do: Literal["submit"] = "submit"
     request: RequestName
-    prompt: Annotated[tuple[Index, ...], Field(min_length=1)] | PromptDraw
+    prompt: Annotated[tuple[Index, ...], Field(min_length=1)] | PromptDraw | Continuation
     max_tokens: Count
     accept: Literal["all", "none", "alternate"] | Bits | AcceptRate = "all"
     stop: tuple[Index, ...] = ()
     priority: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     params: SamplingParams = SamplingParams()
+
+    @property
+    def prompt_length(self) -> int:
+        """Number of tokens of the prompt; of one that goes on from another those that are its own."""
+        return len(self.prompt) if isinstance(self.prompt, tuple) else self.prompt.tokens
 
 
 class Abort(Event):
@@ -328,12 +345,14 @@ def accept_bits(event: Submit, seed: int, num_speculative_tokens: int) -> str:
 
 
 def prompt_tokens(event: Submit, seed: int, vocab_size: int) -> tuple[int, ...]:
-    """Return the prompt of a submit as explicit token ids."""
+    """Return the prompt of a submit as explicit token ids; of one that goes on from another those that are its own."""
     match event.prompt:
         case PromptDraw(tokens=count, common=common, own=own, variant=variant):
             key = f"{event.request}/{variant}" if variant else event.request
             its_own = range(common, min(common + own, count) if own else count)
             labels = (("prompt", key) if index in its_own else ("common prompt", "") for index in range(count))
             return tuple([below(vocab_size, seed, *label, index) for index, label in enumerate(labels)])
+        case Continuation(tokens=count):
+            return tuple([below(vocab_size, seed, "turn", event.request, index) for index in range(count)])
         case tokens:
             return tokens

@@ -18,6 +18,7 @@ _SITE = "extension"
 # Half of the drafters with weights predict well, so that both accepted and rejected drafts occur.
 QUALITIES = ("good", "good", "mediocre", "bad")
 HYBRID_ONE_IN = 6
+LOGPROB_TOKENS_ONE_IN = 16
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
@@ -64,7 +65,10 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
 
 
 def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, capabilities: Capabilities) -> AnyEvent:
-    """Return a submit with prompt logprobs in one trace of four, logit biases in one of two, min-p where it draws."""
+    """Return a submit with prompt logprobs in one trace of four, biases in one of two, min-p where it draws.
+
+    In one trace of LOGPROB_TOKENS_ONE_IN half of the requests name the tokens whose logprobs they want.
+    """
     update: dict[str, object] = {}
 
     def pick(what: str, bound: int, number: int = 0) -> int:
@@ -77,6 +81,10 @@ def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, cap
     if has_biases and pick("has biases", 2):
         tokens = sorted({pick("token", spec.vocab_size, number) for number in range(1 + pick("biases", 4))})
         update["logit_bias"] = tuple((token, BIASES[pick("bias", len(BIASES), token)]) for token in tokens)
+    has_named = "logprob_tokens" in capabilities.features and not below(LOGPROB_TOKENS_ONE_IN, seed, _SITE, "named", 0)
+    if has_named and pick("has named", 2):
+        named = dict.fromkeys(pick("named", spec.vocab_size, number) for number in range(1 + pick("names", 5)))
+        update |= {"logprob_tokens": tuple(named), "num_logprobs": 0}
     if event.params.temperature and "min_p" in capabilities.features_on(spec):
         update["min_p"] = MIN_PS[pick("min_p", len(MIN_PS))]
     return event.model_copy(update={"params": event.params.model_copy(update=update)}) if update else event

@@ -31,6 +31,7 @@ class EngineSpec(Value):
     its distribution at the request's temperature, by which verification weighs it (probabilistic). A request with a
     grammar gets the former.
     `drafter_quality` says how well the weights of a drafter predict the target, in an engine whose drafters have any.
+    `decodes_first` has an engine with a dense batch move the rows that decode before the others, as some kernels want.
     `last_match` says whether a request takes over the last block that it finds in the prefix cache. A drafter's cache
     entry of its last token may depend on the next token, which may be another one here.
     A token is drawn by its block of the vocabulary, its tile in that, and itself: `vocab_block` is the least size of a
@@ -65,6 +66,7 @@ class EngineSpec(Value):
     drafter_max_len: Annotated[int, Field(strict=True, ge=0, le=65536)] = 0
     draft_sampling: Literal["greedy", "probabilistic"] = "greedy"
     drafter_quality: Literal["good", "mediocre", "bad"] = "good"
+    decodes_first: Annotated[bool, Field(strict=True)] = False
 
     @property
     def is_aligned(self) -> bool:

@@ -166,7 +166,7 @@ class _Pair:
 
     def _logprobs(self, num_tokens: int) -> Difference | None:
         """Compare the logprobs of the first tokens, as many of each as were asked for."""
-        asked = self._submit.params.num_logprobs
+        asked = self._submit.params.logprobs_width
         if None in (width_of(output.logprobs, len(output.tokens)) for output in (self._seen, self._wanted)):
             # They are not equally many for each token, so they cannot be matched to tokens.
             length = 2 * asked * num_tokens if self._is_cut_short else None

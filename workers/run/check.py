@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from scenarios.capabilities import lacking
+from scenarios.events import Submit
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE
+from workers.judge.contracts.delivery import Delivery
 from workers.judge.outputs import Outputs
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Fact, fact
@@ -33,7 +35,7 @@ from workers.record.verdict import (
 )
 from workers.run.comparison import Comparison
 from workers.run.engine_run import DEFAULT_OPTIONS, Options, Run, error_text, site_of
-from workers.run.references import References
+from workers.run.references import References, requests_of
 from workers.run.repetition import kept_by, repeated
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind, Unconfirmed
@@ -116,30 +118,38 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
     except EngineFailed as error:
         # It failed to give the engine back.
         return Crashed(stats=run.stats(), error=error_text(error), where=error.where)
+    if isinstance(ended, Crashed):
+        return ended.model_copy(update={"known": kind.known_crash(ended.error, ended.where, trace)})
     if not isinstance(ended, _Ended):
         return ended
-    found, stats, outputs, steps = ended
+    found, stats, outputs, steps, taken = ended
     if kind.capabilities.logs_decisions:
         return _as_expected(trace, stats) if found is None else Diverged(stats=stats, difference=found)
-    comparison = Comparison(trace, tapes, kind, config, options.compared or References())
+    explicit = run.explicit()
+    requests = requests_of(explicit, taken)
+    comparison = Comparison(explicit, tapes, kind, config, options.compared or References(), requests)
     if found is None:
         found = comparison.first_difference(outputs, stats.steps, steps)
         probes = {**stats.probes, NEAR_TIE: len(comparison.ties)} if comparison.ties and found is None else stats.probes
         stats = stats.model_copy(update={"captures": comparison.count, "probes": probes})
     elif found.plane == PLANE:
-        found = found.model_copy(update={"elsewhere": comparison.elsewhere(found, outputs)})
+        found = found.model_copy(update={"elsewhere": comparison.elsewhere(found)})
     if found is None:
         return _as_expected(trace, stats)
-    return Diverged(stats=stats, difference=found.model_copy(update={"known": kind.known(found, trace, steps)}))
+    # An engine numbers requests in the order in which it takes them in.
+    others = [event for event in explicit.events if not isinstance(event, Submit)]
+    by_number = explicit.model_copy(update={"events": (*[given.submit for given in taken], *others)})
+    return Diverged(stats=stats, difference=found.model_copy(update={"known": kind.known(found, by_number, steps)}))
 
 
 class _Ended(NamedTuple):
-    """The end of a run: the first difference, and what the engine has shown."""
+    """The end of a run: the first difference, what the engine has shown, and the requests that it took in."""
 
     found: Difference | None
     stats: Stats
     outputs: Outputs
     steps: Sequence[Observation]
+    taken: Sequence[Delivery]
 
 
 def _ended(run: Run, options: Options) -> _Ended | Verdict:
@@ -152,7 +162,8 @@ def _ended(run: Run, options: Options) -> _Ended | Verdict:
         if found is None and keeps is not None:
             keeps(run.target.left_over(), run.target.digest())
         explained = run.explained(found) if found is not None else None
-        return _Ended(explained, run.stats(), run.target.outputs(), run.panel.observations)
+        taken = run.panel.contracts.taken if run.panel.contracts is not None else []
+        return _Ended(explained, run.stats(), run.target.outputs(), run.panel.observations, taken)
     except DeviceError:
         raise
     except Exception as error:

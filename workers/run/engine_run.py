@@ -18,7 +18,7 @@ from workers.oracle.tape import Tapes
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
 from workers.record.observation import HOST_POINTS, VARIABLES
 from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
-from workers.run.event_feed import EventFeed, scripts_of
+from workers.run.event_feed import EventFeed, scripts_of, with_prompts
 from workers.run.panel import Case, Panel, detector_of, first_race_of, panel_of, shows_steps
 from workers.run.references import References
 from workers.targets.registry import kind_of
@@ -89,6 +89,10 @@ class Run:
         """The judge of an engine that logs its decisions."""
         assert self.panel.checker is not None, "its decisions are its own"
         return self.panel.checker
+
+    def explicit(self) -> Trace:
+        """Return the trace with the prompts that its requests came to have in this run."""
+        return with_prompts(self.trace, self.feed.prompts)
 
     def missing_order(self) -> MissingOrder | None:
         """Return the first race, as the detector or the engine itself has seen it."""

@@ -265,8 +265,13 @@ class TargetKind(Protocol):
     def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
         """Return the name of the known bug that a difference is, an empty one if it is none.
 
-        `steps` is what the engine has shown of its steps.
+        The submits of the trace are the requests that were taken in, in that order; `steps` is what the engine has
+        shown of its steps.
         """
+        return ""
+
+    def known_crash(self, error: str, where: Site, trace: Trace) -> str:
+        """Return the name of the known bug that made the engine raise an error, an empty one if it is none."""
         return ""
 
     def known_bugs(self) -> Sequence[KnownBug]:

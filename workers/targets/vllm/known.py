@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from scenarios.events import Submit, clears_cache
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Fact, MissingOrder, Reference
+from workers.record.evidence import Difference, Fact, MissingOrder, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
 
 _SPEC_DECODE = ("vllm/v1/spec_decode/llm_base_proposer.py", "vllm/v1/spec_decode/ngram_proposer_gpu.py")
+# Contracts that are judged by the logprobs that were delivered.
+_BY_LOGPROBS = ("greedy", "penalties", "logit_bias", "top_k", "top_p", "min_p")
 _SAMPLING_STATES = "runner.sampler.sampling_states."
 
 
@@ -95,32 +97,72 @@ def _behind_cut_drafts(steps: Sequence[Observation]) -> Iterator[tuple[int, int]
 
 def _min_tokens_asynchronous(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a request stopped as many tokens before its minimum as placeholders of one step stand for."""
-    submit = _submit_of(found, trace)
-    if (found.plane, found.variable) != ("contracts", "min_tokens") or submit is None or found.position is None:
+    if (found.plane, found.variable) != ("contracts", "min_tokens") or found.position is None:
         return False
-    missing = submit.params.min_tokens - found.position
-    is_in_flight = trace.spec.depth > 1 and 0 < missing <= 1 + trace.spec.num_speculative_tokens
-    return is_in_flight and trace.spec.num_speculative_tokens > 0 and _is_kept_elsewhere(found)
+    missing = [submit.params.min_tokens - found.position for submit in _submits_of(found, trace)]
+    is_near = any(0 < each <= 1 + trace.spec.num_speculative_tokens for each in missing)
+    return trace.spec.depth > 1 and is_near and trace.spec.num_speculative_tokens > 0 and _is_kept_elsewhere(found)
 
 
 def _min_tokens_bonus(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a stop token was passed over that accepted drafts of one step lead up to, from below the minimum."""
-    submit = _submit_of(found, trace)
-    if found.reference is not Reference.WITHOUT_SPECULATION or submit is None or found.position is None:
+    """Tell whether a stop token was passed over that accepted drafts of one step lead up to, from below the minimum.
+
+    Where logprobs are those of processed logits it is missing among them.
+    """
+    is_undrafted = found.reference in (Reference.WITHOUT_SPECULATION, Reference.ALONE)
+    if not is_undrafted or found.position is None:
         return False
-    least = submit.params.min_tokens
-    is_in_reach = least <= found.position < least + trace.spec.num_speculative_tokens
-    return found.variable == "tokens" and bool(least) and found.expected in submit.stop and is_in_reach
+    for submit in _submits_of(found, trace):
+        least, stops = submit.params.min_tokens, set(submit.stop)
+        if not least or not least <= found.position < least + trace.spec.num_speculative_tokens:
+            continue
+        if found.variable == "tokens" and found.expected in stops:
+            return True
+        is_processed = found.variable == "logprobs" and trace.spec.logprobs_mode == "processed"
+        if is_processed and isinstance(found.expected, tuple) and isinstance(found.actual, tuple):
+            return bool(stops & set(found.expected[::2])) and not stops & set(found.actual[::2])
+    return False
 
 
 def _prompt_logprobs_dropped(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether all logprobs of a prompt are missing, of a request that was there when a reset preempted all."""
-    submit = _submit_of(found, trace)
-    if found.variable != "prompt_logprobs" or submit is None or not _is_kept_elsewhere(found):
+    if found.variable != "prompt_logprobs" or not _is_kept_elsewhere(found):
         return False
     resets = [event for event in trace.events if clears_cache(event)]
     are_missing = isinstance(found.actual, Fact) and found.actual.values.get("count") == 0
-    return are_missing and any(event.tick >= submit.tick for event in resets)
+    first = min((submit.tick for submit in _submits_of(found, trace)), default=None)
+    return are_missing and first is not None and any(event.tick >= first for event in resets)
+
+
+def _logprobs_of_others(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether nothing is drafted, and logprobs are wrong of a request beside one that names its tokens."""
+    is_of_logprobs = found.variable in ("logprob_ranks", "logprob_sum", "logprobs", *_BY_LOGPROBS)
+    is_asked = any(submit.params.num_logprobs for submit in _submits_of(found, trace))
+    return is_of_logprobs and is_asked and not trace.spec.num_speculative_tokens and _names_tokens(trace)
+
+
+def _logprobs_beside_drafts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether logprobs of named tokens are missing, or others are in their place, beside drafts."""
+    is_missing = found.plane == "contracts" and found.variable in ("logprobs", "logprob_tokens")
+    is_asked = any(submit.params.logprob_tokens for submit in _submits_of(found, trace))
+    return is_missing and is_asked and trace.spec.num_speculative_tokens > 0
+
+
+def _names_tokens(trace: Trace) -> bool:
+    """Tell whether some request names the tokens whose logprobs it wants."""
+    return any(submit.params.logprob_tokens for submit in trace.submits())
+
+
+def _narrow_bonus_logits(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether the logits at the bonus position are as few as one request names tokens."""
+    is_there = (where.function, where.file) == ("_get_logprobs_tensors", "rejection_sampler.py")
+    return is_there and error.startswith("RuntimeError: shape mismatch") and _names_tokens(trace)
+
+
+def _padded_below_threshold(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether chunks are shorter than what a request of one token is padded to."""
+    is_there = (where.function, where.file) == ("schedule", "scheduler.py") and error.startswith("AssertionError")
+    return is_there and 0 < trace.spec.long_prefill_token_threshold < 1 + trace.spec.num_speculative_tokens
 
 
 def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -159,11 +201,17 @@ def _is_kept_elsewhere(found: Difference) -> bool:
     return found.elsewhere is not None and found.elsewhere.how == "keeps"
 
 
-def _submit_of(found: Difference, trace: Trace) -> Submit | None:
-    return next((submit for submit in trace.submits() if submit.request == found.request), None)
+def _submits_of(found: Difference, trace: Trace) -> list[Submit]:
+    """Return the requests of the name that a difference is about."""
+    return [submit for submit in trace.submits() if submit.request == found.request]
 
 
 _Matcher = Callable[[Difference, Trace, Sequence[Observation]], bool]
+_LOGPROB_TOKENS = KnownBug(
+    "vllm_logprob_tokens_drafts",
+    "https://github.com/vllm-project/vllm/issues/42592",
+    "vLLM 0.32.0 leaves logprobs of named tokens out beside drafts, or ends where others want logprobs.",
+)
 
 KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
     KnownBug(
@@ -192,8 +240,23 @@ KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
         "vLLM 0.32.0 drops the logprobs of a prompt with the result they came with, and computes them once.",
     ): _prompt_logprobs_dropped,
     KnownBug(
+        "vllm_logprob_tokens_rows",
+        "docs/findings/vllm_logprob_tokens_rows.md",
+        "vLLM 0.32.0 gives every request of a batch the logprobs of named tokens, if one names some.",
+    ): _logprobs_of_others,
+    _LOGPROB_TOKENS: _logprobs_beside_drafts,
+    KnownBug(
         "vllm_paused_counts",
         "docs/findings/vllm_paused_counts.md",
         "vLLM 0.32.0 corrects counts behind a pause that were corrected before it.",
     ): _counts_of_kept_requests,
+}
+# Of what the engine raises, and where, on which trace.
+KNOWN_CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {
+    _LOGPROB_TOKENS: _narrow_bonus_logits,
+    KnownBug(
+        "vllm_padded_below_threshold",
+        "https://github.com/vllm-project/vllm/pull/54028",
+        "vLLM 0.32.0 pads a request to a run of drafts and then cuts it to the threshold of chunks.",
+    ): _padded_below_threshold,
 }

@@ -91,6 +91,8 @@ _POOL_HOLDS_MODEL = (
 FIRST_RUNNER = Capabilities(
     events=("abort", "preempt", "stall", "reset_prefix_cache", "set_k", "dummy_step", *CONTROL_EVENTS),
     places=("before_schedule",),
+    # Where a result is processed, the server takes aborts that came while it was computed, and nothing else.
+    places_besides={"abort": ("before_process",)},
     features=tuple(feature for feature in FEATURES if feature != "accept"),
     spec={
         "layers": ("attention", "hybrid"),
@@ -110,6 +112,7 @@ FIRST_RUNNER = Capabilities(
         "num_blocks": (),
         "drafter": ("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram_gpu", "ngram"),
         "drafter_quality": (),
+        "decodes_first": (),
         "draft_sampling": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
@@ -121,9 +124,13 @@ FIRST_RUNNER = Capabilities(
         "discard",
         "discard_while_drafting",
         "preemption",
+        "preemption_by_blocks",
         "preemption_in_flight",
         "abort",
         "abort_in_flight",
+        "condense",
+        "condense_in_flight",
+        "reorder",
         "stall",
         "empty_step",
         "cache_reset",
@@ -162,6 +169,8 @@ SECOND_RUNNER = replace(
     spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key != "draft_sampling"},
     # It knows devices with streams alone.
     devices={"sim": ("streams",)},
+    # Its rows are in the order of a step's plan, decodes before prompts.
+    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key != "decodes_first"},
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.

@@ -6,9 +6,9 @@ import pytest
 
 from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
-from scenarios.capabilities import FEATURES, lacking, within
+from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
+from scenarios.edges import drawn_for
 from scenarios.events import PromptDraw, ResetPrefixCache, SetK, Submit
-from scenarios.extensions import extended
 from scenarios.rescale import rescaled
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -30,14 +30,14 @@ BLOCK = 32
 
 @pytest.mark.parametrize("seed", range(120))
 def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
-    trace = within(extended(random_trace(seed), KIND.capabilities), KIND.capabilities)
+    trace = drawn_for(random_trace(seed), KIND.capabilities)
     assert lacking(trace, KIND.capabilities) is None
     assert problems(trace) == []
     assert within(trace, KIND.capabilities) == trace
 
 
 def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everything() -> None:
-    traces = [within(extended(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(200)]
+    traces = [drawn_for(random_trace(seed), KIND.capabilities) for seed in range(200)]
     assert any(trace.spec.prefix_cache for trace in traces)
     assert {trace.spec.drafter for trace in traces} == {
         *("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram", "ngram_gpu"),
@@ -49,7 +49,7 @@ def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everythin
     assert len(traces) // 12 < len(hybrid) < len(traces) // 4
     assert {trace.spec.depth for trace in hybrid} == {1, 2}
     assert {trace.spec.prefix_cache for trace in hybrid} == {False, True}
-    for feature in set(FEATURES) - set(Specstorm.capabilities.features):
+    for feature in set(FEATURES) - {CONTINUES, *Specstorm.capabilities.features}:
         assert any(getattr(event.params, feature) for trace in traces for event in trace.submits())
     assert sum(any(event.params.grammar for event in trace.submits()) for trace in traces) > len(traces) // 8
 

@@ -18,7 +18,7 @@ from scenarios.spec import EngineSpec
 from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
-from workers.targets.vllm.inside.recorder import StepRecorder
+from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
 from workers.targets.vllm.runner_name import RunnerName
 
@@ -140,6 +140,9 @@ class Engines:
         engine = EngineCoreProc.__new__(EngineCoreProc)
         engine.output_queue, engine.engines_running = SimpleQueue(), False
         EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=False)
+        if spec.decodes_first:
+            # As a backend for attention asks for it whose kernels take decodes and prompts apart.
+            runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens
         assert (engine.batch_queue is not None) == (spec.depth > 1), "asynchronous exactly where it was asked for"
         return engine
 

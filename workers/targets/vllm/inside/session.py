@@ -46,6 +46,8 @@ class Session:
         # The first tick in which a request is scheduled again.
         self._stalled: dict[str, int] = {}
         self._width: dict[str, int] = {}
+        # Aborts that came during a step.
+        self._aborted: list[str] = []
         scheduler = engine.scheduler
         self._schedule: Callable[..., Any] = scheduler.schedule
         self._preempt: Callable[..., Any] = scheduler._preempt_request
@@ -53,10 +55,16 @@ class Session:
         self._validate: Callable[..., list[int]] | None = getattr(
             engine.structured_output_manager, "validate_tokens", None
         )
-        scheduler.schedule = self._schedule_all_but_the_stalled
+        scheduler.schedule = self._schedule_and_tell
         scheduler._preempt_request = self._counted_preemption
         if self._validate is not None:
             engine.structured_output_manager.validate_tokens = self._counted_validation
+        self._is_scheduling = False
+        # A dense batch, whose rows move.
+        self._batch: Any = getattr(runner_of(engine), "input_batch", None)
+        if self._batch is not None:
+            self._condense, self._swap = self._batch.condense, self._batch.swap_states
+            self._batch.condense, self._batch.swap_states = self._counted_condense, self._counted_swap
         self._recorder = observe(engine) if observe is not None else None
         self._control = ControlPlane(engine, self.probes, surroundings, self._note)
 
@@ -72,6 +80,8 @@ class Session:
         del scheduler.schedule, scheduler._preempt_request
         if self._validate is not None:
             del self.engine.structured_output_manager.validate_tokens
+        if self._batch is not None:
+            del self._batch.condense, self._batch.swap_states
         if self._recorder is not None:
             self._recorder.release()
         self._control.close()
@@ -84,8 +94,8 @@ class Session:
         match event:
             case Submit():
                 self._submit(event)
-            case Abort(request=name):
-                self._abort(name)
+            case Abort():
+                self._abort(event)
             case Preempt(request=name):
                 self._preempt_now(name)
             case ResetPrefixCache(running=running):
@@ -104,6 +114,9 @@ class Session:
         self._control.settle()
         outputs, executed = self.engine.step_fn()
         self.engine.post_step(executed)
+        # A server's loop then finds the same aborts among all that came.
+        self.engine.abort_requests(self._aborted)
+        self._aborted.clear()
         self._control.stepped(executed)
         self._tick += 1
         # The ends of requests that were given up by a pause come besides.
@@ -141,7 +154,7 @@ class Session:
         self._ids[event.request] = request_id
         self._names[request_id] = event.request
         self._alive.add(request_id)
-        self._width[request_id] = event.params.num_logprobs
+        self._width[request_id] = event.params.logprobs_width
         request = EngineCoreRequest(
             request_id=request_id,
             prompt_token_ids=list(event.prompt),
@@ -161,13 +174,19 @@ class Session:
             wait([taken.structured_output_request._grammar])
         self.engine.add_request(taken, wave)
 
-    def _abort(self, name: str) -> None:
-        request_id = self._ids.get(name)
-        if request_id is not None and request_id in self._alive:
-            self.probes["abort"] += 1
-            self.probes["abort_in_flight"] += bool(self.engine.batch_queue)
-            self._alive.discard(request_id)
+    def _abort(self, event: Abort) -> None:
+        request_id = self._ids.get(event.request)
+        if request_id is None or request_id not in self._alive:
+            return
+        self.probes["abort"] += 1
+        self.probes["abort_in_flight"] += bool(self.engine.batch_queue) or event.at != "before_schedule"
+        self._alive.discard(request_id)
+        if event.at == "before_schedule":
             self.engine.abort_requests([request_id])
+        else:
+            # A server's thread for input puts it there at once, for who processes a result.
+            self.engine.aborts_queue.put_nowait([request_id])
+            self._aborted.append(request_id)
 
     def _preempt_now(self, name: str) -> None:
         scheduler = self.engine.scheduler
@@ -181,6 +200,7 @@ class Session:
 
     def _counted_preemption(self, request: Any, *arguments: Any, **options: Any) -> None:
         self.probes["preemption"] += 1
+        self.probes["preemption_by_blocks"] += self._is_scheduling
         self.probes["preemption_in_flight"] += bool(self.engine.batch_queue)
         self._preempt(request, *arguments, **options)
 
@@ -192,6 +212,24 @@ class Session:
             self.probes["grammar_drafts"] += bool(kept)
             self.probes["grammar_cut"] += len(kept) < proposed
         return kept
+
+    def _schedule_and_tell(self, *arguments: Any) -> Any:
+        self._is_scheduling = True
+        try:
+            return self._schedule_all_but_the_stalled(*arguments)
+        finally:
+            self._is_scheduling = False
+
+    def _counted_condense(self, *arguments: Any) -> None:
+        before = dict(self._batch.req_id_to_index)
+        self._condense(*arguments)
+        has_moved = before != self._batch.req_id_to_index
+        self.probes["condense"] += has_moved
+        self.probes["condense_in_flight"] += has_moved and bool(self.engine.batch_queue)
+
+    def _counted_swap(self, *rows: int) -> None:
+        self.probes["reorder"] += 1
+        self._swap(*rows)
 
     def _schedule_all_but_the_stalled(self, *arguments: Any) -> Any:
         """Schedule a step as if the stalled requests were not there, but for their rows."""
