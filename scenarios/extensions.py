@@ -46,8 +46,8 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
         if not below(HYBRID_ONE_IN, seed, _SITE, "hybrid", 0):
             nothing = {key: type(getattr(spec, key))() for key in without}
             # Nothing is drafted, so the drafter is the default one.
-            drafter = EngineSpec.model_fields["drafter"].default
-            return spec.model_copy(update={"layers": "hybrid", "drafter": drafter, **nothing})
+            drafting = {key: EngineSpec.model_fields[key].default for key in ("drafter", "draft_sampling")}
+            return spec.model_copy(update={"layers": "hybrid", **drafting, **nothing})
         # Otherwise a specification that lacks these features by chance would nearly always be hybrid.
         update["layers"] = "attention"
     qualities = capabilities.allowed("drafter_quality")

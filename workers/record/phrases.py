@@ -139,6 +139,8 @@ FACTS: Mapping[str, str] = {
     "begins": "it begins",
     "goes_on": "it goes on from a state",
     "none_held": "no {what} held at the end",
+    "entry_of": "the entry of token {token} at position {position}, by request {request}",
+    "no_entry": "none was ever written",
     # Schedules and distributions.
     "digest_as_under_eager": "{digest} as under eager",
     "digest_under_policy": "{digest} under {policy}",

@@ -36,7 +36,7 @@ from workers.run.engine_run import DEFAULT_OPTIONS, Options, Run, error_text, si
 from workers.run.references import References
 from workers.run.repetition import kept_by, repeated
 from workers.targets.registry import kind_of
-from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind
+from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind, Unconfirmed
 
 # Counts the requests that part from another run where two logits are too close for the engine's arithmetic.
 NEAR_TIE = "near_tie"
@@ -55,6 +55,7 @@ def check(
 
     Raises:
         DeviceError: the trace cannot run on that device.
+        Unconfirmed: a finding is none of the engine's.
     """
     kind = kind if kind is not None else kind_of(config.engine)
     lacks = lacking(trace, kind.capabilities)
@@ -75,7 +76,30 @@ def check(
         # The message of a crash depends on whether races are watched; watched, it may have more.
         races = options.races or isinstance(verdict, Crashed)
         until = options.compared.until if options.compared is not None else "all"
-        return judged(trace, tapes, replace(options, races=races, compared=References(until)), kind, config)
+        options = replace(options, races=races, compared=References(until))
+        verdict = judged(trace, tapes, options, kind, config)
+        if options.confirm and is_finding(verdict) and not _is_known(verdict):
+            return _confirmed(trace, tapes, replace(options, compared=References(until)), kind, config) or verdict
+    return verdict
+
+
+def _is_known(verdict: Verdict) -> bool:
+    return isinstance(verdict, Diverged) and bool(verdict.difference.known)
+
+
+def _confirmed(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict | None:
+    """Return the finding of a slower run of the same engine that confirms one, None if nothing needs to.
+
+    Raises:
+        Unconfirmed: there is none.
+    """
+    confirmation = kind.confirmation(config)
+    if confirmation is None:
+        return None
+    kind.renew(confirmation.config)
+    verdict = judged(trace, tapes, options, kind, confirmation.config)
+    if not is_finding(verdict):
+        raise Unconfirmed(confirmation.otherwise)
     return verdict
 
 
@@ -99,7 +123,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         return _as_expected(trace, stats) if found is None else Diverged(stats=stats, difference=found)
     comparison = Comparison(trace, tapes, kind, config, options.compared or References())
     if found is None:
-        found = comparison.first_difference(outputs, stats.steps)
+        found = comparison.first_difference(outputs, stats.steps, steps)
         probes = {**stats.probes, NEAR_TIE: len(comparison.ties)} if comparison.ties and found is None else stats.probes
         stats = stats.model_copy(update={"captures": comparison.count, "probes": probes})
     elif found.plane == PLANE:

@@ -1,25 +1,37 @@
 """Comparison of a run's outputs with those of reference runs on the same engine.
 
-Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic aside; whether another run keeps a contract.
+Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic aside; whether another run keeps a contract;
+that a drafter proposes what it does in the synchronous run (`judge.proposals`).
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from scenarios.trace import Trace
 from workers.judge.outputs import Outputs, compare
+from workers.judge.proposals import first_unlike, proposals_of
 from workers.lanes.lane import Deadlock
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Difference, Elsewhere
+from workers.record.evidence import Difference, Elsewhere, Reference
+from workers.record.observation import Observation
 from workers.record.verdict import NotDrained
 from workers.run.engine_run import UNJUDGED, Options, Run, error_text
+from workers.run.panel import shows_steps
 from workers.run.references import NUM_UNDECIDED, ReferenceRun, References, references, undecided_trace
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind
 
 
 def outputs_of(
-    trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG, options: Options = UNJUDGED
+    trace: Trace,
+    tapes: Tapes,
+    kind: TargetKind,
+    config: RunConfig = DEFAULT_CONFIG,
+    options: Options = UNJUDGED,
+    keep: Callable[[Sequence[Observation]], None] | None = None,
 ) -> Outputs | str:
-    """Run an explicit trace without judges; return each request's output, or how the run broke off.
+    """Run an explicit trace; return each request's output, or how the run broke off.
+
+    What a judged run that has ended has shown of its steps is given to `keep`.
 
     Raises:
         DeviceError: the trace cannot run on that device.
@@ -27,7 +39,11 @@ def outputs_of(
     try:
         run = Run(trace, tapes, options, kind, config)
         try:
-            return "it does not end" if isinstance(run.to_end(), NotDrained) else run.target.outputs()
+            if isinstance(run.to_end(), NotDrained):
+                return "it does not end"
+            if keep is not None:
+                keep(run.panel.observations)
+            return run.target.outputs()
         finally:
             run.target.close()
     except Deadlock:
@@ -53,13 +69,18 @@ class Comparison:
     count: int = 0
     ties: set[str] = field(default_factory=set)
 
-    def first_difference(self, seen: Outputs, steps: int) -> Difference | None:
-        """Return the first output of a run of some steps that is not as in a reference run."""
+    def first_difference(self, seen: Outputs, steps: int, shown: Sequence[Observation] = ()) -> Difference | None:
+        """Return the first output of a run of some steps, or draft, that is not as in a reference run."""
         for reference, other in self.compared.that_matter(self._references(seen)):
             self.count += 1
             found = self._beyond_ties(seen, self.compared.outputs_of(other, self._outputs_of))
             if found is not None:
                 return found.model_copy(update={"reference": reference, "step": steps})
+            proposed = self.compared.proposed.get(other.model_dump_json())
+            if proposed and reference is Reference.SYNCHRONOUS:
+                found = first_unlike(self.trace, proposals_of(shown), proposed)
+                if found is not None:
+                    return found.model_copy(update={"reference": reference})
         return None
 
     def elsewhere(self, broken: Difference, seen: Outputs) -> Elsewhere | None:
@@ -95,7 +116,13 @@ class Comparison:
         return list(references(self.trace, list(seen), self.kind.capabilities))
 
     def _outputs_of(self, trace: Trace) -> Outputs | str:
-        return outputs_of(trace, self.tapes, self.kind, self.config)
+        if trace.spec.depth > 1 or not trace.spec.num_speculative_tokens or not shows_steps(self.kind.capabilities):
+            return outputs_of(trace, self.tapes, self.kind, self.config)
+
+        def keep(steps: Sequence[Observation]) -> None:
+            self.compared.proposed[trace.model_dump_json()] = proposals_of(steps)
+
+        return outputs_of(trace, self.tapes, self.kind, self.config, Options(races=False), keep)
 
     def _beyond_ties(self, seen: Outputs, wanted: Outputs | str) -> Difference | None:
         """Return the first difference that is none of near ties; the requests that have one are added to `ties`."""

@@ -35,7 +35,8 @@ class Options:
     `races` judges every access; `blame` keeps the last writers of every buffer, and finds out what harm a race did
     (slower); `without` removes waits and records, see `workers.lanes.base`; `observe` makes an observer of the lanes
     out of the race detector; runs of one trace may share what they are `compared` with. An unjudged run is asked for
-    its outputs alone, within `steps_max` steps if that is given.
+    its outputs alone, within `steps_max` steps if that is given. `confirm` has a finding confirmed by a slower run of
+    engines that have one.
     """
 
     races: bool = True
@@ -45,6 +46,7 @@ class Options:
     compared: References | None = None
     judged: bool = True
     steps_max: int | None = None
+    confirm: bool = True
 
 
 DEFAULT_OPTIONS = Options()

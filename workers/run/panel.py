@@ -15,6 +15,7 @@ from workers.judge.checker import Checker
 from workers.judge.contracts.delivery import Terms
 from workers.judge.contracts.judge import Contracts
 from workers.judge.control_plane import ControlPlane
+from workers.judge.drafter_identities import DrafterIdentities
 from workers.judge.judge import End, Judge
 from workers.judge.races import RaceDetector, Races
 from workers.judge.step_identities import StepIdentities
@@ -125,6 +126,10 @@ def _step_identities(case: Case) -> StepIdentities | None:
     return StepIdentities() if shows_steps(case.capabilities) else None
 
 
+def _drafter_identities(case: Case) -> DrafterIdentities | None:
+    return DrafterIdentities() if shows_steps(case.capabilities) else None
+
+
 def _control_plane(case: Case) -> ControlPlane | None:
     is_controlled = any(event.do in CONTROL_EVENTS or clears_cache(event) for event in case.trace.events)
     return ControlPlane() if shows_steps(case.capabilities) and is_controlled else None
@@ -142,6 +147,7 @@ _JUDGES: tuple[Callable[[Case], Judge | None], ...] = (
     _step_identities,
     _control_plane,
     _contracts,
+    _drafter_identities,
 )
 
 

@@ -24,6 +24,7 @@ from scenarios.events import (
     Submit,
 )
 from scenarios.trace import Trace
+from workers.judge.drafter_identities import Proposals
 from workers.judge.outputs import Outputs
 from workers.record.evidence import Reference
 from workers.run.agreed_run import AgreedRun
@@ -46,6 +47,8 @@ class References:
 
     until: Reference | Literal["all", "none"] = "all"
     agreed: AgreedRun | None = None
+    # By trace what was proposed in a run that shows it.
+    proposed: dict[str, Proposals] = field(default_factory=dict)
     _outputs: dict[str, Outputs | str] = field(default_factory=dict)
 
     def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:

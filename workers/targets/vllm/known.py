@@ -46,13 +46,16 @@ KNOWN_RACES: tuple[KnownRace, ...] = (
         lambda race: race.allocated is not None and race.allocated.file in _SPEC_DECODE and race.reused_as != "",
         "vllm_counts_without_record_stream",
     ),
-    KnownRace(
-        "_copy_request_inputs",
-        "copy_to_uva",
-        lambda race: (
-            race.memory in [f"{_SAMPLING_STATES}{name}.pool._uva_bufs.cpu" for name in ("temperature", "seeds")]
-        ),
-        "vllm_v2_sampling_states_in_flight",
+    *(
+        KnownRace(
+            drafts,
+            "copy_to_uva",
+            lambda race: (
+                race.memory in [f"{_SAMPLING_STATES}{name}.pool._uva_bufs.cpu" for name in ("temperature", "seeds")]
+            ),
+            "vllm_v2_sampling_states_in_flight",
+        )
+        for drafts in ("_copy_request_inputs", "prepare_dflash_inputs")
     ),
 )
 
@@ -120,6 +123,17 @@ def _prompt_logprobs_dropped(found: Difference, trace: Trace, steps: Sequence[Ob
     return are_missing and any(event.tick >= submit.tick for event in resets)
 
 
+def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a drafter's entry at the end of a found block is another request's, with another next token."""
+    due, there = found.expected, found.actual
+    if found.variable != "draft_cache" or not (isinstance(due, Fact) and isinstance(there, Fact)):
+        return False
+    at, request = due.values.get("position"), due.values.get("request")
+    is_end = isinstance(at, int) and (at + 1) % trace.spec.block_size == 0
+    is_anothers = there.values.get("position") == at and there.values.get("request") != request
+    return trace.spec.prefix_cache and is_end and is_anothers
+
+
 def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a count is too small by the drafts rejected in the step before a pause, that kept its request."""
     if (found.plane, found.variable) != ("counts", "mirror_computed"):
@@ -152,6 +166,11 @@ def _submit_of(found: Difference, trace: Trace) -> Submit | None:
 _Matcher = Callable[[Difference, Trace, Sequence[Observation]], bool]
 
 KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
+    KnownBug(
+        "vllm_drafter_prefix_successor",
+        "docs/findings/vllm_drafter_prefix_successor.md",
+        "vLLM 0.32.0 hands a drafter blocks of which the last entry is of another token that followed.",
+    ): _drafter_prefix_successor,
     KnownBug(
         "vllm_grammar_rows",
         "https://github.com/vllm-project/vllm/issues/49694",

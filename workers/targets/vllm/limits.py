@@ -14,7 +14,7 @@ from scenarios.capabilities import (
     Without,
     with_params,
 )
-from scenarios.events import CONTROL_EVENTS, AnyEvent, Preempt, SetK, Submit
+from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Preempt, SetK, Submit
 from scenarios.probes import CONTROL_PROBES
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
@@ -62,6 +62,14 @@ def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyE
     return Excess("k", event.k, "beside drafter ngram_gpu no number of drafts changes", None, "it asserts that")
 
 
+def weights_with_heads_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: there is one version of a target that has heads to draft with."""
+    if not isinstance(event, LoadWeights) or spec.drafter != "mtp":
+        return None
+    allowed = "a target with heads (drafter mtp) keeps its weights"
+    return Excess("version", event.version, allowed, None, "it has one version here")
+
+
 _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     "num_speculative_tokens",
     beside=("layers", "hybrid"),
@@ -100,8 +108,9 @@ FIRST_RUNNER = Capabilities(
         "max_model_len": (),
         "block_size": (32,),
         "num_blocks": (),
-        "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
+        "drafter": ("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram_gpu", "ngram"),
         "drafter_quality": (),
+        "draft_sampling": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",), "cpu": ()},
@@ -137,6 +146,7 @@ FIRST_RUNNER = Capabilities(
             grammars_end_by_stops,
             each_state_allows_a_token,
             lookups_on_the_device_stay,
+            weights_with_heads_stay,
         ),
         spec=(_HYBRID_WITHOUT_DRAFTS, *_POOL_HOLDS_MODEL),
     ),

@@ -9,11 +9,16 @@ from workers.record.evidence import Difference, MissingOrder
 from workers.record.observation import Observation
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
-from workers.targets.target import VLLM, VLLM_V2, KnownBug, RunConfig
+from workers.targets.target import VLLM, VLLM_V2, Confirmation, KnownBug, RunConfig
 from workers.targets.vllm import limits
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, is_known_race
 from workers.targets.vllm.releases import RELEASES, environment_of
+
+_DEFINITION_IS_WRONG = (
+    "what is found with the definitions of kernels in workers/targets/vllm/inside/kernels is not found with those "
+    "themselves, interpreted: a definition is wrong; `make vllm-kernels` says which, --kernels interpreted does without"
+)
 
 
 class Vllm(ChildKind):
@@ -46,7 +51,7 @@ class Vllm(ChildKind):
             self._keeper(released).stop()
 
     def _keeper(self, config: RunConfig) -> Keeper:
-        return keeper_of(config.engine_home, config.engine_path, config.device, self.runner)
+        return keeper_of(config.engine_home, config.engine_path, config.device, self.runner, config.kernels)
 
 
 class VllmV2(Vllm):
@@ -56,3 +61,10 @@ class VllmV2(Vllm):
     releases = ()
     runner = SECOND_RUNNER
     capabilities = limits.SECOND_RUNNER
+    kernels = ("defined", "interpreted")
+
+    def confirmation(self, config: RunConfig) -> Confirmation | None:
+        """Have a finding seen with interpreted kernels, too: they are vLLM's, their definitions ours."""
+        if config.kernels == "interpreted":
+            return None
+        return Confirmation(config.model_copy(update={"kernels": "interpreted"}), _DEFINITION_IS_WRONG)

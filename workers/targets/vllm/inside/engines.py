@@ -47,7 +47,7 @@ class Engines:
     def __init__(self, cache: Path, runner: RunnerName, is_device: bool) -> None:
         self._cache, self.runner, self._is_device = cache, runner, is_device
         self._engines: OrderedDict[str, Any] = OrderedDict()
-        self._checksums: dict[tuple[str, int, int], Mapping[str, str]] = {}
+        self._checksums: dict[tuple[str, str, int, int], Mapping[str, str]] = {}
         self._num_made = 0
         self._num_opened = 0
 
@@ -64,14 +64,17 @@ class Engines:
 
     def _weights(self, spec: EngineSpec, version: int) -> Path:
         """Return the folder of a version of the target's weights; 0 is the one that engines are made with."""
-        return model_folder(self._cache, _target_of(spec), f"v{version}" if version else "good", spec.vocab_size)
+        kind, quality = _target_of(spec)
+        return model_folder(self._cache, kind, f"v{version}" if version else quality, spec.vocab_size)
 
     def _checksums_of(self, spec: EngineSpec, version: int) -> Mapping[str, str]:
         """Return the checksums of the weights of an engine made with a version of them, by tensor."""
-        key = _target_of(spec), spec.vocab_size, version
+        key = *_target_of(spec), spec.vocab_size, version
         if key not in self._checksums:
-            plain = _NEIGHBOUR.model_copy(update={"layers": spec.layers, "vocab_size": spec.vocab_size})
-            self._checksums[key] = self._made(plain, version).compute_weight_checksums()[0]
+            heads = ("drafter", "drafter_quality", "num_speculative_tokens") if spec.drafter == "mtp" else ()
+            same = {name: getattr(spec, name) for name in ("layers", "vocab_size", *heads)}
+            made = self._made(_NEIGHBOUR.model_copy(update=same), version)
+            self._checksums[key] = made.compute_weight_checksums()[0]
         return self._checksums[key]
 
     def _neighbour(self) -> Beside:
@@ -144,14 +147,21 @@ class Engines:
         if not spec.num_speculative_tokens:
             return None
         found: dict[str, Any] = {"method": spec.drafter, "num_speculative_tokens": spec.num_speculative_tokens}
-        if spec.drafter in ("eagle", "eagle3", "draft_model"):
+        if spec.draft_sampling != "greedy":
+            found |= {"draft_sample_method": spec.draft_sampling}
+        if spec.drafter in ("eagle", "eagle3", "draft_model", "dflash"):
             folder = model_folder(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
             return found | {"model": str(folder)}
+        if spec.drafter == "mtp":
+            return found
         return found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}
 
 
-def _target_of(spec: EngineSpec) -> str:
-    return "hybrid" if spec.layers == "hybrid" else "target"
+def _target_of(spec: EngineSpec) -> tuple[str, str]:
+    """Return kind and quality of the target's model: the heads of an mtp drafter are part of it."""
+    if spec.num_speculative_tokens and spec.drafter == "mtp":
+        return "mtp", spec.drafter_quality
+    return ("hybrid" if spec.layers == "hybrid" else "target"), "good"
 
 
 def _collect() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from workers.targets.child.inside.interpreter import INTERPRETED
+from workers.targets.child.inside.interpreter import interpreted
 from workers.targets.child.inside.replacements import Replacement
 from workers.targets.simulated_torch.device import activate
+from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.simulated_torch.triton_tasks import remember_pointers
 from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
@@ -280,7 +281,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
 )
 
 
-def replacements_on(device: str, runner: RunnerName) -> list[Replacement]:
-    """Return what is replaced on a device for a model runner."""
-    interpreted = INTERPRETED if runner == "v2" and device == "sim" else ()
-    return [*interpreted, *(each for each in REPLACEMENTS if device in each.devices and runner in each.runners)]
+def replacements_on(device: str, runner: RunnerName, definitions: Definitions) -> list[Replacement]:
+    """Return what is replaced on a device for a model runner, of whose kernels some have definitions."""
+    of_kernels = interpreted(definitions) if runner == "v2" and device == "sim" else ()
+    return [*of_kernels, *(each for each in REPLACEMENTS if device in each.devices and runner in each.runners)]
