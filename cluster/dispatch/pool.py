@@ -22,7 +22,7 @@ from cluster.dispatch.host import EngineHost, PoolError, ReachError, read_answer
 from cluster.dispatch.job import WORKER, AnyJob, build
 from cluster.dispatch.liveness import RAY_SETTINGS, Liveness
 from cluster.dispatch.origin import ROOT
-from cluster.dispatch.reach import reach, token_file
+from cluster.dispatch.reach import check_memory, reach, token_file
 
 OBJECT_STORE_BYTES = 200 * 1024 * 1024
 START_SECONDS = 120.0
@@ -308,6 +308,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         with ExitStack() as stack:
             stack.enter_context(_environment(is_private=address == "local"))
             if address == "local":
+                check_memory()
                 options |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
             try:
                 reach(address)
