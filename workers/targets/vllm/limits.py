@@ -165,8 +165,6 @@ FIRST_RUNNER = Capabilities(
 
 SECOND_RUNNER = replace(
     FIRST_RUNNER,
-    # A kernel of drawn drafts fails in Triton's interpreter ('NoneType' object has no attribute 'dtype').
-    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key != "draft_sampling"},
     # It knows devices with streams alone.
     devices={"sim": ("streams",)},
     # Its rows are in the order of a step's plan, decodes before prompts.
