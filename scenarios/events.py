@@ -196,9 +196,9 @@ class DummyStep(Event):
 class Pausing(Event):
     """Generation stops for a while: until an event says that it goes on, or else for `ticks` ticks.
 
-    With `abort` every request ends; with `wait` XX
-    `keep` all stay as they are, and what is in flight is delivered. Requests that come meanwhile wait. Once nothing is
-    in flight any more the pause is complete. Of several pauses the last one holds.
+    With `abort` every request ends; with `wait` those that run go on to their ends, and none begins; with `keep` all
+    stay as they are, and what is in flight is delivered. Requests that come meanwhile wait. Once nothing is in flight
+    any more the pause is complete. Of several pauses the last one holds.
     """
 
     mode: PauseMode = "abort"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationInfo, model_validator
 
-from scenarios.events import LANES, AnyEvent, Continuation, Schedule, Submit, accept_bits, prompt_tokens
+from scenarios.events import LANES, PLACES, AnyEvent, Continuation, Schedule, Submit, accept_bits, prompt_tokens
 from scenarios.features import refusals
 from scenarios.probes import PROBES
 from scenarios.spec import RATE_STEPS, Count, EngineSpec, Index, Name, Value
@@ -43,6 +43,10 @@ class Trace(Value):
     def submits(self) -> tuple[Submit, ...]:
         """Return the submits among the events, as they stand there."""
         return tuple(event for event in self.events if isinstance(event, Submit))
+
+    def submitted(self) -> tuple[Submit, ...]:
+        """Return the submits in the order in which an engine is given them."""
+        return tuple(sorted(self.submits(), key=lambda submit: (submit.tick, PLACES.index(submit.at))))
 
     def explicit(self) -> "Trace":
         """Return the trace with every generator expanded."""

@@ -200,7 +200,16 @@ class DrafterIdentities(Judge):
             goes_on = bool(sampled)
             tokens = known.tokens + step.proposed.get(request, []) if goes_on else known.tokens
             is_open = known.is_followed and (goes_on or not drafts)
-            yield Row(request, first, count, end, list(tokens), blocks.get(request, []), goes_on, is_open)
+            yield Row(
+                request=request,
+                first=first,
+                num_scheduled=count,
+                end=end,
+                tokens=list(tokens),
+                blocks=blocks.get(request, []),
+                goes_on=goes_on,
+                is_open=is_open,
+            )
 
     def _are_shown(self, number: int, step: Step, rows: Mapping[int, Row]) -> Iterator[Difference]:
         """Yield a step without a pass of the drafter though no request in it is about to reach the longest length."""

@@ -4,12 +4,14 @@ Verifies: that the same drafts are proposed behind the same tokens, and so, as t
 its tokens are the same, that as many are accepted.
 Does not verify: drafts that are drawn; what is proposed where the drafter's cache does not follow from tokens alone
 (behind a prefix that was found, steps without a pass, and ends of chunks that are not those of the tokens); a draft
-that was hardly likelier than another one, and those behind it; names that are used again.
+that was hardly likelier than another one, and those behind it; names that are used again; engines that sleep or are
+given other weights.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 
+from scenarios.events import LoadWeights, Sleep
 from scenarios.trace import Trace
 from workers.judge.drafter_identities import PLANES, DrafterIdentities, Proposals
 from workers.judge.judge import End
@@ -30,8 +32,10 @@ def proposals_of(steps: Sequence[Observation]) -> Proposals:
 
 def first_unlike(trace: Trace, seen: Proposals, wanted: Proposals) -> Difference | None:
     """Return the first draft, by step, that is another one than in a run whose tokens were the same up to there."""
-    submits = trace.submits()
-    if max(Counter(submit.request for submit in submits).values(), default=0) > 1:
+    submits = trace.submitted()
+    # What was computed may be of other weights, or lost.
+    is_changed = any(isinstance(event, LoadWeights | Sleep) for event in trace.events)
+    if is_changed or max(Counter(submit.request for submit in submits).values(), default=0) > 1:
         return None
     for key, proposal in sorted(seen.items(), key=lambda each: each[1].step):
         submit, other = submits[key[0]], wanted.get(key)

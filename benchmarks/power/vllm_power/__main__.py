@@ -9,6 +9,7 @@ Exit code 1 if a reversal is not found that is not listed as missed, or one cann
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from hashlib import sha256
@@ -72,7 +73,7 @@ def summary(results: Sequence[Result]) -> list[str]:
 
 def unlike(results: Sequence[Result], reversals: Sequence[Reversal]) -> list[str]:
     """Return what is not as the table says, in lines."""
-    missed = {each.id: each.missed for each in reversals}
+    missed = {each.id: each.expected_missed for each in reversals}
     return [
         f"not as listed: {each.id} on {each.engine} {'is refused' if each.refused else 'is not found'}"
         for each in results
@@ -136,6 +137,7 @@ def print_list(reversals: Sequence[Reversal]) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try reversals, print what comes of each; return the exit code."""
     options = options_of(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         reversals = chosen(options)
         if options.list:

@@ -130,8 +130,9 @@ def _row(*cells: str) -> str:
 def _missed(reversals: Sequence[Reversal], told: Mapping[tuple[str, str], Result]) -> Iterator[str]:
     for each in reversals:
         where = [engine for engine in ENGINES.values() if _is_missed(told.get((each.id, engine)))]
-        if where or each.missed:
-            yield f"- `{each.id}` ({', '.join(where) or 'not measured'}): {each.missed or 'not explained yet'}."
+        why = each.expected_missed
+        if where or why:
+            yield f"- `{each.id}` ({', '.join(where) or 'not measured'}): {why or 'not explained yet'}."
 
 
 def _is_missed(result: Result | None) -> bool:

@@ -61,6 +61,13 @@ Need: TypeAlias = Literal[
 # one part is taken back.
 Origin: TypeAlias = Literal["fix", "report", "change"]
 NEEDS: tuple[Need, ...] = get_args(Need)
+# Needs that no drawn trace meets together, and why.
+UNMET: dict[frozenset[Need], str] = {
+    frozenset({"connector"}): "traces have no connector",
+    frozenset({"streaming"}): "a request's prompt does not go on",
+    frozenset({"hybrid", "drafter"}): "no drafter runs beside a hybrid model",
+    frozenset({"hybrid", "eagle"}): "no drafter runs beside a hybrid model",
+}
 
 
 class TableError(Exception):
@@ -111,6 +118,12 @@ class Reversal(Value):
     def number(self) -> int:
         """Return its number in vLLM's project."""
         return int(self.id.split("-")[1])
+
+    @property
+    def expected_missed(self) -> str:
+        """Return why drawn traces are not expected to find it; empty if they are."""
+        unmet = (why for needs, why in UNMET.items() if needs.issubset(self.needs))
+        return self.missed or next(unmet, "")
 
     @property
     def places(self) -> tuple[str, ...]:

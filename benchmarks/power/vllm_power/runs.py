@@ -2,9 +2,10 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -50,14 +51,18 @@ def _lines(file: Path | None) -> list[str]:
 
 
 def _prepare() -> None:
-    # Whoever stops the benchmark ends its processes.
+    # Whoever stops the benchmark ends its processes, which leave nothing behind.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     prepare_process()
 
 
 def run(tasks: Sequence[Task], workers: int, traces_max: int | None, results: Results) -> Iterator[Result]:
-    """Yield the results of tasks as they come; what the results so far say is not run again."""
+    """Yield the results of tasks as they come; what the results so far say is not run again.
+
+    A trial that raises is refused, and tried again by whoever goes on from the results.
+    """
     new = []
     for task in tasks:
         known = results.by_key.get(task.key)
@@ -66,12 +71,22 @@ def run(tasks: Sequence[Task], workers: int, traces_max: int | None, results: Re
         else:
             yield known
     with ProcessPoolExecutor(workers, get_context("spawn"), _prepare, max_tasks_per_child=1) as pool:
-        futures = [pool.submit(tried, task, traces_max) for task in new]
+        futures = {pool.submit(tried, task, traces_max): task for task in new}
         try:
             for future in as_completed(futures):
-                result = future.result()
-                results.add(result)
-                yield result
+                error = future.exception()
+                if error is not None:
+                    yield _refused(futures[future], error)
+                else:
+                    results.add(future.result())
+                    yield future.result()
         except BaseException:
+            for process in active_children():
+                process.terminate()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _refused(task: Task, error: BaseException) -> Result:
+    why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return Result(key=task.key, id=task.id, engine=task.engine, source=task.source, traces=0, seconds=0, refused=why)

@@ -23,7 +23,7 @@ from workers.run.shard import judged_under_schedules, shard_traces
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.child.process import Keeper
 from workers.targets.registry import kind_of
-from workers.targets.target import DeviceError, RunConfig
+from workers.targets.target import DeviceError, RunConfig, Unconfirmed
 from workers.targets.vllm.installation import HOME, ROOT, keeper_of
 from workers.targets.vllm.target import Vllm
 
@@ -63,8 +63,8 @@ class Found(Value):
 class Result(Value):
     """What came of a trial: after how many traces, and seconds of processors, judge and edited engine together.
 
-    `passed` counts findings on the way that the release shows as well, or that are known; `refused` says why the
-    edited engine could not begin.
+    `passed` counts findings on the way that the release shows as well, that are known or that nothing confirms;
+    `refused` says why the edited engine could not begin.
     """
 
     key: str
@@ -113,14 +113,15 @@ class _Trial:
     def __init__(self, task: Task, config: RunConfig) -> None:
         self._task, self._config = task, config
         self._clean = RunConfig(engine=task.engine)
-        self._keeper = _keeper(config)
+        self._keepers = tuple(_keepers(config))
         self._tapes = Tapes()
-        self._clock = _ProcessorClock(self._keeper)
+        self._clock = _ProcessorClock(self._keepers)
         self._num_passed = 0
 
     def stop(self) -> None:
-        """End the process of the edited engine."""
-        self._keeper.stop()
+        """End the processes of the edited engine."""
+        for keeper in self._keepers:
+            keeper.stop()
 
     def result(self, traces: Iterable[tuple[str, Trace]]) -> Result:
         """Return what comes of the trial."""
@@ -153,7 +154,11 @@ class _Trial:
 
     def _found(self, name: str, trace: Trace) -> Found | None:
         """Return what a trace shows that the release does not show on it."""
-        verdicts, last = judged_under_schedules(trace, self._tapes, self._config)
+        try:
+            verdicts, last = judged_under_schedules(trace, self._tapes, self._config)
+        except Unconfirmed:
+            self._num_passed += 1
+            return None
         signature = signature_of(verdicts[-1], last)
         if signature is None:
             return None
@@ -166,7 +171,10 @@ class _Trial:
         return Found(bug=signature.bug, plane=_plane(signature), sites=named, nearness=near, trace=name)
 
     def _shown_by_release(self, trace: Trace) -> set[str]:
-        verdicts, last = judged_under_schedules(trace, self._tapes, self._clean)
+        try:
+            verdicts, last = judged_under_schedules(trace, self._tapes, self._clean)
+        except Unconfirmed:
+            return set()
         signature = signature_of(verdicts[-1], last)
         return {signature.bug} if signature is not None else set()
 
@@ -202,17 +210,21 @@ def _sites(value: object) -> Iterator[Site]:
             yield from _sites(each)
 
 
-def _keeper(config: RunConfig) -> Keeper:
+def _keepers(config: RunConfig) -> Iterator[Keeper]:
+    """Yield the keepers of an engine's process, and of the one that confirms its findings if there is one."""
     kind = kind_of(config.engine)
     assert isinstance(kind, Vllm), "reversals are of vLLM"
-    return keeper_of(config.engine_home, config.engine_path, config.device, kind.runner)
+    yield keeper_of(config.engine_home, config.engine_path, config.device, kind.runner, config.kernels)
+    confirmation = kind.confirmation(config)
+    if confirmation is not None:
+        yield from _keepers(confirmation.config)
 
 
 @dataclass(slots=True)
 class _ProcessorClock:
-    """Processor time since it was made: of this process, of children that have ended, and of one engine's process."""
+    """Processor time since it was made: of this process, of children that have ended, and of one engine's processes."""
 
-    keeper: Keeper
+    keepers: tuple[Keeper, ...]
     _left_out: float = 0.0
     _begin: float = 0.0
 
@@ -233,7 +245,12 @@ class _ProcessorClock:
 
     def _now(self) -> float:
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return time.process_time() + ended.ru_utime + ended.ru_stime + _seconds_of(self.keeper.pid)
+        return (
+            time.process_time()
+            + ended.ru_utime
+            + ended.ru_stime
+            + sum(_seconds_of(keeper.pid) for keeper in self.keepers)
+        )
 
 
 def _seconds_of(pid: int | None) -> float:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.power.vllm_power import runs
 from benchmarks.power.vllm_power.__main__ import options_of, sampled, tasks_of, unlike
 from benchmarks.power.vllm_power.edits import Edit, EditError, edited, overlay
 from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, TableError, all_reversals
@@ -226,3 +227,17 @@ def test_what_is_missed_must_be_listed_and_what_is_refused_never_may() -> None:
     assert unlike([result(found=False)], [base]) != []
     assert unlike([result(found=False)], [listed]) == []
     assert unlike([result(found=False, refused="it cannot begin")], [listed]) != []
+
+
+def test_what_no_trace_can_show_is_expected_to_be_missed() -> None:
+    reversal = all_reversals()[0].model_copy(update={"missed": "", "needs": ("hybrid", "prefix_cache")})
+    assert reversal.expected_missed == ""
+    assert reversal.model_copy(update={"needs": ("hybrid", "drafter")}).expected_missed
+    assert reversal.model_copy(update={"missed": "why"}).expected_missed == "why"
+
+
+def test_a_trial_that_raises_is_refused_and_not_kept(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    (result,) = runs.run([Task("vllm-1-x", (edit("none", "a", "b"),), VLLM)], 1, 1, Results(file))
+    assert result.refused
+    assert not file.exists()

@@ -100,6 +100,7 @@ def test_a_file_is_run_on_the_device_that_it_names_unless_one_is_typed(
     [
         ({"device": "nowhere"}, "run_on.device: Input should be "),
         ({"engine": "nobody"}, "--engine is nobody; known are "),
+        ({"kernels": "interpreted"}, "--kernels is interpreted; engine specstorm has no definitions of kernels"),
         ({"engine_path": "/no/such/tree"}, "--engine-path is /no/such/tree; engine specstorm is this program itself"),
     ],
 )

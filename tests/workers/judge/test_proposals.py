@@ -1,6 +1,6 @@
 """Proposals of two runs: another draft behind the same tokens is reported, unless it was hardly the likeliest."""
 
-from scenarios.events import Submit
+from scenarios.events import LoadWeights, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.drafter_identities import Proposal, Proposals
@@ -38,3 +38,16 @@ def test_drafts_that_are_drawn_are_not_compared() -> None:
     drawn = Trace(spec=spec, events=(SUBMIT.model_copy(update={"params": params}),))
     assert first_unlike(drawn, proposals(7, 9), proposals(7, 8)) is None
     assert first_unlike(TRACE.model_copy(update={"spec": spec}), proposals(7, 9), proposals(7, 8)) is not None
+
+
+def test_requests_are_those_of_the_order_in_which_they_come() -> None:
+    later = SUBMIT.model_copy(update={"tick": 5})
+    trace = TRACE.model_copy(update={"events": (later, SUBMIT.model_copy(update={"request": "b"}))})
+    found = first_unlike(trace, proposals(7, 9), proposals(7, 8))
+    assert found is not None
+    assert found.request == "b"
+
+
+def test_nothing_is_compared_once_weights_are_other_ones() -> None:
+    trace = TRACE.model_copy(update={"events": (SUBMIT, LoadWeights(tick=1, version=1))})
+    assert first_unlike(trace, proposals(7, 9), proposals(7, 8)) is None

@@ -76,7 +76,7 @@ def _grammar_rows(found: Difference, trace: Trace, steps: Sequence[Observation])
     is_unlike = found.variable == "tokens" and found.reference is Reference.SYNCHRONOUS
     if not (is_breach or is_unlike) or trace.spec.drafter != "ngram_gpu":
         return False
-    submits = trace.submits()
+    submits = trace.submitted()
     return any(
         submits[row].request == found.request and submits[row].params.grammar and submits[before].params.grammar
         for before, row in _behind_cut_drafts(steps)

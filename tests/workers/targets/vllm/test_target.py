@@ -39,7 +39,9 @@ def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
 def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everything() -> None:
     traces = [drawn_for(random_trace(seed), KIND.capabilities) for seed in range(200)]
     assert any(trace.spec.prefix_cache for trace in traces)
-    assert {trace.spec.drafter for trace in traces} == {"eagle", "eagle3", "draft_model", "ngram", "ngram_gpu"}
+    assert {trace.spec.drafter for trace in traces} == {
+        *("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram", "ngram_gpu"),
+    }
     shared = [event.prompt for trace in traces for event in trace.submits() if isinstance(event.prompt, PromptDraw)]
     assert any(prompt.common >= 2 * BLOCK for prompt in shared)
     assert {trace.spec.drafter_quality for trace in traces} == {"good", "mediocre", "bad"}
@@ -88,8 +90,8 @@ REFUSED = {
     "spec: {layers: attention, sampling: standard, block_size: 32, long_prefill_token_threshold: 200}": (
         "spec.long_prefill_token_threshold: 200; max_model_len allows 128"
     ),
-    "spec: {layers: attention, sampling: standard, block_size: 32, drafter: mtp}": (
-        "spec.drafter: mtp; allowed are eagle, eagle3, draft_model, ngram_gpu, ngram"
+    "spec: {layers: attention, sampling: standard, block_size: 32, depth: 1, drafter: medusa}": (
+        "spec.drafter: medusa; allowed are eagle, eagle3, draft_model, mtp, dflash, ngram_gpu, ngram"
     ),
 }
 

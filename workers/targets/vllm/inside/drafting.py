@@ -34,7 +34,7 @@ def drafter_of(runner: Any) -> Drafter | None:
     if proposer is None or not layers:
         return None
     config = proposer.speculative_config
-    is_at_once = config.use_dflash()
+    is_at_once = config.method == "dflash"
     traits = {
         "draft_shift": int(not (config.uses_draft_model() or is_at_once)),
         "chunk_ends_known": is_second,
@@ -55,6 +55,7 @@ class DrafterObserver:
 
     def __init__(self, drafter: Drafter, runner: Any, observe: Callable[..., None]) -> None:
         self._drafter, self._runner, self._observe = drafter, runner, observe
+        # Of the requests in the step that is being drafted for; none otherwise.
         self._names: list[str] = []
         self._index = 0
         proposer = drafter.proposer
@@ -78,31 +79,34 @@ class DrafterObserver:
 
     def _observed_propose(self, *arguments: Any, **options: Any) -> Any:
         if options.get("dummy_run"):
+            self._names = []
             return self._propose(*arguments, **options)
         # The second runner hands its batch over, the first has one for all steps.
         batch = arguments[0] if arguments else self._runner.input_batch
         self._names, self._index = list(batch.req_ids), 0
         drafts = self._propose(*arguments, **options)
         self._observe("proposed", self._names, {"proposed": drafts})
+        self._names = []
         return drafts
 
     def _observed_keep(self, states: Any, positions: Any, slots: Any = None) -> None:
-        if slots is not None:
+        if slots is not None and self._names:
             slots_of_layer = slots[0] if isinstance(slots, list) else slots
             self._observe("context", self._names, {"positions": positions, "slots": slots_of_layer})
         self._keep(states, positions, slots)
 
     def _observed_logits(self, *arguments: Any, **options: Any) -> Any:
         logits = self._logits(*arguments, **options)
-        self._observe("margins", self._names, {"margins": logits}, _margins)
+        if self._names:
+            self._observe("margins", self._names, {"margins": logits}, _margins)
         return logits
 
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
         from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
 
         context, layer = get_forward_context(), self._drafter.layer
-        if context.attn_metadata is None:
-            # A dummy batch attends to nothing.
+        if not self._names:
+            # It is no pass of a step but a dummy one.
             return self._forward(*arguments, **options)
         metadata, count = context.attn_metadata[layer], len(self._names)
         tensors = {

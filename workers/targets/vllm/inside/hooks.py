@@ -81,6 +81,22 @@ RECORDERS = (
     RunnerHooks("vllm.v1.outputs", "ModelRunnerOutput", "req_ids sampled_token_ids"),
     RunnerHooks("vllm.forward_context", "", "get_forward_context"),
     RunnerHooks("vllm.forward_context", "ForwardContext", "attn_metadata"),
+    RunnerHooks("vllm.forward_context", "ForwardContext", "slot_mapping", since="0.32.0"),
+    RunnerHooks("vllm.config.speculative", "SpeculativeConfig", "method uses_draft_model", since="0.32.0"),
+    RunnerHooks(
+        "vllm.v1.spec_decode.llm_base_proposer",
+        "SpecDecodeBaseProposer",
+        "propose model speculative_config parallel_drafting_token_id _draft_attn_layer_names",
+        runners=("v1",),
+        since="0.32.0",
+    ),
+    RunnerHooks(
+        "vllm.v1.worker.gpu.spec_decode.speculator",
+        "DraftModelSpeculator",
+        "propose model speculative_config draft_attn_layer_names",
+        runners=("v2",),
+        since="0.32.0",
+    ),
     RunnerHooks(
         "vllm.v1.attention.backends.mamba_attn",
         "BaseMambaAttentionMetadata",

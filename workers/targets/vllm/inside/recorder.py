@@ -153,8 +153,10 @@ class SecondRunnerObserver:
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
         from vllm.forward_context import get_forward_context  # noqa: PLC0415
 
-        assert self._prepared is not None, "a step is prepared before its forward pass"
-        batch, table, slots = self._prepared
+        if self._prepared is None:
+            # A batch of padding alone is of no step.
+            return self._forward(*arguments, **options)
+        (batch, table, slots), self._prepared = self._prepared, None
         of_layers = get_forward_context().attn_metadata
         _, *with_states = first_layers(self._runner.kv_cache_config)
         count = batch.num_reqs

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -154,6 +155,13 @@ def _remembering_pointers(before: Any) -> Any:
     return make_ptr_tensor
 
 
+def library_of_cuda(before: Any) -> SimpleNamespace:
+    """Return what kernels call of CUDA's library, by what the interpreter has."""
+    from vllm.triton_utils import tl  # noqa: PLC0415  it is interpreted if that was asked for before
+
+    return SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))
+
+
 _STATES = StatesCopied()
 REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
@@ -267,6 +275,14 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "BlockTables._make_ptr_tensor",
         "kernels follow pointers in its tensors: they know what these point to from here on",
         _remembering_pointers,
+        devices=("sim",),
+        runners=("v2",),
+    ),
+    RunnerReplacement(
+        "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils",
+        "tldevice",
+        "a logarithm of CUDA's library, which the interpreter has not: a step with drawn drafts would end the engine",
+        library_of_cuda,
         devices=("sim",),
         runners=("v2",),
     ),

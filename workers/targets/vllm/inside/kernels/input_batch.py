@@ -74,13 +74,13 @@ def post_update(programs: tuple[int, ...], given: Given) -> None:
         if state < 0:
             continue
         length, sampled = given.total_len_ptr[state], given.num_sampled_ptr[row]
-        tokens = given.sampled_tokens_ptr.span(row * given.sampled_tokens_stride, sampled).tolist()
+        tokens = given.sampled_tokens_ptr.span(row * given.sampled_tokens_stride, sampled)
         if sampled > 0:
             given.last_sampled_tokens_ptr[state] = tokens[-1]
             given.total_len_ptr[state] = length + sampled
         given.all_token_ids_ptr.span(state * given.all_token_ids_stride + length, sampled)[:] = tokens
         if given.output_bin_counts_ptr is not None:
-            for token in tokens:
+            for token in tokens.tolist():
                 given.output_bin_counts_ptr[state * given.output_bin_counts_stride + token] += 1
         count = 0
         if given.query_start_loc_ptr is not None:

@@ -144,12 +144,23 @@ def resample(programs: tuple[int, ...], given: Given) -> None:
             count = min(given.BLOCK_SIZE, given.vocab_size - first)
             logits = given.target_logits_ptr.span(line * given.target_logits_stride + first, count)
             logits = logits.astype(np.float32)
-            if first <= rejected < first + count:
+            if rejected >= 0 and given.HAS_DRAFT_LOGITS:
+                logits = _residual(row, state, first, logits, temperature, given)
+            elif first <= rejected < first + count:
                 logits[rejected - first] = LOWEST
             value, place = noised(logits, first, given.BLOCK_SIZE, temperature, drawn_at, given.USE_FP64)
             at = row * given.resampled_local_argmax_stride + block
             given.resampled_local_argmax_ptr[at] = first + place
             given.resampled_local_max_ptr[row * given.resampled_local_max_stride + block] = value
+
+
+def _residual(row: int, state: int, first: int, logits: Array, temperature: Any, given: Given) -> Array:
+    """Return the logarithms of what a block's tokens are likelier than proposed, -inf where they are not."""
+    at = state * given.draft_logits_stride_0 + given.rejected_step_ptr[row] * given.draft_logits_stride_1 + first
+    proposed = given.draft_logits_ptr.span(at, len(logits)).astype(np.float32, copy=False) / temperature
+    likely = logits - np.float32(given.target_rejected_logsumexp_ptr[row])
+    ratio = np.exp(proposed - np.float32(given.draft_rejected_logsumexp_ptr[row]) - likely)
+    return np.where(ratio < 1, likely + np.log(np.float32(1) - ratio), LOWEST)
 
 
 def insert_resampled(programs: tuple[int, ...], given: Given) -> None:
@@ -172,13 +183,13 @@ def _is_standard(given: Mapping[str, Any]) -> bool:
     return not (given["SYNTHETIC_MODE"] or given["USE_BLOCK_VERIFICATION"])
 
 
-def _is_certain(given: Mapping[str, Any]) -> bool:
-    return not (given["HAS_DRAFT_LOGITS"] or given["USE_BLOCK_VERIFICATION"] or given["WATERMARK"])
+def _is_drawn(given: Mapping[str, Any]) -> bool:
+    return not (given["USE_BLOCK_VERIFICATION"] or given["WATERMARK"])
 
 
 DEFINITIONS = {
     "_compute_local_logits_stats_kernel": Definition(compute_local_logits_stats, "3e0a89b6ded6d05b"),
     "_rejection_kernel": Definition(rejection, "5b5887d6bac9d00e", _is_standard),
-    "_resample_kernel": Definition(resample, "5234a92ef8150a4e", _is_certain),
+    "_resample_kernel": Definition(resample, "5234a92ef8150a4e", _is_drawn),
     "_insert_resampled_kernel": Definition(insert_resampled, "79146f45ddb9fe4c"),
 }
