@@ -107,7 +107,8 @@ class _Edges:
 
     def _without_drafts(self) -> None:
         """Draft nothing, and draw the tokens of most requests."""
-        self._set(num_speculative_tokens=0, drafter=EngineSpec.model_fields["drafter"].default)
+        plain = {key: EngineSpec.model_fields[key].default for key in ("drafter", "draft_sampling")}
+        self._set(num_speculative_tokens=0, **plain)
         for place, submit in self._submits():
             if not submit.params.temperature and self._pick(4, "temperature", place):
                 temperature, seed = (0.5, 1.0)[self._pick(2, "degrees", place)], self._pick(1 << 62, "seed", place)

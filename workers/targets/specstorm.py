@@ -39,6 +39,8 @@ _FEATURES = (
     "top_p",
     "seed",
 )
+# Keys of other engines: its drafters have no weights, and no kernel of it takes decodes and prompts apart.
+_OTHERS = ("drafter_quality", "decodes_first")
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "draft_logits_read": ("draft_logits",),
@@ -144,7 +146,7 @@ class Specstorm(TargetKind):
         events=tuple(event for event in EVENTS if event not in ("submit", *CONTROL_EVENTS)),
         features=_FEATURES,
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
-        spec=dict.fromkeys((key for key in EngineSpec.model_fields if key != "drafter_quality"), ())
+        spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _OTHERS), ())
         | {"drafter": tuple(DRAFTERS)},
         devices=dict.fromkeys(DEVICES, LANES),
         probes=tuple(probe for probe in PROBES if probe not in CONTROL_PROBES),

@@ -28,7 +28,7 @@ ENGINES = (
         "vllm.v1.engine.core",
         "EngineCore",
         "scheduler structured_output_manager model_executor vllm_config batch_queue step_fn post_step "
-        "reset_prefix_cache preprocess_add_request add_request abort_requests",
+        "reset_prefix_cache preprocess_add_request add_request abort_requests aborts_queue",
     ),
     RunnerHooks("vllm.v1.engine.core", "EngineCoreProc", "output_queue engines_running"),
     RunnerHooks("vllm.v1.executor.uniproc_executor", "UniProcExecutor", "driver_worker"),
@@ -109,7 +109,10 @@ RECORDERS = (
         runners=("v1",),
     ),
     RunnerHooks(
-        "vllm.v1.worker.gpu_input_batch", "InputBatch", "req_ids num_reqs num_computed_tokens_cpu", runners=("v1",)
+        "vllm.v1.worker.gpu_input_batch",
+        "InputBatch",
+        "req_ids num_reqs num_computed_tokens_cpu condense swap_states req_id_to_index",
+        runners=("v1",),
     ),
     RunnerHooks(
         "vllm.v1.worker.gpu.model_runner",
