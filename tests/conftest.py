@@ -14,7 +14,10 @@ WITH_RAY = ("tests/cluster/campaigns/", "tests/cluster/cli/", "tests/cluster/dis
 # They start the real engine, or interpret its kernels, for minutes.
 NEEDS_VLLM = {
     FOLDER / "benchmarks/power/test_vllm_power_installed.py",
-    *(FOLDER / "workers/targets/vllm" / name for name in ("test_kernels.py", "test_second_runner.py", "test_vllm.py")),
+    *(
+        FOLDER / "workers/targets/vllm" / name
+        for name in ("test_control.py", "test_kernels.py", "test_second_runner.py", "test_vllm.py")
+    ),
 }
 
 

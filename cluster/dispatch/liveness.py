@@ -52,6 +52,7 @@ class Liveness:
         begun = time.monotonic()
         while silent := [f"{name} ({why})" for name, server in self._servers.items() if (why := _silence(server))]:
             if time.monotonic() - begun > PATIENCE_SECONDS:
+                assert self._servers, "a Ray that is watched has servers"
                 self.is_lost = True
                 who = " and ".join(silent)
                 raise PoolError(f"Ray's {who}: no answer for {PATIENCE_SECONDS:g} s; logs are in {self._logs}")

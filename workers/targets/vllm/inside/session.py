@@ -154,7 +154,8 @@ class Session:
         self._ids[event.request] = request_id
         self._names[request_id] = event.request
         self._alive.add(request_id)
-        self._width[request_id] = event.params.logprobs_width
+        named = event.params.logprob_tokens
+        self._width[request_id] = 1 + len(named) if named else event.params.num_logprobs
         request = EngineCoreRequest(
             request_id=request_id,
             prompt_token_ids=list(event.prompt),
