@@ -165,6 +165,28 @@ def _padded_below_threshold(error: str, where: Site, trace: Trace) -> bool:
     return is_there and 0 < trace.spec.long_prefill_token_threshold < 1 + trace.spec.num_speculative_tokens
 
 
+def _backup_tokens_staging(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a row whose sample was discarded got the backup token of its place in the step behind it."""
+    if found.variable != "draft_input_ids" or trace.schedule.policy == "eager":
+        return False
+    inputs = {seen.step: seen.requests for seen in steps if seen.point == "inputs"}
+    here, behind = inputs.get(found.step, ()), inputs.get(found.step + 1, ())
+    place = next((place for place, number in enumerate(here) if f"submit {number}" == found.request), None)
+    if place is None or place >= len(behind):
+        return False
+    sampled: dict[int, dict[int, list[int]]] = {
+        seen.step: dict(zip(seen.requests, seen.values["sampled"], strict=True))
+        for seen in steps
+        if seen.point == "processed"
+    }
+    if sampled.get(found.step, {}).get(here[place]):
+        return False
+    prompt = trace.submitted()[behind[place]].prompt
+    given = [token for of_step in sampled.values() for token in of_step.get(behind[place], [])]
+    # A row that is not discarded has no backup token.
+    return found.actual in (-1, *given, *(prompt[-1:] if isinstance(prompt, tuple) else ()))
+
+
 def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a drafter's entry at the end of a found block is another request's, with another next token."""
     due, there = found.expected, found.actual
@@ -214,6 +236,11 @@ _LOGPROB_TOKENS = KnownBug(
 )
 
 KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
+    KnownBug(
+        "vllm_backup_tokens_staging",
+        "docs/findings/vllm_backup_tokens_staging.md",
+        "vLLM 0.32.0 writes backup tokens of a step while those of the step before are copied.",
+    ): _backup_tokens_staging,
     KnownBug(
         "vllm_drafter_prefix_successor",
         "docs/findings/vllm_drafter_prefix_successor.md",
