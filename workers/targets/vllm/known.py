@@ -124,6 +124,26 @@ def _min_tokens_bonus(found: Difference, trace: Trace, steps: Sequence[Observati
     return False
 
 
+def _outputs_forgotten(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether stops stayed masked behind their minimum, by at most as many tokens as were out by then.
+
+    Another request has to need output tokens, which has the runner take all placeholders for those of one step.
+    """
+    if trace.spec.depth == 1 or trace.spec.num_speculative_tokens or found.position is None:
+        return False
+    needing = [other for other in trace.submits() if other.params.has_penalties or other.params.bad_words]
+    for submit in _submits_of(found, trace):
+        least = submit.params.min_tokens
+        is_behind = bool(submit.stop) and 0 < least <= found.position < 2 * least
+        if not is_behind or not any(other.request != submit.request and other.tick > submit.tick for other in needing):
+            continue
+        if found.variable == "tokens" and found.expected in submit.stop:
+            return True
+        if found.variable == "logprobs" and trace.spec.logprobs_mode == "processed":
+            return True
+    return False
+
+
 def _prompt_logprobs_dropped(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether all logprobs of a prompt are missing, of a request that was there when a reset preempted all."""
     if found.variable != "prompt_logprobs" or not _is_kept_elsewhere(found):
@@ -261,6 +281,11 @@ KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
         "docs/findings/vllm_min_tokens_bonus.md",
         "vLLM 0.32.0 masks stop tokens at the bonus position.",
     ): _min_tokens_bonus,
+    KnownBug(
+        "vllm_outputs_forgotten",
+        "docs/findings/vllm_outputs_forgotten.md",
+        "vLLM 0.32.0 takes all placeholders of a request for those of the last step.",
+    ): _outputs_forgotten,
     KnownBug(
         "vllm_prompt_logprobs_dropped",
         "docs/findings/vllm_prompt_logprobs_dropped.md",

@@ -7,8 +7,9 @@ import pytest
 from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
 from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
+from scenarios.codec import load
 from scenarios.edges import drawn_for
-from scenarios.events import PromptDraw, ResetPrefixCache, SetK, Submit
+from scenarios.events import PromptDraw, ResetPrefixCache, Schedule, SetK, Submit
 from scenarios.rescale import rescaled
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -284,6 +285,44 @@ def test_a_count_behind_a_pause_is_known_if_it_lacks_the_drafts_rejected_before_
     assert known(20, [5, 6], "pause_keep") == "vllm_paused_counts"
     assert known(19, [5, 6], "pause_keep") == known(20, [5], "pause_keep") == ""
     assert known(20, [5, 6], "pause_wait") == known(20, [5, 6], "pause_keep", "submit 1") == ""
+
+
+def test_a_stop_that_stays_masked_beside_a_penalised_request_is_known_and_nothing_else_there_is() -> None:
+    trace = load(Path(__file__).resolve().parents[4] / "docs" / "findings" / "vllm_outputs_forgotten.yaml").explicit()
+    place = {"plane": "tokens", "request": "a", "step": 23, "actual": 21}
+
+    def known(position: int, expected: int, trace: Trace = trace, variable: str = "tokens") -> str:
+        there = {"position": position, "expected": expected, "variable": variable}
+        return Vllm().known(Difference.model_validate(place | there), trace, [])
+
+    assert known(8, 4) == known(15, 4) == "vllm_outputs_forgotten"
+    assert known(7, 4) == known(16, 4) == known(8, 5) == known(8, 4, variable="logprobs") == ""
+    alone = trace.model_copy(update={"events": trace.events[:1]})
+    synchronous = trace.model_copy(update={"spec": trace.spec.model_copy(update={"depth": 1})})
+    assert known(8, 4, alone) == known(8, 4, synchronous) == ""
+
+
+def test_a_backup_token_of_the_next_step_is_known_under_a_late_device_alone() -> None:
+    submits = (
+        Submit(tick=0, request="a", prompt=(0, 0, 0, 0, 0), max_tokens=1),
+        Submit(tick=2, request="b", prompt=(22,), max_tokens=1),
+    )
+    steps = [
+        Observation("inputs", 1, (0,), {}),
+        Observation("processed", 1, (0,), {"sampled": [[]]}),
+        Observation("inputs", 2, (1,), {}),
+    ]
+    lazy = Trace(events=submits, schedule=Schedule(policy="lazy"))
+    eager = Trace(events=submits, schedule=Schedule(policy="eager"))
+    place = {"plane": "drafts", "variable": "draft_input_ids", "request": "submit 0", "step": 1, "position": 3}
+
+    def known(actual: int, trace: Trace = lazy, steps: list[Observation] = steps) -> str:
+        return Vllm().known(Difference.model_validate(place | {"expected": 0, "actual": actual}), trace, steps)
+
+    assert known(22) == known(-1) == "vllm_backup_tokens_staging"
+    assert known(21) == known(22, eager) == known(22, steps=steps[:2]) == ""
+    sampled = Observation("processed", 1, (0,), {"sampled": [[7]]})
+    assert known(22, steps=[steps[0], sampled, steps[2]]) == ""
 
 
 def test_every_known_bug_has_its_page() -> None:
