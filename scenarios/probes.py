@@ -14,6 +14,18 @@ OF_TRANSFERS: Mapping[str, str] = {
     "store_of_ended": "a request has ended and keeps its blocks until they are stored",
     "store_eviction": "a block leaves a store because another one needs its place",
 }
+# Of an engine's control plane.
+CONTROL_PROBES: Mapping[str, str] = {
+    "pause": "generation is paused",
+    "pause_in_flight": "generation is paused with a step in flight",
+    "resumed": "a pause ends",
+    "sleep": "the engine sleeps",
+    "wake_in_parts": "a sleeping engine has its weights again without its caches, or these without those",
+    "load_weights": "the target gets other weights",
+    "load_weights_in_flight": "the target gets other weights with a step in flight",
+    "dummy_step_in_flight": "a batch of padding alone runs with a step in flight",
+    "neighbour_step": "another engine of the process does a step between two of this one",
+}
 PROBES: Mapping[str, str] = {
     "admit": "a request is scheduled for the first time",
     "name_reused": "a request is submitted under the name of one that has ended",
@@ -119,4 +131,5 @@ PROBES: Mapping[str, str] = {
     "prompt_block_plus_1": "a prompt one token longer than a block",
     "prompt_other": "a prompt of any other length",
     **OF_TRANSFERS,
+    **CONTROL_PROBES,
 }

@@ -35,11 +35,7 @@ def rescaled(trace: Trace, block_size: int) -> Trace:
 def _blocks_needed(events: tuple[AnyEvent, ...], spec: EngineSpec) -> int:
     """Return the most blocks that one of the requests can hold."""
     submits = [event for event in events if isinstance(event, Submit)]
-    return max((spec.blocks_needed(_length(event), event.max_tokens) for event in submits), default=1)
-
-
-def _length(event: Submit) -> int:
-    return event.prompt.tokens if isinstance(event.prompt, PromptDraw) else len(event.prompt)
+    return max((spec.blocks_needed(event.prompt_length, event.max_tokens) for event in submits), default=1)
 
 
 def _rescaled(event: AnyEvent, old: int, new: int) -> AnyEvent:

@@ -11,6 +11,7 @@ PENALTY_STEPS = 64
 BAD_WORDS_MAX = 8
 BAD_WORD_LENGTH_MAX = 8
 BIASES_MAX = 64
+LOGPROB_TOKENS_MAX = 8
 # A bias of this size forces or bans a token, whatever its logit is.
 BIAS_MAX = 100.0
 TEMPERATURE_MIN = 1 / 16
@@ -33,7 +34,8 @@ class SamplingParams(Value):
     `frequency_penalty` for each occurrence are subtracted. Before that each token of `logit_bias` has its bias added: a
     token of bias -100 is never chosen while another may be, and while one of 100 may be, only such are.
     Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens. Each token of the prompt
-    but the first comes with `num_prompt_logprobs` of them, which depend on the tokens before it alone.
+    but the first comes with `num_prompt_logprobs` of them, which depend on the tokens before it alone. Instead of the
+    likeliest tokens' it comes with those of `logprob_tokens`, if there are any, in their order.
     With a `grammar`, a token must be on an edge of the current state; state 0 is the first, and the output ends in a
     state without edges.
     At a `temperature` above 0 the token is drawn: of those at least `min_p` times as probable as the likeliest, of the
@@ -51,6 +53,7 @@ class SamplingParams(Value):
     logit_bias: Annotated[tuple[tuple[Index, Bias], ...], Field(max_length=BIASES_MAX)] = ()
     num_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
     num_prompt_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
+    logprob_tokens: Annotated[Tokens, Field(max_length=LOGPROB_TOKENS_MAX)] = ()
     grammar: Grammar = ()
     temperature: Annotated[float, Field(strict=True, ge=0.0, le=TEMPERATURE_MAX)] = 0.0
     top_k: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
@@ -63,6 +66,11 @@ class SamplingParams(Value):
         """Tell whether anything is done to the logits of this request."""
         masks = self.bad_words or self.allowed_tokens or self.grammar
         return self.min_tokens > 0 or bool(masks) or self.has_penalties
+
+    @property
+    def logprobs_width(self) -> int:
+        """Number of logprobs that each token of the output comes with."""
+        return 1 + len(self.logprob_tokens) if self.logprob_tokens else self.num_logprobs
 
     @property
     def is_limited(self) -> bool:
@@ -97,7 +105,12 @@ class SamplingParams(Value):
                 yield ("logit_bias", place, 0), f"token id {token}; allowed are 0 to vocab_size - 1 = {vocab_size - 1}"
             if token in biased[:place]:
                 yield ("logit_bias", place, 0), f"token id {token} has two biases; it has one"
+        if self.logprob_tokens and self.num_logprobs:
+            yield ("logprob_tokens",), "tokens are named beside num_logprobs; either says which logprobs are delivered"
+        if len(set(self.logprob_tokens)) < len(self.logprob_tokens):
+            yield ("logprob_tokens",), "a token is named twice; each is named once"
         places = [(("allowed_tokens", place), token) for place, token in enumerate(self.allowed_tokens)]
+        places += [(("logprob_tokens", place), token) for place, token in enumerate(self.logprob_tokens)]
         for index, word in enumerate(self.bad_words):
             places += [(("bad_words", index, place), token) for place, token in enumerate(word)]  # type: ignore[misc]
         yield from self._grammar_problems(vocab_size)

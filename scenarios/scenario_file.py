@@ -11,6 +11,7 @@ class RunOn(Value):
     device: str = ""
     engine_home: str = ""
     engine_path: str = ""
+    kernels: str = ""
 
 
 class ScenarioFile(Trace):

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 
 from scenarios.capabilities import Capabilities
 from scenarios.draw import draw
-from scenarios.extensions import extended
+from scenarios.edges import drawn_for
 from scenarios.features import refusals
 from scenarios.random_trace import random_trace
 from scenarios.spec import EngineSpec, Value
@@ -54,7 +54,7 @@ class Shard(Value):
         """Return the traces of this shard, faults not switched on yet; fresh ones extended for an engine."""
         fresh = self._fresh()
         if capabilities is not None:
-            fresh = [extended(trace, capabilities) for trace in fresh]
+            fresh = [drawn_for(trace, capabilities) for trace in fresh]
         return [self._descendant(index, trace) for index, trace in enumerate(fresh, self.first)]
 
     def _descendant(self, index: int, fresh: Trace) -> Trace:

@@ -53,6 +53,7 @@ class EngineSpec(Value):
     its distribution at the request's temperature, by which verification weighs it (probabilistic). A request with a
     grammar gets the former.
     `drafter_quality` says how well the weights of a drafter predict the target, in an engine whose drafters have any.
+    `decodes_first` has an engine with a dense batch move the rows that decode before the others, as some kernels want.
     `last_match` says whether a request takes over the last block that it finds in the prefix cache. A drafter's cache
     entry of its last token may depend on the next token, which may be another one here.
     `transfer` is that of an engine with a store beside its cache.
@@ -88,6 +89,7 @@ class EngineSpec(Value):
     drafter_max_len: Annotated[int, Field(strict=True, ge=0, le=65536)] = 0
     draft_sampling: Literal["greedy", "probabilistic"] = "greedy"
     drafter_quality: Literal["good", "mediocre", "bad"] = "good"
+    decodes_first: Annotated[bool, Field(strict=True)] = False
     transfer: Transfer | None = None
 
     @property

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
 from scenarios.capabilities import Capabilities, within
-from scenarios.extensions import extended
+from scenarios.edges import drawn_for
 from scenarios.random_trace import random_trace, trace_of
 from scenarios.trace import Trace
 
@@ -59,6 +59,6 @@ def traces(capabilities: Capabilities | None = None) -> st.SearchStrategy[Trace]
     def drawn(draw: Any) -> Trace:
         seed = draw(st.integers(0, 2**32 - 1))
         trace = trace_of(lambda site, index: _Drawn(draw), seed)
-        return trace if capabilities is None else within(extended(trace, capabilities), capabilities)
+        return trace if capabilities is None else within(drawn_for(trace, capabilities), capabilities)
 
     return drawn()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationInfo, model_validator
 
-from scenarios.events import LANES, AnyEvent, PromptDraw, Schedule, Submit, accept_bits, prompt_tokens
+from scenarios.events import LANES, PLACES, AnyEvent, Continuation, Schedule, Submit, accept_bits, prompt_tokens
 from scenarios.features import refusals
 from scenarios.probes import PROBES
 from scenarios.spec import RATE_STEPS, Count, EngineSpec, Index, Name, Value
@@ -44,6 +44,10 @@ class Trace(Value):
         """Return the submits among the events, as they stand there."""
         return tuple(event for event in self.events if isinstance(event, Submit))
 
+    def submitted(self) -> tuple[Submit, ...]:
+        """Return the submits in the order in which an engine is given them."""
+        return tuple(sorted(self.submits(), key=lambda submit: (submit.tick, PLACES.index(submit.at))))
+
     def explicit(self) -> "Trace":
         """Return the trace with every generator expanded."""
         events = tuple(self._explicit_event(event) for event in self.events)
@@ -52,12 +56,12 @@ class Trace(Value):
     def _explicit_event(self, event: AnyEvent) -> AnyEvent:
         if not isinstance(event, Submit):
             return event
-        return event.model_copy(
-            update={
-                "prompt": prompt_tokens(event, self.seed, self.spec.vocab_size),
-                "accept": accept_bits(event, self.seed, self.spec.num_speculative_tokens),
-            }
-        )
+        accept = accept_bits(event, self.seed, self.spec.num_speculative_tokens)
+        if isinstance(event.prompt, Continuation):
+            # Its tokens are known when it is submitted.
+            return event.model_copy(update={"accept": accept})
+        prompt = prompt_tokens(event, self.seed, self.spec.vocab_size)
+        return event.model_copy(update={"prompt": prompt, "accept": accept})
 
 
 def problems(trace: Trace) -> list[Problem]:
@@ -113,14 +117,13 @@ def _expect_problems(trace: Trace) -> list[Problem]:
 
 def _submit_problems(event: Submit, index: int, spec: EngineSpec) -> list[Problem]:
     found = []
-    prompt = event.prompt
-    length = prompt.tokens if isinstance(prompt, PromptDraw) else len(prompt)
+    prompt, length = event.prompt, event.prompt_length
     at = ("events", index)
     if length >= spec.max_model_len:
         most = spec.max_model_len - 1
         message = f"the prompt has {length} tokens; max_model_len = {spec.max_model_len} allows {most}"
         found.append(Problem((*at, "prompt"), message))
-    for key, tokens in (("prompt", () if isinstance(prompt, PromptDraw) else prompt), ("stop", event.stop)):
+    for key, tokens in (("prompt", prompt if isinstance(prompt, tuple) else ()), ("stop", event.stop)):
         for position, token in enumerate(tokens):
             if token >= spec.vocab_size:
                 message = f"token id {token}; allowed are 0 to vocab_size - 1 = {spec.vocab_size - 1}"

@@ -15,7 +15,6 @@ from scenarios.events import (
     NanLogits,
     NoValidToken,
     Preempt,
-    PromptDraw,
     Spoil,
     Stall,
     Submit,
@@ -83,7 +82,7 @@ def _at(event: AnyEvent, tick: int) -> AnyEvent:
 def _resized(event: Submit, seed: int, index: int) -> Submit:
     """Return a submit whose prompt or max_tokens is one token longer or shorter."""
     by = -1 if below(2, seed, _SITE, "size", index) else 1
-    if below(2, seed, _SITE, "part", index) or isinstance(event.prompt, PromptDraw):
+    if below(2, seed, _SITE, "part", index) or not isinstance(event.prompt, tuple):
         return event.model_copy(update={"max_tokens": min(max(1, event.max_tokens + by), NUMBER_MAX)})
     prompt = event.prompt + event.prompt[-1:] if by > 0 else event.prompt[:-1] or event.prompt
     return event.model_copy(update={"prompt": prompt})

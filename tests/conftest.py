@@ -13,7 +13,11 @@ FOLDER = Path(__file__).parent
 WITH_RAY = ("tests/cluster/campaigns/", "tests/cluster/cli/", "tests/cluster/dispatch/", "tests/cluster/jobs/")
 # They start the real engine, or interpret its kernels, for minutes.
 NEEDS_VLLM = {
-    FOLDER / "workers/targets/vllm" / name for name in ("test_kernels.py", "test_second_runner.py", "test_vllm.py")
+    FOLDER / "benchmarks/power/test_vllm_power_installed.py",
+    *(
+        FOLDER / "workers/targets/vllm" / name
+        for name in ("test_control.py", "test_kernels.py", "test_second_runner.py", "test_vllm.py")
+    ),
 }
 
 

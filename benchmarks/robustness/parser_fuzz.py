@@ -73,7 +73,7 @@ ENVIRONMENTS = (
     '{"metadata": {"job_submission_id": ' + "1" * 5000 + "}}",
 )
 SEEN = [
-    {"point": "opened", "step": -1, "requests": [], "values": {"vocab_size": 9, "block_size": 4, "state_sizes": [8]}},
+    {"point": "margins", "step": 2, "requests": [0], "values": {"margins": [0.5]}},
     {"point": "inputs", "step": 3, "requests": [0], "values": {"input_ids": [1], "slots": [[1]], "is": [True]}},
     {"point": "processed", "step": 3, "requests": [0], "values": {"sampled": [[1, 2]]}},
 ]

@@ -1,4 +1,4 @@
-"""Kill each process of Ray under a campaign: how it ends, how soon, and what the command that goes on comes to.
+"""Kill each process of Ray under a campaign, or let it hang: how and how soon it ends, what goes on with it.
 
 `python -m benchmarks.robustness.ray_parts --times 3`. On a private Ray and on a head that was joined. A campaign either
 goes on, or ends with exit code 3, a cause and a command; that command must then come to the results of a campaign that
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -36,6 +36,8 @@ PARTS = {
     "autoscaler's monitor": "/autoscaler/_private/monitor.py",
     "driver": "",
 }
+# Those without which a driver gets nowhere may hang, too.
+STOPPABLE = ("GCS", "raylet")
 NUM_SCENARIOS = 6
 SECONDS_MAX = 60.0
 START_SECONDS = 120.0
@@ -48,6 +50,7 @@ class Kill:
     """What became of a campaign; `wrong` is empty if it is as promised."""
 
     part: str
+    by: signal.Signals
     code: int
     seconds: float
     said: str
@@ -113,8 +116,8 @@ def undisturbed(ray: Place) -> Rows:
     return rows(out)
 
 
-def killed(ray: Place, part: str, calm: Rows) -> Kill:
-    """Kill a part in the middle of a campaign, go on with it, and tell what came of it."""
+def killed(ray: Place, part: str, calm: Rows, by: signal.Signals = signal.SIGKILL) -> Kill:
+    """Kill a part in the middle of a campaign, or stop it; go on with it, and tell what came of it."""
     out = ray.folder / f"killed-{time.monotonic_ns()}"
     process = ray.start(out)
     end = time.monotonic() + START_SECONDS
@@ -123,14 +126,17 @@ def killed(ray: Place, part: str, calm: Rows) -> Kill:
     pid = ray.pid_of(part, process.pid)
     if pid is None or process.poll() is not None:
         process.kill()
-        return Kill(part, process.wait(), 0.0, "", f"there is nothing to kill: {process.communicate()[1]}")
-    os.kill(pid, signal.SIGKILL)
+        return Kill(part, by, process.wait(), 0.0, "", f"there is nothing to kill: {process.communicate()[1]}")
+    os.kill(pid, by)
     begun = time.monotonic()
     try:
         _, err = process.communicate(timeout=2 * SECONDS_MAX)
     except subprocess.TimeoutExpired:
         process.kill()
         _, err = process.communicate()
+    with suppress(ProcessLookupError):
+        # What was stopped has not ended.
+        os.kill(pid, signal.SIGKILL)
     seconds, code = time.monotonic() - begun, process.returncode
     said = " ".join(line for line in err.splitlines() if line.startswith("specstorm: "))
     words = [str(word) for word in process.args[1:]]  # type: ignore[index]
@@ -139,7 +145,7 @@ def killed(ray: Place, part: str, calm: Rows) -> Kill:
     else:
         wrong = _end_of(code, seconds, said, words, out)
     wrong = wrong or _after(words, out, calm)
-    return Kill(part, code, seconds, said, wrong and f"{wrong}\n{err}")
+    return Kill(part, by, code, seconds, said, wrong and f"{wrong}\n{err}")
 
 
 def _end_of(code: int, seconds: float, said: str, words: list[str], out: Path) -> str:
@@ -197,13 +203,16 @@ def main() -> int:
     with place(joined=False) as private:
         calm = undisturbed(private)
     for where in arguments.place or ["private", "joined"]:
-        for part in (arguments.part or list(PARTS)) * arguments.times:
+        parts = arguments.part or list(PARTS)
+        ways = [(part, signal.SIGKILL) for part in parts]
+        ways += [(part, signal.SIGSTOP) for part in parts if part in STOPPABLE]
+        for part, by in ways * arguments.times:
             # A head does not outlive its parts.
             with place(where == "joined") as ray:
-                kills.append(killed(ray, part, calm))
+                kills.append(killed(ray, part, calm, by))
             kill = kills[-1]
             ended = f"exit code {kill.code:>2} after {kill.seconds:5.1f} s"
-            print(f"{where:<8} {part:<26} {ended}  {kill.wrong or kill.said}", flush=True)
+            print(f"{where:<8} {part:<26} {by.name:<8} {ended}  {kill.wrong or kill.said}", flush=True)
     return 1 if any(kill.wrong for kill in kills) else 0
 
 

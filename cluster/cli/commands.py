@@ -35,7 +35,19 @@ from cluster.cli.inputs import (
 from cluster.cli.listing_commands import probes_app, schema, validate
 from cluster.cli.merge_command import merge
 from cluster.cli.nightly_command import nightly
-from cluster.cli.options import Deadline, Engine, EngineHome, EnginePath, Json, NoLimits, OnDevice, Out, Ray, Workers
+from cluster.cli.options import (
+    Deadline,
+    Engine,
+    EngineHome,
+    EnginePath,
+    Json,
+    NoLimits,
+    OfKernels,
+    OnDevice,
+    Out,
+    Ray,
+    Workers,
+)
 from cluster.cli.report_command import explain, report
 from cluster.cli.submit_command import attach, extract, submit
 from cluster.cli.triage_command import triage
@@ -145,19 +157,20 @@ def run(
     device: OnDevice = "sim",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
+    kernels: OfKernels = "defined",
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
-    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
+    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
+    config = config_of(asked)
     scenarios, num_refused = read_scenarios(paths, seed, fault or (), config, not no_limits, keyword)
     least = EXIT_BAD_INPUT if num_refused else EXIT_AGREED
     if list_only:
         print("\n".join(scenario.name for scenario in scenarios))
         return least
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
-    stop, budget = Stop(), Budget(time_limit)
-    address = ray_address(ray, workers, config, context)
+    stop, budget, address = Stop(), Budget(time_limit), ray_address(ray, workers, config, context)
     pool = partial(open_pool, address, workers, deadline=deadline, stop=stop, config=config)
     with open_campaign(out, campaign_stem(paths), seed, engine) as store:
         suite = WatchedSuite(scenarios, store, sys.stderr if verbose else None, 1 if exit_first else maxfail)
@@ -166,8 +179,7 @@ def run(
         lines = [_line(suite, scenario, store.folder) for scenario in scenarios]
         remarks = [*_remarks(suite, lines, fault or (), num_refused), *suite.slowest(durations)]
         if code == EXIT_AGREED:
-            code = suite.exit_code()
-            twice = store.contradictions()
+            code, twice = suite.exit_code(), store.contradictions()
             remarks += [f"two attempts of job {job} came to different results: see table late" for job in twice]
         code = weightiest(code, least)
         remarks += [*_cut_short(suite, budget, stop, resumed(context, store.folder)), f"results: {store.folder}"]
@@ -262,11 +274,12 @@ def replay(
     device: OnDevice = "sim",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
+    kernels: OfKernels = "defined",
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """Run one trace under its own schedule, in this process, without Ray."""
-    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path)
+    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
     file = bundled(file)
     config = config_for(file, asked, context)
     trace = read_trace(file, not no_limits)

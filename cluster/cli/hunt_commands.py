@@ -45,6 +45,7 @@ from cluster.cli.options import (
     Json,
     Known,
     NoLimits,
+    OfKernels,
     OnDevice,
     Out,
     Ray,
@@ -88,6 +89,7 @@ def hunt(
     device: OnDevice = "sim",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
+    kernels: OfKernels = "defined",
     json: Json = False,
 ) -> int:
     """Generate traces, judge each under three schedules, shrink every finding."""
@@ -95,7 +97,9 @@ def hunt(
         raise InputError("--minutes and --traces were both given; one of them says when to stop")
     if num_traces is None and minutes is None:
         minutes = 1
-    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
+    config = config_of(
+        RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
+    )
     settings = settings_of(profile, seed, tuple(fault or ()), canary, config)
     begun_from = corpus_of(corpus, out)
     history = FindingHistory(known_folder(known, engine), engine, is_night=False)
@@ -210,11 +214,12 @@ def shrink(
     device: OnDevice = "sim",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
+    kernels: OfKernels = "defined",
     no_limits: NoLimits = False,
     json: Json = False,
 ) -> int:
     """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
-    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path)
+    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
     # Beside what comes with the distribution nothing is written.
     folder = out if out is not None else file.parent if file == bundled(file) else Path()
     file = bundled(file)
@@ -222,9 +227,8 @@ def shrink(
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
     check_writable(folder)
-    stop = Stop()
     triage = Triage(FindingState.unseen(trace.explicit()), limit, config)
-    address = ray_address(ray, workers, config, context)
+    stop, address = Stop(), ray_address(ray, workers, config, context)
     try:
         with (
             closing(progress_for(sys.stderr, "candidates")) as progress,

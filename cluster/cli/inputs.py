@@ -54,6 +54,8 @@ def config_of(asked: RunConfig) -> RunConfig:
     """
     engine, home, path = check_engine(asked.engine), asked.engine_home, asked.engine_path
     package = kind_of(engine).package
+    if asked.kernels != DEFAULT_CONFIG.kernels and asked.kernels not in kind_of(engine).kernels:
+        raise InputError(f"--kernels is {asked.kernels}; engine {engine} has no definitions of kernels")
     named = [("--engine-home", home), ("--engine-path", path)]
     for option, folder in named:
         if folder and not package:
@@ -68,6 +70,7 @@ def config_of(asked: RunConfig) -> RunConfig:
         engine_home=os.path.abspath(home) if home else "",
         engine_path=os.path.abspath(path) if path else "",
         engine_digest=code_digest(Path(path), (package,)) if path else "",
+        kernels=asked.kernels,
     )
 
 

@@ -18,7 +18,12 @@ MEMORY_LIMITS = {resource.RLIMIT_AS: "v", resource.RLIMIT_DATA: "d"}
 
 def main() -> None:
     """Run `specstorm` with the arguments of this process and exit."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    pool = sys.modules.get("cluster.dispatch.pool")
+    if pool is not None and pool.is_stuck():
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

@@ -43,6 +43,7 @@ from cluster.cli.options import (
     EnginePath,
     Json,
     Known,
+    OfKernels,
     OnDevice,
     Out,
     Ray,
@@ -127,12 +128,15 @@ def nightly(
     device: OnDevice = "sim",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
+    kernels: OfKernels = "defined",
     json: Json = False,
 ) -> int:
     """Replay the regressions, hunt for hours, measure a part of the faults, write report.html, .txt and .json."""
     check_notify(notify)
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
-    config = config_of(RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path))
+    config = config_of(
+        RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
+    )
     settings = settings_of("mixed", seed, (), canary, config)
     # A regression is a trace with its fault switched on.
     known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}

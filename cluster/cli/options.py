@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from workers.targets.registry import known_engines
-from workers.targets.target import Device
+from workers.targets.target import Device, Kernels
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Engines at a time; default: one a CPU, on cuda one a GPU.")]
 Ray = Annotated[
@@ -28,6 +28,12 @@ EngineHome = Annotated[
 ]
 EnginePath = Annotated[
     str, typer.Option(metavar="DIR", help="A tree of the engine's sources, laid over what is installed.")
+]
+OfKernels = Annotated[
+    Kernels,
+    typer.Option(
+        help="How the kernels of an engine run that has definitions of them: as these, or interpreted (slow)."
+    ),
 ]
 Known = Annotated[
     Path | None,

@@ -1,7 +1,8 @@
 """Liveness of the two processes without which a driver gets nowhere: the cluster's GCS, and the raylet of its own node.
 
 Ray ends a driver whose GCS has been gone for a minute with the exit code of a finding. Without its raylet, a driver
-waits for workers that nobody starts. Who asks here first can close its campaign and say why.
+waits for workers that nobody starts; for one that hangs it waits for ever. Who asks here first can close its campaign
+and say why.
 """
 
 import socket
@@ -12,22 +13,27 @@ from typing import Any
 from cluster.dispatch.host import PoolError
 
 PATIENCE_SECONDS = 10.0
-# Ray would end the process a minute after its GCS was gone, and leaving such a Ray takes half of that.
+# Ray would end the process a minute after its GCS was gone; its results are to be written by then.
 RAY_SETTINGS = {"RAY_gcs_rpc_server_reconnect_timeout_s": "180"}
 INTERVAL_SECONDS = 1.0
-CONNECT_SECONDS = 2.0
+ANSWER_SECONDS = 2.0
+# The beginning of a connection of HTTP/2, which gRPC speaks: its server answers with settings of its own, or where it
+# wants TLS by hanging up. The system itself would take connections for a process that hangs.
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 
 
 class Liveness:
-    """Sockets of a cluster's GCS and of this node's raylet, asked for an answer."""
+    """Servers of a cluster's GCS and of this node's raylet, asked for an answer; lost is what gave none."""
 
     def __init__(self, ray: Any) -> None:
         context = ray.get_runtime_context()
         host, _, port = context.gcs_address.rpartition(":")
         own = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
-        self._gcs = host.strip("[]"), int(port)
-        self._raylet = own["RayletSocketName"]
+        raylet = own["NodeManagerAddress"], own["NodeManagerPort"]
+        self._servers = {f"GCS at {host}:{port}": (host.strip("[]"), int(port)), "raylet of this node": raylet}
+        self._logs = Path(own["RayletSocketName"]).parents[1] / "logs"
         self._next = 0.0
+        self.is_lost = False
 
     def watch(self) -> None:
         """Check, unless that was done within the last second."""
@@ -44,26 +50,23 @@ class Liveness:
             PoolError: one of them does not, for longer than a busy machine would be an excuse.
         """
         begun = time.monotonic()
-        while silent := self._silent():
+        while silent := [f"{name} ({why})" for name, server in self._servers.items() if (why := _silence(server))]:
             if time.monotonic() - begun > PATIENCE_SECONDS:
-                logs = Path(self._raylet).parents[1] / "logs"
-                raise PoolError(
-                    f"Ray's {' and '.join(silent)}: no answer for {PATIENCE_SECONDS:g} s; logs are in {logs}"
-                )
+                assert self._servers, "a Ray that is watched has servers"
+                self.is_lost = True
+                who = " and ".join(silent)
+                raise PoolError(f"Ray's {who}: no answer for {PATIENCE_SECONDS:g} s; logs are in {self._logs}")
             time.sleep(INTERVAL_SECONDS)
 
-    def _silent(self) -> list[str]:
-        """Describe those of the two that do not answer."""
-        found = []
-        try:
-            socket.create_connection(self._gcs, timeout=CONNECT_SECONDS).close()
-        except OSError as error:
-            host, port = self._gcs
-            found.append(f"GCS at {host}:{port} ({error.strerror or error})")
-        with socket.socket(socket.AF_UNIX) as raylet:
-            raylet.settimeout(CONNECT_SECONDS)
-            try:
-                raylet.connect(self._raylet)
-            except OSError as error:
-                found.append(f"raylet of this node ({error.strerror or error})")
-        return found
+
+def _silence(server: tuple[str, int]) -> str:
+    """Return why a server of gRPC does not answer, empty if it does."""
+    try:
+        with socket.create_connection(server, timeout=ANSWER_SECONDS) as connection:
+            connection.sendall(_GREETING)
+            connection.recv(1)
+    except ConnectionResetError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

@@ -5,6 +5,7 @@ judges: whatever happens to a worker becomes an event.
 """
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
+from threading import Thread
 from typing import Any, Protocol, Self
 
 from cluster.dispatch.coordinator import AttemptRaised, Event, ResultArrived, WorkerLost, WorkerReady
@@ -20,10 +22,11 @@ from cluster.dispatch.host import EngineHost, PoolError, ReachError, read_answer
 from cluster.dispatch.job import WORKER, AnyJob, build
 from cluster.dispatch.liveness import RAY_SETTINGS, Liveness
 from cluster.dispatch.origin import ROOT
-from cluster.dispatch.reach import reach, token_file
+from cluster.dispatch.reach import check_memory, reach, token_file
 
 OBJECT_STORE_BYTES = 200 * 1024 * 1024
 START_SECONDS = 120.0
+LEAVE_SECONDS = 20.0
 
 
 class WorkerPool(Protocol):
@@ -303,13 +306,12 @@ class RayCluster(AbstractContextManager["RayCluster"]):
     def __init__(self, address: str, num_cpus: int | None) -> None:
         options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
         with ExitStack() as stack:
+            stack.enter_context(_environment(is_private=address == "local"))
             if address == "local":
-                stack.enter_context(_private_environment())
+                check_memory()
                 options |= {"num_cpus": num_cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
             try:
                 reach(address)
-                for name, value in RAY_SETTINGS.items():
-                    os.environ.setdefault(name, value)
                 import ray  # noqa: PLC0415  not before its environment is set, and not at all without it
 
                 ray.init(**options)
@@ -319,9 +321,10 @@ class RayCluster(AbstractContextManager["RayCluster"]):
                 kind = PoolError if address == "local" else ReachError
                 raise kind(f"Ray at {address}: {type(error).__name__}: {_first_line(str(error))}") from error
             stack.callback(ray.shutdown)
+            self.module: Any = ray
             self.liveness = Liveness(ray)
+            self._is_private = address == "local"
             self._end = stack.pop_all()
-        self.module: Any = ray
 
     @property
     def num_cpus(self) -> int:
@@ -341,17 +344,33 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return found
 
     def __exit__(self, *error: object) -> None:
-        self._end.close()
+        """Leave Ray, and end a private one; what does not answer is waited for no longer than `LEAVE_SECONDS`."""
+        if not self.liveness.is_lost:
+            self._end.close()
+            return
+        if self._is_private:
+            # A process that hangs would be asked to end, and never do so.
+            self.module._private.worker._global_node.kill_all_processes(check_alive=False)
+        leaving = Thread(target=self._end.close, daemon=True)
+        leaving.start()
+        leaving.join(LEAVE_SECONDS)
+
+
+def is_stuck() -> bool:
+    """Whether this process could not leave a Ray, whose hooks would keep it from ending."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
 
 
 @contextmanager
-def _private_environment() -> Iterator[None]:
-    """Set the environment of a private Ray: no telemetry, a token of its own, every socket on the loopback interface.
+def _environment(is_private: bool) -> Iterator[None]:
+    """Set the environment of a driver; for a private Ray no telemetry, a token of its own, sockets on loopback alone.
 
     Processes of Ray inherit it, and find our packages through it. RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 is what makes
     Ray listen on loopback only; a test lists the sockets.
     """
-    settings = {
+    settings = {name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()}
+    private = {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_ENABLE_AUTO_CONNECT": "0",
@@ -360,7 +379,9 @@ def _private_environment() -> Iterator[None]:
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     with tempfile.TemporaryDirectory(prefix="specstorm-", ignore_cleanup_errors=True) as folder:
-        if not ({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys() or token_file().is_file()):
+        settings |= private if is_private else {}
+        has_token = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys() or token_file().is_file()
+        if is_private and not has_token:
             token = Path(folder, "token")
             token.touch(mode=0o600)
             token.write_text(token_hex(32))

@@ -5,6 +5,7 @@ Ray itself would try for minutes, and print the refusals of its RPCs as they com
 
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from cluster.dispatch.host import ReachError
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
+# With less, the driver of a private Ray is aborted by a library that gets no memory, or no thread.
+MEMORY_MIN = 1_200_000 << 10
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
 # In a process of its own: what the client prints stays there, and a server that never answers can be left.
 _ASK = """
@@ -35,6 +38,18 @@ def check_address(address: str) -> None:
     match = _ADDRESS.fullmatch(address)
     if address not in ("local", "auto") and not (match and 0 < int(match["port"]) < 1 << 16):
         raise ReachError(f"Ray at {address}: no such address; wanted local, off or HOST:PORT with a port to 65535")
+
+
+def check_memory() -> None:
+    """Refuse a private Ray in less memory than it begins in.
+
+    Raises:
+        ReachError: the memory of a process is limited to less.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < MEMORY_MIN:
+        seen = f"the memory of a process is limited to {limit >> 10:,} kB here (ulimit -v)"
+        raise ReachError(f"{seen}; a private Ray wants at least {MEMORY_MIN >> 10:,} kB, --ray off less")
 
 
 def reach(address: str) -> None:

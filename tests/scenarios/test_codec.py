@@ -109,7 +109,11 @@ REFUSED = [
     ("spec:\n  num_block: 3\nevents: []", 2, 'unknown key "num_block" in spec; did you mean num_blocks? allowed are '),
     ("events: {}", 1, "events is an empty mapping; a list"),
     ("events:\n  - 3", 2, "events[0] is 3; a mapping with key do"),
-    ("events:\n  - {tick: 0}", 2, 'events[0] lacks "do"; allowed are abort, disturb_transfer, dummy_step'),
+    (
+        "events:\n  - {tick: 0}",
+        2,
+        'events[0] lacks "do"; allowed are abort, disturb_transfer, dummy_step, load_weights',
+    ),
     ("events:\n  -\n    tick: 0\n    do: abrot", 4, 'unknown event "abrot"; did you mean abort? allowed are abort,'),
     ("events:\n  - {tick: 0, do: [1]}", 2, "unknown event a list of 1; allowed are abort"),
     ("events:\n  - {tick: 0, do: abort}", 2, 'events[0] lacks "request"; required are tick, request'),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from scenarios.capabilities import FEATURES, Limits, Without, lacking, within
+from scenarios.capabilities import CONTINUES, FEATURES, Limits, Without, lacking, within
 from scenarios.extensions import extended
 from scenarios.sampling import SamplingParams
 from scenarios.strategies import random_trace
@@ -31,7 +31,7 @@ def test_an_engine_with_more_features_gets_them_in_valid_traces() -> None:
         submits = [event for trace in traces for event in trace.submits()]
         assert any(trace.spec.drafter == "eagle3" for trace in traces) is (capabilities is fewer)
         assert {event.params.num_prompt_logprobs for event in submits} == set(range(7))
-        for feature in set(FEATURES) - set(OURS.features):
+        for feature in set(FEATURES) - {CONTINUES, *OURS.features}:
             default = SamplingParams.model_fields[feature].default
             assert any(getattr(event.params, feature) != default for event in submits), feature
         assert {trace.spec.drafter_quality for trace in traces} == {"good", "mediocre", "bad"}

@@ -5,7 +5,7 @@ Does not verify: anything before the end. Of a request that is aborted, or whose
 part of its tokens is compared: how far it came depends on when. Names that are used again are left out: which of their
 requests are submitted does too. So are those whose tokens depend on their drafts. Logprobs are compared as far as a
 request asked for them, where an engine shows more. Where an engine's arithmetic is not exact, nothing of a greedy
-request is compared from a token on whose choice was a near tie in both runs.
+request is compared from a token on whose choice was a near tie in both runs. A pause may end any request early.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence, Set
 from math import inf, isfinite
 from typing import NamedTuple, TypeAlias
 
-from scenarios.events import Abort, NanLogits, ResetPrefixCache, SpoilLogit, Submit
+from scenarios.events import Abort, NanLogits, Pausing, SpoilLogit, Submit, clears_cache
 from scenarios.trace import Trace
 from workers.oracle.derived import has_penalties
 from workers.oracle.incremental_tape import depends_on_drafts
@@ -58,9 +58,11 @@ def compare(
     if trace.spec.transfer is not None:
         # Whether a request may fail with a load is judged by what was lost.
         cut_short |= {name for name, output in seen.items() if output.finish_reason == "error"}
+    if any(isinstance(event, Pausing) and event.mode == "abort" for event in trace.events):
+        cut_short.update(name for name, output in seen.items() if output.finish_reason == "abort")
     submitted = Counter(event.request for event in trace.submits())
     # A token that is thrown away and drawn again comes from numbers further on in an engine that counts draws.
-    draws_again = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
+    draws_again = any(clears_cache(event) for event in trace.events)
     has_drafts = trace.spec.num_speculative_tokens > 0 or draws_again
     submits = {
         event.request: event
@@ -167,7 +169,7 @@ class _Pair:
 
     def _logprobs(self, num_tokens: int) -> Difference | None:
         """Compare the logprobs of the first tokens, as many of each as were asked for."""
-        asked = self._submit.params.num_logprobs
+        asked = self._submit.params.logprobs_width
         if None in (width_of(output.logprobs, len(output.tokens)) for output in (self._seen, self._wanted)):
             # They are not equally many for each token, so they cannot be matched to tokens.
             length = 2 * asked * num_tokens if self._is_cut_short else None

@@ -54,6 +54,12 @@ FACTS: Mapping[str, str] = {
     # Orders of accesses.
     "order": "an order",
     "no_order": "no order",
+    # The control plane.
+    "paused": "not planned while the engine is paused ({mode})",
+    "planned": "it is planned",
+    "weights": "the weights of version {version}",
+    "unlike": "{count} tensors are unlike those",
+    "of_an_era": "computed after {era} clearings",
     # Outputs of requests.
     "outputs": "outputs",
     "failed": "{error}",
@@ -149,6 +155,8 @@ FACTS: Mapping[str, str] = {
     "held_until_end": "a block that is held until its transfer ends",
     "block_free": "block {block} is free",
     "block_registered": "block {block} is found by others",
+    "entry_of": "the entry of token {token} at position {position}, by request {request}",
+    "no_entry": "none was ever written",
     # Schedules and distributions.
     "digest_as_under_eager": "{digest} as under eager",
     "digest_under_policy": "{digest} under {policy}",

@@ -53,7 +53,8 @@ class Diverged(Value):
 class Crashed(Value):
     """The engine raised an exception, on the host or in a device op; `error` is what the exception says.
 
-    `missing_order` are two unordered accesses before, where the race detector saw some.
+    `missing_order` are two unordered accesses before, where the race detector saw some, `known` the known bug of the
+    engine that it is.
     """
 
     kind: Literal["crashed"] = "crashed"
@@ -61,6 +62,7 @@ class Crashed(Value):
     error: str
     where: Site
     missing_order: MissingOrder | None = None
+    known: str = ""
 
 
 class Waiting(Value):

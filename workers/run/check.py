@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from scenarios.capabilities import lacking
+from scenarios.events import Submit
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE
+from workers.judge.contracts.delivery import Delivery
 from workers.judge.outputs import Outputs
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Fact, fact
@@ -33,10 +35,10 @@ from workers.record.verdict import (
 )
 from workers.run.comparison import Comparison
 from workers.run.engine_run import DEFAULT_OPTIONS, Options, Run, error_text, site_of
-from workers.run.references import References
+from workers.run.references import References, requests_of
 from workers.run.repetition import kept_by, repeated
 from workers.targets.registry import kind_of
-from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind
+from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind, Unconfirmed
 
 # Counts the requests that part from another run where two logits are too close for the engine's arithmetic.
 NEAR_TIE = "near_tie"
@@ -55,6 +57,7 @@ def check(
 
     Raises:
         DeviceError: the trace cannot run on that device.
+        Unconfirmed: a finding is none of the engine's.
     """
     kind = kind if kind is not None else kind_of(config.engine)
     lacks = lacking(trace, kind.capabilities)
@@ -75,7 +78,30 @@ def check(
         # The message of a crash depends on whether races are watched; watched, it may have more.
         races = options.races or isinstance(verdict, Crashed)
         until = options.compared.until if options.compared is not None else "all"
-        return judged(trace, tapes, replace(options, races=races, compared=References(until)), kind, config)
+        options = replace(options, races=races, compared=References(until))
+        verdict = judged(trace, tapes, options, kind, config)
+        if options.confirm and is_finding(verdict) and not _is_known(verdict):
+            return _confirmed(trace, tapes, replace(options, compared=References(until)), kind, config) or verdict
+    return verdict
+
+
+def _is_known(verdict: Verdict) -> bool:
+    return isinstance(verdict, Diverged) and bool(verdict.difference.known)
+
+
+def _confirmed(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict | None:
+    """Return the finding of a slower run of the same engine that confirms one, None if nothing needs to.
+
+    Raises:
+        Unconfirmed: there is none.
+    """
+    confirmation = kind.confirmation(config)
+    if confirmation is None:
+        return None
+    kind.renew(confirmation.config)
+    verdict = judged(trace, tapes, options, kind, confirmation.config)
+    if not is_finding(verdict):
+        raise Unconfirmed(confirmation.otherwise)
     return verdict
 
 
@@ -92,30 +118,38 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
     except EngineFailed as error:
         # It failed to give the engine back.
         return Crashed(stats=run.stats(), error=error_text(error), where=error.where)
+    if isinstance(ended, Crashed):
+        return ended.model_copy(update={"known": kind.known_crash(ended.error, ended.where, trace)})
     if not isinstance(ended, _Ended):
         return ended
-    found, stats, outputs, steps = ended
+    found, stats, outputs, steps, taken = ended
     if kind.capabilities.logs_decisions:
         return _as_expected(trace, stats) if found is None else Diverged(stats=stats, difference=found)
-    comparison = Comparison(trace, tapes, kind, config, options.compared or References())
+    explicit = run.explicit()
+    requests = requests_of(explicit, taken)
+    comparison = Comparison(explicit, tapes, kind, config, options.compared or References(), requests)
     if found is None:
-        found = comparison.first_difference(outputs, stats.steps)
+        found = comparison.first_difference(outputs, stats.steps, steps)
         probes = {**stats.probes, NEAR_TIE: len(comparison.ties)} if comparison.ties and found is None else stats.probes
         stats = stats.model_copy(update={"captures": comparison.count, "probes": probes})
     elif found.plane == PLANE:
-        found = found.model_copy(update={"elsewhere": comparison.elsewhere(found, outputs)})
+        found = found.model_copy(update={"elsewhere": comparison.elsewhere(found)})
     if found is None:
         return _as_expected(trace, stats)
-    return Diverged(stats=stats, difference=found.model_copy(update={"known": kind.known(found, trace, steps)}))
+    # An engine numbers requests in the order in which it takes them in.
+    others = [event for event in explicit.events if not isinstance(event, Submit)]
+    by_number = explicit.model_copy(update={"events": (*[given.submit for given in taken], *others)})
+    return Diverged(stats=stats, difference=found.model_copy(update={"known": kind.known(found, by_number, steps)}))
 
 
 class _Ended(NamedTuple):
-    """The end of a run: the first difference, and what the engine has shown."""
+    """The end of a run: the first difference, what the engine has shown, and the requests that it took in."""
 
     found: Difference | None
     stats: Stats
     outputs: Outputs
     steps: Sequence[Observation]
+    taken: Sequence[Delivery]
 
 
 def _ended(run: Run, options: Options) -> _Ended | Verdict:
@@ -128,7 +162,8 @@ def _ended(run: Run, options: Options) -> _Ended | Verdict:
         if found is None and keeps is not None:
             keeps(run.target.left_over(), run.target.digest())
         explained = run.explained(found) if found is not None else None
-        return _Ended(explained, run.stats(), run.target.outputs(), run.panel.observations)
+        taken = run.panel.contracts.taken if run.panel.contracts is not None else []
+        return _Ended(explained, run.stats(), run.target.outputs(), run.panel.observations, taken)
     except DeviceError:
         raise
     except Exception as error:

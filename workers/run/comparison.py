@@ -1,25 +1,37 @@
 """Comparison of a run's outputs with those of reference runs on the same engine.
 
-Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic aside; whether another run keeps a contract.
+Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic aside; whether another run keeps a contract;
+that a drafter proposes what it does in the synchronous run (`judge.proposals`).
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from scenarios.trace import Trace
 from workers.judge.outputs import Outputs, compare
+from workers.judge.proposals import first_unlike, proposals_of
 from workers.lanes.lane import Deadlock
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Difference, Elsewhere
+from workers.record.evidence import Difference, Elsewhere, Reference
+from workers.record.observation import Observation
 from workers.record.verdict import NotDrained
 from workers.run.engine_run import UNJUDGED, Options, Run, error_text
-from workers.run.references import NUM_UNDECIDED, ReferenceRun, References, references, undecided_trace
+from workers.run.panel import shows_steps
+from workers.run.references import NUM_UNDECIDED, ReferenceRun, References, Requests, references, undecided_trace
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind
 
 
 def outputs_of(
-    trace: Trace, tapes: Tapes, kind: TargetKind, config: RunConfig = DEFAULT_CONFIG, options: Options = UNJUDGED
+    trace: Trace,
+    tapes: Tapes,
+    kind: TargetKind,
+    config: RunConfig = DEFAULT_CONFIG,
+    options: Options = UNJUDGED,
+    keep: Callable[[Sequence[Observation]], None] | None = None,
 ) -> Outputs | str:
-    """Run an explicit trace without judges; return each request's output, or how the run broke off.
+    """Run an explicit trace; return each request's output, or how the run broke off.
+
+    What a judged run that has ended has shown of its steps is given to `keep`.
 
     Raises:
         DeviceError: the trace cannot run on that device.
@@ -27,7 +39,11 @@ def outputs_of(
     try:
         run = Run(trace, tapes, options, kind, config)
         try:
-            return "it does not end" if isinstance(run.to_end(), NotDrained) else run.target.outputs()
+            if isinstance(run.to_end(), NotDrained):
+                return "it does not end"
+            if keep is not None:
+                keep(run.panel.observations)
+            return run.target.outputs()
         finally:
             run.target.close()
     except Deadlock:
@@ -40,7 +56,7 @@ def outputs_of(
 
 @dataclass(slots=True, eq=False)
 class Comparison:
-    """The outputs of one run beside those of its reference runs.
+    """The outputs of one run, whose explicit trace and requests these are, beside those of its reference runs.
 
     `count` is how many it was compared with, `ties` are the requests that part where two logits are too close.
     """
@@ -50,21 +66,33 @@ class Comparison:
     kind: TargetKind
     config: RunConfig
     compared: References
+    requests: Requests
     count: int = 0
     ties: set[str] = field(default_factory=set)
 
-    def first_difference(self, seen: Outputs, steps: int) -> Difference | None:
-        """Return the first output of a run of some steps that is not as in a reference run."""
-        for reference, other in self.compared.that_matter(self._references(seen)):
+    def first_difference(self, seen: Outputs, steps: int, shown: Sequence[Observation] = ()) -> Difference | None:
+        """Return the first output of a run of some steps, or draft, that is not as in a reference run."""
+        for reference, other in self.compared.that_matter(self._references()):
             self.count += 1
-            found = self._beyond_ties(seen, self.compared.outputs_of(other, self._outputs_of))
+            wanted = self.compared.outputs_of(other, self._outputs_of)
+            if reference is not Reference.ALONE:
+                found = self._beyond_ties(self.trace, seen, wanted)
+            else:
+                # Also what was delivered under a name that was used again.
+                found = self._beyond_ties(self.requests.judged(self.trace), self.requests.outputs, wanted)
             if found is not None:
-                return found.model_copy(update={"reference": reference, "step": steps})
+                name = self.requests.names.get(found.request, found.request)
+                return found.model_copy(update={"reference": reference, "request": name, "step": steps})
+            proposed = self.compared.proposed.get(other.model_dump_json())
+            if proposed and reference is Reference.SYNCHRONOUS:
+                found = first_unlike(self.trace, proposals_of(shown), proposed)
+                if found is not None:
+                    return found.model_copy(update={"reference": reference})
         return None
 
-    def elsewhere(self, broken: Difference, seen: Outputs) -> Elsewhere | None:
+    def elsewhere(self, broken: Difference) -> Elsewhere | None:
         """Return whether the synchronous run, if there is one, keeps a contract that is broken."""
-        first = next(iter(self._references(seen)), None)
+        first = next(iter(self._references()), None)
         if first is None or first[1].spec.depth >= self.trace.spec.depth:
             return None
         reference, other = first
@@ -91,17 +119,23 @@ class Comparison:
             request=breach.request,
         )
 
-    def _references(self, seen: Outputs) -> list[ReferenceRun]:
-        return list(references(self.trace, list(seen), self.kind.capabilities))
+    def _references(self) -> list[ReferenceRun]:
+        return list(references(self.trace, self.requests, self.kind.capabilities))
 
     def _outputs_of(self, trace: Trace) -> Outputs | str:
-        return outputs_of(trace, self.tapes, self.kind, self.config)
+        if trace.spec.depth > 1 or not trace.spec.num_speculative_tokens or not shows_steps(self.kind.capabilities):
+            return outputs_of(trace, self.tapes, self.kind, self.config)
 
-    def _beyond_ties(self, seen: Outputs, wanted: Outputs | str) -> Difference | None:
+        def keep(steps: Sequence[Observation]) -> None:
+            self.compared.proposed[trace.model_dump_json()] = proposals_of(steps)
+
+        return outputs_of(trace, self.tapes, self.kind, self.config, Options(races=False), keep)
+
+    def _beyond_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | str) -> Difference | None:
         """Return the first difference that is none of near ties; the requests that have one are added to `ties`."""
         margin = self.kind.capabilities.logit_margin
         while True:
-            found, near_ties = compare(self.trace, seen, wanted, margin, self.ties)
+            found, near_ties = compare(trace, seen, wanted, margin, self.ties)
             if found is None or not margin or not self._is_narrow(found):
                 self.ties.update(near_ties)
                 return found
@@ -111,7 +145,8 @@ class Comparison:
         """Tell whether the likeliest two tokens were so near to each other where two runs part that either is right."""
         if found.variable != "tokens" or found.position is None:
             return False
-        outputs = self._outputs_of(undecided_trace(self.trace, found.request))
+        submit = self.requests.submits[found.request]
+        outputs = self._outputs_of(undecided_trace(self.trace, submit, self.kind.capabilities))
         if isinstance(outputs, str) or found.request not in outputs:
             return False
         width, position = 2 * NUM_UNDECIDED, found.position

@@ -18,7 +18,7 @@ from workers.oracle.tape import Tapes
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
 from workers.record.observation import HOST_POINTS, VARIABLES
 from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
-from workers.run.event_feed import EventFeed, scripts_of
+from workers.run.event_feed import EventFeed, scripts_of, with_prompts
 from workers.run.panel import Case, Panel, detector_of, first_race_of, panel_of, shows_steps
 from workers.run.references import References
 from workers.targets.registry import kind_of
@@ -35,7 +35,8 @@ class Options:
     `races` judges every access; `blame` keeps the last writers of every buffer, and finds out what harm a race did
     (slower); `without` removes waits and records, see `workers.lanes.base`; `observe` makes an observer of the lanes
     out of the race detector; runs of one trace may share what they are `compared` with. An unjudged run is asked for
-    its outputs alone, within `steps_max` steps if that is given.
+    its outputs alone, within `steps_max` steps if that is given. `confirm` has a finding confirmed by a slower run of
+    engines that have one.
     """
 
     races: bool = True
@@ -45,6 +46,7 @@ class Options:
     compared: References | None = None
     judged: bool = True
     steps_max: int | None = None
+    confirm: bool = True
 
 
 DEFAULT_OPTIONS = Options()
@@ -87,6 +89,10 @@ class Run:
         """The judge of an engine that logs its decisions."""
         assert self.panel.checker is not None, "its decisions are its own"
         return self.panel.checker
+
+    def explicit(self) -> Trace:
+        """Return the trace with the prompts that its requests came to have in this run."""
+        return with_prompts(self.trace, self.feed.prompts)
 
     def missing_order(self) -> MissingOrder | None:
         """Return the first race, as the detector or the engine itself has seen it."""

@@ -1,9 +1,10 @@
 """Event feed: owns the ticks of a run, and hands each event of its trace to the engine at its place of a step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 
 from scenarios.capabilities import Capabilities
-from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.events import Abort, AnyEvent, Continuation, Pausing, Place, Submit, prompt_tokens
 from scenarios.trace import Trace
 from workers.judge.contracts.judge import Contracts
 from workers.oracle.incremental_tape import script_of
@@ -31,7 +32,8 @@ class EventFeed:
     """A target under the events of its trace; `tick` counts its steps.
 
     `contracts` receives each submit and abort, with what was delivered before and after. `scripts` has the script of
-    each submit, empty ones for an engine whose drafts are not scripted.
+    each submit, empty ones for an engine whose drafts are not scripted. `prompts` are those of the submits that go on
+    from other requests, by their numbers, as they came to be; None of one that had none to go on from.
     """
 
     def __init__(
@@ -39,9 +41,14 @@ class EventFeed:
     ) -> None:
         self.tick = 0
         self.events = EventQueue(trace.events)
+        self.prompts: dict[int, tuple[int, ...] | None] = {}
+        self._trace = trace
+        # The prompt of the last request of each name.
+        self._last: dict[str, tuple[int, ...]] = {}
         self._target = target
         self._scripts = scripts
         self._contracts = contracts
+        self._goes_on = any(isinstance(event.prompt, Continuation) for event in trace.submits())
 
     def drained(self) -> bool:
         """Tell whether no event is left, no request is alive and no step is in flight."""
@@ -62,15 +69,53 @@ class EventFeed:
                         self._contracts.aborted(event, self._target.outputs().get(event.request))
                     self._target.abort(event)
                 case _:
+                    if isinstance(event, Pausing) and event.mode == "abort" and self._contracts is not None:
+                        self._contracts.all_aborted(self._target.outputs())
                     self._target.apply(event)
 
     def _submit(self, event: Submit, submit: int) -> None:
         contracts, target, name = self._contracts, self._target, event.request
+        if isinstance(event.prompt, Continuation):
+            prompt = self.prompts[submit] = self._continued(event, event.prompt)
+            if prompt is None:
+                return
+            event = event.model_copy(update={"prompt": prompt})
+        if self._goes_on:
+            alive = target.outputs().get(name)
+            if alive is None or alive.finish_reason is not None:
+                assert isinstance(event.prompt, tuple), "the trace is explicit"
+                self._last[name] = event.prompt
         is_again = contracts is not None and contracts.is_known(name)
         before = target.outputs().get(name) if is_again else None
         target.submit(event, submit, self._scripts[submit])
         if contracts is not None:
             contracts.submitted(event, before, target.outputs().get(name) if is_again else None)
+
+    def _continued(self, event: Submit, turn: Continuation) -> tuple[int, ...] | None:
+        """Return the prompt of a request that goes on from another one, as far as there is room; None if none came."""
+        before, spec = self._last.get(turn.continues), self._trace.spec
+        if before is None:
+            return None
+        own = prompt_tokens(event, self._trace.seed, spec.vocab_size)
+        prompt = (*before, *self._target.outputs()[turn.continues].tokens, *own)[: spec.max_model_len - 1]
+        while prompt and spec.blocks_needed(len(prompt), event.max_tokens) > spec.num_blocks:
+            prompt = prompt[:-1]
+        return prompt or None
+
+
+def with_prompts(trace: Trace, prompts: Mapping[int, tuple[int, ...] | None]) -> Trace:
+    """Return a trace whose requests go on from others with the prompts that they came to have, or not at all."""
+    if not prompts:
+        return trace
+    numbers = count()
+    events: list[AnyEvent] = []
+    for event in trace.events:
+        if isinstance(event, Submit) and (number := next(numbers)) in prompts:
+            if (prompt := prompts[number]) is not None:
+                events.append(event.model_copy(update={"prompt": prompt}))
+        elif not (isinstance(event, Submit) and isinstance(event.prompt, Continuation)):
+            events.append(event)
+    return trace.model_copy(update={"events": tuple(events)})
 
 
 def scripts_of(trace: Trace, tapes: Tapes, capabilities: Capabilities) -> list[list[int]]:

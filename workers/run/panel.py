@@ -1,19 +1,22 @@
 """Panel: the judges of one run, chosen by what the engine shows.
 
 The oracle judges an engine that logs its decisions, step by step; identities of steps one that shows what its model is
-given; races wherever accesses are watched; contracts every engine.
+given, and its control plane; races wherever accesses are watched; contracts every engine.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scenarios.capabilities import Capabilities
+from scenarios.events import CONTROL_EVENTS, clears_cache
 from scenarios.trace import Trace
 from workers.judge import step_identities
 from workers.judge.attended_tokens import AttendedTokens
 from workers.judge.checker import Checker
 from workers.judge.contracts.delivery import Terms
 from workers.judge.contracts.judge import Contracts
+from workers.judge.control_plane import ControlPlane
+from workers.judge.drafter_identities import DrafterIdentities
 from workers.judge.judge import End, Judge
 from workers.judge.races import RaceDetector, Races
 from workers.judge.step_identities import StepIdentities
@@ -126,12 +129,22 @@ def _step_identities(case: Case) -> StepIdentities | None:
 
 
 def _attended_tokens(case: Case) -> AttendedTokens | None:
-    is_shown = shows_steps(case.capabilities) and "kv" in case.capabilities.planes
-    return AttendedTokens() if is_shown else None
+    return AttendedTokens() if case.trace.spec.transfer is not None else None
 
 
 def _transfer_identities(case: Case) -> TransferIdentities | None:
     return TransferIdentities() if case.trace.spec.transfer is not None else None
+
+
+def _drafter_identities(case: Case) -> DrafterIdentities | None:
+    # What a load brings into a drafter's cache is not among what it sees.
+    is_whole = shows_steps(case.capabilities) and case.trace.spec.transfer is None
+    return DrafterIdentities() if is_whole else None
+
+
+def _control_plane(case: Case) -> ControlPlane | None:
+    is_controlled = any(event.do in CONTROL_EVENTS or clears_cache(event) for event in case.trace.events)
+    return ControlPlane() if shows_steps(case.capabilities) and is_controlled else None
 
 
 def _contracts(case: Case) -> Contracts:
@@ -146,7 +159,9 @@ _JUDGES: tuple[Callable[[Case], Judge | None], ...] = (
     _step_identities,
     _transfer_identities,
     _attended_tokens,
+    _control_plane,
     _contracts,
+    _drafter_identities,
 )
 
 

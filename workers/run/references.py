@@ -4,20 +4,48 @@ Fair is a demand for equal tokens: of a greedy request always, of one whose toke
 position alone. Where two logits are closer than an engine's arithmetic may tell apart, either is right.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from scenarios.capabilities import Capabilities
-from scenarios.draw import below
-from scenarios.events import Abort, Preempt, Schedule, Stall, Submit
+from scenarios.capabilities import Capabilities, with_params
+from scenarios.events import (
+    CONTROL_EVENTS,
+    PLACES,
+    Abort,
+    AnyEvent,
+    DummyStep,
+    LoadWeights,
+    NanLogits,
+    Schedule,
+    SetK,
+    Spoil,
+    SpoilLogit,
+    Submit,
+)
+from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
+from workers.judge.contracts.delivery import Delivery
+from workers.judge.drafter_identities import Proposals
 from workers.judge.outputs import Outputs
 from workers.record.evidence import Reference
 from workers.run.agreed_run import AgreedRun
 
-# Of a trace with many requests so many are run alone by an engine whose runs are costly.
-ALONE_MAX = 2
+# Keys of a specification at whose defaults nothing comes between a request and its tokens.
+_UNDISTURBED = (
+    "policy",
+    "transfer",
+    "prefix_cache",
+    "cascade",
+    "long_prefill_token_threshold",
+    "decodes_first",
+    "drafter_max_len",
+)
+# The reason of a request that somebody aborted.
+ABORTED = "abort"
+# As much of a name as another one can begin with.
+NAME_MAX = 48
 # Logprobs of a token and of the three likeliest, in the run that is asked how near two of them were.
 NUM_UNDECIDED = 4
 
@@ -34,6 +62,8 @@ class References:
 
     until: Reference | Literal["all", "none"] = "all"
     agreed: AgreedRun | None = None
+    # By trace what was proposed in a run that shows it.
+    proposed: dict[str, Proposals] = field(default_factory=dict)
     _outputs: dict[str, Outputs | str] = field(default_factory=dict)
 
     def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
@@ -63,15 +93,112 @@ def without_drafts(trace: Trace) -> Trace:
     return trace.model_copy(update={"spec": trace.spec.model_copy(update={"num_speculative_tokens": 0})})
 
 
-def alone(trace: Trace, name: str) -> Trace:
-    """Return a trace of one request, with the events that name it and none of other requests."""
-    own = tuple(event for event in trace.events if isinstance(event, Submit | Abort | Stall) and event.request == name)
-    spec = trace.spec.model_copy(update={"transfer": None})
-    return trace.model_copy(update={"spec": spec, "events": own, "schedule": Schedule()})
+def undisturbed(trace: Trace) -> Trace | None:
+    """Return a trace without its control plane, of requests whose outputs that must not change; None if there are none.
+
+    Of weights that are exchanged the last ones are there from the start, for the requests that are submitted behind
+    them. Those may be asked of blocks computed by others if these were kept for them.
+    """
+    events = sorted(trace.events, key=lambda event: (event.tick, PLACES.index(event.at)))
+    loads = [(index, event) for index, event in enumerate(events) if isinstance(event, LoadWeights)]
+    kept: list[AnyEvent] = []
+    if loads:
+        index, last = loads[-1]
+        if trace.spec.prefix_cache and not last.clear_cache:
+            return None
+        kept, events = [last.model_copy(update={"tick": 0})], events[index + 1 :]
+    kept += [event for event in events if not isinstance(event, DummyStep | SetK) and event.do not in CONTROL_EVENTS]
+    if len(kept) == len(trace.events):
+        return trace
+    found = trace.model_copy(update={"events": tuple(kept)})
+    return found if found.submits() else None
 
 
-def references(trace: Trace, names: list[str], capabilities: Capabilities) -> Iterator[ReferenceRun]:
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """The requests that a run took in, each under a name of its own, and what each got.
+
+    `names` has the name that a request bore; the last request that bore a name keeps it. `cut_short` are those of which
+    an event took a part.
+    """
+
+    submits: Mapping[str, Submit]
+    outputs: Outputs
+    names: Mapping[str, str]
+    cut_short: frozenset[str]
+
+    def among(self, submits: Sequence[Submit]) -> "Requests":
+        """Return those of the requests that some submits are of."""
+        kept = {
+            own: submit
+            for own, submit in self.submits.items()
+            if submit.model_copy(update={"request": self.names[own]}) in submits
+        }
+        return replace(self, submits=kept)
+
+    def judged(self, trace: Trace) -> Trace:
+        """Return what their outputs are compared by: these requests, and the trace's events that are about none."""
+        others = [event for event in trace.events if not isinstance(event, Submit | Abort | Spoil | NanLogits)]
+        aborts = [Abort(tick=0, request=name) for name in sorted(self.cut_short)]
+        return trace.model_copy(update={"events": (*self.submits.values(), *aborts, *others)})
+
+
+def requests_of(trace: Trace, taken: Sequence[Delivery]) -> Requests:
+    """Return the requests of a run whose explicit trace this is."""
+    spoiled = {event.request for event in trace.events if isinstance(event, SpoilLogit | NanLogits)}
+    last = {given.submit.request: given for given in taken}
+    submits: dict[str, Submit] = {}
+    outputs, names, cut_short = {}, {}, set()
+    for number, given in enumerate(taken):
+        name = given.submit.request
+        own = name if given is last[name] else _another(f"{name}.{number}", {*last, *submits})
+        if given.output is not None:
+            submits[own], outputs[own], names[own] = (
+                given.submit.model_copy(update={"request": own}),
+                given.output,
+                name,
+            )
+            if name in spoiled or given.output.finish_reason == ABORTED:
+                cut_short.add(own)
+    return Requests(submits, outputs, names, frozenset(cut_short))
+
+
+def _another(name: str, names: Set[str]) -> str:
+    """Return a name that is none of `names`."""
+    return next(each for count in itertools.count() if (each := f"{name[-NAME_MAX:]}{'.' * count}") not in names)
+
+
+def one_by_one(trace: Trace, submits: Iterable[Submit], capabilities: Capabilities) -> Trace:
+    """Return a run of requests one after the other: synchronous, undisturbed, without drafts or a prefix cache.
+
+    Each is computed in one chunk, in a pool that has room for more than it needs, with the weights of the trace.
+    """
+    spec = trace.spec
+    keys = {
+        "depth": 1,
+        "num_speculative_tokens": 0,
+        "max_num_seqs": 1,
+        "max_num_batched_tokens": max(spec.max_num_batched_tokens, spec.max_model_len),
+        "num_blocks": max(spec.num_blocks, 2 * spec.max_blocks_per_request),
+    }
+    allowed = {key: value for key, value in keys.items() if capabilities.allows(key, value)}
+    plain = {key: EngineSpec.model_fields[key].default for key in _UNDISTURBED}
+    update = {**{key: value for key, value in plain.items() if capabilities.allows(key, value)}, **allowed}
+    first = {"tick": 0, "at": PLACES[0]}
+    loads = [event.model_copy(update=first) for event in trace.events if isinstance(event, LoadWeights)]
+    events = (*loads, *[submit.model_copy(update={**first, "priority": 0}) for submit in submits])
+    return trace.model_copy(
+        update={"spec": spec.model_copy(update=update), "events": events, "schedule": Schedule(), "expect": {}}
+    )
+
+
+def references(trace: Trace, requests: Requests, capabilities: Capabilities) -> Iterator[ReferenceRun]:
     """Yield the runs that the outputs of a trace are compared with, each with its kind."""
+    calm = undisturbed(trace)
+    if calm is None:
+        return
+    if calm is not trace:
+        trace, requests = calm, requests.among(calm.submits())
     if (trace.spec.depth > 1 or trace.spec.transfer is not None) and capabilities.allows("depth", 1):
         yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
@@ -79,27 +206,12 @@ def references(trace: Trace, names: list[str], capabilities: Capabilities) -> It
         return
     if trace.spec.num_speculative_tokens and capabilities.allows("num_speculative_tokens", 0):
         yield Reference.WITHOUT_SPECULATION, without_drafts(trace)
-    for name in _chosen(trace, names) if capabilities.is_costly else names:
-        yield Reference.ALONE, alone(trace, name)
+    if requests.submits:
+        yield Reference.ALONE, one_by_one(trace, requests.submits.values(), capabilities)
 
 
-def undecided_trace(trace: Trace, name: str) -> Trace:
+def undecided_trace(trace: Trace, submit: Submit, capabilities: Capabilities) -> Trace:
     """Return a run of one request alone that shows the logprobs of the three likeliest tokens it chose among."""
-    trace = without_drafts(alone(trace, name))
-    spec = trace.spec.model_copy(update={"logprobs_mode": "processed"})
-    events = [
-        event.model_copy(update={"params": event.params.model_copy(update={"num_logprobs": NUM_UNDECIDED})})
-        if isinstance(event, Submit)
-        else event
-        for event in trace.events
-        if not isinstance(event, Preempt)
-    ]
-    return trace.model_copy(update={"spec": spec, "events": tuple(events)})
-
-
-def _chosen(trace: Trace, names: list[str]) -> list[str]:
-    """Return a few of the requests, others in other traces."""
-    if len(names) <= ALONE_MAX:
-        return names
-    first = below(len(names), trace.seed, "alone", "", 0)
-    return [names[(first + index) % len(names)] for index in range(ALONE_MAX)]
+    asking = with_params(submit, {"num_logprobs": NUM_UNDECIDED, "logprob_tokens": ()})
+    found = one_by_one(undisturbed(trace) or trace, [asking], capabilities)
+    return found.model_copy(update={"spec": found.spec.model_copy(update={"logprobs_mode": "processed"})})

@@ -86,7 +86,7 @@ def judge_shard(
     coverages: list[Coverage] = []
     for index, generated in enumerate(shard_traces(shard, config), shard.first):
         begin(generated)
-        verdicts, trace = _judge(generated, tapes, config)
+        verdicts, trace = judged_under_schedules(generated, tapes, config)
         for verdict in verdicts:
             stats = verdict.stats
             totals.update(runs=1, steps=stats.steps, commits=stats.commits, captures=stats.captures)
@@ -128,7 +128,7 @@ def judge_shard(
 Ended = Agreed | Vacuous | Diverged | Crashed | Stuck
 
 
-def _judge(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[list[Ended], Trace]:
+def judged_under_schedules(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[list[Ended], Trace]:
     """Run a trace under up to three schedules, to the first finding; return the verdicts and the last trace run."""
     verdicts: list[Ended] = []
     compared = References()
@@ -169,7 +169,9 @@ def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config
     for count, candidate in enumerate(candidates, 1):
         if lacking(candidate, capabilities) is not None:
             continue
-        verdict = check(candidate, tapes, Options(compared=References(_last_reference(target))), config=config)
+        # What is left in the end is judged once more, and confirmed then.
+        options = Options(compared=References(_last_reference(target)), confirm=False)
+        verdict = check(candidate, tapes, options, config=config)
         signature = signature_of(verdict, candidate)
         if signature is not None and target.matches(signature):
             assert isinstance(verdict, Diverged | Crashed | Stuck), "only a finding has a signature"

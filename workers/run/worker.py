@@ -81,7 +81,7 @@ class Worker:
     def _outcomes(self, trace: Trace, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
         """Run the fixed schedules without the race detector; return how each ended, and the first that shows harm."""
         outcomes, worst = [], None
-        options = Options(races=False, compared=References())
+        options = Options(races=False, compared=References(), confirm=False)
         for schedule in schedules_on(config, fixed=True):
             verdict = check(trace.model_copy(update={"schedule": schedule}), self._tapes, options, config=config)
             if worst is None and not isinstance(verdict, Agreed | Vacuous):

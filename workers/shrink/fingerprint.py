@@ -90,9 +90,9 @@ def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:
     match verdict:
         case Diverged(difference=difference):
             return _of_difference(difference)
-        case Crashed(error=error, where=where, missing_order=order):
+        case Crashed(error=error, where=where, missing_order=order, known=known):
             rule = _general(error, trace)
-            return Signature(plane="crash", variable=where.function, lanes=_lanes(order), rule=rule)
+            return Signature(plane="crash", variable=where.function, lanes=_lanes(order), rule=rule, known=known)
         case Stuck(waits=waits):
             return Signature(plane="liveness", variable="progress", rule=_wait(waits))
         case Agreed() | Vacuous() | Lost():

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from scenarios.capabilities import EVENTS, Capabilities
-from scenarios.events import Abort, AnyEvent, Place, Submit
-from scenarios.probes import OF_TRANSFERS, PROBES
+from scenarios.events import CONTROL_EVENTS, Abort, AnyEvent, Place, Submit
+from scenarios.probes import CONTROL_PROBES, OF_TRANSFERS, PROBES
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.drafters.drafter import DRAFTERS
@@ -39,6 +39,8 @@ _FEATURES = (
     "top_p",
     "seed",
 )
+# Keys of other engines: its drafters have no weights, and no kernel of it takes decodes and prompts apart.
+_OTHERS = ("drafter_quality", "decodes_first")
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "draft_logits_read": ("draft_logits",),
@@ -145,14 +147,13 @@ class Specstorm(TargetKind):
 
     name = SPECSTORM
     capabilities = Capabilities(
-        # It has no store beside its cache.
-        events=tuple(event for event in EVENTS if event not in ("submit", "disturb_transfer")),
+        events=tuple(event for event in EVENTS if event not in ("submit", "disturb_transfer", *CONTROL_EVENTS)),
         features=_FEATURES,
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
-        spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _LACKING), ())
+        spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _OTHERS), ())
         | {"drafter": tuple(DRAFTERS)},
         devices=dict.fromkeys(DEVICES, LANES),
-        probes=tuple(probe for probe in PROBES if probe not in OF_TRANSFERS),
+        probes=tuple(probe for probe in PROBES if probe not in (*CONTROL_PROBES, *OF_TRANSFERS)),
         faults=True,
         planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),
         logs_decisions=True,

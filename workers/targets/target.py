@@ -21,6 +21,8 @@ from workers.record.log import Entry
 from workers.record.observation import Observation, Output
 
 Device: TypeAlias = Literal["sim", "triton-cpu", "cuda", "cpu"]
+# How kernels of an engine run that has definitions of them.
+Kernels: TypeAlias = Literal["defined", "interpreted"]
 # Those of our own engine.
 DEVICES: tuple[Device, ...] = ("sim", "triton-cpu", "cuda")
 
@@ -46,7 +48,8 @@ class RunConfig(Value):
 
     It may change a verdict, and so all of it is part of the key of every job. `engine_home` is where an engine that
     has an installation of its own is installed, `engine_path` a tree of its sources that is laid over that, and
-    `engine_digest` a digest of the latter.
+    `engine_digest` a digest of the latter. `kernels` says whether an engine's kernels run as their definitions, where
+    it has such, or are all interpreted.
     """
 
     engine: str = SPECSTORM
@@ -54,6 +57,7 @@ class RunConfig(Value):
     engine_home: str = ""
     engine_path: str = ""
     engine_digest: str = ""
+    kernels: Kernels = "defined"
 
     @property
     def text(self) -> str:
@@ -98,6 +102,17 @@ class KnownBug(NamedTuple):
     name: str
     upstream: str
     note: str
+
+
+class Confirmation(NamedTuple):
+    """The configuration under which a finding is confirmed before it is told, and what is wrong if it is not seen."""
+
+    config: RunConfig
+    otherwise: str
+
+
+class Unconfirmed(Exception):
+    """A finding that a slower run of the same engine does not show: the mistake is ours; the message says where."""
 
 
 class Progress(NamedTuple):
@@ -194,10 +209,12 @@ class TargetKind(Protocol):
     """A kind of engine: what it can do, and how one of it is started.
 
     `package` is the Python package of its sources, which others may be laid over; empty of an engine within this
-    program. `releases` are versions that can be installed, each in a folder of its own, oldest first.
+    program. `releases` are versions that can be installed, each in a folder of its own, oldest first. `kernels` are the
+    ways in which its kernels run, where there are several.
     """
 
     package: str = ""
+    kernels: Sequence[Kernels] = ()
     releases: Sequence[str] = ()
 
     @property
@@ -231,6 +248,10 @@ class TargetKind(Protocol):
         """Drop the engines that are kept between runs; tell whether any might be."""
         return False
 
+    def confirmation(self, config: RunConfig) -> Confirmation | None:
+        """Return what else a finding must be seen under to be one, None if nothing."""
+        return None
+
     def release(self, version: str, folder: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:
         """Install a release below a folder unless it is there; give the configuration that runs it.
 
@@ -244,8 +265,13 @@ class TargetKind(Protocol):
     def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
         """Return the name of the known bug that a difference is, an empty one if it is none.
 
-        `steps` is what the engine has shown of its steps.
+        The submits of the trace are the requests that were taken in, in that order; `steps` is what the engine has
+        shown of its steps.
         """
+        return ""
+
+    def known_crash(self, error: str, where: Site, trace: Trace) -> str:
+        """Return the name of the known bug that made the engine raise an error, an empty one if it is none."""
         return ""
 
     def known_bugs(self) -> Sequence[KnownBug]:

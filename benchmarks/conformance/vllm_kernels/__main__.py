@@ -1,9 +1,11 @@
 """Run vLLM's own Triton kernels beside the definitions of our device ops, on the same inputs, and say what differs.
 
+Then beside those definitions that run in their place on the simulated device, which must leave the same bytes.
+
 `make vllm-kernels`, or `python -m benchmarks.conformance.vllm_kernels`. The kernels are those of the package in
 .venv-vllm, interpreted; the inputs are the cases that the twins of our ops are tested on. What may differ is listed in
 `differences.py`, with reasons. Exit code 1 if anything else differs, or something on the list does not; 2 if there is
-no installation to run.
+no installation to run. A definition for another source than the installed one is told, and does not run.
 """
 
 import argparse
@@ -13,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.conformance.vllm_kernels.comparison import Count
 from benchmarks.conformance.vllm_kernels.differences import KNOWN, Row, unlisted
@@ -23,6 +25,9 @@ from workers.targets.vllm.installation import ENVIRONMENT, FIRST_RUNNER, HOME, R
 # Beside what vLLM is installed with: where vLLM finds a Triton it loads it, and its engines grow.
 TRITON = "triton"
 CHILD = "benchmarks.conformance.vllm_kernels.child"
+HELD = "benchmarks.conformance.vllm_kernels.held"
+# Batches of each size that definitions are held on.
+BATCHES = 3
 TWINS = ("definition", "numpy", "triton")
 
 
@@ -33,20 +38,52 @@ def rows_of(home: Path, twin: str) -> list[Row]:
         DeviceError: vLLM or Triton is not installed there; the message says what to do.
         subprocess.CalledProcessError: a kernel could not be run.
     """
+    return [Row(each["kernel"], each["op"], each["condition"], _count(each)) for each in _told(home, CHILD, twin)]
+
+
+class Held(NamedTuple):
+    """A kernel beside its definition: launches that were the same, others, and such as both broke off.
+
+    `is_of_this` says whether the definition is for the kernel as it is installed.
+    """
+
+    kernel: str
+    num_same: int
+    num_other: int
+    num_broke_off: int
+    is_of_this: bool
+    example: str
+
+
+def held_of(home: Path, batches: int = BATCHES) -> list[Held]:
+    """Return what is counted of all kernels beside their definitions, on as many batches of each size.
+
+    Raises:
+        DeviceError: vLLM or Triton is not installed there; the message says what to do.
+        subprocess.CalledProcessError: a kernel could not be run.
+    """
+    found = []
+    for each in _told(home, HELD, str(batches)):
+        same, other, broke_off = (each["counts"].get(name, 0) for name in ("same", "other", "broke_off"))
+        found.append(Held(each["kernel"], same, other, broke_off, each["is_of_this"], each["example"]))
+    return found
+
+
+def _told(home: Path, child: str, argument: str) -> list[Mapping[str, Any]]:
+    """Return what a program of vLLM's Python tells, a line of JSON each."""
     python = Installation(home, FIRST_RUNNER).python()
     if not (home / TRITON / "triton").is_dir():
         raise DeviceError(f"Triton is not installed in {home / TRITON}; make vllm-kernels")
     path = os.pathsep.join((str(ROOT), str(home / TRITON)))
     done = subprocess.run(
-        [str(python), "-m", CHILD, twin],
+        [str(python), "-m", child, argument],
         env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return [Row(each["kernel"], each["op"], each["condition"], _count(each)) for each in told]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def _count(told: Mapping[str, Any]) -> Count:
@@ -65,13 +102,23 @@ def table_of(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def lines_of(held: list[Held]) -> list[str]:
+    """Return a table of definitions in Markdown, and a line for each that is wrong."""
+    lines = ["| kernel of vLLM with a definition | same | other | broke off |", "|---|---|---|---|"]
+    lines += [f"| `{each.kernel}` | {each.num_same} | {each.num_other} | {each.num_broke_off} |" for each in held]
+    lines += [f"{each.kernel}: its definition leaves other bytes, {each.example}" for each in held if each.num_other]
+    return lines + [f"{each.kernel}: its definition is for another source" for each in held if not each.is_of_this]
+
+
 def main() -> int:
-    """Compare, print the table; return the exit code."""
+    """Compare, print the tables; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--twin", choices=TWINS, default="definition", help="which twin of our ops to compare with")
     parser.add_argument("--engine-home", type=Path, default=ROOT / HOME, metavar="DIR", help="an installation of vLLM")
     asked = parser.parse_args()
     try:
+        held = held_of(asked.engine_home)
+        print("\n".join(lines_of(held)), flush=True)
         rows = rows_of(asked.engine_home, asked.twin)
     except (DeviceError, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
@@ -81,7 +128,7 @@ def main() -> int:
     kernels = len({row.kernel for row in rows})
     print(f"\n{kernels} kernels or groups of them: {same} values are the same; {len(KNOWN)} differences are listed")
     print("".join(f"{line}\n" for line in wrong), end="")
-    return 1 if wrong else 0
+    return 1 if wrong or any(each.num_other for each in held) else 0
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from workers.kernels.rejection_sample.definition import RejectionSample
 from workers.kernels.residual_mass.definition import ResidualMass, residual_mass
 from workers.kernels.sentinels import NO_TOKEN
 from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, VerifyDrafts
+from workers.targets.vllm.inside.replacements import library_of_cuda
 
 UNDEFINED = "a line of logits with NaN or inf, or of nothing but -inf"
 OUTSIDE = "a draft outside the vocabulary"
@@ -42,8 +43,7 @@ NOT_KEPT = "a draft without kept draft logits"
 UNLIKELY_DRAFT = "a draft that its drafter gives no probability"
 IMPOSSIBLE = "noise of 0, and a draft that the target gives no probability"
 ON_THE_BOUND = "noise that is the bound itself, but for rounding"
-# A function of CUDA's library, which the interpreter has not.
-v2.tldevice = SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))
+v2.tldevice = library_of_cuda(v2.tldevice)
 # Float32 logarithms on their side, quotients on ours.
 _ROUNDING = 2e-6
 _SEEDS = (1, 2, 4)

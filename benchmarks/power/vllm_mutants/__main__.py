@@ -17,6 +17,7 @@ from benchmarks.conformance.vllm_determinism import KINDS, scenarios_and_drawn
 from benchmarks.power.vllm_mutants.mistakes import MISTAKES
 from benchmarks.power.vllm_mutants.runs import Line, Runs, Seen
 from scenarios.trace import Trace
+from workers.judge.proposals import first_unlike
 from workers.targets.vllm.target import Vllm
 
 # Lazy runs of a mutant that a race has given away already: they show what harm it does.
@@ -96,10 +97,10 @@ class Table:
                 eager = self.runs.seen(clean.trace, "eager")
                 row.race = next(iter(eager.races), "")
                 row.identity = row.identity or eager.identity
-                row.harm = row.harm or _harm(eager, clean.eager, f"{clean.name}, eager")
+                row.harm = row.harm or _harm(eager, clean.eager, f"{clean.name}, eager", clean.trace)
             # Where the engine as it is breaks off under a late device, a mutant's breaking off says nothing.
             if not row.harm and clean.lazy.outputs == clean.eager.outputs:
-                row.harm = _harm(self.runs.seen(clean.trace, "lazy"), clean.lazy, f"{clean.name}, lazy")
+                row.harm = _harm(self.runs.seen(clean.trace, "lazy"), clean.lazy, f"{clean.name}, lazy", clean.trace)
         if row.harm:
             # Whatever it has done to its memory ends with it.
             self.runs.renew()
@@ -107,10 +108,11 @@ class Table:
         return row
 
 
-def _harm(seen: Seen, clean: Seen, where: str) -> str:
-    """Say what is different in outputs, or nothing."""
+def _harm(seen: Seen, clean: Seen, where: str, trace: Trace) -> str:
+    """Say what is different in outputs, or in drafts, or nothing."""
     if seen.outputs == clean.outputs:
-        return ""
+        unlike = first_unlike(trace, seen.proposals, clean.proposals)
+        return f"{where}: other drafts of {unlike.request}" if unlike is not None else ""
     if isinstance(seen.outputs, str):
         return f"{where}: {seen.outputs.partition(' (in the task')[0]}"
     assert not isinstance(clean.outputs, str), "the engine as it is has run to its end"

@@ -189,6 +189,90 @@ def _going_on(metadata: Any) -> Any:
     return replace(metadata, has_initial_states_p=metadata.has_initial_states_p.new_ones(metadata.num_prefills))
 
 
+def _proposing(change: Callable[[dict[str, Any]], None]) -> Callable[[Any], None]:
+    """Return what changes what the first runner's drafter is told in each step."""
+
+    def make(runner: Any) -> None:
+        drafter: Any = getattr(runner, "drafter", None)
+        if not hasattr(drafter, "backup_next_token_ids"):
+            return
+        propose = drafter.propose
+
+        def mistaken(**told: Any) -> Any:
+            change(told)
+            return propose(**told)
+
+        drafter.propose = mistaken
+
+    return make
+
+
+def _rows_rolled(told: dict[str, Any]) -> None:
+    metadata = told["common_attn_metadata"]
+    told["common_attn_metadata"] = metadata.replace(block_table_tensor=metadata.block_table_tensor.roll(1, 0))
+
+
+def _positions_behind(told: dict[str, Any]) -> None:
+    told["target_positions"] = (told["target_positions"] - 1).clamp(min=0)
+
+
+def _first_of_a_run(told: dict[str, Any]) -> None:
+    indices = told["token_indices_to_sample"]
+    if indices is not None:
+        told["token_indices_to_sample"] = indices + (told["num_rejected_tokens_gpu"] > 0).to(indices.dtype)
+
+
+def _rejections_kept(told: dict[str, Any]) -> None:
+    rejected = told["num_rejected_tokens_gpu"]
+    told["num_rejected_tokens_gpu"] = rejected if rejected is None else rejected.new_zeros(rejected.shape)
+
+
+def _tokens_rolled(told: dict[str, Any]) -> None:
+    told["next_token_ids"] = told["next_token_ids"].roll(1, 0)
+
+
+def _states_rolled(told: dict[str, Any]) -> None:
+    told["target_hidden_states"] = told["target_hidden_states"].roll(1, 0)
+
+
+def _drafts_of_other_rows(runner: Any) -> None:
+    copy = runner._copy_draft_token_ids_to_cpu
+
+    def rolled(*arguments: Any, **options: Any) -> None:
+        if getattr(runner._draft_token_ids, "ndim", 0) == 2 and hasattr(runner.drafter, "backup_next_token_ids"):
+            runner._draft_token_ids = runner._draft_token_ids.roll(1, 0)
+        copy(*arguments, **options)
+
+    runner._copy_draft_token_ids_to_cpu = rolled
+
+
+def _passes_left_out(runner: Any) -> None:
+    drafter: Any = getattr(runner, "drafter", None)
+    if not hasattr(drafter, "_update_positions_dependent_metadata"):
+        return
+    # A pass goes on from where the last one was.
+    drafter._update_positions_dependent_metadata = lambda positions, *_: positions
+
+
+# They are mistakes of a drafter that is a model, in the first runner.
+OF_DRAFTERS = {
+    "drafter_rows_not_moved": Mistake(
+        "the drafter's block tables are those of the rows before", _proposing(_rows_rolled)
+    ),
+    "drafter_positions_behind": Mistake("the drafter's positions are one too few", _proposing(_positions_behind)),
+    "drafter_goes_on_from_a_rejected_draft": Mistake(
+        "where a draft was rejected the next token is put behind the one it follows", _proposing(_first_of_a_run)
+    ),
+    "drafter_keeps_rejected_drafts": Mistake(
+        "lengths that the drafter attends to keep the rejected drafts", _proposing(_rejections_kept)
+    ),
+    "next_tokens_of_other_rows": Mistake("the drafter goes on from tokens of other rows", _proposing(_tokens_rolled)),
+    "hidden_states_of_other_rows": Mistake(
+        "the drafter is given hidden states of the rows before", _proposing(_states_rolled)
+    ),
+    "drafts_of_other_rows": Mistake("drafts are verified of other rows", _drafts_of_other_rows),
+    "drafter_stands_still": Mistake("all drafts are computed at the position of the first", _passes_left_out),
+}
 # They are mistakes of a hybrid model's steps alone, in either runner.
 OF_STATES = {
     "states_of_other_rows": Mistake("rows go on from the states of the rows before them", _states_changed(_rolled)),
@@ -214,6 +298,7 @@ FIRST_RUNNER = {
     "positions_one_too_many": Mistake(
         "all positions are one too many; attention sees only how far apart they are", _positions_one_too_many
     ),
+    **OF_DRAFTERS,
     **OF_STATES,
 }
 SECOND_RUNNER = {

@@ -9,8 +9,10 @@ from benchmarks.conformance.vllm_determinism import Kept
 from scenarios.events import Policy, Schedule
 from scenarios.spec import Value
 from scenarios.trace import Trace
+from workers.judge.drafter_identities import DrafterIdentities, Proposals
 from workers.judge.judge import End
 from workers.judge.outputs import Outputs
+from workers.judge.proposals import proposals_of
 from workers.judge.step_identities import StepIdentities
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Access, Difference, MissingOrder
@@ -47,7 +49,8 @@ class Orders(Value):
 class Seen:
     """What one run showed: outputs or how it broke off, the races that are not known, and the lines that ordered work.
 
-    `num_known` counts the races that are known; `identity` is the first of its steps' identities that does not hold.
+    `num_known` counts the races that are known; `identity` is the first of its steps' identities that does not hold;
+    `proposals` are what a drafter proposed behind which tokens.
     """
 
     outputs: Outputs | str
@@ -55,6 +58,7 @@ class Seen:
     num_known: int = 0
     identity: str = ""
     orders: Mapping[Line, str] = field(default_factory=dict)
+    proposals: Proposals = field(default_factory=dict)
 
 
 class Mutable(Kept):
@@ -127,13 +131,15 @@ class Runs:
         identity = (
             f"{wrong.variable}: {actual_text(wrong)}, expected {expected_text(wrong)}" if wrong is not None else ""
         )
-        return Seen(outputs, tuple(map(_text, new)), len(races) - len(new), identity, lines)
+        proposals = proposals_of(run.panel.observations)
+        return Seen(outputs, tuple(map(_text, new)), len(races) - len(new), identity, lines, proposals)
 
 
 def _broken_identity(run: Run) -> Difference | None:
     """Return the first identity of steps that does not hold in a run that has ended."""
-    judges = (judge for judge in run.panel.judges if isinstance(judge, StepIdentities))
-    return next((judge.at_end(End(run.feed.tick, run.target.outputs())) for judge in judges), None)
+    judges = (judge for judge in run.panel.judges if isinstance(judge, StepIdentities | DrafterIdentities))
+    broken = (judge.at_end(End(run.feed.tick, run.target.outputs())) for judge in judges)
+    return next((found for found in broken if found is not None), None)
 
 
 def _text(race: MissingOrder) -> str:

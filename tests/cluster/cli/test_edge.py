@@ -124,6 +124,15 @@ def test_too_little_memory_to_load_is_one_line_and_never_passes_for_a_finding(
     assert (done.returncode, done.stderr) == (2, f"specstorm: {seen}; at least 262,144 kB are wanted\n")
 
 
+@pytest.mark.parametrize("size", [300_000, 600_000])
+def test_too_little_memory_for_a_private_ray_is_one_line(tmp_path: Path, size: int) -> None:
+    scenarios(tmp_path, 1)
+    done = shell(tmp_path, f"ulimit -v {size}; specstorm run scn --ray local --workers 1 --out out")
+    seen = f"specstorm: the memory of a process is limited to {size:,} kB here (ulimit -v)"
+    assert (done.returncode, done.stderr) == (2, f"{seen}; a private Ray wants at least 1,200,000 kB, --ray off less\n")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("flag", ["v", "d"])
 def test_as_much_memory_as_is_wanted_is_enough(tmp_path: Path, flag: str) -> None:
     scenarios(tmp_path, 1)

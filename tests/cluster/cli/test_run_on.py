@@ -58,6 +58,7 @@ def on(folder: Path, **keys: str) -> Path:
 def test_a_file_names_all_that_a_run_is_configured_by() -> None:
     assert set(RunOn.model_fields) == set(RunConfig.model_fields) - {"engine_digest"}
     named = RunConfig(engine="vllm", device="cpu", engine_home="/home", engine_path="/tree", engine_digest="00ff")
+    named = named.model_copy(update={"kernels": "interpreted"})
     assert RunOn.model_validate(named.changed()).model_dump() == named.model_dump(exclude={"engine_digest"})
 
 
@@ -99,6 +100,7 @@ def test_a_file_is_run_on_the_device_that_it_names_unless_one_is_typed(
     [
         ({"device": "nowhere"}, "run_on.device: Input should be "),
         ({"engine": "nobody"}, "--engine is nobody; known are "),
+        ({"kernels": "interpreted"}, "--kernels is interpreted; engine specstorm has no definitions of kernels"),
         ({"engine_path": "/no/such/tree"}, "--engine-path is /no/such/tree; engine specstorm is this program itself"),
     ],
 )

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.events import Abort, AnyEvent, Submit
+from scenarios.events import Abort, AnyEvent, Pause, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
@@ -47,6 +47,15 @@ def test_who_parts_at_a_near_tie_is_not_compared_from_there_on() -> None:
     assert compared(SEEN, SEEN) == Comparison(None, ())
     shorter = output(FIRST, (6, HIGH, 6, HIGH, 5, LOW), reason="stop")
     assert compared(SEEN, shorter) == Comparison(None, ("a",))
+
+
+def test_of_who_is_given_up_by_a_pause_only_the_common_part_is_compared() -> None:
+    trace = trace_of()
+    paused = trace.model_copy(update={"events": (*trace.events, Pause(tick=2, mode="abort"))})
+    short = output(FIRST, reason="abort")
+    assert compared(short, SEEN, trace=paused) == Comparison(None, ())
+    assert compared(short, SEEN).difference is not None
+    assert compared(output(FIRST), SEEN, trace=paused).difference is not None
 
 
 def test_an_exact_engine_has_no_near_ties() -> None:

@@ -27,7 +27,7 @@ from workers.record.words import finding_lines
 from workers.run.check import check
 from workers.run.comparison import outputs_of
 from workers.run.engine_run import Options, Run
-from workers.run.references import alone, synchronous
+from workers.run.references import one_by_one, synchronous
 from workers.shrink.fingerprint import signature_of
 from workers.targets.specstorm import Specstorm, SpecstormTarget
 
@@ -39,6 +39,7 @@ SEEDS = range(4, 10)
 REQUESTS: dict[str, dict[str, object]] = {
     "plain": {"num_logprobs": 4, "num_prompt_logprobs": 3},
     "masked": {"stop": (7, 8), "min_tokens": 9, "bad_words": ((5,), (4, 4)), "num_logprobs": 3},
+    "named": {"logprob_tokens": (7, 2, 9)},
     "few": {"allowed_tokens": (0, 1, 9)},
     "follows": {"grammar": (((2, 0), (3, 1)), ((4, 0), (5, 2)), ())},
     "penalised": {"presence_penalty": 2.0, "frequency_penalty": 1.0, "num_logprobs": 6},
@@ -115,7 +116,7 @@ def test_comparing_outputs_shows_nothing_of_it(contract: str) -> None:
     kind, trace = SamplerBoxKind(contract), traces()[0]
     seen = outputs_of(trace, TAPES, kind)
     assert isinstance(seen, dict)
-    for other in (synchronous(trace), *(alone(trace, name) for name in seen)):
+    for other in (synchronous(trace), one_by_one(trace, trace.submits(), kind.capabilities)):
         assert compare(trace, seen, outputs_of(other, TAPES, kind)).difference is None
 
 
@@ -180,7 +181,7 @@ def test_a_fault_that_every_run_shares_is_found_by_a_contract_alone(fault: str, 
     assert (elsewhere.how if elsewhere is not None else None) == ("breaks" if depth == 2 else None)
     seen = outputs_of(trace, TAPES, BlackBoxOfOurs())
     assert isinstance(seen, dict)
-    for other in (synchronous(trace), *(alone(trace, name) for name in seen)):
+    for other in (synchronous(trace), *(trace.model_copy(update={"events": (event,)}) for event in trace.events)):
         assert compare(trace, seen, outputs_of(other, TAPES, BlackBoxOfOurs())).difference is None
 
 

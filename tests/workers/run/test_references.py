@@ -2,16 +2,17 @@
 
 from dataclasses import dataclass, field
 
-from scenarios.events import Submit
+from scenarios.events import AnyEvent, DummyStep, LoadWeights, Neighbour, Pause, Resume, SetK, Stall, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Reference, Site
-from workers.record.verdict import Agreed, Crashed
+from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.engine_run import Options
-from workers.run.references import References
+from workers.run.references import References, one_by_one, undisturbed
+from workers.targets.specstorm import Specstorm
 from workers.targets.target import EngineFailed, RunConfig, Watch
 
 TRACE = Trace(spec=EngineSpec(vocab_size=6), events=(Submit(tick=0, request="a", prompt=(1, 3), max_tokens=4),))
@@ -35,7 +36,8 @@ def test_runs_of_a_trace_share_what_they_are_compared_with() -> None:
         verdict = check(TRACE.explicit(), Tapes(), Options(compared=compared), kind)
         assert isinstance(verdict, Agreed)
         counts.append((len(kind.opened), verdict.stats.captures))
-    assert counts == [(3, 2), (4, 2)]
+    # Of one request without drafts both references are the same run.
+    assert counts == [(2, 2), (3, 2)]
 
 
 def test_nothing_is_run_behind_the_last_reference_that_matters() -> None:
@@ -68,3 +70,71 @@ def test_a_crash_is_judged_with_races_watched_whoever_met_it() -> None:
     kind = CrashingKind()
     assert isinstance(check(TRACE.explicit(), Tapes(), Options(races=False), kind), Crashed)
     assert kind.watched == [False, True]
+
+
+def submit(name: str, tick: int) -> Submit:
+    return Submit(tick=tick, request=name, prompt=(1,), max_tokens=2)
+
+
+def calm_events(*events: AnyEvent, prefix_cache: bool = False) -> tuple[AnyEvent, ...] | None:
+    spec = EngineSpec(layers="attention", prefix_cache=prefix_cache)
+    calm = undisturbed(Trace(spec=spec, events=events))
+    return None if calm is None else calm.events
+
+
+def test_a_reference_has_nothing_of_the_control_plane() -> None:
+    events = submit("a", 0), Pause(tick=1), Resume(tick=2), DummyStep(tick=3), SetK(tick=3, k=1), Neighbour(tick=4)
+    assert calm_events(*events) == (events[0],)
+    plain = Trace(events=(submit("a", 0),))
+    assert undisturbed(plain) is plain
+
+
+def test_a_reference_has_the_last_weights_from_the_start_and_the_requests_behind_them() -> None:
+    first, last = LoadWeights(tick=2, version=1), LoadWeights(tick=5, version=2)
+    events = submit("late", 5), submit("before", 4), first, last, submit("behind", 5), submit("later", 9)
+    # Of events of one tick those that stand first come first.
+    calm = calm_events(*events)
+    assert calm == (last.model_copy(update={"tick": 0}), events[4], events[5])
+    assert calm_events(submit("a", 0), last) is None
+    trace = undisturbed(Trace(events=events))
+    assert trace is not None
+    found = one_by_one(trace, [submit("later", 9)], SamplerBoxKind("").capabilities)
+    assert found.events == (calm[0], submit("later", 0))
+
+
+@dataclass(frozen=True)
+class ForgetfulKind(SamplerBoxKind):
+    """Answers a request whose name was used before with the tokens of another prompt."""
+
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
+        return ForgetfulBox(trace, self.breach)
+
+
+class ForgetfulBox(SamplerBox):
+    def submit(self, event: Submit, submit: int, script: list[int]) -> None:
+        prompt = (5,) if event.request in self.requests else event.prompt
+        super().submit(event.model_copy(update={"prompt": prompt}), submit, script)
+
+
+def test_a_request_under_a_name_that_was_used_before_is_compared_with_itself_alone() -> None:
+    events = submit("a", 0), submit("b", 1), submit("a", 20)
+    trace = Trace(spec=EngineSpec(vocab_size=6), events=events).explicit()
+    assert isinstance(check(trace, Tapes(), kind=SamplerBoxKind("")), Agreed)
+    verdict = check(trace, Tapes(), kind=ForgetfulKind(""))
+    assert isinstance(verdict, Diverged)
+    assert (verdict.difference.reference, verdict.difference.request) == (Reference.ALONE, "a")
+
+
+def test_a_request_alone_has_no_events_no_drafts_and_room_for_all_of_it() -> None:
+    spec = EngineSpec(layers="attention", prefix_cache=True, max_model_len=40, max_num_batched_tokens=9, num_blocks=11)
+    trace = Trace(spec=spec, events=(submit("a", 3), Stall(tick=4, request="a"), submit("b", 3)))
+    found = one_by_one(trace, trace.submits(), Specstorm.capabilities)
+    assert found.events == (submit("a", 0), submit("b", 0))
+    keys = ("depth", "num_speculative_tokens", "max_num_seqs", "prefix_cache", "max_num_batched_tokens", "num_blocks")
+    assert [getattr(found.spec, key) for key in keys] == [1, 0, 1, False, 40, 20]
+
+
+def test_nobody_is_compared_who_may_be_given_blocks_that_other_weights_computed() -> None:
+    kept = LoadWeights(tick=2, clear_cache=False)
+    assert calm_events(submit("a", 0), kept, submit("b", 3), prefix_cache=True) is None
+    assert calm_events(submit("a", 0), kept, submit("b", 3)) is not None

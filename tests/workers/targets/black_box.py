@@ -45,7 +45,7 @@ class BlackBox(Target):
     mistake: Mistake
     shows_steps: bool = False
     requests: dict[str, Request] = field(default_factory=dict)
-    in_flight: deque[dict[str, int]] = field(default_factory=deque)
+    in_flight: deque[list[tuple[Request, int]]] = field(default_factory=deque)
     num_commits: int = 0
     is_closed: bool = False
     has_raced: bool = False
@@ -73,10 +73,10 @@ class BlackBox(Target):
         if self.mistake == "crash" and len(live) > 2:
             self.has_raced = True
             raise RuntimeError("three requests are too many")
-        self.in_flight.append({name: self._next(request, live) for name, request in live.items()})
+        self.in_flight.append([(request, self._next(request, live)) for request in live.values()])
         if len(self.in_flight) >= self.trace.spec.depth:
-            for name, token in self.in_flight.popleft().items():
-                self._commit(self.requests[name], token)
+            for request, token in self.in_flight.popleft():
+                self._commit(request, token)
 
     def _next(self, request: Request, live: Mapping[str, Request]) -> int:
         tokens = list(request.tokens)

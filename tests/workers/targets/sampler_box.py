@@ -115,9 +115,13 @@ class SamplerBox(Target):
         order = sorted(range(vocab_size), key=lambda each: (-shown[each], each))[: max(0, params.num_logprobs - 1)]
         if self.breach == "logprob_ranks":
             order.reverse()
+        if params.logprob_tokens:
+            order = list(params.logprob_tokens)
+        if self.breach == "logprob_tokens" and params.logprob_tokens:
+            order.reverse()
         if self.breach == "logprob_sum":
             total -= 3
-        ids = ([token] if params.num_logprobs else []) + order
+        ids = ([token] if params.logprobs_width else []) + order
         if self.breach == "logprobs" and len(request.output) == 1:
             ids = ids[1:]
         flat = tuple(value for each in ids for value in (each, shown[each] - total))

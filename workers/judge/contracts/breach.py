@@ -24,6 +24,7 @@ CONTRACTS: Mapping[str, str] = {
     "logprobs delivered, what a smaller bias comes to",
     "grammar": "every token is an edge of the state reached, and the output ends where there are none",
     "logprobs": "as many logprobs of each token as were asked for, its own first",
+    "logprob_tokens": "logprobs of the tokens that a request names, in its order, behind a token's own",
     "prompt_logprobs": "with the first token as many logprobs of each token of the prompt behind its first as were "
     "asked for, its own first, in order, of probabilities that are 1 all together",
     "logprob_ranks": "the likeliest tokens come in order, and a token has one logprob wherever it is named",

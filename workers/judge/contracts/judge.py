@@ -22,7 +22,8 @@ class Contracts(Judge):
     """Judge of delivered outputs, request by request; `breach` is the first contract that is broken.
 
     A submit counts unless a request of its name is alive, by the output shown of it. `newest` has the last request of
-    each name, `ended` those before it. Outputs that are seen behind each step must stay.
+    each name, `ended` those before it, `taken` all in the order in which they came. Outputs that are seen behind each
+    step must stay.
     """
 
     planes = (PLANE,)
@@ -33,6 +34,7 @@ class Contracts(Judge):
         self.breach: Breach | None = None
         self.ended: list[Delivery] = []
         self.newest: dict[str, Delivery] = {}
+        self.taken: list[Delivery] = []
 
     def is_known(self, name: str) -> bool:
         return name in self.newest
@@ -48,12 +50,20 @@ class Contracts(Judge):
             if after is not None and (after.tokens or after.finish_reason is not None):
                 self._break("name", event.request, 0, fact("nothing_yet"), _summary(after))
         self.newest[event.request] = Delivery(event)
+        self.taken.append(self.newest[event.request])
 
     def aborted(self, event: Abort, before: Output | None) -> None:
         """Note an abort, with the output under its name before it."""
         known = self.newest.get(event.request)
         if known is not None and known.at_abort is None and before is not None and before.finish_reason is None:
             known.at_abort = before
+
+    def all_aborted(self, outputs: Mapping[str, Output]) -> None:
+        """Note that every request is given up that is alive, with the outputs before that."""
+        for name, known in self.newest.items():
+            before = outputs.get(name)
+            if known.at_abort is None and before is not None and before.finish_reason is None:
+                known.at_abort = before
 
     def see_outputs(self, outputs: Mapping[str, Output]) -> None:
         """Compare outputs with those seen before, which they must extend."""

@@ -1,8 +1,8 @@
 """Contracts on logprobs: consistency of those delivered with each other and with the delivered tokens.
 
-Verifies: `logprobs`, `logprob_ranks`, `logprob_sum`, and of the prompt `prompt_logprobs`; by them `greedy`,
-`penalties`, `logit_bias`, `top_k`, `min_p` and `top_p`; and that a token which a mask forbids has no probability, where
-logprobs are those of processed logits.
+Verifies: `logprobs`, `logprob_tokens`, `logprob_ranks`, `logprob_sum`, and of the prompt `prompt_logprobs`; by them
+`greedy`, `penalties`, `logit_bias`, `top_k`, `min_p` and `top_p`; and that a token which a mask forbids has no
+probability, where logprobs are those of processed logits.
 Does not verify: that they are the model's, which only a model can say (of our own engine the oracle does, of a prompt
 another run). The effect of a repetition penalty depends on the logit, not on its logprob: it is judged by what it
 cannot do.
@@ -40,11 +40,12 @@ class Shown(NamedTuple):
 def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
     """Return the first breach among the logprobs of an output, or None."""
     submit, output = given.submit, given.output
-    if output is None or not (submit.params.num_logprobs or output.logprobs):
+    asked = submit.params.logprobs_width
+    if output is None or not (asked or output.logprobs):
         return None
     name, tokens = submit.request, output.tokens
     width = width_of(output.logprobs, len(tokens))
-    least = min(submit.params.num_logprobs, 1 + terms.vocab_size) if tokens else 0
+    least = min(asked, 1 + terms.vocab_size) if tokens else 0
     if width is None or width < least:
         due = fact("logprobs_each", width=least, count=len(tokens))
         return Breach("logprobs", name, None, due, fact("num_logprobs", count=len(output.logprobs) // 2))
@@ -119,7 +120,9 @@ class _Judged:
 
     def breach(self, shown: Shown) -> Wrong | None:
         """Return the contract that a token breaks, with its demand and what was delivered; or None."""
-        found = rank_breach(shown, self._vocab_size) or sum_breach(shown, self._vocab_size)
+        named = self._params.logprob_tokens
+        of_shown = _named_breach(shown, named) if named else rank_breach(shown, self._vocab_size)
+        found = of_shown or sum_breach(shown, 0 if named else self._vocab_size)
         if found is not None or not self._binds:
             return found
         if shown.own == -inf:
@@ -130,7 +133,10 @@ class _Judged:
                 if contract is not None:
                     seen = fact("token_logprob", token=token, logprob=logprob)
                     return contract, self._bans.demand(contract), seen
-        return self._drawn(shown) if self._params.temperature > 0 else self._likeliest(shown)
+        if self._params.temperature > 0:
+            # Of tokens that are named nothing says which are the likeliest.
+            return None if named else self._drawn(shown)
+        return self._likeliest(shown)
 
     def _likeliest(self, shown: Shown) -> Wrong | None:
         """Return the breach of a token that must be the likeliest of the allowed ones, or None."""
@@ -203,6 +209,13 @@ class _Judged:
         return None
 
 
+def _named_breach(shown: Shown, named: tuple[int, ...]) -> Wrong | None:
+    """Return the breach of logprobs that are those of named tokens, in order, behind the token's own; or None."""
+    if shown.ids[: len(named)] != named:
+        return "logprob_tokens", fact("these_tokens", tokens=named), fact("these_tokens", tokens=shown.ids)
+    return _repeated_breach(shown)
+
+
 def rank_breach(shown: Shown, vocab_size: int) -> Wrong | None:
     """Return the breach of the shown tokens and their order, or None."""
     if len(set(shown.ids)) < len(shown.ids) or not all(0 <= token < vocab_size for token in shown.ids):
@@ -211,25 +224,34 @@ def rank_breach(shown: Shown, vocab_size: int) -> Wrong | None:
     if not all(value <= before for before, value in zip(shown.top, shown.top[1:], strict=False)):
         return "logprob_ranks", fact("falling_logprobs"), fact("these_logprobs", logprobs=shown.top)
     if shown.token in shown.ids:
-        again = shown.top[shown.ids.index(shown.token)]
-        if again != shown.own and not abs(again - shown.own) <= TOLERANCE:
-            due = fact("logprob_as_before", token=shown.token, logprob=shown.own)
-            return "logprob_ranks", due, fact("with_logprob", logprob=again)
-    elif shown.top and not shown.own <= shown.top[-1] + TOLERANCE:
+        return _repeated_breach(shown)
+    if shown.top and not shown.own <= shown.top[-1] + TOLERANCE:
         due = fact("none_above_least", least=shown.top[-1])
         return "logprob_ranks", due, fact("token_with", token=shown.token, logprob=shown.own)
     return None
 
 
+def _repeated_breach(shown: Shown) -> Wrong | None:
+    """Return the breach of a token that has another logprob where it is named again, or None."""
+    again = shown.top[shown.ids.index(shown.token)] if shown.token in shown.ids else shown.own
+    if again == shown.own or abs(again - shown.own) <= TOLERANCE:
+        return None
+    due = fact("logprob_as_before", token=shown.token, logprob=shown.own)
+    return "logprob_ranks", due, fact("with_logprob", logprob=again)
+
+
 def sum_breach(shown: Shown, vocab_size: int) -> Wrong | None:
-    """Return the breach of the sum of probabilities, shown and bounded, or None."""
+    """Return the breach of the sum of probabilities, shown and bounded, or None.
+
+    With a vocabulary of 0 tokens nothing is known of those that are not shown.
+    """
     if not (shown.own <= TOLERANCE and all(value <= TOLERANCE for value in shown.top)):
         seen = fact("these_logprobs", logprobs=(shown.own, *shown.top))
         return "logprob_sum", fact("no_certainty"), seen
     total = sum(map(exp, shown.top)) + (exp(shown.own) if shown.token not in shown.ids else 0.0)
     if total > 1 + TOLERANCE:
         return "logprob_sum", fact("at_most_one"), fact("mass", mass=total)
-    if shown.top:
+    if shown.top and vocab_size:
         # No other token is likelier than the last one shown.
         most = sum(map(exp, shown.top)) + (vocab_size - len(shown.top)) * exp(shown.top[-1])
         if most < 1 - TOLERANCE:

@@ -54,21 +54,65 @@ class Delivery(Value):
 
 
 class OpenedValues(Value):
-    """Sizes of an engine; those of `state_sizes` are the tokens behind which a group of layers takes a new block."""
+    """Sizes of an engine; those of `state_sizes` are the tokens behind which a group of layers takes a new block.
+
+    A drafter's model is given the token so far behind its position as `draft_shift` says; behind the end of a prompt's
+    chunk that is the prompt's next one, or, unless `chunk_ends_known`, its last. One that proposes all drafts at once
+    is given a `mask_token` for each.
+    """
 
     vocab_size: int
     block_size: int
     state_sizes: Integers
+    max_model_len: int
+    draft_shift: int
+    chunk_ends_known: bool
+    mask_token: int | None
 
 
 class ScheduledValues(Value):
-    """A plan, row by row, and blocks and states by the number of the request."""
+    """A plan, row by row, and blocks and states by the number of the request.
+
+    It `follows` if no step without a plan came before it.
+    """
 
     scheduled_computed: Integers
     planned_drafts: Integers
     begun: list[tuple[int, Integers]]
     blocks: list[tuple[int, Integers]]
     states: list[tuple[int, list[Integers]]]
+    follows: bool
+
+
+class DraftingValues(Value):
+    """What a drafter's model is given in one of its passes, which are counted from zero in each step."""
+
+    index: int
+    input_ids: Integers
+    positions: Integers
+    slots: Integers
+    starts: Integers
+    seq_lens: Integers
+    tables: list[Integers]
+
+
+class ContextValues(Value):
+    """Where a drafter keeps the target's hidden states, token by token of the target's inputs."""
+
+    positions: Integers
+    slots: Integers
+
+
+class MarginsValues(Value):
+    """How far the likeliest draft of each row is above the next, as they are proposed."""
+
+    margins: list[float]
+
+
+class ProposedValues(Value):
+    """The drafts that a step proposed, row by row."""
+
+    proposed: list[Integers]
 
 
 class CorrectedValues(Value):
@@ -81,6 +125,16 @@ class ProcessedValues(Value):
     """The tokens that a step sampled, row by row."""
 
     sampled: list[Integers]
+
+
+class ControlledValues(Value):
+    """What was done to an engine besides requests: its name, the version of weights; of these the number of tensors
+    that are others, of a neighbour its output.
+    """
+
+    what: str
+    version: int
+    tokens: Integers
 
 
 class DrainedValues(Value):
@@ -126,10 +180,16 @@ Opened: TypeAlias = _SeenAt[Literal["opened"], OpenedValues]
 Scheduled: TypeAlias = _SeenAt[Literal["scheduled"], ScheduledValues]
 # The model's inputs in a step, by the names of its tensors; of a group of layers with a state by number.
 Inputs: TypeAlias = _SeenAt[Literal["inputs"], dict[str, Integers | list[Integers] | list[bool]]]
+Context: TypeAlias = _SeenAt[Literal["context"], ContextValues]
+Drafting: TypeAlias = _SeenAt[Literal["drafting"], DraftingValues]
+Margins: TypeAlias = _SeenAt[Literal["margins"], MarginsValues]
+Proposed: TypeAlias = _SeenAt[Literal["proposed"], ProposedValues]
 # Counts of the host that are corrected behind the launch of a step.
 Corrected: TypeAlias = _SeenAt[Literal["corrected"], CorrectedValues]
 # The results of a step, where they come back.
 Processed: TypeAlias = _SeenAt[Literal["processed"], ProcessedValues]
+# The control plane, between two steps.
+Controlled: TypeAlias = _SeenAt[Literal["controlled"], ControlledValues]
 # The objects still held after draining.
 Drained: TypeAlias = _SeenAt[Literal["drained"], DrainedValues]
 # A transfer between the cache and a store beside it.
@@ -137,7 +197,20 @@ Transferred: TypeAlias = _SeenAt[Literal["transfer"], TransferValues]
 # Blocks of transfers in flight, once a step has been planned.
 InFlight: TypeAlias = _SeenAt[Literal["in_flight"], InFlightValues]
 Seen: TypeAlias = Annotated[
-    Opened | Scheduled | Inputs | Corrected | Processed | Drained | Transferred | InFlight, Field(discriminator="point")
+    Opened
+    | Scheduled
+    | Inputs
+    | Context
+    | Drafting
+    | Margins
+    | Proposed
+    | Corrected
+    | Processed
+    | Controlled
+    | Drained
+    | Transferred
+    | InFlight,
+    Field(discriminator="point"),
 ]
 
 

@@ -255,6 +255,11 @@ class Keeper:
             raise DeviceError(f"engine {self._engine}: {error}") from error
         return self._process
 
+    @property
+    def pid(self) -> int | None:
+        """The process that is kept, if there is one."""
+        return self._process.pid if self._process is not None else None
+
     def stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:

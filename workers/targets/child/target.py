@@ -69,10 +69,14 @@ class ChildTarget(Target):
         self._pending.append(event.model_dump(mode="json"))
 
     def step(self, happen: Callable[[Place], None]) -> None:
-        """Do one step, unless there is nothing to do."""
+        """Do one step, unless there is nothing to do.
+
+        Events name their place: the engine's process lets those that belong into the step happen there.
+        """
         happen("before_schedule")
         if self.drained():
             return
+        happen("before_process")
         events, self._pending = self._pending, []
         answer = self._ask({"do": "step", "events": events}, Stepped)
         for delivery in answer.deliveries:

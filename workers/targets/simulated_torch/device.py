@@ -159,10 +159,12 @@ class Device:
         keep tensors of the device alive: capture `host_view` of what else it needs.
         """
         views = [self._native.host_view(tensor) for tensor in (*reads, *writes)]
+        self.launch(name, lambda: function(*views), reads, writes)
 
-        def task() -> None:
-            function(*views)
-
+    def launch(
+        self, name: str, task: Callable[[], object], reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]
+    ) -> None:
+        """Launch a task that has views of its own of these tensors."""
         self._native.enqueue(name, task, reads, writes)
 
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -147,7 +147,7 @@ class _Reader:
         last = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         if last in _LOADS + _STORES or last.startswith(_ATOMIC):
             return self._access(last, positional, named)
-        called = _resolved(self.function, call.func)
+        called = resolved(self.function, call.func)
         if called is not None:
             return self._device_function(called, positional, named)
         found = own
@@ -189,8 +189,8 @@ class _Reader:
         return Value(from_here(accesses.returned.pointers), from_here(accesses.returned.loaded) | loaded)
 
 
-def _resolved(function: Any, called: ast.expr) -> Any:
-    """Return the device function of Triton that a call in a function refers to, None if it is none."""
+def resolved(function: Any, called: ast.expr) -> Any:
+    """Return the device function of Triton that an expression in a function names, None if it names none."""
     match called:
         case ast.Name(id=name):
             found = function.__globals__.get(name)

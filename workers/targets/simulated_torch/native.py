@@ -110,7 +110,7 @@ class Native(Protocol):
         """Name the memory of a tensor in reports."""
 
     def enqueue(
-        self, name: str, function: Callable[[], None], reads: Sequence[Tensor], writes: Sequence[Tensor]
+        self, name: str, function: Callable[[], object], reads: Sequence[Tensor], writes: Sequence[Tensor]
     ) -> None:
         """Launch a Python function as a task."""
 

@@ -1,4 +1,4 @@
-"""Triton kernels as tasks of the simulated device: launched as on a GPU, interpreted when the task runs.
+"""Triton kernels as tasks of the simulated device: launched as on a GPU; a task interprets, or runs a definition.
 
 Triton is told to interpret before it is loaded (`TRITON_INTERPRET`); `queued` and `CHECKED` then take the place of what
 launches a kernel there, and of what touches memory.
@@ -10,18 +10,20 @@ interpreter's loads and stores are checked against these: memory that was not de
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
-from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.kernel_accesses import KernelError, Root, accesses_of
+from workers.targets.simulated_torch.kernel_definitions import Definition, Definitions, Memory, Pointers, flat
 
 # For each tensor of pointers the tensors that they point to.
 _POINTED_TO = "_pointed_to"
 _POINTERS = torch.uint64
+_NO_MEMORY = np.zeros(0, dtype=np.uint8)
 
 Spans = list[tuple[int, int]]
 
@@ -77,10 +79,10 @@ def _outside(kernel: str, address: int, spans: Spans, is_store: bool) -> str:
 BOUNDS = Bounds()
 
 
-def queued(launch_at_once: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a launcher of interpreted kernels as tasks, for those that are given tensors of the device.
+def queued(definitions: Definitions) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what makes a launcher of interpreted kernels one of tasks, for those that are given tensors of the device.
 
-    It takes the place of `InterpretedFunction.run`.
+    What it makes takes the place of `InterpretedFunction.run`. A kernel with a definition runs as that.
     """
     from triton.runtime.interpreter import GridExecutor  # noqa: PLC0415  it interprets if it was told so before
 
@@ -93,17 +95,33 @@ def queued(launch_at_once: Callable[..., Any]) -> Callable[..., Any]:
         def _restore_args_dev(self, *arguments: Any) -> None:
             pass
 
-    def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-        given = _arguments(self.fn, arguments, options)
-        if not any(_on_device(value) for value in given.values()):
-            return launch_at_once(self, *arguments, grid=grid, warmup=warmup, **options)
-        if not warmup:
+    kernels: dict[Any, _Kernel] = {}
+
+    def made(launch_at_once: Callable[..., Any]) -> Callable[..., Any]:
+        def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+            kernel = kernels.get(self.fn)
+            if kernel is None:
+                kernel = kernels[self.fn] = _Kernel(self.fn, definitions)
+            given = kernel.given(arguments, options)
+            tensors = {name: value for name, value in given.items() if _on_device(value)}
+            if not tensors:
+                return launch_at_once(self, *arguments, grid=grid, warmup=warmup, **options)
+            if warmup:
+                return None
             # The host computes the grid at the launch, from a copy of the arguments that it may change.
             programs = grid(dict(given)) if callable(grid) else grid
-            _launch(self.fn, Executor(self.rewrite(), self.arg_names, programs, self.pre_run_hooks), given)
-        return None
+            reads, writes = kernel.touched(kernel.reads, given, tensors), kernel.touched(kernel.writes, given, tensors)
+            if kernel.definition is not None and kernel.definition.covers(given):
+                task = kernel.defined(kernel.definition, programs, given, tensors)
+            else:
+                executor = Executor(self.rewrite(), self.arg_names, programs, self.pre_run_hooks)
+                task = kernel.interpreted(executor, given, tensors, _spans(reads), _spans(writes))
+            activate().launch(kernel.name, task, reads, writes)
+            return None
 
-    return run
+        return run
+
+    return made
 
 
 def remember_pointers(table: torch.Tensor, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -118,53 +136,93 @@ def pointed_to(table: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return found
 
 
-def _arguments(kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a launch by name, without a compiler's options."""
-    signature = inspect.signature(kernel)
-    known = {name: value for name, value in options.items() if name in signature.parameters}
-    bound = signature.bind(*arguments, **known)
-    bound.apply_defaults()
-    return dict(bound.arguments)
-
-
 def _on_device(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == DEVICE_NAME
+    # A process has one device besides the host.
+    return isinstance(value, torch.Tensor) and not value.is_cpu
 
 
-def _launch(kernel: Any, executor: Callable[..., None], given: dict[str, Any]) -> None:
-    """Enqueue a launch."""
-    accesses = accesses_of(kernel)
-    reads = _touched(kernel, accesses.reads, given)
-    writes = _touched(kernel, accesses.writes, given)
-    device = activate()
-    views = {name: device.host_view(value) for name, value in given.items() if _on_device(value)}
-    others = {name: value for name, value in given.items() if name not in views}
-    loads, stores = _spans(reads), _spans(writes)
+class _Kernel:
+    """A kernel as it is launched: its arguments, and which of them it reads and writes."""
 
-    def interpret(*_: torch.Tensor) -> None:
-        with BOUNDS.within(kernel.__name__, loads, stores):
-            executor(**views, **others)
+    def __init__(self, function: Any, definitions: Definitions) -> None:
+        self.name: str = function.__name__
+        parameters = inspect.signature(function).parameters
+        self._names = tuple(parameters)
+        empty = inspect.Parameter.empty
+        self._defaults = {name: each.default for name, each in parameters.items() if each.default is not empty}
+        accesses = accesses_of(function)
+        self.reads, self.writes = sorted(accesses.reads), sorted(accesses.writes)
+        self._written = {root.argument for root in accesses.writes if not root.is_loaded}
+        self._used = self._written | {root.argument for root in accesses.reads}
+        self._followed = {root.argument for root in accesses.reads | accesses.writes if root.is_loaded}
+        self.definition = definitions.of(function)
 
-    device.enqueue(kernel.__name__, interpret, reads, writes)
+    def given(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a launch by name, without a compiler's options."""
+        found = dict(zip(self._names, arguments, strict=False))
+        for name in self._names[len(arguments) :]:
+            found[name] = options[name] if name in options else self._defaults[name]
+        return found
 
+    def touched(
+        self, roots: Iterable[Root], given: dict[str, Any], tensors: dict[str, torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Return the tensors of a launch that are behind some roots."""
+        found: list[torch.Tensor] = []
+        for root in roots:
+            value = tensors.get(root.argument)
+            if value is None:
+                if isinstance(given.get(root.argument), torch.Tensor):
+                    raise KernelError(f"{self.name} is given {root.argument}, which is memory of the host")
+            elif not root.is_loaded:
+                found.append(value)
+            # Values loaded from other tensors are no pointers: the branch that would follow them is not taken.
+            elif value.dtype == _POINTERS:
+                if not hasattr(value, _POINTED_TO):
+                    raise KernelError(f"{self.name} follows pointers of {root.argument}, of which nothing is known")
+                found += pointed_to(value)
+        return [tensor for tensor in found if tensor.numel()]
 
-def _touched(kernel: Any, roots: Iterable[Root], given: dict[str, Any]) -> list[torch.Tensor]:
-    """Return the tensors of a launch that are behind some roots."""
-    found: list[torch.Tensor] = []
-    for root in sorted(roots):
-        value = given.get(root.argument)
-        if not isinstance(value, torch.Tensor):
-            continue
-        if not _on_device(value):
-            raise KernelError(f"{kernel.__name__} is given {root.argument}, which is memory of the host")
-        if not root.is_loaded:
-            found.append(value)
-        # Values loaded from other tensors are no pointers: the branch that would follow them is not taken.
-        elif value.dtype == _POINTERS:
-            if not hasattr(value, _POINTED_TO):
-                raise KernelError(f"{kernel.__name__} follows pointers of {root.argument}, of which nothing is known")
-            found += pointed_to(value)
-    return [tensor for tensor in found if tensor.numel()]
+    def interpreted(
+        self,
+        executor: Callable[..., None],
+        given: dict[str, Any],
+        tensors: dict[str, torch.Tensor],
+        loads: Spans,
+        stores: Spans,
+    ) -> Callable[[], None]:
+        """Return the task that interprets a launch."""
+        view = activate().host_view
+        arguments = given | {name: view(tensor) for name, tensor in tensors.items()}
+
+        def interpret() -> None:
+            with BOUNDS.within(self.name, loads, stores):
+                executor(**arguments)
+
+        return interpret
+
+    def defined(
+        self, definition: Definition, programs: tuple[int, ...], given: dict[str, Any], tensors: dict[str, torch.Tensor]
+    ) -> Callable[[], None]:
+        """Return the task that runs the definition of a launch, on the memory that the kernel reads and writes."""
+        view = activate().host_view
+        launch = SimpleNamespace(**given)
+        arguments = vars(launch)
+        for name, tensor in tensors.items():
+            memory = flat(view(tensor)) if name in self._used else _NO_MEMORY
+            if name not in self._written:
+                memory.flags.writeable = False
+            arguments[name] = Memory(memory)
+            if name in self._followed and hasattr(tensor, _POINTED_TO):
+                arguments[name] = Pointers(memory, [view(each) for each in pointed_to(tensor)])
+
+        def run() -> None:
+            try:
+                definition.run(programs, launch)
+            except KernelError as error:
+                raise KernelError(f"{self.name}: {error}") from error
+
+        return run
 
 
 def _spans(tensors: Iterable[torch.Tensor]) -> Spans:

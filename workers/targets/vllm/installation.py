@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from workers.targets.child.process import Keeper, Launch
-from workers.targets.target import VLLM, VLLM_V2, DeviceError
+from workers.targets.target import VLLM, VLLM_V2, DeviceError, Kernels
 from workers.targets.vllm.runner_name import RunnerName
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -81,22 +81,29 @@ class Installation:
                 raise DeviceError(f"engine {engine}: {missing}; {making(engine)}")
         return python
 
-    def launch(self, device: str, overlay: str = "", child: str = CHILD, hash_seed: str = "0") -> Launch:
+    def launch(
+        self,
+        device: str,
+        overlay: str = "",
+        kernels: Kernels = "defined",
+        child: str = CHILD,
+        hash_seed: str = "0",
+    ) -> Launch:
         """Return how a process is started on a device, with a tree of sources laid over the installed ones.
 
         Raises:
             DeviceError: it is not installed; the message says what to do.
         """
-        arguments = (device, self.runner.name, str(self.home / "models"), *((overlay,) if overlay else ()))
+        arguments = (device, self.runner.name, kernels, str(self.home / "models"), *((overlay,) if overlay else ()))
         folders = os.pathsep.join([str(ROOT), *(str(self.home / folder) for folder in self.runner.packages)])
         own = {"PYTHONPATH": folders, "PYTHONHASHSEED": hash_seed, **self.runner.environment}
         return Launch((str(self.python()), "-m", child, *arguments), {**ENVIRONMENT, **own}, ROOT)
 
 
 @cache
-def keeper_of(home: str, overlay: str, device: str, runner: ModelRunner) -> Keeper:
+def keeper_of(home: str, overlay: str, device: str, runner: ModelRunner, kernels: Kernels = "defined") -> Keeper:
     """Return the keeper of the process on a device with an installation and a tree laid over it; it ends with ours."""
     installation = Installation(home_of(home), runner)
-    keeper = Keeper(runner.engine, partial(installation.launch, device, overlay))
+    keeper = Keeper(runner.engine, partial(installation.launch, device, overlay, kernels))
     atexit.register(keeper.stop)
     return keeper

@@ -7,13 +7,15 @@ recognised by its mechanism, as far as a run shows it: what else goes wrong in t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from scenarios.events import ResetPrefixCache, Submit
+from scenarios.events import Submit, clears_cache
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Fact, MissingOrder, Reference
+from workers.record.evidence import Difference, Fact, MissingOrder, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
 
 _SPEC_DECODE = ("vllm/v1/spec_decode/llm_base_proposer.py", "vllm/v1/spec_decode/ngram_proposer_gpu.py")
+# Contracts that are judged by the logprobs that were delivered.
+_BY_LOGPROBS = ("greedy", "penalties", "logit_bias", "top_k", "top_p", "min_p")
 _SAMPLING_STATES = "runner.sampler.sampling_states."
 
 
@@ -46,13 +48,16 @@ KNOWN_RACES: tuple[KnownRace, ...] = (
         lambda race: race.allocated is not None and race.allocated.file in _SPEC_DECODE and race.reused_as != "",
         "vllm_counts_without_record_stream",
     ),
-    KnownRace(
-        "_copy_request_inputs",
-        "copy_to_uva",
-        lambda race: (
-            race.memory in [f"{_SAMPLING_STATES}{name}.pool._uva_bufs.cpu" for name in ("temperature", "seeds")]
-        ),
-        "vllm_v2_sampling_states_in_flight",
+    *(
+        KnownRace(
+            drafts,
+            "copy_to_uva",
+            lambda race: (
+                race.memory in [f"{_SAMPLING_STATES}{name}.pool._uva_bufs.cpu" for name in ("temperature", "seeds")]
+            ),
+            "vllm_v2_sampling_states_in_flight",
+        )
+        for drafts in ("_copy_request_inputs", "prepare_dflash_inputs")
     ),
 )
 
@@ -71,7 +76,7 @@ def _grammar_rows(found: Difference, trace: Trace, steps: Sequence[Observation])
     is_unlike = found.variable == "tokens" and found.reference is Reference.SYNCHRONOUS
     if not (is_breach or is_unlike) or trace.spec.drafter != "ngram_gpu":
         return False
-    submits = trace.submits()
+    submits = trace.submitted()
     return any(
         submits[row].request == found.request and submits[row].params.grammar and submits[before].params.grammar
         for before, row in _behind_cut_drafts(steps)
@@ -92,32 +97,145 @@ def _behind_cut_drafts(steps: Sequence[Observation]) -> Iterator[tuple[int, int]
 
 def _min_tokens_asynchronous(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a request stopped as many tokens before its minimum as placeholders of one step stand for."""
-    submit = _submit_of(found, trace)
-    if (found.plane, found.variable) != ("contracts", "min_tokens") or submit is None or found.position is None:
+    if (found.plane, found.variable) != ("contracts", "min_tokens") or found.position is None:
         return False
-    missing = submit.params.min_tokens - found.position
-    is_in_flight = trace.spec.depth > 1 and 0 < missing <= 1 + trace.spec.num_speculative_tokens
-    return is_in_flight and trace.spec.num_speculative_tokens > 0 and _is_kept_elsewhere(found)
+    missing = [submit.params.min_tokens - found.position for submit in _submits_of(found, trace)]
+    is_near = any(0 < each <= 1 + trace.spec.num_speculative_tokens for each in missing)
+    return trace.spec.depth > 1 and is_near and trace.spec.num_speculative_tokens > 0 and _is_kept_elsewhere(found)
 
 
 def _min_tokens_bonus(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a stop token was passed over that accepted drafts of one step lead up to, from below the minimum."""
-    submit = _submit_of(found, trace)
-    if found.reference is not Reference.WITHOUT_SPECULATION or submit is None or found.position is None:
+    """Tell whether a stop token was passed over that accepted drafts of one step lead up to, from below the minimum.
+
+    Where logprobs are those of processed logits it is missing among them.
+    """
+    is_undrafted = found.reference in (Reference.WITHOUT_SPECULATION, Reference.ALONE)
+    if not is_undrafted or found.position is None:
         return False
-    least = submit.params.min_tokens
-    is_in_reach = least <= found.position < least + trace.spec.num_speculative_tokens
-    return found.variable == "tokens" and bool(least) and found.expected in submit.stop and is_in_reach
+    for submit in _submits_of(found, trace):
+        least, stops = submit.params.min_tokens, set(submit.stop)
+        if not least or not least <= found.position < least + trace.spec.num_speculative_tokens:
+            continue
+        if found.variable == "tokens" and found.expected in stops:
+            return True
+        is_processed = found.variable == "logprobs" and trace.spec.logprobs_mode == "processed"
+        if is_processed and isinstance(found.expected, tuple) and isinstance(found.actual, tuple):
+            return bool(stops & set(found.expected[::2])) and not stops & set(found.actual[::2])
+    return False
+
+
+def _outputs_forgotten(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether stops stayed masked behind their minimum, by at most as many tokens as were out by then.
+
+    Another request has to need output tokens, which has the runner take all placeholders for those of one step.
+    """
+    if trace.spec.depth == 1 or trace.spec.num_speculative_tokens or found.position is None:
+        return False
+    needing = [other for other in trace.submits() if other.params.has_penalties or other.params.bad_words]
+    for submit in _submits_of(found, trace):
+        least = submit.params.min_tokens
+        is_behind = bool(submit.stop) and 0 < least <= found.position < 2 * least
+        if not is_behind or not any(other.request != submit.request and other.tick > submit.tick for other in needing):
+            continue
+        if found.variable == "tokens" and found.expected in submit.stop:
+            return True
+        if found.variable == "logprobs" and trace.spec.logprobs_mode == "processed":
+            return True
+    return False
 
 
 def _prompt_logprobs_dropped(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether all logprobs of a prompt are missing, of a request that was there when a reset preempted all."""
-    submit = _submit_of(found, trace)
-    if found.variable != "prompt_logprobs" or submit is None or not _is_kept_elsewhere(found):
+    if found.variable != "prompt_logprobs" or not _is_kept_elsewhere(found):
         return False
-    resets = [event for event in trace.events if isinstance(event, ResetPrefixCache) and event.running]
+    resets = [event for event in trace.events if clears_cache(event)]
     are_missing = isinstance(found.actual, Fact) and found.actual.values.get("count") == 0
-    return are_missing and any(event.tick >= submit.tick for event in resets)
+    first = min((submit.tick for submit in _submits_of(found, trace)), default=None)
+    return are_missing and first is not None and any(event.tick >= first for event in resets)
+
+
+def _logprobs_of_others(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether nothing is drafted, and logprobs are wrong of a request beside one that names its tokens."""
+    is_of_logprobs = found.variable in ("logprob_ranks", "logprob_sum", "logprobs", *_BY_LOGPROBS)
+    is_asked = any(submit.params.num_logprobs for submit in _submits_of(found, trace))
+    return is_of_logprobs and is_asked and not trace.spec.num_speculative_tokens and _names_tokens(trace)
+
+
+def _logprobs_beside_drafts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether logprobs of named tokens are missing, or others are in their place, beside drafts."""
+    is_missing = found.plane == "contracts" and found.variable in ("logprobs", "logprob_tokens")
+    is_asked = any(submit.params.logprob_tokens for submit in _submits_of(found, trace))
+    return is_missing and is_asked and trace.spec.num_speculative_tokens > 0
+
+
+def _names_tokens(trace: Trace) -> bool:
+    """Tell whether some request names the tokens whose logprobs it wants."""
+    return any(submit.params.logprob_tokens for submit in trace.submits())
+
+
+def _narrow_bonus_logits(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether the logits at the bonus position are as few as one request names tokens."""
+    is_there = (where.function, where.file) == ("_get_logprobs_tensors", "rejection_sampler.py")
+    return is_there and error.startswith("RuntimeError: shape mismatch") and _names_tokens(trace)
+
+
+def _padded_below_threshold(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether chunks are shorter than what a request of one token is padded to."""
+    is_there = (where.function, where.file) == ("schedule", "scheduler.py") and error.startswith("AssertionError")
+    return is_there and 0 < trace.spec.long_prefill_token_threshold < 1 + trace.spec.num_speculative_tokens
+
+
+def _backup_tokens_staging(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a row whose sample was discarded got the backup token of its place in the step behind it."""
+    if found.variable != "draft_input_ids" or trace.schedule.policy == "eager":
+        return False
+    inputs = {seen.step: seen.requests for seen in steps if seen.point == "inputs"}
+    here, behind = inputs.get(found.step, ()), inputs.get(found.step + 1, ())
+    place = next((place for place, number in enumerate(here) if f"submit {number}" == found.request), None)
+    if place is None or place >= len(behind):
+        return False
+    sampled: dict[int, dict[int, list[int]]] = {
+        seen.step: dict(zip(seen.requests, seen.values["sampled"], strict=True))
+        for seen in steps
+        if seen.point == "processed"
+    }
+    if sampled.get(found.step, {}).get(here[place]):
+        return False
+    prompt = trace.submitted()[behind[place]].prompt
+    given = [token for of_step in sampled.values() for token in of_step.get(behind[place], [])]
+    # A row that is not discarded has no backup token.
+    return found.actual in (-1, *given, *(prompt[-1:] if isinstance(prompt, tuple) else ()))
+
+
+def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a drafter's entry at the end of a found block is another request's, with another next token."""
+    due, there = found.expected, found.actual
+    if found.variable != "draft_cache" or not (isinstance(due, Fact) and isinstance(there, Fact)):
+        return False
+    at, request = due.values.get("position"), due.values.get("request")
+    is_end = isinstance(at, int) and (at + 1) % trace.spec.block_size == 0
+    is_anothers = there.values.get("position") == at and there.values.get("request") != request
+    return trace.spec.prefix_cache and is_end and is_anothers
+
+
+def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a count is too small by the drafts rejected in the step before a pause, that kept its request."""
+    if (found.plane, found.variable) != ("counts", "mirror_computed"):
+        return False
+    before = [seen for seen in steps if seen.step == found.step - 1]
+    controls = [seen.values["what"] for seen in before if seen.point == "controlled"]
+    of_it = {
+        seen.point: seen.values[name][list(map("submit {}".format, seen.requests)).index(found.request)]
+        for point, name in (("scheduled", "planned_drafts"), ("processed", "sampled"))
+        for seen in before
+        if seen.point == point and found.request in map("submit {}".format, seen.requests)
+    }
+    if "pause_keep" not in controls or not of_it.get("processed"):
+        return False
+    rejected = of_it["scheduled"] + 1 - len(of_it["processed"])
+    counts = found.expected, found.actual
+    is_twice = isinstance(counts[0], int) and isinstance(counts[1], int) and counts[0] - counts[1] == rejected
+    return rejected > 0 and is_twice
 
 
 def _is_kept_elsewhere(found: Difference) -> bool:
@@ -125,13 +243,29 @@ def _is_kept_elsewhere(found: Difference) -> bool:
     return found.elsewhere is not None and found.elsewhere.how == "keeps"
 
 
-def _submit_of(found: Difference, trace: Trace) -> Submit | None:
-    return next((submit for submit in trace.submits() if submit.request == found.request), None)
+def _submits_of(found: Difference, trace: Trace) -> list[Submit]:
+    """Return the requests of the name that a difference is about."""
+    return [submit for submit in trace.submits() if submit.request == found.request]
 
 
 _Matcher = Callable[[Difference, Trace, Sequence[Observation]], bool]
+_LOGPROB_TOKENS = KnownBug(
+    "vllm_logprob_tokens_drafts",
+    "https://github.com/vllm-project/vllm/issues/42592",
+    "vLLM 0.32.0 leaves logprobs of named tokens out beside drafts, or ends where others want logprobs.",
+)
 
 KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
+    KnownBug(
+        "vllm_backup_tokens_staging",
+        "docs/findings/vllm_backup_tokens_staging.md",
+        "vLLM 0.32.0 writes backup tokens of a step while those of the step before are copied.",
+    ): _backup_tokens_staging,
+    KnownBug(
+        "vllm_drafter_prefix_successor",
+        "docs/findings/vllm_drafter_prefix_successor.md",
+        "vLLM 0.32.0 hands a drafter blocks of which the last entry is of another token that followed.",
+    ): _drafter_prefix_successor,
     KnownBug(
         "vllm_grammar_rows",
         "https://github.com/vllm-project/vllm/issues/49694",
@@ -148,8 +282,33 @@ KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
         "vLLM 0.32.0 masks stop tokens at the bonus position.",
     ): _min_tokens_bonus,
     KnownBug(
+        "vllm_outputs_forgotten",
+        "docs/findings/vllm_outputs_forgotten.md",
+        "vLLM 0.32.0 takes all placeholders of a request for those of the last step.",
+    ): _outputs_forgotten,
+    KnownBug(
         "vllm_prompt_logprobs_dropped",
         "docs/findings/vllm_prompt_logprobs_dropped.md",
         "vLLM 0.32.0 drops the logprobs of a prompt with the result they came with, and computes them once.",
     ): _prompt_logprobs_dropped,
+    KnownBug(
+        "vllm_logprob_tokens_rows",
+        "docs/findings/vllm_logprob_tokens_rows.md",
+        "vLLM 0.32.0 gives every request of a batch the logprobs of named tokens, if one names some.",
+    ): _logprobs_of_others,
+    _LOGPROB_TOKENS: _logprobs_beside_drafts,
+    KnownBug(
+        "vllm_paused_counts",
+        "docs/findings/vllm_paused_counts.md",
+        "vLLM 0.32.0 corrects counts behind a pause that were corrected before it.",
+    ): _counts_of_kept_requests,
+}
+# Of what the engine raises, and where, on which trace.
+KNOWN_CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {
+    _LOGPROB_TOKENS: _narrow_bonus_logits,
+    KnownBug(
+        "vllm_padded_below_threshold",
+        "https://github.com/vllm-project/vllm/pull/54028",
+        "vLLM 0.32.0 pads a request to a run of drafts and then cuts it to the threshold of chunks.",
+    ): _padded_below_threshold,
 }

@@ -14,8 +14,8 @@ from scenarios.capabilities import (
     Without,
     with_params,
 )
-from scenarios.events import AnyEvent, Preempt, Submit
-from scenarios.probes import OF_TRANSFERS
+from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Preempt, SetK, Submit
+from scenarios.probes import CONTROL_PROBES, OF_TRANSFERS
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
 
@@ -64,6 +64,21 @@ def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
     return Excess("transfer", "with layers hybrid", allowed, mended, reason)
 
 
+def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: the number of drafts of a drafter that asserts it never changes."""
+    if not isinstance(event, SetK) or spec.drafter != "ngram_gpu":
+        return None
+    return Excess("k", event.k, "beside drafter ngram_gpu no number of drafts changes", None, "it asserts that")
+
+
+def weights_with_heads_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: there is one version of a target that has heads to draft with."""
+    if not isinstance(event, LoadWeights) or spec.drafter != "mtp":
+        return None
+    allowed = "a target with heads (drafter mtp) keeps its weights"
+    return Excess("version", event.version, allowed, None, "it has one version here")
+
+
 _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     "num_speculative_tokens",
     beside=("layers", "hybrid"),
@@ -83,8 +98,13 @@ _POOL_HOLDS_MODEL = (
 )
 
 FIRST_RUNNER = Capabilities(
-    events=("abort", "preempt", "stall", "reset_prefix_cache", "disturb_transfer"),
+    events=(
+        *("abort", "preempt", "stall", "reset_prefix_cache", "disturb_transfer", "set_k", "dummy_step"),
+        *CONTROL_EVENTS,
+    ),
     places=("before_schedule",),
+    # Where a result is processed, the server takes aborts that came while it was computed, and nothing else.
+    places_besides={"abort": ("before_process",)},
     features=tuple(feature for feature in FEATURES if feature != "accept"),
     spec={
         "layers": ("attention", "hybrid"),
@@ -102,9 +122,11 @@ FIRST_RUNNER = Capabilities(
         "max_model_len": (),
         "block_size": (32,),
         "num_blocks": (),
-        "drafter": ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram"),
+        "drafter": ("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram_gpu", "ngram"),
         "drafter_quality": (),
         "transfer": (),
+        "decodes_first": (),
+        "draft_sampling": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",), "cpu": ()},
@@ -115,9 +137,13 @@ FIRST_RUNNER = Capabilities(
         "discard",
         "discard_while_drafting",
         "preemption",
+        "preemption_by_blocks",
         "preemption_in_flight",
         "abort",
         "abort_in_flight",
+        "condense",
+        "condense_in_flight",
+        "reorder",
         "stall",
         "empty_step",
         "cache_reset",
@@ -126,6 +152,9 @@ FIRST_RUNNER = Capabilities(
         "grammar_drafts",
         "grammar_cut",
         *OF_TRANSFERS,
+        "dummy_step",
+        "k_change",
+        *CONTROL_PROBES,
     ),
     limits=Limits(
         # Its front refuses them beside drafts, and its engine takes no notice of them there.
@@ -137,6 +166,8 @@ FIRST_RUNNER = Capabilities(
             some_token_is_allowed,
             grammars_end_by_stops,
             each_state_allows_a_token,
+            lookups_on_the_device_stay,
+            weights_with_heads_stay,
         ),
         spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
     ),
@@ -150,6 +181,9 @@ SECOND_RUNNER = replace(
     FIRST_RUNNER,
     # It knows devices with streams alone.
     devices={"sim": ("streams",)},
+    # A kernel of drawn drafts fails in Triton's interpreter ('NoneType' object has no attribute 'dtype'). Its rows are
+    # in the order of a step's plan, decodes before prompts.
+    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key not in ("draft_sampling", "decodes_first")},
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.

@@ -5,15 +5,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, MissingOrder
+from workers.record.evidence import Difference, MissingOrder, Site
 from workers.record.observation import Observation
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
-from workers.targets.target import VLLM, VLLM_V2, KnownBug, RunConfig
+from workers.targets.target import VLLM, VLLM_V2, Confirmation, KnownBug, RunConfig
 from workers.targets.vllm import limits
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
-from workers.targets.vllm.known import KNOWN_BUGS, is_known_race
+from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES, is_known_race
 from workers.targets.vllm.releases import RELEASES, environment_of
+
+_DEFINITION_IS_WRONG = (
+    "what is found with the definitions of kernels in workers/targets/vllm/inside/kernels is not found with those "
+    "themselves, interpreted: a definition is wrong; `make vllm-kernels` says which, --kernels interpreted does without"
+)
 
 
 class Vllm(ChildKind):
@@ -31,9 +36,12 @@ class Vllm(ChildKind):
     def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
         return next((bug.name for bug, matches in KNOWN_BUGS.items() if matches(found, trace, steps)), "")
 
+    def known_crash(self, error: str, where: Site, trace: Trace) -> str:
+        return next((bug.name for bug, matches in KNOWN_CRASHES.items() if matches(error, where, trace)), "")
+
     def known_bugs(self) -> Sequence[KnownBug]:
         """Return the known bugs of vLLM, less races, which are counted."""
-        return list(KNOWN_BUGS)
+        return list(dict.fromkeys((*KNOWN_BUGS, *KNOWN_CRASHES)))
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:
@@ -46,7 +54,7 @@ class Vllm(ChildKind):
             self._keeper(released).stop()
 
     def _keeper(self, config: RunConfig) -> Keeper:
-        return keeper_of(config.engine_home, config.engine_path, config.device, self.runner)
+        return keeper_of(config.engine_home, config.engine_path, config.device, self.runner, config.kernels)
 
 
 class VllmV2(Vllm):
@@ -56,3 +64,10 @@ class VllmV2(Vllm):
     releases = ()
     runner = SECOND_RUNNER
     capabilities = limits.SECOND_RUNNER
+    kernels = ("defined", "interpreted")
+
+    def confirmation(self, config: RunConfig) -> Confirmation | None:
+        """Have a finding seen with interpreted kernels, too: they are vLLM's, their definitions ours."""
+        if config.kernels == "interpreted":
+            return None
+        return Confirmation(config.model_copy(update={"kernels": "interpreted"}), _DEFINITION_IS_WRONG)

@@ -16,7 +16,7 @@ from scenarios.shards import Shard
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.run.shard import ShardReport
 from workers.targets.registry import kind_of
-from workers.targets.target import DEFAULT_CONFIG, VLLM, RunConfig
+from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, VLLM, RunConfig
 
 
 def report_of(traces: int, digest: str) -> ShardReport:
@@ -96,7 +96,8 @@ def test_probes_that_an_engine_does_not_count_are_not_never_hit(tmp_path: Path) 
     assert sorted(hunted.probes_never_hit) == sorted(set(counted) - {"admit"})
     others = len(PROBES) - len(counted)
     assert f"{others} other probes are not counted in engine vllm." in page_of(tmp_path / "vllm")
-    assert len(read(hunt_of(tmp_path / "ours", 1, 1)).probes_never_hit) == len(PROBES) - 1
+    own = kind_of(SPECSTORM).capabilities.probes
+    assert len(read(hunt_of(tmp_path / "ours", 1, 1)).probes_never_hit) == len(own) - 1
     with Store(tmp_path / "run", engine=VLLM):
         pass
     assert read(tmp_path / "run").engines == (VLLM,)

@@ -18,15 +18,36 @@ _ORDER = {"first": _SIDE, "second": _SIDE, "memory": "rows", "reused_as": "more"
 _OPTIONAL = {"how", "replaced", "site", "file", "line", "reused_as", "allocated"}
 _OPTIONAL |= {"task", "what", "given", "policy", "error"}
 _SEEN: dict[str, dict[str, Any]] = {
-    "opened": {"vocab_size": 32, "block_size": 4, "state_sizes": [4]},
+    "opened": {
+        "vocab_size": 32,
+        "block_size": 4,
+        "state_sizes": [4],
+        "max_model_len": 64,
+        "draft_shift": 1,
+        "chunk_ends_known": False,
+        "mask_token": 3,
+    },
     "scheduled": {
         "scheduled_computed": [0],
         "planned_drafts": [0],
         "begun": [[0, [1, 2]]],
         "blocks": [[0, [3]]],
         "states": [[0, [[4]]]],
+        "follows": True,
     },
     "inputs": {"input_ids": [1, 2], "tables": [[3], [4]], "goes_on_1": [True]},
+    "context": {"positions": [0], "slots": [4]},
+    "drafting": {
+        "index": 0,
+        "input_ids": [1],
+        "positions": [0],
+        "slots": [4],
+        "starts": [0, 1],
+        "seq_lens": [1],
+        "tables": [[1]],
+    },
+    "margins": {"margins": [0.5]},
+    "proposed": {"proposed": [[7]]},
     "corrected": {"mirror_computed": [2]},
     "processed": {"sampled": [[5]]},
     "drained": {"leaks": {"blocks": 1}},
@@ -56,6 +77,10 @@ WRONG = ({"wrong": "x"}, [["x", "x"]], 1.5, True, None)
 ALSO = {
     "finish_reason": (None,),
     "logprobs": (1.5,),
+    "margins": (1.5,),
+    "mask_token": (None,),
+    "follows": (True,),
+    "chunk_ends_known": (True,),
     "goes_on_1": (True,),
     **dict.fromkeys(("replaced", "site", "allocated", "task", "given"), (None,)),
 }

@@ -7,10 +7,11 @@ import pytest
 from benchmarks.power.vllm_mutants.runs import Runs
 from scenarios.codec import load
 from scenarios.events import Schedule
+from tests.workers.targets.vllm.test_vllm import laid_over
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Agreed
+from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
-from workers.run.engine_run import UNJUDGED, Run
+from workers.run.engine_run import UNJUDGED, Options, Run
 from workers.targets.child.target import KNOWN_RACE
 from workers.targets.target import VLLM_V2, RunConfig
 from workers.targets.vllm.installation import keeper_of
@@ -70,3 +71,22 @@ def test_what_is_wrong_in_the_second_runner_is_found_by_the_judge_that_is_there_
             assert (mistaken.races, mistaken.identity[: len(identity)]) == ((), identity)
     finally:
         runs.kind.stop()
+
+
+def test_a_kernel_that_is_edited_is_interpreted_as_it_is(tmp_path: Path) -> None:
+    kept, forgotten = "num_rejected = num_logits - num_sampled\n", "num_rejected = num_logits - num_sampled - 1\n"
+    laid = laid_over(tmp_path, "v1/worker/gpu/input_batch.py", kept, forgotten)
+    config = CONFIG.model_copy(update={"engine_path": laid.engine_path})
+    verdict = check(load(SCENARIOS / "accepted_drafts.yaml").explicit(), TAPES, Options(confirm=False), config=config)
+    keeper_of("", str(tmp_path), "sim", KIND.runner).stop()
+    assert isinstance(verdict, Crashed | Diverged)
+
+
+def test_interpreted_kernels_show_what_their_definitions_show() -> None:
+    trace = load(SCENARIOS / "accepted_drafts.yaml").explicit()
+    seen = []
+    for kernels in KIND.kernels:
+        config = CONFIG.model_copy(update={"kernels": kernels})
+        seen.append(check(trace, TAPES, config=config))
+    assert isinstance(seen[0], Agreed)
+    assert seen[0] == seen[1]

@@ -6,9 +6,10 @@ import pytest
 
 from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
-from scenarios.capabilities import FEATURES, lacking, within
-from scenarios.events import PromptDraw, ResetPrefixCache, Submit
-from scenarios.extensions import extended
+from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
+from scenarios.codec import load
+from scenarios.edges import drawn_for
+from scenarios.events import PromptDraw, ResetPrefixCache, Schedule, SetK, Submit
 from scenarios.rescale import rescaled
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -30,16 +31,18 @@ BLOCK = 32
 
 @pytest.mark.parametrize("seed", range(120))
 def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
-    trace = within(extended(random_trace(seed), KIND.capabilities), KIND.capabilities)
+    trace = drawn_for(random_trace(seed), KIND.capabilities)
     assert lacking(trace, KIND.capabilities) is None
     assert problems(trace) == []
     assert within(trace, KIND.capabilities) == trace
 
 
 def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everything() -> None:
-    traces = [within(extended(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(200)]
+    traces = [drawn_for(random_trace(seed), KIND.capabilities) for seed in range(200)]
     assert any(trace.spec.prefix_cache for trace in traces)
-    assert {trace.spec.drafter for trace in traces} == {"eagle", "eagle3", "draft_model", "ngram", "ngram_gpu"}
+    assert {trace.spec.drafter for trace in traces} == {
+        *("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram", "ngram_gpu"),
+    }
     shared = [event.prompt for trace in traces for event in trace.submits() if isinstance(event.prompt, PromptDraw)]
     assert any(prompt.common >= 2 * BLOCK for prompt in shared)
     assert {trace.spec.drafter_quality for trace in traces} == {"good", "mediocre", "bad"}
@@ -47,7 +50,7 @@ def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everythin
     assert len(traces) // 12 < len(hybrid) < len(traces) // 4
     assert {trace.spec.depth for trace in hybrid} == {1, 2}
     assert {trace.spec.prefix_cache for trace in hybrid} == {False, True}
-    for feature in set(FEATURES) - set(Specstorm.capabilities.features):
+    for feature in set(FEATURES) - {CONTINUES, *Specstorm.capabilities.features}:
         assert any(getattr(event.params, feature) for trace in traces for event in trace.submits())
     assert sum(any(event.params.grammar for event in trace.submits()) for trace in traces) > len(traces) // 8
 
@@ -88,8 +91,8 @@ REFUSED = {
     "spec: {layers: attention, sampling: standard, block_size: 32, long_prefill_token_threshold: 200}": (
         "spec.long_prefill_token_threshold: 200; max_model_len allows 128"
     ),
-    "spec: {layers: attention, sampling: standard, block_size: 32, drafter: mtp}": (
-        "spec.drafter: mtp; allowed are eagle, eagle3, draft_model, ngram_gpu, ngram"
+    "spec: {layers: attention, sampling: standard, block_size: 32, depth: 1, drafter: medusa}": (
+        "spec.drafter: medusa; allowed are eagle, eagle3, draft_model, mtp, dflash, ngram_gpu, ngram"
     ),
 }
 
@@ -110,6 +113,7 @@ GRAMMAR = "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [
 EVENTS = {
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {logit_bias: [[3, -100]]}}": BESIDE_DRAFTS,
     "{tick: 1, do: preempt, request: a, mode: drop}": "events.1.mode: drop; modes are deliver",
+    "{tick: 1, do: reorder}": f"events.1: reorder; events are {', '.join(('submit', *KIND.capabilities.events))}",
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {temperature: 4.0}}": (
         "events.1.params.temperature: 4.0; at most 2.0 is allowed"
     ),
@@ -138,6 +142,16 @@ def test_an_event_that_asks_for_too_much_is_refused_and_brought_within(event: st
     trace = loads(f"{spec}\nevents:\n  - {first}\n  - {event}\n", "x")
     assert lacking(trace, KIND.capabilities) == EVENTS[event]
     assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
+
+
+def test_the_number_of_drafts_changes_but_where_the_drafter_asserts_that_it_does_not() -> None:
+    events = Submit(tick=0, request="a", prompt=(1,), max_tokens=2), SetK(tick=1, k=1)
+    spec = EngineSpec(layers="attention", sampling="standard", block_size=32)
+    assert lacking(Trace(spec=spec, events=events), KIND.capabilities) is None
+    trace = Trace(spec=spec.model_copy(update={"drafter": "ngram_gpu"}), events=events)
+    wanted = "events.1.k: 1; beside drafter ngram_gpu no number of drafts changes: it asserts that"
+    assert lacking(trace, KIND.capabilities) == wanted
+    assert within(trace, KIND.capabilities).events == events[:1]
 
 
 def test_the_second_runner_keeps_no_states_with_prefixes() -> None:
@@ -248,6 +262,67 @@ def test_logprobs_of_a_prompt_are_known_to_be_lost_by_a_reset_and_by_nothing_els
     assert kind.known(breach("prompt_logprobs", "r", actual=none), trace, ()) == "vllm_prompt_logprobs_dropped"
     assert kind.known(breach("prompt_logprobs", "r", actual=some), trace, ()) == ""
     assert kind.known(breach("prompt_logprobs", "r", actual=none), Trace(events=(submit,)), ()) == ""
+
+
+def test_a_count_behind_a_pause_is_known_if_it_lacks_the_drafts_rejected_before_it() -> None:
+    def known(actual: int, sampled: list[int], what: str, request: str = "submit 0") -> str:
+        steps = [
+            Observation("scheduled", 2, (1, 0), {"planned_drafts": [0, 3]}),
+            Observation("controlled", 2, (), {"what": what, "version": 0, "tokens": []}),
+            Observation("processed", 2, (1, 0), {"sampled": [[4], sampled]}),
+        ]
+        wrong = Difference(
+            plane="counts",
+            variable="mirror_computed",
+            request=request,
+            step=3,
+            position=None,
+            expected=22,
+            actual=actual,
+        )
+        return Vllm().known(wrong, Trace(events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=9),)), steps)
+
+    assert known(20, [5, 6], "pause_keep") == "vllm_paused_counts"
+    assert known(19, [5, 6], "pause_keep") == known(20, [5], "pause_keep") == ""
+    assert known(20, [5, 6], "pause_wait") == known(20, [5, 6], "pause_keep", "submit 1") == ""
+
+
+def test_a_stop_that_stays_masked_beside_a_penalised_request_is_known_and_nothing_else_there_is() -> None:
+    trace = load(Path(__file__).resolve().parents[4] / "docs" / "findings" / "vllm_outputs_forgotten.yaml").explicit()
+    place = {"plane": "tokens", "request": "a", "step": 23, "actual": 21}
+
+    def known(position: int, expected: int, trace: Trace = trace, variable: str = "tokens") -> str:
+        there = {"position": position, "expected": expected, "variable": variable}
+        return Vllm().known(Difference.model_validate(place | there), trace, [])
+
+    assert known(8, 4) == known(15, 4) == "vllm_outputs_forgotten"
+    assert known(7, 4) == known(16, 4) == known(8, 5) == known(8, 4, variable="logprobs") == ""
+    alone = trace.model_copy(update={"events": trace.events[:1]})
+    synchronous = trace.model_copy(update={"spec": trace.spec.model_copy(update={"depth": 1})})
+    assert known(8, 4, alone) == known(8, 4, synchronous) == ""
+
+
+def test_a_backup_token_of_the_next_step_is_known_under_a_late_device_alone() -> None:
+    submits = (
+        Submit(tick=0, request="a", prompt=(0, 0, 0, 0, 0), max_tokens=1),
+        Submit(tick=2, request="b", prompt=(22,), max_tokens=1),
+    )
+    steps = [
+        Observation("inputs", 1, (0,), {}),
+        Observation("processed", 1, (0,), {"sampled": [[]]}),
+        Observation("inputs", 2, (1,), {}),
+    ]
+    lazy = Trace(events=submits, schedule=Schedule(policy="lazy"))
+    eager = Trace(events=submits, schedule=Schedule(policy="eager"))
+    place = {"plane": "drafts", "variable": "draft_input_ids", "request": "submit 0", "step": 1, "position": 3}
+
+    def known(actual: int, trace: Trace = lazy, steps: list[Observation] = steps) -> str:
+        return Vllm().known(Difference.model_validate(place | {"expected": 0, "actual": actual}), trace, steps)
+
+    assert known(22) == known(-1) == "vllm_backup_tokens_staging"
+    assert known(21) == known(22, eager) == known(22, steps=steps[:2]) == ""
+    sampled = Observation("processed", 1, (0,), {"sampled": [[7]]})
+    assert known(22, steps=[steps[0], sampled, steps[2]]) == ""
 
 
 def test_every_known_bug_has_its_page() -> None:

@@ -11,6 +11,7 @@ from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
+from workers.judge.proposals import first_unlike
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
 from workers.record.verdict import Agreed, Crashed, Diverged
@@ -31,6 +32,16 @@ IDENTITIES = {
     "stale_counts_on_the_host": "mirror_computed: ",
     "positions_one_too_many": "positions: 1, expected 0",
     "ended_requests_kept": "leaks: ",
+}
+OF_DRAFTERS = {
+    "drafter_rows_not_moved": "draft_slots: ",
+    "drafter_positions_behind": "draft_positions: 0, expected 1",
+    "drafter_goes_on_from_a_rejected_draft": "draft_input_ids: ",
+    "drafter_keeps_rejected_drafts": "draft_seq_lens: ",
+    "next_tokens_of_other_rows": "draft_input_ids: ",
+    "hidden_states_of_other_rows": "",
+    "drafts_of_other_rows": "verified: ",
+    "drafter_stands_still": "draft_positions: ",
 }
 OF_STATES = {
     "states_of_other_rows": "states: block ",
@@ -115,6 +126,22 @@ def test_a_state_of_a_hybrid_model_that_is_not_its_request_s_own_is_found() -> N
             mistaken = runs.seen(trace, "eager")
             assert mistaken.identity.startswith(identity)
             assert mistaken.outputs != clean.outputs
+    finally:
+        runs.kind.stop()
+
+
+def test_a_mistake_in_a_drafter_s_passes_is_found_by_its_judges_and_changes_no_output() -> None:
+    trace, runs = load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), Runs(KIND)
+    try:
+        clean = runs.seen(trace, "eager")
+        assert (clean.races, clean.identity) == ((), "")
+        for mistake, identity in OF_DRAFTERS.items():
+            runs.mutate(mistake=mistake)
+            mistaken = runs.seen(trace, "eager")
+            assert (mistaken.outputs, mistaken.races) == (clean.outputs, ())
+            assert mistaken.identity.startswith(identity)
+            # Values alone are wrong where no identity is broken: other drafts are proposed.
+            assert identity or first_unlike(trace, mistaken.proposals, clean.proposals) is not None
     finally:
         runs.kind.stop()
 

@@ -6,18 +6,21 @@ from types import SimpleNamespace
 from typing import Any
 
 from workers.targets.child.inside.replacements import Replacement
+from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.simulated_torch.triton_tasks import CHECKED, queued
 
 _INTERPRETER = "triton.runtime.interpreter"
-# What is replaced of the interpreter where a device is simulated.
-INTERPRETED = (
-    Replacement(
+
+
+def interpreted(definitions: Definitions) -> tuple[Replacement, ...]:
+    """Return what is replaced of the interpreter where a device is simulated, and kernels have definitions."""
+    launches = Replacement(
         _INTERPRETER,
         "InterpretedFunction.run",
         "an interpreted kernel would run at once: its launch is a task of the device",
-        queued,
-    ),
-    *(
+        queued(definitions),
+    )
+    accesses = (
         Replacement(
             _INTERPRETER,
             f"InterpreterBuilder.{name}",
@@ -25,8 +28,8 @@ INTERPRETED = (
             made,
         )
         for name, made in CHECKED.items()
-    ),
-)
+    )
+    return (launches, *accesses)
 
 
 class _Driver:

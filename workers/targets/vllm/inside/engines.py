@@ -5,16 +5,20 @@ Several live in one process; the first takes seconds, each further one a fifth o
 
 import gc
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import torch
 
 from scenarios.spec import EngineSpec
+from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
-from workers.targets.vllm.inside.recorder import StepRecorder
+from workers.targets.vllm.inside.neighbour import OneRequest
+from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
 from workers.targets.vllm.inside.transfer.engine import connect, transfer_config
 from workers.targets.vllm.runner_name import RunnerName
@@ -25,6 +29,17 @@ MADE_BETWEEN_COLLECTIONS = 16
 CACHE_BYTES = 8 << 20
 # An n-gram may have as few tokens, and as many.
 LOOKUP_MIN, LOOKUP_MAX = 1, 3
+# Another engine of the process, of another size, whose accesses are as those of any.
+_NEIGHBOUR = EngineSpec(
+    layers="attention",
+    sampling="standard",
+    num_speculative_tokens=0,
+    block_size=32,
+    num_blocks=5,
+    max_model_len=96,
+    max_num_seqs=3,
+    vocab_size=40,
+)
 
 
 class Engines:
@@ -33,6 +48,7 @@ class Engines:
     def __init__(self, cache: Path, runner: RunnerName, is_device: bool) -> None:
         self._cache, self.runner, self._is_device = cache, runner, is_device
         self._engines: OrderedDict[str, Any] = OrderedDict()
+        self._checksums: dict[tuple[str, str, int, int], Mapping[str, str]] = {}
         self._num_made = 0
         self._num_opened = 0
 
@@ -44,7 +60,27 @@ class Engines:
         torch.manual_seed(0)
         np.random.seed(0)
         self._num_opened += 1
-        return Session(engine, self._num_opened, self._recorder if observed else None, partial(self._put_back, spec))
+        surroundings = Surroundings(partial(self._weights, spec), partial(self._checksums_of, spec), self._neighbour)
+        observe = self._recorder if observed else None
+        return Session(engine, self._num_opened, observe, partial(self._put_back, spec), surroundings)
+
+    def _weights(self, spec: EngineSpec, version: int) -> Path:
+        """Return the folder of a version of the target's weights; 0 is the one that engines are made with."""
+        kind, quality = _target_of(spec)
+        return model_folder(self._cache, kind, f"v{version}" if version else quality, spec.vocab_size)
+
+    def _checksums_of(self, spec: EngineSpec, version: int) -> Mapping[str, str]:
+        """Return the checksums of the weights of an engine made with a version of them, by tensor."""
+        key = *_target_of(spec), spec.vocab_size, version
+        if key not in self._checksums:
+            heads = ("drafter", "drafter_quality", "num_speculative_tokens") if spec.drafter == "mtp" else ()
+            same = {name: getattr(spec, name) for name in ("layers", "vocab_size", *heads)}
+            made = self._made(_NEIGHBOUR.model_copy(update=same), version)
+            self._checksums[key] = made.compute_weight_checksums()[0]
+        return self._checksums[key]
+
+    def _neighbour(self) -> Beside:
+        return OneRequest(self._take(_NEIGHBOUR), partial(self._put_back, _NEIGHBOUR))
 
     def _recorder(self, engine: Any) -> StepRecorder:
         return StepRecorder(engine, self.runner, self._is_device, submit_of)
@@ -69,9 +105,9 @@ class Engines:
     def forget(self) -> None:
         self._engines.clear()
 
-    def _made(self, spec: EngineSpec) -> Any:
+    def _made(self, spec: EngineSpec, version: int = 0) -> Any:
         from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  what they replace must be replaced by then
-        from vllm.v1.engine.core import EngineCore  # noqa: PLC0415
+        from vllm.v1.engine.core import EngineCore, EngineCoreProc  # noqa: PLC0415
         from vllm.v1.executor import Executor  # noqa: PLC0415
 
         speculative = self._speculative(spec)
@@ -80,9 +116,8 @@ class Engines:
         is_hybrid = spec.layers == "hybrid"
         # A state takes a block of the same pool, two where it is kept at ends of blocks: who has all others still fits.
         num_states = HYBRID_LAYERS.count("conv") * (1 + spec.prefix_cache) if is_hybrid else 0
-        target = "hybrid" if is_hybrid else "target"
         config = EngineArgs(
-            model=str(model_folder(self._cache, target, "good", spec.vocab_size)),
+            model=str(self._weights(spec, version)),
             dtype="float32",
             enforce_eager=True,
             seed=0,
@@ -104,8 +139,14 @@ class Engines:
             kv_transfer_config=transfer_config(spec),
             disable_log_stats=True,
         ).create_engine_config()
+        # The engine of a process of its own, less its sockets: pauses are of that one alone.
+        engine = EngineCoreProc.__new__(EngineCoreProc)
+        engine.output_queue, engine.engines_running = SimpleQueue(), False
         connect(None)
-        engine = EngineCore(config, Executor.get_class(config), log_stats=False)
+        EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=False)
+        if spec.decodes_first:
+            # As a backend for attention asks for it whose kernels take decodes and prompts apart.
+            runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens
         assert (engine.batch_queue is not None) == (spec.depth > 1), "asynchronous exactly where it was asked for"
         return engine
 
@@ -113,10 +154,21 @@ class Engines:
         if not spec.num_speculative_tokens:
             return None
         found: dict[str, Any] = {"method": spec.drafter, "num_speculative_tokens": spec.num_speculative_tokens}
-        if spec.drafter in ("eagle", "eagle3", "draft_model"):
+        if spec.draft_sampling != "greedy":
+            found |= {"draft_sample_method": spec.draft_sampling}
+        if spec.drafter in ("eagle", "eagle3", "draft_model", "dflash"):
             folder = model_folder(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
             return found | {"model": str(folder)}
+        if spec.drafter == "mtp":
+            return found
         return found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}
+
+
+def _target_of(spec: EngineSpec) -> tuple[str, str]:
+    """Return kind and quality of the target's model: the heads of an mtp drafter are part of it."""
+    if spec.num_speculative_tokens and spec.drafter == "mtp":
+        return "mtp", spec.drafter_quality
+    return ("hybrid" if spec.layers == "hybrid" else "target"), "good"
 
 
 def _collect() -> None:

@@ -29,8 +29,9 @@ ENGINES = (
         "vllm.v1.engine.core",
         "EngineCore",
         "scheduler structured_output_manager model_executor vllm_config batch_queue step_fn post_step "
-        "reset_prefix_cache preprocess_add_request add_request abort_requests",
+        "reset_prefix_cache preprocess_add_request add_request abort_requests aborts_queue",
     ),
+    RunnerHooks("vllm.v1.engine.core", "EngineCoreProc", "output_queue engines_running"),
     RunnerHooks("vllm.v1.executor.uniproc_executor", "UniProcExecutor", "driver_worker"),
     RunnerHooks("vllm.v1.worker.worker_base", "WorkerWrapperBase", "worker"),
 )
@@ -81,6 +82,22 @@ RECORDERS = (
     RunnerHooks("vllm.v1.outputs", "ModelRunnerOutput", "req_ids sampled_token_ids"),
     RunnerHooks("vllm.forward_context", "", "get_forward_context"),
     RunnerHooks("vllm.forward_context", "ForwardContext", "attn_metadata"),
+    RunnerHooks("vllm.forward_context", "ForwardContext", "slot_mapping", since="0.32.0"),
+    RunnerHooks("vllm.config.speculative", "SpeculativeConfig", "method uses_draft_model", since="0.32.0"),
+    RunnerHooks(
+        "vllm.v1.spec_decode.llm_base_proposer",
+        "SpecDecodeBaseProposer",
+        "propose model speculative_config parallel_drafting_token_id _draft_attn_layer_names",
+        runners=("v1",),
+        since="0.32.0",
+    ),
+    RunnerHooks(
+        "vllm.v1.worker.gpu.spec_decode.speculator",
+        "DraftModelSpeculator",
+        "propose model speculative_config draft_attn_layer_names",
+        runners=("v2",),
+        since="0.32.0",
+    ),
     RunnerHooks(
         "vllm.v1.attention.backends.mamba_attn",
         "BaseMambaAttentionMetadata",
@@ -93,7 +110,10 @@ RECORDERS = (
         runners=("v1",),
     ),
     RunnerHooks(
-        "vllm.v1.worker.gpu_input_batch", "InputBatch", "req_ids num_reqs num_computed_tokens_cpu", runners=("v1",)
+        "vllm.v1.worker.gpu_input_batch",
+        "InputBatch",
+        "req_ids num_reqs num_computed_tokens_cpu condense swap_states req_id_to_index",
+        runners=("v1",),
     ),
     RunnerHooks(
         "vllm.v1.worker.gpu.model_runner",
@@ -115,6 +135,20 @@ TRANSFERS = (
     RunnerHooks("vllm.config", "KVTransferConfig", ""),
     RunnerHooks("vllm.distributed.kv_transfer.kv_transfer_state", "", "_KV_CONNECTOR_AGENT"),
     RunnerHooks("vllm.v1.core.sched.scheduler", "Scheduler", "connector _request_blocks_can_be_freed", since="0.32.0"),
+)
+CONTROLS = (
+    RunnerHooks(
+        "vllm.v1.engine.core",
+        "EngineCoreProc",
+        "pause_scheduler resume_scheduler sleep wake_up has_work _notify_idle_state_callbacks execute_dummy_batch "
+        "collective_rpc compute_weight_checksums",
+        since="0.32.0",
+    ),
+    RunnerHooks("vllm.v1.engine", "EngineCoreOutputs", "outputs"),
+    RunnerHooks("vllm.v1.executor", "Executor", "is_sleeping sleeping_tags", since="0.32.0"),
+    RunnerHooks("vllm.v1.core.sched.scheduler", "Scheduler", "dynamic_sd_lookup num_spec_tokens", since="0.32.0"),
+    RunnerHooks("vllm.v1.worker.gpu_worker", "Worker", "reload_weights _sleep_mode_backend", since="0.32.0"),
+    RunnerHooks("vllm.device_allocator.sleep_mode_backend", "SleepModeBackend", "suspend resume", since="0.32.0"),
 )
 # On the simulated device alone.
 DEVICE = (
@@ -160,5 +194,5 @@ DEVICE = (
 
 def hooks_on(device: str, runner: RunnerName) -> list[RunnerHooks]:
     """Return what is hooked on a device for a model runner."""
-    every = (*ENGINES, *SESSIONS, *RECORDERS, *TRANSFERS, *(DEVICE if device == "sim" else ()))
+    every = (*ENGINES, *SESSIONS, *RECORDERS, *CONTROLS, *TRANSFERS, *(DEVICE if device == "sim" else ()))
     return [each for each in every if runner in each.runners]

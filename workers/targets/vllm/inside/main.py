@@ -12,8 +12,10 @@ from workers.targets.child.inside.main import serve
 from workers.targets.child.inside.overlay import Overlay
 from workers.targets.child.inside.replacements import Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
+from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.engines import Engines
 from workers.targets.vllm.inside.hooks import hooks_on
+from workers.targets.vllm.inside.kernels.table import TABLE
 from workers.targets.vllm.inside.replacements import replacements_on
 from workers.targets.vllm.runner_name import RunnerName
 
@@ -24,9 +26,10 @@ KNOWN = ("0.32.0",)
 def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, str]:
     """Load vLLM on a device for one of its runners; return its engines, that device, and its version.
 
-    The arguments are the device, the runner, the folder of models, and a tree of sources that is laid over.
+    The arguments are the device, the runner, how its kernels run, the folder of models, and a tree of sources that is
+    laid over.
     """
-    where, named, models, *overlay = arguments
+    where, named, kernels, models, *overlay = arguments
     runner: RunnerName = "v2" if named == "v2" else "v1"
     for folder in overlay:
         sys.meta_path.insert(0, Overlay("vllm", Path(folder)))
@@ -37,7 +40,8 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
     torch.set_num_threads(1)
     version = Version("vLLM", vllm.__version__, KNOWN)
     device = _device(*map(Path, overlay)) if where == "sim" else None
-    for replacement in replacements_on(where, runner):
+    definitions = Definitions(TABLE if kernels == "defined" else {})
+    for replacement in replacements_on(where, runner, definitions):
         replacement.apply(version)
     for hooks in hooks_on(where, runner):
         hooks.check(version)

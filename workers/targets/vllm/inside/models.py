@@ -46,7 +46,8 @@ Weights = dict[str, torch.Tensor]
 def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
     """Return the folder of a model, which is made if it is not there.
 
-    Its kind is target, hybrid, draft_model, eagle or eagle3.
+    Its kind is target, hybrid, draft_model, eagle, eagle3 or dflash, or mtp, a target with a head of that quality; a
+    target or hybrid has versions v1, v2 and so on besides `good`.
     """
     key = f"{RECIPE} {kind} {quality} {vocab_size}"
     folder = cache / f"{kind}-{quality}-{vocab_size}-{blake2b(key.encode(), digest_size=6).hexdigest()}"
@@ -59,10 +60,13 @@ def _model(kind: str, quality: str, vocab_size: int) -> tuple[dict[str, Any], We
     """Return the configuration and the weights of a model."""
     target = _llama(_generator("target", vocab_size), vocab_size, LAYERS)
     match kind, quality:
-        case "target", _:
+        case "target", "good":
             return _config(vocab_size, LAYERS), target
-        case "hybrid", _:
-            return _hybrid_config(vocab_size), _hybrid(_generator("hybrid", vocab_size), vocab_size)
+        case "target", version:
+            return _config(vocab_size, LAYERS), _llama(_generator(f"target {version}", vocab_size), vocab_size, LAYERS)
+        case "hybrid", version:
+            name = "hybrid" if version == "good" else f"hybrid {version}"
+            return _hybrid_config(vocab_size), _hybrid(_generator(name, vocab_size), vocab_size)
         case "draft_model", "good":
             return _config(vocab_size, LAYERS), target
         case "draft_model", "mediocre":
@@ -75,8 +79,15 @@ def _model(kind: str, quality: str, vocab_size: int) -> tuple[dict[str, Any], We
         case "eagle3", _:
             head = {"eagle_aux_hidden_state_layer_ids": AUXILIARY, "attention_bias": True, "norm_output": True}
             return _config(vocab_size, 1) | head, _eagle3(target, quality, vocab_size)
+        case "dflash", _:
+            return _dflash_config(vocab_size), _dflash(target, quality, vocab_size)
+        case "mtp", _:
+            head = {"architectures": ["MiMoForCausalLM"], "model_type": "qwen2", "num_nextn_predict_layers": 1}
+            return _config(vocab_size, LAYERS) | head, _unbiased(target) | _mtp(quality, vocab_size)
         case _:
-            raise ValueError(f"a model of kind {kind}; known are target, hybrid, draft_model, eagle and eagle3")
+            raise ValueError(
+                f"a model of kind {kind}; known are target, hybrid, draft_model, eagle, eagle3, mtp and dflash"
+            )
 
 
 def _generator(name: str, vocab_size: int) -> torch.Generator:
@@ -173,6 +184,30 @@ def _eagle(target: Weights, quality: str, vocab_size: int) -> Weights:
     return {"fc.weight": mixed, "embed_tokens.weight": target["model.embed_tokens.weight"], **layer}
 
 
+def _unbiased(weights: Weights) -> Weights:
+    """Return weights with biases of queries, keys and values that add nothing."""
+    projections = [name for name in weights if name.rpartition("_proj")[0][-1:] in ("q", "k", "v")]
+    biases = {name.replace("weight", "bias"): torch.zeros(len(weights[name])) for name in projections}
+    return weights | biases
+
+
+def _mtp(quality: str, vocab_size: int) -> Weights:
+    """Return a head that takes the token's embedding, or the hidden state before it, on to the target's own head."""
+    generator, prefix = _generator(f"mtp {quality}", vocab_size), "model.mtp_layers.0"
+    one = torch.eye(HIDDEN)
+    match quality:
+        case "good":
+            mixed = torch.cat((0.2 * one, one), dim=1)
+        case "mediocre":
+            mixed = torch.cat((0.6 * one, one), dim=1)
+        case _:
+            mixed = _normal(generator, HIDDEN, 2 * HIDDEN, scale=HIDDEN**-0.5)
+    norms = {f"{prefix}.{name}.weight": torch.ones(HIDDEN) for name in ("token_layernorm", "hidden_layernorm")}
+    layer = _unbiased(_layer(generator, prefix, 0.02 if quality == "good" else 0.2))
+    last = {f"{prefix}.input_proj.weight": mixed, f"{prefix}.final_layernorm.weight": torch.ones(HIDDEN)}
+    return layer | norms | last
+
+
 def _eagle3(target: Weights, quality: str, vocab_size: int) -> Weights:
     """Return a head that takes the token's embedding, which attention alone brings it, on to the target's own head.
 
@@ -207,6 +242,30 @@ def _eagle3(target: Weights, quality: str, vocab_size: int) -> Weights:
         "norm.weight": torch.ones(HIDDEN),
         "lm_head.weight": target["lm_head.weight"],
         "embed_tokens.weight": embeddings,
+    }
+
+
+def _dflash(target: Weights, quality: str, vocab_size: int) -> Weights:
+    """Return a drafter of all tokens at once: none of its qualities predicts more than chance."""
+    generator = _generator(f"dflash {quality}", vocab_size)
+    layer = _layer(generator, "layers.0", 0.2)
+    attention = "layers.0.self_attn"
+    return layer | {
+        f"{attention}.q_norm.weight": torch.ones(HEAD_DIM),
+        f"{attention}.k_norm.weight": torch.ones(HEAD_DIM),
+        "fc.weight": _normal(generator, HIDDEN, LAYERS * HIDDEN, scale=HIDDEN**-0.5),
+        "hidden_norm.weight": torch.ones(HIDDEN),
+        "norm.weight": torch.ones(HIDDEN),
+        "embed_tokens.weight": target["model.embed_tokens.weight"],
+        "lm_head.weight": target["lm_head.weight"],
+    }
+
+
+def _dflash_config(vocab_size: int) -> dict[str, Any]:
+    return _config(vocab_size, 1) | {
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "dflash_config": {"mask_token_id": 0, "target_layer_ids": list(range(LAYERS))},
     }
 
 

@@ -22,6 +22,8 @@ _KERNELS = (
     "rejection_random_sample_kernel_impl",
     "sample_recovered_tokens_kernel_impl",
 )
+# The same, where a release has it.
+_NEWER_KERNELS = ("copy_and_expand_dflash_inputs_kernel_impl",)
 
 
 class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
@@ -57,4 +59,5 @@ def install(device: SimulatedDevice) -> None:
     platforms: Any = vllm.platforms
     platforms._current_platform = SimulatedPlatform()
     SimulatedPlatform.import_kernels()
-    device.queue_ops("_C", _KERNELS)
+    newer = [name for name in _NEWER_KERNELS if hasattr(torch.ops._C, name)]
+    device.queue_ops("_C", (*_KERNELS, *newer))

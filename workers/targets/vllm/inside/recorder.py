@@ -11,6 +11,7 @@ import torch
 
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import activate
+from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
 from workers.targets.vllm.runner_name import RunnerName
 
 # Tensors that hold one value after the other of their rows.
@@ -152,8 +153,10 @@ class SecondRunnerObserver:
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
         from vllm.forward_context import get_forward_context  # noqa: PLC0415
 
-        assert self._prepared is not None, "a step is prepared before its forward pass"
-        batch, table, slots = self._prepared
+        if self._prepared is None:
+            # A batch of padding alone is of no step.
+            return self._forward(*arguments, **options)
+        (batch, table, slots), self._prepared = self._prepared, None
         of_layers = get_forward_context().attn_metadata
         _, *with_states = first_layers(self._runner.kv_cache_config)
         count = batch.num_reqs
@@ -187,6 +190,8 @@ class StepRecorder:
         self._seen: list[Message] = []
         self._steps: dict[int, int] = {}
         self._step = -1
+        # Whether the last plan was of a step, and not empty.
+        self._follows = True
         groups = self._scheduler.kv_cache_config.kv_cache_groups
         self._attention, *self._with_states = group_numbers(self._scheduler.kv_cache_config)
         self._num_blocks: int = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
@@ -195,14 +200,19 @@ class StepRecorder:
             "vocab_size": engine.vllm_config.model_config.get_vocab_size(),
             "block_size": groups[self._attention].kv_cache_spec.block_size,
             "state_sizes": [groups[number].kv_cache_spec.block_size for number in self._with_states],
+            "max_model_len": engine.vllm_config.model_config.max_model_len,
         }
-        self._note("opened", [], **sizes)
+        drafter = drafter_of(runner_of(engine))
+        self._note("opened", [], **sizes, **(drafter.traits if drafter is not None else NO_DRAFTER))
         self._scheduler.update_from_output = self._observed_update
         self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
+        self._drafter = DrafterObserver(drafter, runner_of(engine), self._observe) if drafter is not None else None
 
     def release(self) -> None:
         """Leave the engine as it was."""
         self._runner.release()
+        if self._drafter is not None:
+            self._drafter.release()
         del self._scheduler.update_from_output
 
     def take(self) -> list[Message]:
@@ -213,6 +223,7 @@ class StepRecorder:
     def scheduled(self, plan: Any) -> None:
         """Note a plan, with the blocks of every request that runs."""
         if not plan.total_num_scheduled_tokens:
+            self._follows = False
             return
         self._step += 1
         self._steps[id(plan)] = self._step
@@ -233,13 +244,19 @@ class StepRecorder:
             begun=[[self._number_of(name), requests[name].all_token_ids[:]] for name in names if name in begun],
             blocks=blocks,
             states=states,
+            follows=self._follows,
         )
+        self._follows = True
 
     def stepped(self) -> None:
         """Note the host's counts, where they are corrected by the time that a step has been launched."""
         counts = self._runner.mirrored()
         if self._step >= 0 and counts:
             self._note("corrected", list(counts), mirror_computed=list(counts.values()))
+
+    def controlled(self, what: str, version: int, tokens: Sequence[int]) -> None:
+        """Note what was done to the engine besides requests, behind the last step that was planned."""
+        self._note("controlled", [], what=what, version=version, tokens=list(tokens))
 
     def note(self, point: str, names: list[str], **values: Any) -> None:
         """Note something else of the step that was planned last."""
@@ -259,13 +276,24 @@ class StepRecorder:
     def _inputs(
         self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
     ) -> None:
+        self._observe("inputs", names, tensors, torch.Tensor.tolist, drafts=drafts, **values)
+
+    def _observe(
+        self,
+        point: str,
+        names: list[str],
+        tensors: Mapping[str, torch.Tensor | Parts],
+        values_of: Callable[[torch.Tensor], list[Any]] = torch.Tensor.tolist,
+        **values: Any,
+    ) -> None:
+        """Note values of tensors as they are once the device has come so far."""
         step = self._step
         parts = {name: [given] if isinstance(given, torch.Tensor) else given for name, given in tensors.items()}
         views = {name: [self._view(tensor) for tensor in given] for name, given in parts.items()}
 
         def keep() -> None:
-            read = {name: [value for view in given for value in view.tolist()] for name, given in views.items()}
-            self._note("inputs", names, step, drafts=drafts, **values, **read)
+            read = {name: [value for view in given for value in values_of(view)] for name, given in views.items()}
+            self._note(point, names, step, **values, **read)
 
         if self._is_device:
             activate().enqueue("observe", keep)

@@ -3,13 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from workers.targets.child.inside.interpreter import INTERPRETED
+from workers.targets.child.inside.interpreter import interpreted
 from workers.targets.child.inside.replacements import Replacement
 from workers.targets.simulated_torch.device import activate
+from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.simulated_torch.triton_tasks import remember_pointers
 from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
@@ -153,6 +155,13 @@ def _remembering_pointers(before: Any) -> Any:
     return make_ptr_tensor
 
 
+def library_of_cuda(before: Any) -> SimpleNamespace:
+    """Return what kernels call of CUDA's library, by what the interpreter has."""
+    from vllm.triton_utils import tl  # noqa: PLC0415  it is interpreted if that was asked for before
+
+    return SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))
+
+
 _STATES = StatesCopied()
 REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
@@ -270,6 +279,14 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         runners=("v2",),
     ),
     RunnerReplacement(
+        "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils",
+        "tldevice",
+        "a logarithm of CUDA's library, which the interpreter has not: a step with drawn drafts would end the engine",
+        library_of_cuda,
+        devices=("sim",),
+        runners=("v2",),
+    ),
+    RunnerReplacement(
         "vllm.v1.sample.ops.topk_topp_sampler",
         "HAS_TRITON",
         "its kernel for top-k and top-p does not run in the interpreter ('int' object has no attribute 'to')",
@@ -280,7 +297,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
 )
 
 
-def replacements_on(device: str, runner: RunnerName) -> list[Replacement]:
-    """Return what is replaced on a device for a model runner."""
-    interpreted = INTERPRETED if runner == "v2" and device == "sim" else ()
-    return [*interpreted, *(each for each in REPLACEMENTS if device in each.devices and runner in each.runners)]
+def replacements_on(device: str, runner: RunnerName, definitions: Definitions) -> list[Replacement]:
+    """Return what is replaced on a device for a model runner, of whose kernels some have definitions."""
+    of_kernels = interpreted(definitions) if runner == "v2" and device == "sim" else ()
+    return [*of_kernels, *(each for each in REPLACEMENTS if device in each.devices and runner in each.runners)]

@@ -8,8 +8,8 @@ from workers.targets.vllm.inside.grammars import text_of
 # The names that are set, which a release has to have.
 NAMES = (
     "max_tokens min_tokens stop_token_ids ignore_eos temperature top_k top_p min_p seed presence_penalty "
-    "frequency_penalty repetition_penalty allowed_token_ids logit_bias logprobs prompt_logprobs structured_outputs "
-    "detokenize _bad_words_token_ids"
+    "frequency_penalty repetition_penalty allowed_token_ids logit_bias logprobs prompt_logprobs logprob_token_ids "
+    "structured_outputs detokenize _bad_words_token_ids"
 )
 
 
@@ -35,6 +35,7 @@ def sampling_params(event: Submit) -> Any:
         logit_bias=dict(asked.logit_bias) or None,
         logprobs=asked.num_logprobs - 1 if asked.num_logprobs else None,
         prompt_logprobs=asked.num_prompt_logprobs - 1 if asked.num_prompt_logprobs else None,
+        logprob_token_ids=list(asked.logprob_tokens) or None,
         structured_outputs=_structured_outputs(event),
         detokenize=False,
     )

@@ -2,16 +2,18 @@
 
 Events become what a server does between two steps of its engine: a request comes or is given up,
 the prefix cache is reset; or what the scheduler does to itself: a request is preempted, or not scheduled for a while.
+Pauses and the like are events of `control`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, ResetPrefixCache, Stall, Submit
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
+from workers.targets.vllm.inside.control import ControlPlane, Surroundings
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.sampling_params import sampling_params
 from workers.targets.vllm.inside.transfer.engine import flights_of
@@ -28,7 +30,12 @@ class Session:
     """
 
     def __init__(
-        self, engine: Any, number: int, observe: Callable[[Any], StepRecorder] | None, give_back: Callable[[Any], None]
+        self,
+        engine: Any,
+        number: int,
+        observe: Callable[[Any], StepRecorder] | None,
+        give_back: Callable[[Any], None],
+        surroundings: Surroundings,
     ) -> None:
         self.engine = engine
         self._give_back = give_back
@@ -41,6 +48,8 @@ class Session:
         # The first tick in which a request is scheduled again.
         self._stalled: dict[str, int] = {}
         self._width: dict[str, int] = {}
+        # Aborts that came during a step.
+        self._aborted: list[str] = []
         scheduler = engine.scheduler
         self._schedule: Callable[..., Any] = scheduler.schedule
         self._preempt: Callable[..., Any] = scheduler._preempt_request
@@ -48,16 +57,23 @@ class Session:
         self._validate: Callable[..., list[int]] | None = getattr(
             engine.structured_output_manager, "validate_tokens", None
         )
-        scheduler.schedule = self._schedule_all_but_the_stalled
+        scheduler.schedule = self._schedule_and_tell
         scheduler._preempt_request = self._counted_preemption
         if self._validate is not None:
             engine.structured_output_manager.validate_tokens = self._counted_validation
+        self._is_scheduling = False
+        # A dense batch, whose rows move.
+        self._batch: Any = getattr(runner_of(engine), "input_batch", None)
+        if self._batch is not None:
+            self._condense, self._swap = self._batch.condense, self._batch.swap_states
+            self._batch.condense, self._batch.swap_states = self._counted_condense, self._counted_swap
         self._recorder = observe(engine) if observe is not None else None
         self._flights = flights_of(engine)
         # Requests to be preempted once no step in flight writes their blocks.
         self._losing: list[str] = []
         if self._flights is not None:
             self._flights.begin(self.probes, self._recorder.note if self._recorder is not None else silent)
+        self._control = ControlPlane(engine, self.probes, surroundings, self._note)
 
     @property
     def memory(self) -> Mapping[str, object]:
@@ -72,23 +88,30 @@ class Session:
         del scheduler.schedule, scheduler._preempt_request
         if self._validate is not None:
             del self.engine.structured_output_manager.validate_tokens
+        if self._batch is not None:
+            del self._batch.condense, self._batch.swap_states
         if self._recorder is not None:
             self._recorder.release()
-        self._give_back(self.engine)
+        self._control.close()
+        if not self._control.is_spent:
+            self._give_back(self.engine)
 
     def happen(self, event: AnyEvent) -> None:
+        if self._control.happen(event):
+            return
         match event:
             case Submit():
                 self._submit(event)
-            case Abort(request=name):
-                self._abort(name)
+            case Abort():
+                self._abort(event)
             case Preempt(request=name):
                 self._preempt_now(name)
             case ResetPrefixCache(running=running):
                 self.probes["cache_reset"] += 1
                 # While blocks wait for a transfer, or for a step that writes them, vLLM refuses to preempt all.
                 running &= self._flights is None or not (self._flights.flights or self.engine.batch_queue)
-                self.engine.reset_prefix_cache(reset_running_requests=running)
+                if self.engine.reset_prefix_cache(reset_running_requests=running) or running:
+                    self._control.cleared()
             case Stall(request=name, ticks=ticks):
                 if self._ids.get(name) in self._alive:
                     self.probes["stall"] += 1
@@ -106,10 +129,17 @@ class Session:
             losing, self._losing = self._losing, []
             for request_id in losing:
                 self._preempt_now(self._names[request_id])
+        self._control.settle()
         outputs, executed = self.engine.step_fn()
         self.engine.post_step(executed)
+        # A server's loop then finds the same aborts among all that came.
+        self.engine.abort_requests(self._aborted)
+        self._aborted.clear()
+        self._control.stepped(executed)
         self._tick += 1
-        told = [self._told(output) for per_client in (outputs or {}).values() for output in per_client.outputs]
+        # The ends of requests that were given up by a pause come besides.
+        besides = [self.engine.output_queue.get_nowait()[1] for _ in range(self.engine.output_queue.qsize())]
+        told = [self._told(output) for each in (*besides, *(outputs or {}).values()) for output in each.outputs]
         if self._recorder is not None:
             self._recorder.stepped()
         return told
@@ -124,7 +154,11 @@ class Session:
             self._recorder.drained(self._flights.left() if self._flights is not None else {})
 
     def drained(self) -> bool:
-        return not (self.engine.scheduler.has_requests() or self.engine.batch_queue)
+        return not (self.engine.scheduler.has_requests() or self.engine.batch_queue or self._control.is_busy)
+
+    def _note(self, what: str, version: int, tokens: Sequence[int]) -> None:
+        if self._recorder is not None:
+            self._recorder.controlled(what, version, tokens)
 
     def _submit(self, event: Submit) -> None:
         from vllm.v1.engine import EngineCoreRequest  # noqa: PLC0415
@@ -138,7 +172,8 @@ class Session:
         self._ids[event.request] = request_id
         self._names[request_id] = event.request
         self._alive.add(request_id)
-        self._width[request_id] = event.params.num_logprobs
+        named = event.params.logprob_tokens
+        self._width[request_id] = 1 + len(named) if named else event.params.num_logprobs
         request = EngineCoreRequest(
             request_id=request_id,
             prompt_token_ids=list(event.prompt),
@@ -158,15 +193,21 @@ class Session:
             wait([taken.structured_output_request._grammar])
         self.engine.add_request(taken, wave)
 
-    def _abort(self, name: str) -> None:
-        request_id = self._ids.get(name)
-        if request_id is not None and request_id in self._alive:
-            self.probes["abort"] += 1
-            self.probes["abort_in_flight"] += bool(self.engine.batch_queue)
-            self._alive.discard(request_id)
-            if self._flights is not None:
-                self._flights.aborted.add(request_id)
+    def _abort(self, event: Abort) -> None:
+        request_id = self._ids.get(event.request)
+        if request_id is None or request_id not in self._alive:
+            return
+        self.probes["abort"] += 1
+        self.probes["abort_in_flight"] += bool(self.engine.batch_queue) or event.at != "before_schedule"
+        self._alive.discard(request_id)
+        if self._flights is not None:
+            self._flights.aborted.add(request_id)
+        if event.at == "before_schedule":
             self.engine.abort_requests([request_id])
+        else:
+            # A server's thread for input puts it there at once, for who processes a result.
+            self.engine.aborts_queue.put_nowait([request_id])
+            self._aborted.append(request_id)
 
     def _preempt_now(self, name: str) -> None:
         scheduler = self.engine.scheduler
@@ -185,6 +226,7 @@ class Session:
 
     def _counted_preemption(self, request: Any, *arguments: Any, **options: Any) -> None:
         self.probes["preemption"] += 1
+        self.probes["preemption_by_blocks"] += self._is_scheduling
         self.probes["preemption_in_flight"] += bool(self.engine.batch_queue)
         self._preempt(request, *arguments, **options)
 
@@ -196,6 +238,24 @@ class Session:
             self.probes["grammar_drafts"] += bool(kept)
             self.probes["grammar_cut"] += len(kept) < proposed
         return kept
+
+    def _schedule_and_tell(self, *arguments: Any) -> Any:
+        self._is_scheduling = True
+        try:
+            return self._schedule_all_but_the_stalled(*arguments)
+        finally:
+            self._is_scheduling = False
+
+    def _counted_condense(self, *arguments: Any) -> None:
+        before = dict(self._batch.req_id_to_index)
+        self._condense(*arguments)
+        has_moved = before != self._batch.req_id_to_index
+        self.probes["condense"] += has_moved
+        self.probes["condense_in_flight"] += has_moved and bool(self.engine.batch_queue)
+
+    def _counted_swap(self, *rows: int) -> None:
+        self.probes["reorder"] += 1
+        self._swap(*rows)
 
     def _schedule_all_but_the_stalled(self, *arguments: Any) -> Any:
         """Schedule a step as if the stalled requests were not there, but for their rows."""

@@ -1,0 +1,135 @@
+"""Definitions of vLLM's kernels beside these, interpreted: every byte of what either may write, on hostile batches.
+
+Run by vLLM's Python; one line of JSON for each kernel. Both run as tasks of the simulated device, on copies of the same
+memory; where the kernel breaks off, so must its definition.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.conformance.vllm_kernels.batches import SIZES, Array, Batch
+from benchmarks.conformance.vllm_kernels.launches import INPUTS, Launch, Wide
+from benchmarks.conformance.vllm_kernels.sampling_launches import SAMPLING
+from benchmarks.conformance.vllm_kernels.state_launches import of_states
+from workers.targets.child.inside.interpreter import interpret
+from workers.targets.simulated_torch.device import Watching, activate
+from workers.targets.simulated_torch.kernel_definitions import Definition, Definitions, digest_of
+from workers.targets.vllm.inside.kernels.table import TABLE
+from workers.targets.vllm.inside.replacements import library_of_cuda
+
+_MORE = 3
+
+
+class Memory:
+    """The tensors of one launch on the device, and all bytes behind them."""
+
+    def __init__(self, launch: Launch) -> None:
+        from workers.targets.simulated_torch.triton_tasks import remember_pointers  # noqa: PLC0415  it loads Triton
+
+        self._buffers: list[torch.Tensor] = []
+        self.arguments: dict[str, Any] = {}
+        for name, value in launch.given.items():
+            if isinstance(value, list):
+                tensors = [self._tensor(each) for each in value]
+                addresses = torch.tensor([each.data_ptr() for each in tensors], dtype=torch.uint64).to("sim")
+                self.arguments[name] = remember_pointers(addresses, tensors)
+            else:
+                is_array = isinstance(value, np.ndarray | Wide)
+                self.arguments[name] = self._tensor(value) if is_array else value
+
+    def _tensor(self, value: Array | Wide) -> torch.Tensor:
+        array = value.array if isinstance(value, Wide) else value
+        if isinstance(value, Wide):
+            array = np.pad(array, ((0, 0), (0, _MORE)), constant_values=array.dtype.type(7))
+        tensor = torch.from_numpy(np.ascontiguousarray(array)).to("sim")
+        self._buffers.append(tensor)
+        return tensor[:, :-_MORE] if isinstance(value, Wide) else tensor
+
+    def bytes(self) -> list[bytes]:
+        return [buffer.cpu().numpy().tobytes() for buffer in self._buffers]
+
+
+def _with_strides(arguments: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Return the arguments that a kernel has, with the strides that are not given."""
+    found: dict[str, Any] = {}
+    for name in names:
+        if name in arguments:
+            found[name] = arguments[name]
+            continue
+        of, _, which = name.partition("_stride")
+        tensor = next(arguments[each] for each in (f"{of}_ptr", of, f"{of}_ids_ptr") if each in arguments)
+        found[name] = tensor.stride(int(which.removeprefix("_") or 0)) if tensor is not None and tensor.dim() else 0
+    return found
+
+
+def _bytes_after(launch: Launch, kernel: Any, run: Any) -> list[bytes] | None:
+    """Return the memory behind a launch, None if it broke off."""
+    memory, device = Memory(launch), activate()
+    arguments = _with_strides(memory.arguments, kernel.arg_names)
+    try:
+        run(kernel, grid=launch.grid, warmup=False, **arguments)
+        device.end()
+    except Exception:
+        return None
+    return memory.bytes()
+
+
+def launches(seeds: int) -> Iterator[Launch]:
+    """Yield the launches of all kernels, on as many batches of each size."""
+    for sizes in SIZES:
+        for seed in range(seeds):
+            for made in (*INPUTS, *SAMPLING, of_states):
+                yield from made(Batch(sizes, seed))
+
+
+def held(seeds: int) -> Iterator[dict[str, Any]]:
+    """Yield for each kernel how many launches were the same, others, broke off, and are no definition's."""
+    from triton.runtime.interpreter import InterpretedFunction  # noqa: PLC0415
+
+    from workers.targets.simulated_torch.triton_tasks import queued  # noqa: PLC0415
+
+    whatever_source = {
+        name: Definition(each.run, digest_of(_kernel(name).fn), each.covers) for name, each in TABLE.items()
+    }
+    defined, interpreted = (queued(Definitions(table))(InterpretedFunction.run) for table in (whatever_source, {}))
+    activate().begin(watching=Watching(races=False, guard=False))
+    counts: dict[str, Counter[str]] = {name: Counter() for name in TABLE}
+    example: dict[str, str] = {}
+    for launch in launches(seeds):
+        kernel = _kernel(launch.kernel)
+        theirs = _bytes_after(launch, kernel, interpreted)
+        ours = _bytes_after(launch, kernel, defined)
+        how = "broke_off" if theirs is None and ours is None else "same" if theirs == ours else "other"
+        counts[launch.kernel][how] += 1
+        if how == "other":
+            example.setdefault(launch.kernel, f"grid {launch.grid}")
+    for name, count in counts.items():
+        is_of_this = digest_of(_kernel(name).fn) == TABLE[name].digest
+        yield {"kernel": name, "counts": dict(count), "is_of_this": is_of_this, "example": example.get(name, "")}
+
+
+def _kernel(name: str) -> Any:
+    module, _, function = name.rpartition(".")
+    return getattr(import_module(module), function)
+
+
+def main() -> None:
+    """Hold all definitions, on as many batches of each size as the argument says."""
+    interpret()
+    activate()
+    utils: Any = import_module("vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils")
+    utils.tldevice = library_of_cuda(None)
+    np.seterr(all="ignore")
+    for told in held(int(sys.argv[1])):
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Write the tables of `docs/vllm_power.md`: reversals with what was measured of each, and the bugs of 2026.
+
+`python -m benchmarks.power.vllm_power.page [--results FILE]`. Results are JSON lines of the benchmark, by default
+`results.jsonl` beside this module; `bugs_2026.csv` says of each collected bug what a trace must have to show it, and
+`means.csv` which of these there are.
+"""
+
+import argparse
+import csv
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, all_reversals
+from benchmarks.power.vllm_power.runs import Results
+from benchmarks.power.vllm_power.trial import Result
+from workers.targets.vllm.installation import ROOT
+
+FOLDER = Path(__file__).resolve().parent
+PAGE = ROOT / "docs" / "vllm_power.md"
+MEASURED = FOLDER / "results.jsonl"
+_PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
+
+
+class Bug(NamedTuple):
+    """A collected bug of vLLM: its number, class, what is wrong in a few words, and what a trace must have."""
+
+    number: int
+    kind: str
+    what: str
+    means: tuple[str, ...]
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    with (FOLDER / name).open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file, strict=True)
+
+
+def means() -> dict[str, bool]:
+    """Return whether there are the means that bugs need, by name."""
+    assert all(row["state"] in ("has", "lacks") for row in _rows("means.csv")), "means.csv: has or lacks is wanted"
+    return {row["means"]: row["state"] == "has" for row in _rows("means.csv")}
+
+
+def bugs() -> list[Bug]:
+    """Return the collected bugs of vLLM of 2026."""
+    return [
+        Bug(int(row["number"]), row["class"], row["what"], tuple(filter(None, row["means"].split(";"))))
+        for row in _rows("bugs_2026.csv")
+    ]
+
+
+def lacking(bug: Bug) -> tuple[str, ...]:
+    """Return what a bug needs and there is not."""
+    there = means()
+    return tuple(each for each in bug.means if not there[each])
+
+
+def parts(reversals: Sequence[Reversal], results: Mapping[str, Result]) -> dict[str, str]:
+    """Return the written parts of the page by name; results of drawn traces by reversal and engine."""
+    told = {(result.id, result.engine): result for result in results.values() if result.source == "drawn"}
+    return {
+        "figures": "\n".join(_figures(reversals, list(told.values()))),
+        "reversals": "\n".join(_table(reversals, told)),
+        "missed": "\n".join(_missed(reversals, told)),
+        "bugs": "\n".join(_bugs(reversals)),
+    }
+
+
+def written(page: str, of: Mapping[str, str]) -> str:
+    """Return a page with its parts written anew."""
+    return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{of[found[1]]}\n<!-- /{found[1]} -->", page)
+
+
+def _figures(reversals: Sequence[Reversal], results: Sequence[Result]) -> Iterator[str]:
+    yield f"{len(reversals)} reversals of {len({each.number for each in reversals})} fixes, reports and changes."
+    for engine in ENGINES.values():
+        here = [each for each in results if each.engine == engine]
+        found = [each for each in here if each.found is not None]
+        if not found:
+            continue
+        traces, seconds = median(each.traces for each in found), median(each.seconds for each in found)
+        near = Counter(each.found.nearness for each in found if each.found is not None)
+        planes = Counter(each.found.plane for each in found if each.found is not None)
+        yield (
+            f"- `{engine}`: {len(found)} of {len(here)} found; median {traces:g} traces and {seconds:.0f} s of"
+            f" processors. First seen in {_counts(planes)}. The first report names the edited function in"
+            f" {near['function']}, its file in {near['file']}, another place in {near['elsewhere']}, none in"
+            f" {near['nowhere']}."
+        )
+
+
+def _counts(of: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in of.most_common())
+
+
+def _table(reversals: Sequence[Reversal], told: Mapping[tuple[str, str], Result]) -> Iterator[str]:
+    kind = ""
+    for each in reversals:
+        if each.kind != kind:
+            kind = each.kind
+            yield f"\n### {kind.capitalize()}\n"
+            yield _row("reversal", "what it brings back", "needs", "expected", *ENGINES, "report")
+            yield _row(*["---"] * (5 + len(ENGINES)))
+        number = f"`{each.id}`" + ("" if each.source == "fix" else f" ({each.source})")
+        cells = [_cell(each, runner, told.get((each.id, engine))) for runner, engine in ENGINES.items()]
+        found = [told[each.id, engine].found for engine in ENGINES.values() if (each.id, engine) in told]
+        near = dict.fromkeys(one.nearness for one in found if one is not None)
+        yield _row(number, each.title, ", ".join(each.needs), each.plane, *cells, ", ".join(near) or "-")
+
+
+def _cell(reversal: Reversal, runner: str, result: Result | None) -> str:
+    if runner not in reversal.runners:
+        return "no such code"
+    if result is None:
+        return "not measured"
+    if result.found is None:
+        return "refused" if result.refused else f"missed in {result.traces}"
+    return f"{result.traces} ({result.seconds:.0f} s), {result.found.plane}"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _missed(reversals: Sequence[Reversal], told: Mapping[tuple[str, str], Result]) -> Iterator[str]:
+    for each in reversals:
+        where = [engine for engine in ENGINES.values() if _is_missed(told.get((each.id, engine)))]
+        why = each.expected_missed
+        if where or why:
+            yield f"- `{each.id}` ({', '.join(where) or 'not measured'}): {why or 'not explained yet'}."
+
+
+def _is_missed(result: Result | None) -> bool:
+    return result is not None and result.found is None
+
+
+def _bugs(reversals: Sequence[Reversal]) -> Iterator[str]:
+    every = bugs()
+    now = [bug for bug in every if not lacking(bug)]
+    yield f"{len(now)} of {len(every)} can be expressed ({100 * len(now) / len(every):.0f} %)."
+    yield f"What the others lack: {_counts(Counter(each for bug in every for each in lacking(bug)))}.\n"
+    yield _row("number", "class", "what", "lacks", "reversal")
+    yield _row(*["---"] * 5)
+    by_number: dict[int, list[str]] = {}
+    for each in reversals:
+        by_number.setdefault(each.number, []).append(f"`{each.id}`")
+    for bug in every:
+        yield _row(
+            f"#{bug.number}",
+            bug.kind,
+            bug.what,
+            ", ".join(lacking(bug)) or "nothing",
+            ", ".join(by_number.get(bug.number, ["-"])),
+        )
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    """Write the page's parts; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=MEASURED, help="results of the benchmark, JSON lines")
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    results = Results(options.results).by_key
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), parts(all_reversals(), results)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""Trial of a reversal: traces of a hunt on an edited engine, until one shows what the release does not show on it."""
+
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count, islice
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from benchmarks.power.vllm_power.edits import Edit, overlay
+from scenarios.capabilities import lacking
+from scenarios.codec import find_scenarios, load
+from scenarios.shards import Shard
+from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.oracle.tape import Tapes
+from workers.record.evidence import Site
+from workers.run.shard import judged_under_schedules, shard_traces
+from workers.shrink.fingerprint import Signature, signature_of
+from workers.targets.child.process import Keeper
+from workers.targets.registry import kind_of
+from workers.targets.target import DeviceError, RunConfig, Unconfirmed
+from workers.targets.vllm.installation import HOME, ROOT, keeper_of
+from workers.targets.vllm.target import Vllm
+
+INSTALLED = next(iter(sorted((ROOT / HOME / "lib").glob("python3*/site-packages"))), ROOT / HOME)
+Source: TypeAlias = Literal["drawn", "scenarios"]
+# How near the first report names what was edited: the function, its file, another place, or none at all.
+Nearness: TypeAlias = Literal["function", "file", "elsewhere", "nowhere"]
+
+
+class Task(NamedTuple):
+    """What is tried: the edits of a reversal on an engine, for how many minutes of processor time."""
+
+    id: str
+    edits: tuple[Edit, ...]
+    engine: str
+    source: Source = "drawn"
+    seed: int = 0
+    minutes: float = 10.0
+
+    @property
+    def key(self) -> str:
+        """Return what makes two trials the same, whatever code ran them."""
+        digest = blake2b(repr(self.edits).encode(), digest_size=4).hexdigest()
+        return f"{self.id} {digest} {self.engine} {self.source} {self.seed} {self.minutes:g}"
+
+
+class Found(Value):
+    """The first finding that the release does not show: its fingerprint and plane, and how near it is."""
+
+    bug: str
+    plane: str
+    sites: tuple[str, ...]
+    nearness: Nearness
+    trace: str
+
+
+class Result(Value):
+    """What came of a trial: after how many traces, and seconds of processors, judge and edited engine together.
+
+    `passed` counts findings on the way that the release shows as well, that are known or that nothing confirms;
+    `refused` says why the edited engine could not begin.
+    """
+
+    key: str
+    id: str
+    engine: str
+    source: Source
+    traces: int
+    seconds: float
+    found: Found | None = None
+    passed: int = 0
+    refused: str = ""
+
+
+def drawn(engine: str, seed: int) -> Iterator[tuple[str, Trace]]:
+    """Yield the traces of a hunt of an engine with a seed, without end, by name."""
+    config = RunConfig(engine=engine)
+    for number in count():
+        for index, trace in enumerate(shard_traces(Shard(profile="mixed", seed=seed, number=number), config)):
+            yield f"trace {number}.{index}", trace
+
+
+def scenarios(engine: str) -> Iterator[tuple[str, Trace]]:
+    """Yield the scenarios of vLLM that an engine can run, by name."""
+    capabilities = kind_of(engine).capabilities
+    for file in find_scenarios([ROOT / "scenarios" / "vllm"]):
+        trace = load(file)
+        if lacking(trace, capabilities) is None:
+            yield file.stem, trace.explicit()
+
+
+def tried(task: Task, traces_max: int | None = None) -> Result:
+    """Run the traces of a task on the edited engine until something new is found or the time is over."""
+    every = drawn(task.engine, task.seed) if task.source == "drawn" else scenarios(task.engine)
+    with tempfile.TemporaryDirectory(prefix="vllm-power-") as folder:
+        path = str(overlay(task.edits, INSTALLED, Path(folder)))
+        trial = _Trial(task, RunConfig(engine=task.engine, engine_path=path))
+        try:
+            return trial.result(islice(every, traces_max))
+        finally:
+            trial.stop()
+
+
+class _Trial:
+    """One trial under way."""
+
+    def __init__(self, task: Task, config: RunConfig) -> None:
+        self._task, self._config = task, config
+        self._clean = RunConfig(engine=task.engine)
+        self._keepers = tuple(_keepers(config))
+        self._tapes = Tapes()
+        self._clock = _ProcessorClock(self._keepers)
+        self._num_passed = 0
+
+    def stop(self) -> None:
+        """End the processes of the edited engine."""
+        for keeper in self._keepers:
+            keeper.stop()
+
+    def result(self, traces: Iterable[tuple[str, Trace]]) -> Result:
+        """Return what comes of the trial."""
+        num_traces = 0
+        for name, trace in traces:
+            if self._clock.seconds() > 60 * self._task.minutes:
+                break
+            num_traces += 1
+            try:
+                found = self._found(name, trace)
+            except DeviceError as error:
+                return self._told(num_traces, refused=str(error))
+            if found is not None:
+                return self._told(num_traces, found)
+        return self._told(num_traces)
+
+    def _told(self, num_traces: int, found: Found | None = None, refused: str = "") -> Result:
+        task, seconds = self._task, round(self._clock.seconds(), 1)
+        return Result(
+            key=task.key,
+            id=task.id,
+            engine=task.engine,
+            source=task.source,
+            traces=num_traces,
+            seconds=seconds,
+            found=found,
+            passed=self._num_passed,
+            refused=refused,
+        )
+
+    def _found(self, name: str, trace: Trace) -> Found | None:
+        """Return what a trace shows that the release does not show on it."""
+        try:
+            verdicts, last = judged_under_schedules(trace, self._tapes, self._config)
+        except Unconfirmed:
+            self._num_passed += 1
+            return None
+        signature = signature_of(verdicts[-1], last)
+        if signature is None:
+            return None
+        if signature.known or self._clock.without(lambda: signature.bug in self._shown_by_release(trace)):
+            self._num_passed += 1
+            return None
+        sites = tuple(dict.fromkeys(_sites(verdicts[-1])))
+        named = tuple(f"{site.function} ({site.file})" for site in sites)
+        near = nearness(sites, self._task.edits)
+        return Found(bug=signature.bug, plane=_plane(signature), sites=named, nearness=near, trace=name)
+
+    def _shown_by_release(self, trace: Trace) -> set[str]:
+        try:
+            verdicts, last = judged_under_schedules(trace, self._tapes, self._clean)
+        except Unconfirmed:
+            return set()
+        signature = signature_of(verdicts[-1], last)
+        return {signature.bug} if signature is not None else set()
+
+
+def nearness(sites: Sequence[Site], edits: Sequence[Edit]) -> Nearness:
+    """Tell how near the places that a finding names are to the edited ones."""
+    if not sites:
+        return "nowhere"
+    near = [edit for site in sites for edit in edits if site.file and f"/{edit.file}".endswith(f"/{site.file}")]
+    functions = {site.function.rpartition(".")[2] for site in sites}
+    if any(edit.function.rpartition(".")[2] in functions for edit in near):
+        return "function"
+    return "file" if near else "elsewhere"
+
+
+def _plane(signature: Signature) -> str:
+    return "races" if signature.lanes else signature.plane
+
+
+def _sites(value: object) -> Iterator[Site]:
+    """Yield the places in the engine's program that a verdict names, in the order of its fields."""
+    if isinstance(value, Site):
+        if value.file:
+            yield value
+    elif isinstance(value, Value):
+        for name in type(value).model_fields:
+            yield from _sites(getattr(value, name))
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _sites(each)
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _sites(each)
+
+
+def _keepers(config: RunConfig) -> Iterator[Keeper]:
+    """Yield the keepers of an engine's process, and of the one that confirms its findings if there is one."""
+    kind = kind_of(config.engine)
+    assert isinstance(kind, Vllm), "reversals are of vLLM"
+    yield keeper_of(config.engine_home, config.engine_path, config.device, kind.runner, config.kernels)
+    confirmation = kind.confirmation(config)
+    if confirmation is not None:
+        yield from _keepers(confirmation.config)
+
+
+@dataclass(slots=True)
+class _ProcessorClock:
+    """Processor time since it was made: of this process, of children that have ended, and of one engine's processes."""
+
+    keepers: tuple[Keeper, ...]
+    _left_out: float = 0.0
+    _begin: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._begin = self._now()
+
+    def seconds(self) -> float:
+        """Return the seconds spent, less what was left out."""
+        return self._now() - self._begin - self._left_out
+
+    def without(self, work: Callable[[], bool]) -> bool:
+        """Do some work that does not count."""
+        before = self._now()
+        try:
+            return work()
+        finally:
+            self._left_out += self._now() - before
+
+    def _now(self) -> float:
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (
+            time.process_time()
+            + ended.ru_utime
+            + ended.ru_stime
+            + sum(_seconds_of(keeper.pid) for keeper in self.keepers)
+        )
+
+
+def _seconds_of(pid: int | None) -> float:
+    """Return the processor time of a live process, zero of one that has ended: its parent's children have it."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii") if pid is not None else ""
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    fields = text.rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")

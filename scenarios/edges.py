@@ -1,0 +1,209 @@
+"""Edges: what drawn traces lose in an engine with cache blocks of its own, drawn again for its blocks.
+
+Random traces are drawn for small blocks, and then rescaled: chunks, lengths and pools that were just large enough are
+so no more. Each edge is drawn under labels of its own behind that, and what it needs of an engine is asked of its
+capabilities. So a trace is a function of its seed and of these, and engines with blocks of any size keep theirs.
+"""
+
+from collections.abc import Sequence
+
+from scenarios.capabilities import CONTINUES, Capabilities, within
+from scenarios.draw import below
+from scenarios.events import (
+    Abort,
+    AnyEvent,
+    Continuation,
+    Preempt,
+    PromptDraw,
+    ResetPrefixCache,
+    Stall,
+    Submit,
+)
+from scenarios.extensions import extended
+from scenarios.features import refusals
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+
+_SITE = "edge"
+# The most chunks of a prompt.
+CHUNKS_MAX = 16
+# Ticks behind a request's arrival in which it mostly ends.
+TURN_AFTER = 24
+# Of shorter prompts no chunks are made.
+CHUNKED_MIN = 6
+
+
+def drawn_for(trace: Trace, capabilities: Capabilities) -> Trace:
+    """Return a drawn trace with what an engine has besides, and within what it can do if its blocks are its own."""
+    trace = extended(trace, capabilities)
+    if capabilities.allowed("block_size") is None:
+        return trace
+    return within(_Edges(within(trace, capabilities), capabilities).trace(), capabilities)
+
+
+class _Edges:
+    """One trace with edges: `spec` and `events` are those so far."""
+
+    def __init__(self, trace: Trace, capabilities: Capabilities) -> None:
+        self._trace, self._capabilities = trace, capabilities
+        self.spec = trace.spec
+        self.events: list[AnyEvent] = list(trace.events)
+
+    def trace(self) -> Trace:
+        """Return the trace, some edges in one of two."""
+        if self._one_in(10, "without drafts"):
+            self._without_drafts()
+        match self._pick(10, "sizes"):
+            case 0:
+                self._short_chunks()
+            case 1:
+                self._up_to_the_end()
+            case 2 | 3:
+                self._tight_pool()
+        if self._one_in(4, "chunked"):
+            self._in_mid_prompt()
+        if self._one_in(3, "decodes first"):
+            self._set_if_allowed(decodes_first=True)
+        if CONTINUES in self._capabilities.features and self._one_in(5, "turns"):
+            self._turns()
+        return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})
+
+    def _pick(self, bound: int, what: str, index: int = 0) -> int:
+        return below(bound, self._trace.seed, _SITE, what, index)
+
+    def _one_in(self, count: int, what: str, index: int = 0) -> bool:
+        return not self._pick(count, what, index)
+
+    def _set(self, **keys: object) -> None:
+        self.spec = self.spec.model_copy(update=keys)
+
+    def _set_if_allowed(self, **keys: object) -> None:
+        self._set(**{key: value for key, value in keys.items() if self._capabilities.allows(key, value)})
+
+    def _cache_prefixes(self) -> None:
+        """Keep prefixes, with the states at their ends, where an engine of this specification can."""
+        before = self.spec
+        self._set_if_allowed(prefix_cache=True, recurrent_cache="align")
+        if refusals(self.spec, ()):
+            self.spec = before
+
+    def _submits(self) -> Sequence[tuple[int, Submit]]:
+        """Return the submits with drawn prompts, each with its place among the events."""
+        events = enumerate(self.events)
+        return [
+            (place, each) for place, each in events if isinstance(each, Submit) and isinstance(each.prompt, PromptDraw)
+        ]
+
+    def _change(self, place: int, **fields: object) -> None:
+        self.events[place] = self.events[place].model_copy(update=fields)
+
+    def _lengthen(self, place: int, tokens: int, common: int | None = None) -> None:
+        """Give the prompt of a submit so many tokens, as many of them `common` as before or as is said."""
+        event = self.events[place]
+        assert isinstance(event, Submit), "only submits have prompts"
+        assert isinstance(event.prompt, PromptDraw), "the prompt is drawn"
+        shared = min(tokens, event.prompt.common if common is None else common)
+        self._change(place, prompt=event.prompt.model_copy(update={"tokens": tokens, "common": shared}))
+
+    def _without_drafts(self) -> None:
+        """Draft nothing, and draw the tokens of most requests."""
+        plain = {key: EngineSpec.model_fields[key].default for key in ("drafter", "draft_sampling")}
+        self._set(num_speculative_tokens=0, **plain)
+        for place, submit in self._submits():
+            if not submit.params.temperature and self._pick(4, "temperature", place):
+                temperature, seed = (0.5, 1.0)[self._pick(2, "degrees", place)], self._pick(1 << 62, "seed", place)
+                params = submit.params.model_copy(update={"temperature": temperature, "seed": seed})
+                self._change(place, params=params)
+
+    def _short_chunks(self) -> None:
+        """Let no chunk be longer than a run of drafts and the token behind them."""
+        chunk = 1 + self._pick(1 + self.spec.num_speculative_tokens, "chunk")
+        self._set(long_prefill_token_threshold=chunk)
+        for place, submit in self._submits():
+            self._lengthen(place, min(submit.prompt_length, CHUNKS_MAX * chunk))
+
+    def _up_to_the_end(self) -> None:
+        """End the model a run of drafts behind a block, and most prompts about there; cache prefixes in one of two."""
+        spec = self.spec
+        run = 1 + spec.num_speculative_tokens
+        length = spec.block_size * (1 + self._pick(3, "blocks")) + run
+        num_blocks = max(spec.num_blocks, -(-length // spec.block_size))
+        self._set(max_model_len=length, num_blocks=num_blocks)
+        if self._one_in(2, "end cached"):
+            self._cache_prefixes()
+        for place, submit in self._submits():
+            if self._pick(3, "at the end", place):
+                tokens = length - 1 - self._pick(1 + run, "before the end", place)
+                self._lengthen(place, tokens, tokens if self.spec.prefix_cache else None)
+            else:
+                self._lengthen(place, min(length - 1, submit.prompt_length))
+
+    def _tight_pool(self) -> None:
+        """Let several requests fit into the pool as they come, and outgrow it; in every other trace with priorities.
+
+        Prompts end a little before a block does, and all outputs pass its end.
+        """
+        spec, block = self.spec, self.spec.block_size
+        blocks = 1 + self._pick(2, "blocks of prompts")
+        rows = max(2, spec.max_num_seqs)
+        num_blocks = max(2 * blocks, blocks + 1) + self._pick(2, "spare")
+        self._set(max_num_seqs=rows, num_blocks=num_blocks, max_model_len=block * (blocks + 1))
+        self._set(max_num_batched_tokens=max(spec.max_num_batched_tokens, block))
+        is_urgent = self._one_in(2, "urgent")
+        if is_urgent:
+            self._set_if_allowed(policy="priority")
+        submits = self._submits()
+        for place, submit in submits:
+            tokens = blocks * block - 1 - self._pick(8, "behind the prompt", place)
+            self._lengthen(place, tokens)
+            # Who comes later goes first, or any of them does.
+            priority = self._pick(3, "priority", place) if self._pick(2, "any priority") else len(submits) - place
+            self._change(
+                place,
+                tick=self._pick(4, "together", place) + (TURN_AFTER if submit.tick > TURN_AFTER else 0),
+                max_tokens=12 + self._pick(12, "output", place),
+                priority=max(0, priority) if is_urgent else submit.priority,
+            )
+
+    def _in_mid_prompt(self) -> None:
+        """Interrupt requests while their prompts are computed, chunk by chunk."""
+        submits = self._submits()
+        longest = max((submit.prompt_length for _, submit in submits), default=0)
+        if longest < CHUNKED_MIN:
+            return
+        if not self.spec.long_prefill_token_threshold:
+            self._set(long_prefill_token_threshold=max(2, longest // (2 + self._pick(4, "parts"))))
+        for place, submit in submits:
+            # Shorter ones are computed at once.
+            if 2 * submit.prompt_length > longest and self._pick(3, "interrupted", place):
+                tick, name = submit.tick + 1 + self._pick(3, "chunks", place), submit.request
+                self.events += self._interruption(place, tick, name)
+
+    def _interruption(self, place: int, tick: int, name: str) -> list[AnyEvent]:
+        found: list[AnyEvent] = [
+            Preempt(tick=tick, request=name),
+            Stall(tick=tick, request=name, ticks=1 + self._pick(4, "ticks", place)),
+            ResetPrefixCache(tick=tick, running=True),
+            Abort(tick=tick, at="before_process", request=name),
+        ]
+        chosen = found[(0, 0, 1, 1, 2, 3)[self._pick(6, "interruption", place)]]
+        return [chosen] if chosen.do in self._capabilities.events else []
+
+    def _turns(self) -> None:
+        """Go on from requests when these have mostly ended; in every other trace from the prefix cache.
+
+        In one of three of these it has been emptied in between.
+        """
+        if self._one_in(2, "turns cached"):
+            self._cache_prefixes()
+        submits = self._submits()
+        for number in range(1 + self._pick(3, "turns", 1) if submits else 0):
+            _, before = submits[self._pick(len(submits), "before", number)]
+            tick = before.tick + 4 + self._pick(TURN_AFTER, "after", number)
+            turn = Continuation(continues=before.request, tokens=1 + self._pick(8, "own", number))
+            name, count = f"turn{number}", 2 + self._pick(10, "tokens", number)
+            self.events.append(
+                before.model_copy(update={"tick": tick, "request": name, "prompt": turn, "max_tokens": count})
+            )
+            if self._one_in(3, "emptied", number) and "reset_prefix_cache" in self._capabilities.events:
+                self.events.append(ResetPrefixCache(tick=max(0, tick - 1)))

@@ -1,0 +1,243 @@
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.power.vllm_power import runs
+from benchmarks.power.vllm_power.__main__ import options_of, sampled, tasks_of, unlike
+from benchmarks.power.vllm_power.edits import Edit, EditError, edited, overlay
+from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, TableError, all_reversals
+from benchmarks.power.vllm_power.runs import Results, UsageError
+from benchmarks.power.vllm_power.trial import Found, Result, Task, drawn, nearness
+from scenarios.shards import Shard
+from workers.record.evidence import Site
+from workers.run.shard import shard_traces
+from workers.targets.target import VLLM, RunConfig
+
+MODULE = '''
+def outer(items):
+    total = 0
+    for item in items:
+        if (
+            item > 0
+            and item < 9
+        ):
+            total += item
+    for item in items:
+        total += 1
+    return total
+
+
+class Box:
+    def size(self):
+        """Say how large it is."""
+
+        def inner():
+            return (1 +
+                    2)
+
+        return inner() * 2
+'''
+
+
+def run(text: str, call: str) -> object:
+    names: dict[str, object] = {}
+    exec(compile(ast.parse(text), "module", "exec"), names)
+    return eval(call, names)
+
+
+def edit(function: str, find: str = "", put: str = "", *, without: str = "", within: str = "") -> Edit:
+    return Edit("package.module", function, find, put, without, within)
+
+
+@pytest.mark.parametrize(
+    ("change", "call", "result"),
+    [
+        (edit("outer", "item > 0 and item < 9", "item > 5"), "outer([1, 7, 30])", 7 + 30 + 3),
+        (edit("outer", without="if item > 0 and item < 9"), "outer([1, 7, 30])", 3),
+        (edit("outer", without="total += 1"), "outer([1, 7, 30])", 8),
+        (edit("outer", "total = 0", "total = 100"), "outer([1])", 102),
+        (edit("Box.size.inner", "1 + 2", "5"), "Box().size()", 10),
+        (edit("Box.size", "inner() * 2", "inner()"), "Box().size()", 3),
+    ],
+)
+def test_an_edit_changes_what_it_names_and_leaves_all_lines_where_they_were(
+    change: Edit, call: str, result: int
+) -> None:
+    text = edited(MODULE, [change])
+    assert run(text, call) == result
+    assert run(MODULE, call) != result
+    assert [number for number, line in enumerate(text.splitlines()) if line.startswith(("def", "class"))] == [
+        number for number, line in enumerate(MODULE.splitlines()) if line.startswith(("def", "class"))
+    ]
+
+
+def test_what_is_there_twice_is_told_apart_by_the_statement_around_it() -> None:
+    twice = "def f(a, b):\n    if a:\n        b += 1\n    else:\n        b += 1\n    return b\n"
+    with pytest.raises(EditError, match="'b \\+= 1' is there 2 times, wanted once"):
+        edited(twice, [edit("f", without="b += 1")])
+    text = edited(twice, [edit("f", without="b += 1", within="if a")])
+    assert (run(text, "f(True, 0)"), run(text, "f(False, 0)")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (edit("outer", "item > 7", "True"), "'item > 7' is there 0 times"),
+        (edit("outer", "item", "0"), "'item' is there"),
+        (edit("no", "item", "0"), "package.module:no: 0 functions of that name"),
+        (edit("outer", "total = 0", "total ="), "no Python in its place"),
+        (edit("outer", "total = 0", "total = 1", within="while True"), "'while True' is there 0 times"),
+    ],
+)
+def test_an_edit_that_does_not_match_once_is_refused_by_name(change: Edit, why: str) -> None:
+    with pytest.raises(EditError, match=why):
+        edited(MODULE, [change])
+
+
+def test_two_edits_of_a_module_are_made_together_unless_they_overlap() -> None:
+    both = [edit("outer", "total = 0", "total = 50"), edit("Box.size", "inner() * 2", "inner() * 4")]
+    text = edited(MODULE, both)
+    assert (run(text, "outer([])"), run(text, "Box().size()")) == (50, 12)
+    with pytest.raises(EditError, match="overlap"):
+        edited(MODULE, [edit("outer", "item > 0 and item < 9", "True"), edit("outer", "item > 0", "True")])
+
+
+def test_an_overlay_holds_the_edited_modules_and_the_packages_first_one(tmp_path: Path) -> None:
+    installed, folder = tmp_path / "installed", tmp_path / "overlay"
+    (installed / "package").mkdir(parents=True)
+    (installed / "package" / "__init__.py").write_text("VERSION = 1\n")
+    (installed / "package" / "module.py").write_text(MODULE)
+    (installed / "package" / "other.py").write_text("")
+    overlay([edit("outer", "total = 0", "total = 1")], installed, folder)
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*.py")) == [
+        "package/__init__.py",
+        "package/module.py",
+    ]
+    with pytest.raises(EditError, match="no such module"):
+        overlay([Edit("package.missing", "f", "a", "b")], installed, folder)
+
+
+def test_the_table_is_well_formed_and_large_enough_over_all_its_classes() -> None:
+    reversals = all_reversals()
+    assert len(reversals) >= 60
+    assert len({each.kind for each in reversals}) >= 10
+    assert all(len(of_kind) >= 4 for of_kind in by_kind(reversals).values())
+    assert all(not each.title.endswith(".") and each.title[0].islower() for each in reversals)
+    assert {runner for each in reversals for runner in each.runners} == set(ENGINES)
+
+
+def by_kind(reversals: Sequence[Reversal]) -> dict[str, list[Reversal]]:
+    found: dict[str, list[Reversal]] = {}
+    for each in reversals:
+        found.setdefault(each.kind, []).append(each)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("- id: vllm-1-a\n", "vllm-1-a: .*Field required"),
+        ("a: 1\n", "a list of reversals is wanted"),
+        (
+            "- id: vllm-1-a\n  title: t\n  runners: [v1]\n  plane: p\n  edits:\n    - at: vllm.a:f\n      find: a\n",
+            "an edit has find and put, or without",
+        ),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(text: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "some.yaml").write_text(text)
+    with pytest.raises(TableError, match=why):
+        all_reversals(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("site", "near"),
+    [
+        (Site(function="Scheduler.schedule", file="vllm/v1/core/sched/scheduler.py"), "function"),
+        (Site(function="schedule", file="scheduler.py"), "function"),
+        (Site(function="update_from_output", file="scheduler.py"), "file"),
+        (Site(function="schedule", file="async_scheduler.py"), "elsewhere"),
+        (None, "nowhere"),
+    ],
+)
+def test_a_report_is_as_near_as_the_places_it_names(site: Site | None, near: str) -> None:
+    edits = [Edit("vllm.v1.core.sched.scheduler", "Scheduler.schedule", "a", "b")]
+    assert nearness([site] if site else [], edits) == near
+
+
+def test_trials_run_the_traces_of_a_hunt_in_their_order() -> None:
+    config = RunConfig(engine=VLLM)
+    hunted = [
+        trace for number in range(2) for trace in shard_traces(Shard(profile="mixed", seed=5, number=number), config)
+    ]
+    named = [trace for _, trace in zip(hunted, drawn(VLLM, 5), strict=False)]
+    assert [trace for _, trace in named] == hunted
+
+
+def test_a_larger_sample_begins_with_the_smaller_ones() -> None:
+    reversals = all_reversals()
+    assert sampled(reversals, 3, 1) == sampled(reversals, 9, 1)[:3]
+    assert sampled(reversals, 9, 1) != sampled(reversals, 9, 2)
+    assert sampled(reversals, None, 1) == list(reversals)
+
+
+def test_a_reversal_is_tried_on_the_engines_that_have_its_code() -> None:
+    both = next(each for each in all_reversals() if each.runners == ("v1", "v2"))
+    engines = {name: [task.engine for task in tasks_of([both], options_of(["--engine", name]))] for name in CHOICES}
+    assert engines == {"first": [ENGINES["v1"]], "each": list(ENGINES.values()), ENGINES["v2"]: [ENGINES["v2"]]}
+    second = both.model_copy(update={"runners": ("v2",)})
+    assert tasks_of([second], options_of(["--engine", ENGINES["v1"]])) == []
+
+
+CHOICES = ("first", "each", ENGINES["v2"])
+TASK = Task("vllm-1-a", (Edit("vllm.a", "f", "a", "b"),), VLLM)
+
+
+def result(found: bool = True, refused: str = "") -> Result:
+    what = Found(bug="b", plane="p", sites=(), nearness="nowhere", trace="t") if found else None
+    return Result(
+        key=TASK.key, id=TASK.id, engine=VLLM, source="drawn", traces=1, seconds=2.0, found=what, refused=refused
+    )
+
+
+def test_results_are_gone_on_from_and_a_broken_last_line_is_dropped(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    Results(file).add(result())
+    with file.open("a") as opened:
+        opened.write('{"key": "half')
+    kept = Results(file)
+    assert kept.by_key == {TASK.key: result()}
+    assert file.read_text().endswith("}\n")
+    file.write_text("no\n")
+    with pytest.raises(UsageError, match="line 1"):
+        Results(file)
+
+
+def test_what_a_trial_is_named_by_changes_with_its_edits() -> None:
+    other = TASK._replace(edits=(Edit("vllm.a", "f", "a", "c"),))
+    assert len({TASK.key, other.key, TASK._replace(seed=1).key, TASK._replace(minutes=1.0).key}) == 4
+
+
+def test_what_is_missed_must_be_listed_and_what_is_refused_never_may() -> None:
+    base = all_reversals()[0].model_copy(update={"id": TASK.id, "missed": ""})
+    listed = base.model_copy(update={"missed": "a reason"})
+    assert unlike([result()], [base]) == []
+    assert unlike([result(found=False)], [base]) != []
+    assert unlike([result(found=False)], [listed]) == []
+    assert unlike([result(found=False, refused="it cannot begin")], [listed]) != []
+
+
+def test_what_no_trace_can_show_is_expected_to_be_missed() -> None:
+    reversal = all_reversals()[0].model_copy(update={"missed": "", "needs": ("hybrid", "prefix_cache")})
+    assert reversal.expected_missed == ""
+    assert reversal.model_copy(update={"needs": ("hybrid", "drafter")}).expected_missed
+    assert reversal.model_copy(update={"missed": "why"}).expected_missed == "why"
+
+
+def test_a_trial_that_raises_is_refused_and_not_kept(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    (result,) = runs.run([Task("vllm-1-x", (edit("none", "a", "b"),), VLLM)], 1, 1, Results(file))
+    assert result.refused
+    assert not file.exists()

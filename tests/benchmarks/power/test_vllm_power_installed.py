@@ -1,0 +1,26 @@
+from pathlib import Path
+
+import pytest
+
+from benchmarks.power.vllm_power.edits import overlay
+from benchmarks.power.vllm_power.reversals import Reversal, all_reversals, edits_of
+from benchmarks.power.vllm_power.trial import INSTALLED, Task, tried
+from workers.targets.target import VLLM
+
+
+@pytest.mark.parametrize("reversal", all_reversals(), ids=lambda each: each.id)
+def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: Reversal, tmp_path: Path) -> None:
+    overlay(edits_of(reversal), INSTALLED, tmp_path)
+    files = {edit.file for edit in edits_of(reversal)}
+    assert files, "it edits something"
+    for file in files:
+        assert (tmp_path / file).read_text() != (INSTALLED / file).read_text()
+
+
+def test_a_reversal_is_found_within_a_few_traces_and_none_is_found_in_an_edit_that_changes_nothing() -> None:
+    reversal = next(each for each in all_reversals() if each.id == "vllm-48245-placeholders-kept")
+    assert tried(Task(reversal.id, tuple(edits_of(reversal)), VLLM), 6).found is not None
+    (edit,) = edits_of(reversal)
+    same = edit.__class__(edit.module, edit.function, find=edit.without, put=edit.without)
+    result = tried(Task(reversal.id, (same,), VLLM), 6)
+    assert (result.found, result.refused, result.traces) == (None, "", 6)

@@ -1,0 +1,45 @@
+import pytest
+
+from benchmarks.power.vllm_power import page
+from benchmarks.power.vllm_power.reversals import all_reversals
+from benchmarks.power.vllm_power.runs import Results
+from benchmarks.power.vllm_power.trial import Found, Result, Task
+from workers.targets.target import VLLM
+
+
+def told(reversal: int, found: Found | None) -> Result:
+    task = Task(all_reversals()[reversal].id, (), VLLM)
+    return Result(key=task.key, id=task.id, engine=task.engine, source=task.source, traces=3, seconds=21.4, found=found)
+
+
+def test_the_page_says_what_the_table_and_the_results_say() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.written(text, page.parts(all_reversals(), Results(page.MEASURED).by_key)) == text
+
+
+def test_every_bug_has_a_number_a_class_and_words_and_needs_means_that_are_told() -> None:
+    bugs, means = page.bugs(), page.means()
+    assert len(bugs) == len({bug.number for bug in bugs}) == 117
+    assert all(bug.kind and bug.what for bug in bugs)
+    assert {each for bug in bugs for each in bug.means} == set(means)
+
+
+def test_a_bug_lacks_the_means_that_there_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "means", lambda: {"there": True, "not there": False})
+    assert page.lacking(page.Bug(1, "class", "what", ("there", "not there"))) == ("not there",)
+
+
+def test_a_table_and_its_figures_say_what_was_found_where_and_after_how_much() -> None:
+    found = Found(bug="inputs input_ids", plane="inputs", sites=("f (a.py)",), nearness="file", trace="trace 0.2")
+    results = {"first": told(0, found), "second": told(1, None)}
+    written = page.parts(all_reversals(), results)
+    assert "1 of 2 found; median 3 traces and 21 s of processors" in written["figures"]
+    assert "its file in 1" in written["figures"]
+    assert "3 (21 s), inputs" in written["reversals"]
+    assert "missed in 3" in written["reversals"]
+    assert f"`{all_reversals()[1].id}` ({VLLM})" in written["missed"]
+
+
+def test_only_marked_parts_of_a_page_are_written_anew() -> None:
+    before = "Kept.\n<!-- figures -->\nold\n<!-- /figures -->\nKept too.\n"
+    assert page.written(before, {"figures": "new"}) == before.replace("old", "new")

@@ -1,0 +1,25 @@
+"""Draws of the control plane: engines without one keep their traces, others get every kind of event."""
+
+from scenarios.capabilities import Capabilities
+from scenarios.control_draws import ONE_IN, controlled
+from scenarios.events import CONTROL_EVENTS
+from scenarios.random_trace import random_trace
+
+TRACES = [random_trace(seed) for seed in range(200)]
+ENGINE = Capabilities(events=CONTROL_EVENTS)
+
+
+def test_a_trace_of_an_engine_without_a_control_plane_stays_as_it_is() -> None:
+    assert all(controlled(trace, Capabilities(events=("abort",))) is trace for trace in TRACES)
+
+
+def test_one_trace_of_some_gets_events_behind_its_own_and_every_kind_is_drawn() -> None:
+    found = [controlled(trace, ENGINE) for trace in TRACES]
+    added = [after.events[len(before.events) :] for before, after in zip(TRACES, found, strict=True)]
+    assert all(after.events[: len(before.events)] == before.events for before, after in zip(TRACES, found, strict=True))
+    assert len(TRACES) / ONE_IN / 2 < sum(map(bool, added)) < 2 * len(TRACES) / ONE_IN
+    assert {event.do for events in added for event in events} == set(CONTROL_EVENTS)
+
+
+def test_what_is_drawn_follows_from_the_trace_alone() -> None:
+    assert [controlled(trace, ENGINE) for trace in TRACES] == [controlled(trace, ENGINE) for trace in TRACES]

@@ -1,0 +1,78 @@
+"""Traces drawn for an engine with blocks of its own reach the edges there; those of any other stay as they are."""
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from benchmarks.conformance.edges import EDGES, drawn, shares
+from scenarios.capabilities import CONTINUES, lacking
+from scenarios.edges import drawn_for
+from scenarios.events import Abort, Preempt, PromptDraw, Submit
+from scenarios.extensions import extended
+from scenarios.random_trace import random_trace
+from scenarios.trace import Trace, problems
+from workers.targets.registry import kind_of
+from workers.targets.specstorm import Specstorm
+from workers.targets.target import VLLM, VLLM_V2
+
+# The least share of 300 traces, about two thirds of that of 2,000 (docs/strategies.md).
+LEAST = {
+    "a threshold of chunks from 1 to 1 + K": 0.06,
+    "a model of 32 m + 1 + K tokens, a prompt up to its end": 0.06,
+    "a prompt of a block, or one token more or less": 0.4,
+    "a pool too small for two requests": 0.35,
+    "priorities in such a pool": 0.14,
+    "an event that preempts": 0.33,
+    "a reset of running requests": 0.12,
+    "a stall": 0.17,
+    "a request that goes on from another": 0.12,
+    "logprobs of named tokens": 0.03,
+    "rows that decode moved before the others": 0.2,
+    "seeded requests without drafts": 0.12,
+}
+
+
+def test_traces_of_an_engine_with_its_own_blocks_reach_every_edge() -> None:
+    found = shares(list(islice(drawn(VLLM, 300, seed=25), 300)))
+    assert found.keys() == EDGES.keys() == LEAST.keys()
+    assert {name: share for name, share in found.items() if share < LEAST[name]} == {}
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V2])
+def test_traces_with_edges_are_valid_and_ask_for_nothing_that_their_engine_lacks(engine: str) -> None:
+    capabilities = kind_of(engine).capabilities
+    for seed in range(150):
+        trace = drawn_for(random_trace(seed), capabilities)
+        assert problems(trace) == []
+        assert lacking(trace, capabilities) is None
+        assert trace == drawn_for(random_trace(seed), capabilities)
+
+
+def test_traces_of_an_engine_with_blocks_of_any_size_have_no_edges() -> None:
+    for seed in range(100):
+        assert drawn_for(random_trace(seed), Specstorm.capabilities) == random_trace(seed)
+
+
+def test_an_engine_that_lacks_what_an_edge_needs_is_drawn_none_of_it() -> None:
+    ours = kind_of(VLLM).capabilities
+    features = tuple(feature for feature in ours.features if feature != CONTINUES)
+    less = replace(ours, features=features, spec={**ours.spec, "decodes_first": (False,), "policy": ("fcfs",)})
+    for seed in range(60):
+        trace = drawn_for(random_trace(seed), less)
+        assert (trace.spec.decodes_first, trace.spec.policy) == (False, "fcfs")
+        assert all(isinstance(event.prompt, PromptDraw) for event in trace.submits())
+
+
+def test_an_event_at_a_place_that_an_engine_lacks_happens_at_the_next_one() -> None:
+    submit = Submit(tick=0, request="a", prompt=PromptDraw(tokens=3), max_tokens=4)
+    events = (
+        submit,
+        Abort(tick=3, at="after_launch", request="a"),
+        Preempt(tick=2, at="before_process", request="a", mode="drop"),
+    )
+    ours = kind_of(VLLM).capabilities
+    found = extended(Trace(events=events), ours)
+    _, abort, preempt = drawn_for(found, replace(ours, features=())).events[:3]
+    assert abort == Abort(tick=3, at="before_process", request="a")
+    assert preempt == Preempt(tick=3, request="a")

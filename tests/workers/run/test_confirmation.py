@@ -1,0 +1,68 @@
+"""Confirmation of a finding by a slower run of the same engine: what that does not show is no finding of the engine."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from scenarios.events import Submit
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
+from workers.oracle.tape import Tapes
+from workers.record.evidence import Difference
+from workers.record.verdict import Diverged
+from workers.run.check import check
+from workers.run.engine_run import Options
+from workers.targets.target import Confirmation, Kernels, RunConfig, Unconfirmed, Watch
+
+SUBMIT = Submit(tick=0, request="a", prompt=(1, 3), max_tokens=4)
+TRACE = Trace(spec=EngineSpec(vocab_size=6), events=(SUBMIT,)).explicit()
+BOTH: tuple[Kernels, ...] = ("defined", "interpreted")
+
+
+@dataclass(frozen=True)
+class DefinedKind(SamplerBoxKind):
+    """Breaks its contract with some of the ways in which its kernels run; keeps how each run's did."""
+
+    wrong: tuple[Kernels, ...] = BOTH
+    bug: str = ""
+    ran: list[Kernels] = field(default_factory=list)
+
+    def renew(self, config: RunConfig) -> bool:
+        return True
+
+    def confirmation(self, config: RunConfig) -> Confirmation | None:
+        """Have it seen with interpreted kernels."""
+        interpreted = config.model_copy(update={"kernels": "interpreted"})
+        return Confirmation(interpreted, "a definition is wrong") if config.kernels == "defined" else None
+
+    def known(self, found: Difference, trace: Trace, steps: object) -> str:
+        return self.bug
+
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
+        self.ran.append(config.kernels)
+        return SamplerBox(trace, self.breach if config.kernels in self.wrong else "none")
+
+
+def test_a_finding_is_told_once_a_slower_run_has_shown_it() -> None:
+    kind = DefinedKind("max_tokens")
+    assert isinstance(check(TRACE, Tapes(), kind=kind), Diverged)
+    assert set(kind.ran) == {*BOTH}
+
+
+def test_what_a_slower_run_does_not_show_is_our_own_mistake() -> None:
+    with pytest.raises(Unconfirmed, match="a definition is wrong"):
+        check(TRACE, Tapes(), kind=DefinedKind("max_tokens", wrong=("defined",)))
+
+
+@pytest.mark.parametrize(("bug", "options"), [("known", Options()), ("", Options(confirm=False))])
+def test_what_is_known_and_candidates_of_the_shrinker_need_no_slower_run(bug: str, options: Options) -> None:
+    kind = DefinedKind("max_tokens", bug=bug)
+    assert isinstance(check(TRACE, Tapes(), options, kind), Diverged)
+    assert set(kind.ran) == {"defined"}
+
+
+def test_a_run_that_is_the_slower_one_is_not_confirmed_again() -> None:
+    kind = DefinedKind("max_tokens")
+    assert isinstance(check(TRACE, Tapes(), kind=kind, config=RunConfig(kernels="interpreted")), Diverged)
+    assert set(kind.ran) == {"interpreted"}

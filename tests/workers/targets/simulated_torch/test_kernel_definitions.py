@@ -1,0 +1,110 @@
+"""Definitions of kernels: which kernels they are for, and what memory they are given."""
+
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from workers.targets.simulated_torch.kernel_accesses import KernelError
+from workers.targets.simulated_torch.kernel_definitions import (
+    Definition,
+    Definitions,
+    Memory,
+    Pointers,
+    digest_of,
+    flat,
+    name_of,
+)
+
+# Kernels are read here and never run; their names mean what they mean in Triton.
+tl: Any = SimpleNamespace()
+SALT: Any = SimpleNamespace(value=7)
+STEP: Any = 1
+
+
+def salted(value):  # type: ignore[no-untyped-def]
+    return value + SALT
+
+
+def salted_otherwise(value):  # type: ignore[no-untyped-def]
+    return value - SALT
+
+
+salted_by: Any = SimpleNamespace(fn=salted)
+
+
+def count(to_ptr, from_ptr):  # type: ignore[no-untyped-def]
+    tl.store(to_ptr, salted_by(tl.load(from_ptr)) + STEP)
+
+
+def with_names(**names: Any) -> Any:
+    """Return the kernel as it is where names of its module mean something else."""
+    made = FunctionType(count.__code__, {**globals(), **names}, count.__name__)
+    made.__module__ = count.__module__
+    return made
+
+
+def nothing(programs: tuple[int, ...], given: Any) -> None:
+    pass
+
+
+def test_a_kernel_runs_as_its_definition_only_with_the_source_that_it_was_held_against() -> None:
+    definition = Definition(nothing, digest_of(count))
+    definitions = Definitions({name_of(count): definition})
+    assert definitions.of(count) is definition
+    for names in ({"STEP": 2}, {"salted_by": SimpleNamespace(fn=salted_otherwise)}):
+        assert definitions.of(with_names(**names)) is None
+    assert definitions.of(salted) is None
+    assert definitions.interpreted == {
+        name_of(count): "is not the kernel that its definition was held against",
+        name_of(salted): "has no definition",
+    }
+
+
+def test_a_digest_is_of_functions_that_a_kernel_calls_and_of_their_constants() -> None:
+    digest = digest_of(count)
+    assert digest_of(with_names()) == digest
+    other = FunctionType(salted.__code__, {**globals(), "SALT": SimpleNamespace(value=8)}, salted.__name__)
+    other.__module__ = salted.__module__
+    assert digest_of(with_names(salted_by=SimpleNamespace(fn=other))) != digest
+
+
+def test_memory_that_was_not_given_is_refused_on_either_side() -> None:
+    memory = Memory(np.arange(6, dtype=np.int32))
+    assert (memory[0], memory[5], memory.span(2, 3).tolist()) == (0, 5, [2, 3, 4])
+    assert memory.span(9, 0).size == memory.span(9, -1).size == 0
+    for use in (
+        lambda: memory[-1],
+        lambda: memory[6],
+        lambda: memory.span(-1, 2),
+        lambda: memory.span(4, 3),
+        lambda: memory.at(np.array([0, 6])),
+        lambda: memory.put(np.array([-1]), 0),
+        lambda: memory.rows(2, (2, 3), (3, 1)),
+    ):
+        with pytest.raises(KernelError):
+            use()
+
+
+def test_integers_wrap_round_as_a_kernel_s_do() -> None:
+    memory = Memory(np.zeros(1, dtype=np.int32))
+    memory[0] = (1 << 31) + 5
+    assert memory[0] == 5 - (1 << 31)
+
+
+def test_memory_of_rows_that_lie_apart_reaches_from_their_first_value_to_their_last() -> None:
+    table = torch.arange(12, dtype=torch.int32).reshape(3, 4)
+    assert flat(table[1:, :2]).tolist() == [4, 5, 6, 7, 8, 9]
+
+
+def test_a_pointer_leads_to_the_tensor_that_it_points_into_and_nowhere_else() -> None:
+    first, second = torch.arange(4, dtype=torch.int32), torch.arange(10, 14, dtype=torch.int32)
+    addresses = np.array([second.data_ptr() + 4, first.data_ptr(), 8], dtype=np.uint64)
+    pointers = Pointers(addresses, (first, second))
+    assert pointers.to(0, np.int32).array.tolist() == [11, 12, 13]
+    pointers.to(1, np.int32)[2] = 7
+    assert first.tolist() == [0, 1, 7, 3]
+    with pytest.raises(KernelError, match="that it was not given"):
+        pointers.to(2, np.int32)

@@ -1,0 +1,66 @@
+"""Control plane of the real vLLM: each mistake in its sources is found by the judge that is there for it alone."""
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.codec import load
+from tests.workers.targets.vllm.test_vllm import CONFIG, KIND, TAPES, laid_over
+from workers.record.verdict import Diverged
+from workers.run.check import check
+from workers.targets.vllm.installation import ROOT, keeper_of
+
+_ENGINE, _SCHEDULER = "v1/engine/core.py", "v1/core/sched/scheduler.py"
+# A file, what it says and what it says then; the scenario, and the plane and variable of what is found.
+MISTAKES = {
+    "a pause that keeps requests lets them go on": (
+        (_ENGINE, 'PauseState.PAUSED_ALL if mode == "keep" else PauseState.PAUSED_NEW', "PauseState.PAUSED_NEW"),
+        ("paused_and_nothing_lost", "control", "paused"),
+    ),
+    "a pause that waits admits others": (
+        (_SCHEDULER, "if not request_queue and self._pause_state == PauseState.UNPAUSED:", "if not request_queue:"),
+        ("paused_until_drained", "control", "paused"),
+    ),
+    "a pause that clears caches keeps them": (
+        (_ENGINE, "if clear_cache:\n            self._reset_caches()", "if False:\n            self._reset_caches()"),
+        ("paused_until_drained", "control", "era"),
+    ),
+    "hashes of blocks outlive other weights": (
+        (
+            "v1/core/block_pool.py",
+            "self.cached_block_hash_to_block = BlockHashToBlockMap()\n        self",
+            "return True\n        self",
+        ),
+        ("weights_exchanged", "control", "era"),
+    ),
+    "the head of the model stays as it was": (
+        (
+            "model_executor/model_loader/reload/inplace.py",
+            "model.load_weights(weights_iterator)",
+            'model.load_weights((name, weight) for name, weight in weights_iterator if "lm_head" not in name)',
+        ),
+        ("weights_exchanged", "control", "weights"),
+    ),
+    "who waits is not given up by a pause": (
+        (
+            _ENGINE,
+            "aborted_reqs = self.scheduler.finish_requests(\n                None,",
+            "aborted_reqs = self.scheduler.finish_requests(\n[r.request_id for r in self.scheduler.running],",
+        ),
+        ("paused_and_aborted", "contracts", "abort"),
+    ),
+    "a dummy batch writes into a block": (
+        ("v1/worker/gpu_model_runner.py", "sm.fill_(-1)", "sm.fill_(40)"),
+        ("dummy_steps", "tokens", "tokens"),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_control_plane_is_found_by_its_rule(mistake: str, tmp_path: Path) -> None:
+    (file, before, after), (scenario, plane, variable) = MISTAKES[mistake]
+    config = laid_over(tmp_path, file, before, after)
+    verdict = check(load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit(), TAPES, config=config)
+    keeper_of("", str(tmp_path), CONFIG.device, KIND.runner).stop()
+    assert isinstance(verdict, Diverged)
+    assert (verdict.difference.plane, verdict.difference.variable) == (plane, variable)

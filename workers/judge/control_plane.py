@@ -1,0 +1,115 @@
+"""Control plane of an engine: what is planned while it is paused, and what is attended to across a clearing.
+
+Verifies: that a paused engine plans no step, but for requests that it lets come to their ends, and begins none of any;
+that nothing is attended to that was computed before the engine was told to forget all, as it is when other weights are
+loaded; that weights are those due once they are loaded or awake; that a neighbour has the same output each time.
+Does not verify: outputs (they are compared with those of undisturbed runs), ends of requests (contracts do that), other
+states than those of attention.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from workers.judge.judge import End, Judge
+from workers.record.evidence import Difference, Shown, fact, shown
+from workers.record.log import Entry
+from workers.record.observation import Observation
+
+PLANE = "control"
+_PAUSES = {"pause_abort": "abort", "pause_wait": "wait", "pause_keep": "keep"}
+
+
+class ControlPlane(Judge):
+    """Judge of the observations of one run, in the order in which they were made.
+
+    An era begins when the engine is told to forget; `inputs` of a step may come after the eras that follow it.
+    """
+
+    sees = ("log",)
+
+    def __init__(self) -> None:
+        self._block_size = 0
+        self._mode = ""
+        self._era = 0
+        self._eras: dict[int, int] = {}
+        self._inputs: dict[int, Observation] = {}
+        self._found: list[Difference] = []
+        self._neighbour: list[int] | None = None
+        self._is_used = False
+
+    @property
+    def planes(self) -> tuple[str, ...]:
+        return (PLANE,) if self._is_used else ()
+
+    def see_log(self, log: Sequence[Entry | Observation]) -> None:
+        for seen in log:
+            assert isinstance(seen, Observation), "its decisions are its own"
+            match seen.point:
+                case "opened":
+                    self._block_size = seen.values["block_size"]
+                case "controlled":
+                    self._is_used = True
+                    self._control(seen)
+                case "scheduled":
+                    self._eras[seen.step] = self._era
+                    self._found += self._planned(seen)
+                case "inputs":
+                    self._inputs[seen.step] = seen
+
+    def at_end(self, end: End) -> Difference | None:
+        found = [*self._found, *(self._attended() if self._era else ())]
+        return min(found, key=lambda difference: difference.step, default=None)
+
+    def _control(self, seen: Observation) -> None:
+        what, tokens = seen.values["what"], seen.values["tokens"]
+        if what in _PAUSES:
+            self._mode = _PAUSES[what]
+        elif what == "resume":
+            self._mode = ""
+        elif what == "cleared":
+            self._era += 1
+        elif what == "weights" and tokens != [0]:
+            due = fact("weights", version=seen.values["version"])
+            self._found.append(_difference("weights", None, seen.step, due, fact("unlike", count=tokens[0])))
+        elif what == "neighbour":
+            self._neighbour = tokens if self._neighbour is None else self._neighbour
+            if tokens != self._neighbour:
+                self._found.append(_difference("neighbour", None, seen.step, shown(self._neighbour), shown(tokens)))
+
+    def _planned(self, seen: Observation) -> Iterator[Difference]:
+        """Yield the first request that a paused engine plans and may not."""
+        begun = [request for request, _ in seen.values["begun"]]
+        barred = {"": (), "wait": begun}.get(self._mode, seen.requests)
+        if barred:
+            due = fact("paused", mode=self._mode)
+            yield _difference("paused", barred[0], seen.step, due, fact("planned"))
+
+    def _attended(self) -> Iterator[Difference]:
+        """Yield the first position of each row that was computed in an era before that of its step."""
+        computed: dict[int, int] = {}
+        for step in sorted(self._inputs):
+            inputs, era = self._inputs[step], self._eras[step]
+            values = inputs.values
+            computed |= dict.fromkeys((slot for slot in values["slots"][: values["starts"][-1]] if slot >= 0), era)
+            for row, request in enumerate(inputs.requests):
+                for position in range(values["seq_lens"][row]):
+                    block, within = divmod(position, self._block_size)
+                    slot = values["tables"][row][block] * self._block_size + within
+                    if computed.get(slot, era) < era:
+                        there = fact("of_an_era", era=computed[slot])
+                        yield _difference("era", request, step, fact("of_an_era", era=era), there, position)
+                        break
+
+
+def _difference(
+    variable: str, request: int | None, step: int, due: Shown, there: Shown, position: int | None = None
+) -> Difference:
+    """Make a difference of a request of the trace, by the number of its submit, or of none."""
+    return Difference(
+        plane=PLANE,
+        variable=variable,
+        request="" if request is None else f"submit {request}",
+        step=step,
+        position=position,
+        expected=due,
+        actual=there,
+    )

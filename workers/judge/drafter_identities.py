@@ -1,0 +1,379 @@
+"""Identities of a drafter's passes: what its model is given, and what its cache holds, whatever the model.
+
+Verifies: in the first pass of a step that a request's tokens are those known of it, up to the one just sampled, each
+at its position, or at that of the token before it; in every further pass the draft proposed last, one position on; of
+a drafter that proposes all drafts at once, that it keeps all that was computed, and is given the token just sampled and
+a mask for each draft; slots and lengths that follow from these and from the blocks planned; that no row, whatever it is
+for, is written into a block that its request does not hold; that each entry a request attends to was written for that
+position and that token, by the request itself but for a prefix that it found; that the drafts which the target verifies
+next are those proposed; that the drafter runs in every step but beside a request that is about to reach the longest
+length.
+Does not verify: hidden states; rows of rejected drafts, and what lies behind the longest length, but for where they are
+written; drafts of a prompt's chunk, which nobody verifies; tokens of a request of whose earlier stay a result may come.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from workers.judge.judge import End, Judge
+from workers.record.evidence import Difference, Fact, fact, shown
+from workers.record.log import Entry
+from workers.record.observation import Observation
+
+PLANES = ("drafts",)
+
+
+class Written(NamedTuple):
+    """An entry of the drafter's cache: who wrote it, for which position and token.
+
+    It has no token where it was due in a step without a pass.
+    """
+
+    request: int
+    position: int
+    token: int | None
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """What is known of a request in its present stay: its tokens, how many of them it found, when it ran last.
+
+    `is_followed` is false where a result of an earlier stay may come in, `is_whole` where entries of the drafter's
+    cache may be other ones than the tokens say: found ones, those of a step without a pass, of a chunk's end.
+    """
+
+    tokens: list[int]
+    hit: int
+    is_followed: bool
+    is_whole: bool
+    last: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """The observations of one step."""
+
+    planned: Observation
+    inputs: Observation | None = None
+    context: Observation | None = None
+    passes: list[Observation] = field(default_factory=list)
+    margins: list[list[float]] = field(default_factory=list)
+    proposed: Mapping[int, list[int]] = field(default_factory=dict)
+    sampled: Mapping[int, list[int]] = field(default_factory=dict)
+
+
+class Row(NamedTuple):
+    """A request in a step: the first position computed, and how many tokens are computed true behind the step.
+
+    `tokens` are those known behind it, and the drafts proposed; `goes_on` is false of a chunk of a prompt, whose drafts
+    nobody verifies. Of a row that is not `is_open` nothing can be said.
+    """
+
+    request: int
+    first: int
+    num_scheduled: int
+    end: int
+    tokens: list[int]
+    blocks: list[int]
+    goes_on: bool
+    is_open: bool
+
+
+class Proposal(NamedTuple):
+    """The drafts of one step behind the tokens known then; of each how far it was likelier than any other."""
+
+    step: int
+    tokens: tuple[int, ...]
+    drafts: tuple[int, ...]
+    margins: tuple[float, ...]
+
+
+# Proposals of a run by request and number of tokens known.
+Proposals: TypeAlias = Mapping[tuple[int, int], Proposal]
+
+
+class DrafterIdentities(Judge):
+    """Judge of a drafter's passes in one run, in the order in which they were made.
+
+    `proposals` are those that follow from tokens alone, of the steps judged so far.
+    """
+
+    sees = ("log",)
+
+    def __init__(self) -> None:
+        self._block_size, self._length_max, self._shift = 0, 0, 0
+        self._chunk_ends_known = True
+        # What a drafter that proposes all drafts at once is given for each.
+        self._mask: int | None = None
+        self._steps: dict[int, Step] = {}
+        self._known: dict[int, Known] = {}
+        self.proposals: dict[tuple[int, int], Proposal] = {}
+        # Entries at ends of found blocks that another request wrote, whose next token is another one.
+        self._found: list[Difference] = []
+        # The drafter's cache by slot.
+        self._cache: dict[int, Written] = {}
+
+    def see_log(self, log: Sequence[Entry | Observation]) -> None:
+        for seen in log:
+            assert isinstance(seen, Observation), "its decisions are its own"
+            match seen.point:
+                case "opened":
+                    self._block_size, self._shift = seen.values["block_size"], seen.values["draft_shift"]
+                    self._length_max = seen.values["max_model_len"]
+                    self._chunk_ends_known, self._mask = seen.values["chunk_ends_known"], seen.values["mask_token"]
+                case "scheduled":
+                    self._steps[seen.step] = Step(seen)
+                case "inputs":
+                    self._steps[seen.step].inputs = seen
+                case "context":
+                    self._steps[seen.step].context = seen
+                case "drafting":
+                    assert seen.values["index"] == len(self._steps[seen.step].passes), "a pass is not shown"
+                    self._steps[seen.step].passes.append(seen)
+                case "margins":
+                    self._steps[seen.step].margins.append(seen.values["margins"])
+                case "proposed":
+                    self._steps[seen.step].proposed = dict(zip(seen.requests, seen.values["proposed"], strict=True))
+                case "processed":
+                    self._steps[seen.step].sampled = dict(zip(seen.requests, seen.values["sampled"], strict=True))
+
+    @property
+    def planes(self) -> tuple[str, ...]:
+        return PLANES if any(step.passes for step in self._steps.values()) else ()
+
+    def at_end(self, end: End) -> Difference | None:
+        if not self.planes:
+            return None
+        for number in sorted(self._steps):
+            found = next(self._of_step(number, self._steps[number]), None)
+            if found is not None:
+                return found
+        # Whatever else is wrong comes first.
+        return next(iter(self._found), None)
+
+    def _of_step(self, number: int, step: Step) -> Iterator[Difference]:
+        values = step.planned.values
+        for request, tokens in values["begun"]:
+            before = self._known.get(request)
+            hit = values["scheduled_computed"][step.planned.requests.index(request)]
+            is_followed = before is None or len(before.tokens) <= len(tokens)
+            self._known[request] = Known(list(tokens), hit, is_followed, is_whole=not hit)
+        if step.inputs is not None:
+            if values["follows"]:
+                yield from self._verified(number, step.inputs)
+            for request in step.inputs.requests:
+                self._known[request].tokens += step.sampled.get(request, [])
+                self._known[request].last = number
+            rows = {row.request: row for row in self._rows(step, step.inputs)}
+            yield from self._are_shown(number, step, rows)
+            if step.context is not None:
+                yield from self._keeps(number, step.context, step.inputs, rows)
+            for seen in step.passes:
+                yield from self._pass(number, seen, rows)
+            if not step.passes:
+                self._miss(rows.values())
+            self._note(number, step, rows)
+
+    def _verified(self, number: int, inputs: Observation) -> Iterator[Difference]:
+        """Yield drafts that the target is given and that are not those proposed in the step before."""
+        values = inputs.values
+        for row, request in enumerate(inputs.requests):
+            known, stop, count = self._known[request], values["starts"][row + 1], values["drafts"][row]
+            proposed = self._steps[number - 1].proposed.get(request) if known.last == number - 1 >= 0 else None
+            if proposed is None or not known.is_followed:
+                continue
+            given = values["input_ids"][stop - count : stop]
+            for index, (token, draft) in enumerate(zip(given, proposed, strict=False)):
+                if token != draft:
+                    where = number, values["positions"][stop - count + index]
+                    yield _difference("verified", request, where, draft, token)
+
+    def _rows(self, step: Step, inputs: Observation) -> Iterator[Row]:
+        values, blocks = inputs.values, dict(step.planned.values["blocks"])
+        for row, (request, start, stop) in enumerate(
+            zip(inputs.requests, values["starts"], values["starts"][1:], strict=False)
+        ):
+            known, drafts, sampled = self._known[request], values["drafts"][row], step.sampled.get(request, [])
+            first, count = values["positions"][start], stop - start
+            end = first + count - (drafts + 1 - len(sampled) if drafts else 0)
+            goes_on = bool(sampled)
+            tokens = known.tokens + step.proposed.get(request, []) if goes_on else known.tokens
+            is_open = known.is_followed and (goes_on or not drafts)
+            yield Row(
+                request=request,
+                first=first,
+                num_scheduled=count,
+                end=end,
+                tokens=list(tokens),
+                blocks=blocks.get(request, []),
+                goes_on=goes_on,
+                is_open=is_open,
+            )
+
+    def _are_shown(self, number: int, step: Step, rows: Mapping[int, Row]) -> Iterator[Difference]:
+        """Yield a step without a pass of the drafter though no request in it is about to reach the longest length."""
+        planned = zip(step.planned.requests, step.planned.values["scheduled_computed"], strict=True)
+        longest = max(computed + rows[request].num_scheduled for request, computed in planned)
+        most = max((len(drafts) for other in self._steps.values() for drafts in other.proposed.values()), default=0)
+        if not step.passes and longest + most + 1 <= self._length_max:
+            yield _difference("passes", None, (number, None), fact("inputs_of_every_step"), fact("none_shown"))
+
+    def _miss(self, rows: Iterable[Row]) -> None:
+        """Note the entries that were due in a step without a pass: its positions are never computed again."""
+        for row in rows:
+            self._known[row.request].is_whole = False
+            for position in range(row.first, row.end):
+                slot = self._slot(row, position)
+                if isinstance(slot, int):
+                    self._cache[slot] = Written(row.request, position, None)
+
+    def _note(self, number: int, step: Step, rows: Mapping[int, Row]) -> None:
+        """Note the step's proposals, as far as they follow from tokens alone."""
+        for place, request in enumerate(step.passes[0].requests if step.passes else ()):
+            row, known, drafts = rows[request], self._known[request], step.proposed.get(request, [])
+            if not self._chunk_ends_known and self._shift and not row.goes_on:
+                known.is_whole = False
+            if not (row.is_open and row.goes_on and known.is_whole and drafts):
+                continue
+            count = len(drafts)
+            one_each = [margins[place] for margins in step.margins[:count]]
+            of_all = step.margins[0][place * count : (place + 1) * count] if step.margins else []
+            margins = tuple(of_all if self._mask is not None else one_each)
+            proposal = Proposal(number, tuple(known.tokens), tuple(drafts), margins)
+            self.proposals[request, len(known.tokens)] = proposal
+
+    def _keeps(
+        self, number: int, seen: Observation, inputs: Observation, rows: Mapping[int, Row]
+    ) -> Iterator[Difference]:
+        """Yield wrong positions and slots of what a drafter that proposes all at once keeps of the target's states."""
+        starts = inputs.values["starts"]
+        for request, start, stop in zip(inputs.requests, starts, starts[1:], strict=False):
+            row = rows[request]
+            given = {name: seen.values[name][start:stop] for name in ("positions", "slots")}
+            if row.is_open:
+                yield from self._places(number, row, row.first, row.end - row.first, given)
+            tokens = [*row.tokens[row.first : row.end], *[-1] * (stop - start)][: stop - start]
+            yield from self._writes(number, row, given | {"input_ids": tokens})
+
+    def _pass(self, number: int, seen: Observation, rows: Mapping[int, Row]) -> Iterator[Difference]:
+        values, index = seen.values, seen.values["index"]
+        starts = zip(seen.requests, values["starts"], values["starts"][1:], strict=False)
+        for place, (request, start, stop) in enumerate(starts):
+            row = rows[request]
+            given = {name: values[name][start:stop] for name in ("input_ids", "positions", "slots")}
+            if row.is_open:
+                yield from self._given(number, row, index, given, values["seq_lens"][place])
+            yield from self._writes(number, row, given)
+        for request in seen.requests if index == 0 else ():
+            if rows[request].is_open:
+                yield from self._reads(number, rows[request])
+
+    def _given(
+        self, number: int, row: Row, index: int, given: Mapping[str, list[int]], length: int
+    ) -> Iterator[Difference]:
+        """Yield wrong tokens, positions, slots and length of a row in a pass."""
+        if self._mask is not None:
+            first, last = row.end, row.end + len(given["positions"]) - 1
+        else:
+            # The row of a chunk's next token, at its own position, is computed again by the next chunk.
+            first, last = row.first if index == 0 else row.end - self._shift + index, self._last(row) + index
+        count = min(last, self._length_max - 1) + 1 - first
+        yield from self._places(number, row, first, count, given)
+        for position, token in zip(range(first, first + count), given["input_ids"], strict=False):
+            due = self._mask if self._mask is not None and position > row.end else self._token(row, position)
+            is_told = row.goes_on or (index == 0 and self._mask is None)
+            if is_told and due is not None and token != due:
+                yield _difference("draft_input_ids", row.request, (number, position), due, token)
+        if count <= 0:
+            # It lies behind the longest length.
+            return
+        covered = min(first + len(given["positions"]), self._length_max)
+        if length != covered:
+            yield _difference("draft_seq_lens", row.request, (number, None), covered, length)
+
+    def _places(
+        self, number: int, row: Row, first: int, count: int, given: Mapping[str, list[int]]
+    ) -> Iterator[Difference]:
+        """Yield positions that do not go on from the first, and slots that are not those of the blocks planned."""
+        for place, position in enumerate(range(first, first + count)):
+            where, slot = (number, position), given["slots"][place]
+            if given["positions"][place] != position:
+                yield _difference("draft_positions", row.request, where, position, given["positions"][place])
+            if slot != (own := self._slot(row, position)):
+                yield _difference("draft_slots", row.request, where, own, slot)
+
+    def _last(self, row: Row) -> int:
+        """Return the last position of a row in the first pass: that of the token just sampled, or before it."""
+        return row.end - self._shift if row.goes_on else row.end - 1
+
+    def _token(self, row: Row, position: int) -> int | None:
+        """Return the token that a row is to be given at a position, if it is known."""
+        if self._is_chunk_end(row, position):
+            return row.tokens[-1]
+        at = position + self._shift
+        return row.tokens[at] if at < len(row.tokens) else None
+
+    def _is_chunk_end(self, row: Row, position: int) -> bool:
+        """Tell whether the token behind a position is the next of a chunk, and a later one is given for it."""
+        is_end = position == row.end - 1 and self._shift > 0 and not row.goes_on
+        return is_end and row.is_open and row.end < len(row.tokens) and not self._chunk_ends_known
+
+    def _slot(self, row: Row, position: int) -> int | Fact:
+        block = position // self._block_size
+        if block >= len(row.blocks):
+            return fact("own_block", index=block)
+        return row.blocks[block] * self._block_size + position % self._block_size
+
+    def _writes(self, number: int, row: Row, given: Mapping[str, list[int]]) -> Iterator[Difference]:
+        """Keep what a row writes; yield slots of blocks that its request does not hold."""
+        for token, position, slot in zip(given["input_ids"], given["positions"], given["slots"], strict=True):
+            if slot < 0:
+                continue
+            block = slot // self._block_size
+            if block not in row.blocks:
+                due, there = fact("a_block_of_its_own"), fact("block", block=block)
+                yield _difference("draft_slots", row.request, (number, position), due, there)
+            # What is given at the end of a chunk stands for the prompt's next token.
+            meant = row.tokens[position + self._shift] if self._is_chunk_end(row, position) else token
+            self._cache[slot] = Written(row.request, position, meant)
+
+    def _reads(self, number: int, row: Row) -> Iterator[Difference]:
+        """Yield entries that a request attends to in the first pass and that were not written for it."""
+        hit = self._known[row.request].hit
+        for position in range(min(self._last(row), self._length_max - 1) + 1):
+            slot, token = self._slot(row, position), row.tokens[position + self._shift]
+            held = self._cache.get(slot) if isinstance(slot, int) else None
+            if held is None:
+                there = fact("no_entry")
+            elif (
+                held.position == position
+                and held.token in (token, None)
+                and (held.request == row.request or position < hit)
+            ):
+                continue
+            else:
+                there = fact("entry_of", token=held.token, position=held.position, request=held.request)
+            due = fact("entry_of", token=token, position=position, request=row.request)
+            found = _difference("draft_cache", row.request, (number, position), due, there)
+            is_end = self._shift > 0 and (position + 1) % self._block_size == 0
+            if is_end and position < hit and held is not None and held.position == position:
+                self._found.append(found)
+            else:
+                yield found
+
+
+def _difference(
+    variable: str, request: int | None, where: tuple[int, int | None], expected: object, actual: object
+) -> Difference:
+    """Make a difference of a broken identity of the drafter; `where` is the step and the position."""
+    step, position = where
+    return Difference(
+        plane="drafts",
+        variable=variable,
+        request="" if request is None else f"submit {request}",
+        step=step,
+        position=position,
+        expected=shown(expected),
+        actual=shown(actual),
+    )

@@ -1,0 +1,24 @@
+"""Definition of the kernel of `vllm.v1.worker.gpu.buffer_utils`: writes that the host has staged."""
+
+import numpy as np
+
+from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+
+MODULE = "vllm.v1.worker.gpu.buffer_utils"
+
+
+def apply_write(programs: tuple[int, ...], given: Given) -> None:
+    """Write each part of the contents to its row, from its start on, in its group's tensor where there are several."""
+    begin = 0
+    for number in range(programs[0]):
+        end = given.write_cu_lens_ptr[number]
+        to, stride = given.output_ptr, given.output_stride
+        if given.MULTI_GROUP:
+            group = given.write_group_ids_ptr[number]
+            to, stride = to.to(group, np.int32), stride[group]
+        first = given.write_indices_ptr[number] * stride + given.write_starts_ptr[number]
+        to.span(first, end - begin)[:] = given.write_contents_ptr.span(begin, end - begin)
+        begin = end
+
+
+DEFINITIONS = {"_apply_write_kernel": Definition(apply_write, "d56b383497d07ea5")}

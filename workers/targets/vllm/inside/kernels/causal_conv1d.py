@@ -1,0 +1,88 @@
+"""Definitions of the kernels of `vllm.model_executor.layers.mamba.ops.causal_conv1d`: short convolutions, with states.
+
+States at ends of blocks, drafts, and launches whose rows have several lengths are left to the kernels.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from workers.targets.simulated_torch.kernel_definitions import Array, Definition, Given
+
+MODULE = "vllm.model_executor.layers.mamba.ops.causal_conv1d"
+
+
+def causal_conv1d_fwd(programs: tuple[int, ...], given: Given) -> None:
+    """Convolve chunks of rows' tokens behind their states, or behind nothing; a first chunk leaves the new state."""
+    size, keep = given.dim, given.KERNEL_WIDTH - 1
+    strides_x, strides_o = (given.stride_x_token, given.stride_x_dim), (given.stride_o_token, given.stride_o_dim)
+    strides = given.stride_istate_token, given.stride_istate_dim
+    for program in range(programs[0]):
+        row, chunk = given.batch_ptr[program], given.token_chunk_offset_ptr[program]
+        if row == given.pad_slot_id:
+            continue
+        start = given.query_start_loc_ptr[row]
+        length = max(0, given.query_start_loc_ptr[row + 1] - start)
+        slot = given.cache_indices_ptr[row * given.stride_cache_indices]
+        if given.HAS_NULL_BLOCK and slot == given.null_block_id:
+            continue
+        tokens = given.x_ptr.rows(start * given.stride_x_token, (length, size), strides_x)
+        first = given.BLOCK_M * chunk
+        if chunk == 0:
+            state = given.initial_states_ptr.rows(slot * given.stride_istate_seq, (keep, size), strides)
+            before = state.copy() if given.has_initial_states_ptr[row] else np.zeros_like(state)
+            state[:] = np.concatenate([before, tokens])[length:]
+        else:
+            before = tokens[first - keep : first]
+        found = _convolved(before, tokens[first : first + given.BLOCK_M], given)
+        given.o_ptr.rows((start + first) * given.stride_o_token, (len(found), size), strides_o)[:] = found
+
+
+def causal_conv1d_update(programs: tuple[int, ...], given: Given) -> None:
+    """Convolve the next tokens of each row behind its state, and leave the new state."""
+    size, count = given.dim, given.seqlen
+    strides = given.stride_conv_state_tok, given.stride_conv_state_dim
+    for row in range(min(programs[0], given.batch)):
+        slot = given.conv_state_indices_ptr[row * given.stride_state_indices]
+        if given.HAS_NULL_BLOCK and slot == given.null_block_id:
+            continue
+        strides_x, strides_o = (given.stride_x_token, given.stride_x_dim), (given.stride_o_token, given.stride_o_dim)
+        tokens = given.x_ptr.rows(row * given.stride_x_seq, (count, size), strides_x)
+        state = given.conv_state_ptr.rows(slot * given.stride_conv_state_seq, (given.state_len, size), strides)
+        before = state[: given.KERNEL_WIDTH - 1].copy()
+        found = _convolved(before, tokens, given)
+        state[:] = np.concatenate([state, tokens])[count:]
+        given.o_ptr.rows(row * given.stride_o_seq, (count, size), strides_o)[:] = found
+
+
+def _convolved(before: Array, tokens: Array, given: Given) -> Array:
+    """Return what the convolution makes of tokens behind others."""
+    width, size, count = given.KERNEL_WIDTH, given.dim, len(tokens)
+    weights = given.w_ptr.rows(0, (width, size), (given.stride_w_width, given.stride_w_dim))
+    every = np.concatenate([before, tokens])
+    found = np.zeros((count, size), dtype=np.float32)
+    if given.HAS_BIAS:
+        found += given.bias_ptr.span(0, size)
+    for number in range(width):
+        found = found + every[number : number + count] * weights[number]
+    return found / (1 + np.exp(-found)) if given.SILU_ACTIVATION else found
+
+
+def _is_plain(given: Mapping[str, Any]) -> bool:
+    """Tell whether a launch has no states at ends of blocks, and computes in float32."""
+    tensors = (given["x_ptr"], given["w_ptr"], given["o_ptr"], given["bias_ptr"])
+    in_float32 = all(each is None or each.dtype == torch.float32 for each in tensors)
+    return in_float32 and not given["IS_APC_ENABLED"] and not given["launch_pdl"]
+
+
+def _is_plain_update(given: Mapping[str, Any]) -> bool:
+    is_even = not given["IS_VARLEN"] and not given["IS_SPEC_DECODING"] and given["seqlen"] > 0
+    return is_even and given["state_len"] == given["KERNEL_WIDTH"] - 1 and _is_plain(given)
+
+
+DEFINITIONS = {
+    "_causal_conv1d_fwd_kernel": Definition(causal_conv1d_fwd, "33e2292f6353c287", _is_plain),
+    "_causal_conv1d_update_kernel": Definition(causal_conv1d_update, "0c359f2f88a6f471", _is_plain_update),
+}

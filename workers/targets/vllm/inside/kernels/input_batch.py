@@ -1,0 +1,116 @@
+"""Definitions of the kernels of `vllm.v1.worker.gpu.input_batch`: a step's inputs, and what is counted after it."""
+
+import numpy as np
+
+from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+
+MODULE = "vllm.v1.worker.gpu.input_batch"
+
+
+def prepare_prefill_inputs(programs: tuple[int, ...], given: Given) -> None:
+    """Copy the prompts' tokens of a step, and of each row those that come next."""
+    for row in range(programs[0]):
+        state = given.idx_mapping_ptr[row]
+        length, computed = given.prefill_lens_ptr[state], given.num_computed_tokens_ptr[state]
+        if computed >= length:
+            continue
+        start = given.query_start_loc_ptr[row]
+        count = given.query_start_loc_ptr[row + 1] - start
+        tokens, first = given.all_token_ids_ptr, state * given.all_token_ids_stride + computed
+        given.input_ids_ptr.span(start, count)[:] = tokens.span(first, count)
+        known = min(max(length - computed - count, 0), given.num_lookahead)
+        for ahead in range(given.num_lookahead):
+            token = tokens[first + count + ahead] if ahead < known else 0
+            given.next_prefill_tokens_ptr[ahead * given.next_prefill_tokens_stride + state] = token
+
+
+def prepare_pos_seq_lens(programs: tuple[int, ...], given: Given) -> None:
+    """Write the positions of a step's tokens, and the lengths of its rows; rows of padding have length 0."""
+    num_rows = programs[0] - 1
+    for row in range(num_rows):
+        computed = given.num_computed_tokens_ptr[given.idx_mapping_ptr[row]]
+        start = given.query_start_loc_ptr[row]
+        count = given.query_start_loc_ptr[row + 1] - start
+        given.seq_lens_ptr[row] = computed + count
+        given.pos_ptr.span(start, count)[:] = np.arange(computed, computed + max(count, 0))
+    given.seq_lens_ptr.span(num_rows, given.max_num_reqs - num_rows)[:] = 0
+
+
+def combine_sampled_and_draft_tokens(programs: tuple[int, ...], given: Given) -> None:
+    """Write the tokens sampled last and the drafts into a step's ids, and which of its tokens have logits."""
+    num_new = given.NUM_NEW_SAMPLED_TOKENS
+    for row in range(programs[0]):
+        state = given.idx_mapping_ptr[row]
+        first = given.cu_num_logits_ptr[row]
+        num_logits = given.cu_num_logits_ptr[row + 1] - first
+        end = given.query_start_loc_ptr[row + 1]
+        shown = min(num_logits, given.BLOCK_SIZE)
+        given.logits_indices_ptr.span(first, shown)[:] = np.arange(end - num_logits, end - num_logits + max(shown, 0))
+        length, prefill = given.seq_lens_ptr[row], given.prefill_len_ptr[state]
+        if length <= prefill:
+            continue
+        if num_new > 0 and length - num_logits >= prefill:
+            given.input_ids_ptr[end - num_logits] = given.last_sampled_tokens_ptr[state]
+        num_drafts = num_logits - num_new
+        shown = min(num_drafts, given.BLOCK_SIZE)
+        drafts = given.draft_tokens_ptr.span(state * given.draft_tokens_stride, shown)
+        given.input_ids_ptr.span(end - num_drafts, shown)[:] = drafts
+
+
+def get_num_sampled_and_rejected(programs: tuple[int, ...], given: Given) -> None:
+    """Count each row's rejected tokens; a row whose prompt goes on has sampled none, and rejected none."""
+    for row in range(programs[0]):
+        is_chunk = given.seq_lens_ptr[row] < given.prefill_len_ptr[given.idx_mapping_ptr[row]]
+        sampled = 0 if is_chunk else given.num_sampled_ptr[row]
+        given.num_sampled_ptr[row] = sampled
+        num_logits = given.cu_num_logits_ptr[row + 1] - given.cu_num_logits_ptr[row]
+        given.num_rejected_ptr[row] = 0 if is_chunk else num_logits - sampled
+
+
+def post_update(programs: tuple[int, ...], given: Given) -> None:
+    """Append a step's tokens to its requests, count them, and advance what is computed of each."""
+    for row in range(programs[0]):
+        state = given.idx_mapping_ptr[row]
+        if state < 0:
+            continue
+        length, sampled = given.total_len_ptr[state], given.num_sampled_ptr[row]
+        tokens = given.sampled_tokens_ptr.span(row * given.sampled_tokens_stride, sampled)
+        if sampled > 0:
+            given.last_sampled_tokens_ptr[state] = tokens[-1]
+            given.total_len_ptr[state] = length + sampled
+        given.all_token_ids_ptr.span(state * given.all_token_ids_stride + length, sampled)[:] = tokens
+        if given.output_bin_counts_ptr is not None:
+            for token in tokens.tolist():
+                given.output_bin_counts_ptr[state * given.output_bin_counts_stride + token] += 1
+        count = 0
+        if given.query_start_loc_ptr is not None:
+            count = given.query_start_loc_ptr[row + 1] - given.query_start_loc_ptr[row]
+        if advance := count - given.num_rejected_ptr[row]:
+            given.num_computed_tokens_ptr[state] += advance
+
+
+def post_update_num_computed_tokens(programs: tuple[int, ...], given: Given) -> None:
+    """Advance what is computed of each request by all of its tokens."""
+    for row in range(programs[0]):
+        count = given.query_start_loc_ptr[row + 1] - given.query_start_loc_ptr[row]
+        given.num_computed_tokens_ptr[given.idx_mapping_ptr[row]] += count
+
+
+def expand_idx_mapping(programs: tuple[int, ...], given: Given) -> None:
+    """Write of each line of logits whose it is, and the how-manieth of its row."""
+    for row in range(programs[0]):
+        first = given.cu_num_logits_ptr[row]
+        shown = min(given.cu_num_logits_ptr[row + 1] - first, given.BLOCK_SIZE)
+        given.expanded_idx_mapping_ptr.span(first, shown)[:] = given.idx_mapping_ptr[row]
+        given.expanded_local_pos_ptr.span(first, shown)[:] = np.arange(max(shown, 0))
+
+
+DEFINITIONS = {
+    "_prepare_prefill_inputs_kernel": Definition(prepare_prefill_inputs, "cde7e0e746e5b4d9"),
+    "_prepare_pos_seq_lens_kernel": Definition(prepare_pos_seq_lens, "6e93ae9116d7df95"),
+    "_combine_sampled_and_draft_tokens_kernel": Definition(combine_sampled_and_draft_tokens, "52ca2c9a3bce57d3"),
+    "_get_num_sampled_and_rejected_kernel": Definition(get_num_sampled_and_rejected, "cabd3e9378588d75"),
+    "_post_update_kernel": Definition(post_update, "2fbf24d1e4a42601"),
+    "_post_update_num_computed_tokens_kernel": Definition(post_update_num_computed_tokens, "a1961770067c2ea9"),
+    "_expand_idx_mapping_kernel": Definition(expand_idx_mapping, "ce073d1318001db2"),
+}

@@ -1,0 +1,27 @@
+"""Definitions of the kernels of `vllm.v1.worker.gpu.model_states.mamba_hybrid`: tokens that states go on behind."""
+
+from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+
+MODULE = "vllm.v1.worker.gpu.model_states.mamba_hybrid"
+
+
+def scatter_num_accepted(programs: tuple[int, ...], given: Given) -> None:
+    """Write how many tokens each request has kept of a step, at least 1."""
+    for row in range(programs[0]):
+        state = given.idx_mapping_ptr[row]
+        if state >= 0:
+            given.num_accepted_ptr[state] = max(given.num_sampled_ptr[row], 1)
+
+
+def fill_num_accepted(programs: tuple[int, ...], given: Given) -> None:
+    """Write that each request has kept as many tokens of a step."""
+    for row in range(programs[0]):
+        state = given.idx_mapping_ptr[row]
+        if state >= 0:
+            given.num_accepted_ptr[state] = given.num_sampled
+
+
+DEFINITIONS = {
+    "_scatter_num_accepted_kernel": Definition(scatter_num_accepted, "12ce9bff737609c5"),
+    "_fill_num_accepted_kernel": Definition(fill_num_accepted, "ace0bb181ec220b9"),
+}

@@ -1,0 +1,23 @@
+"""Definition of the kernel of `vllm.v1.worker.gpu.sample.min_p`: tokens that are too unlikely beside the likeliest."""
+
+import numpy as np
+
+from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+from workers.targets.vllm.inside.kernels.arithmetic import LOWEST, highest
+
+MODULE = "vllm.v1.worker.gpu.sample.min_p"
+
+
+def apply_min_p(programs: tuple[int, ...], given: Given) -> None:
+    """Mask in each line of logits what is less likely than a part of the likeliest."""
+    for row in range(programs[0]):
+        part = np.float32(given.min_p_ptr[given.expanded_idx_mapping_ptr[row]])
+        if part == 0:
+            continue
+        line, most = given.logits_ptr.span(row * given.logits_stride, given.vocab_size), LOWEST
+        for first in range(0, given.vocab_size, given.BLOCK_SIZE):
+            most = highest(np.fmax(line[first : first + given.BLOCK_SIZE], most), given.BLOCK_SIZE)[0]
+        line[:] = np.where(line < np.float32(most) + np.log(part), LOWEST, line)
+
+
+DEFINITIONS = {"_min_p_kernel": Definition(apply_min_p, "809fbe5819fec542")}

@@ -1,0 +1,28 @@
+"""Definition of the kernel of `vllm.v1.worker.gpu.structured_outputs`: masks of grammars."""
+
+import numpy as np
+
+from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+from workers.targets.vllm.inside.kernels.arithmetic import LOWEST
+
+MODULE = "vllm.v1.worker.gpu.structured_outputs"
+
+
+def apply_grammar_bitmask(programs: tuple[int, ...], given: Given) -> None:
+    """Mask in a line of logits for each bitmask the tokens whose bits are 0; bits that a mask does not have are."""
+    size = min(given.vocab_size, programs[1] * given.BLOCK_SIZE)
+    for number in range(programs[0]):
+        row, position = divmod(given.logits_indices_ptr[number], given.MASK_STRIDE)
+        first = given.cu_num_logits_ptr[row]
+        num_words = min(given.bitmask_stride, programs[1] * given.BLOCK_SIZE // 32)
+        words = given.bitmask_ptr.span(number * given.bitmask_stride, num_words)
+        if position >= given.cu_num_logits_ptr[row + 1] - first:
+            continue
+        bits = np.zeros(size, dtype=bool)
+        known = np.unpackbits(words.astype("<i4", copy=False).view(np.uint8), bitorder="little")[:size]
+        bits[: len(known)] = known
+        line = given.logits_ptr.span((first + position) * given.logits_stride, size)
+        line[~bits] = LOWEST
+
+
+DEFINITIONS = {"_apply_grammar_bitmask_kernel": Definition(apply_grammar_bitmask, "979884b13225149c")}

@@ -1,0 +1,49 @@
+"""Table of the definitions of vLLM's kernels, by the qualified names of these."""
+
+from workers.targets.simulated_torch.kernel_definitions import Definition
+from workers.targets.vllm.inside.kernels import (
+    bad_words,
+    block_table,
+    buffer_utils,
+    causal_conv1d,
+    gumbel,
+    input_batch,
+    logit_bias,
+    logprob,
+    mamba_hybrid,
+    min_p,
+    ngram,
+    penalties,
+    prompt_logprob,
+    rejection_sampler,
+    rejection_sampler_utils,
+    standalone_ar,
+    structured_outputs,
+    target_dependent_ar,
+    worker_utils,
+)
+
+_MODULES = (
+    bad_words,
+    block_table,
+    buffer_utils,
+    causal_conv1d,
+    gumbel,
+    input_batch,
+    logit_bias,
+    logprob,
+    mamba_hybrid,
+    min_p,
+    ngram,
+    penalties,
+    prompt_logprob,
+    rejection_sampler,
+    rejection_sampler_utils,
+    standalone_ar,
+    structured_outputs,
+    target_dependent_ar,
+    worker_utils,
+)
+TABLE: dict[str, Definition] = {
+    f"{each.MODULE}.{name}": definition for each in _MODULES for name, definition in each.DEFINITIONS.items()
+}
