@@ -95,7 +95,7 @@ class KillingPool(RayPool):
             return events
         if self._killed[job.key] == (2 if isinstance(job, ShardJob) else self._losses):
             return events
-        if self._kills.made < self._kills.wanted:
+        if self._kills.made < self._kills.wanted and not self._waits_for_a_trace(job):
             self._killed[job.key] += 1
             os.kill(pid, signal.SIGKILL)
             # Until it is replaced this worker is dead, and a second kill would count for nothing.
@@ -105,6 +105,12 @@ class KillingPool(RayPool):
             else:
                 self._kills.others += 1
         return events
+
+    def _waits_for_a_trace(self, job: AnyJob) -> bool:
+        """Tell whether this would be the last kill, and none yet met a worker that had a trace on the disk."""
+        if self._kills.kept or self._kills.made + 1 < self._kills.wanted:
+            return False
+        return not isinstance(job, ShardJob) or not running_file(Path(job.running), job.key).exists()
 
     def _look(self, job: ShardJob) -> None:
         file = running_file(Path(job.running), job.key)

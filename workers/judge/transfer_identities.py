@@ -114,7 +114,8 @@ class TransferIdentities(Judge):
     def _misused(self, seen: Observation, how: str, number: int, block: int) -> Difference:
         flight = self._flights.get(number)
         request = flight.request if flight is not None else None
-        return _difference(how, request, seen.step, fact("held_until_end"), fact(f"block_{how}", block=block))
+        actual = fact("block_free" if how == "free" else "block_registered", block=block)
+        return _difference(how, request, seen.step, fact("held_until_end"), actual)
 
 
 def _difference(variable: str, request: int | str | None, step: int, expected: Fact, actual: Fact) -> Difference:
