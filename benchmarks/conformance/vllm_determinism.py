@@ -43,10 +43,10 @@ class Kept(Vllm):
 
     def __init__(self, kind: Vllm, keeper: Keeper) -> None:
         self.name, self.runner, self.capabilities = kind.name, kind.runner, kind.capabilities
-        self.keeper = keeper
+        self.kept = keeper
 
-    def _keeper(self, config: RunConfig) -> Keeper:
-        return self.keeper
+    def keeper(self, config: RunConfig) -> Keeper:
+        return self.kept
 
 
 def traces(kind: Vllm, count: int) -> Iterator[tuple[str, Trace]]:
@@ -80,10 +80,10 @@ def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
         ended = "drained" if run.feed.drained() else "stuck"
     except EngineFailed as error:
         ended = f"{error_text(error)} in {site_text(error.where)}"
-    report = kind.keeper.process().ask({"do": "report"}, Reported)
+    report = kind.kept.process().ask({"do": "report"}, Reported)
     run.target.close()
     if not run.feed.drained():
-        kind.keeper.stop()
+        kind.kept.stop()
     return {
         "end": ended,
         "outputs": _digest(sorted(run.target.outputs().items())),
@@ -108,7 +108,7 @@ def print_all(engine: Vllm, count: int) -> None:
         for name, trace in traces(kind, count):
             print(json.dumps({"trace": name, "policy": trace.schedule.policy, **shown(trace, kind, tapes)}), flush=True)
     finally:
-        kind.keeper.stop()
+        kind.kept.stop()
 
 
 def printed(engine: str, count: int, hash_seed: str) -> list[Shown]:

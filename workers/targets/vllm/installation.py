@@ -101,7 +101,7 @@ class Installation:
 
 
 @cache
-def keeper_of(home: str, overlay: str, device: str, runner: ModelRunner, kernels: Kernels = "defined") -> Keeper:
+def keeper_of(home: str, overlay: str, device: str, runner: ModelRunner, kernels: Kernels) -> Keeper:
     """Return the keeper of the process on a device with an installation and a tree laid over it; it ends with ours."""
     installation = Installation(home_of(home), runner)
     keeper = Keeper(runner.engine, partial(installation.launch, device, overlay, kernels))

@@ -51,9 +51,9 @@ class Vllm(ChildKind):
         try:
             yield released
         finally:
-            self._keeper(released).stop()
+            self.keeper(released).stop()
 
-    def _keeper(self, config: RunConfig) -> Keeper:
+    def keeper(self, config: RunConfig) -> Keeper:
         return keeper_of(config.engine_home, config.engine_path, config.device, self.runner, config.kernels)
 
 

@@ -14,7 +14,6 @@ from workers.run.check import check
 from workers.run.engine_run import UNJUDGED, Options, Run
 from workers.targets.child.target import KNOWN_RACE
 from workers.targets.target import VLLM_V2, RunConfig
-from workers.targets.vllm.installation import keeper_of
 from workers.targets.vllm.target import Vllm, VllmV2
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
@@ -49,9 +48,9 @@ def test_both_runners_give_the_same_tokens() -> None:
 
 
 def test_it_keeps_a_process_of_its_own() -> None:
-    first, second = (keeper_of("", "", "sim", kind.runner) for kind in (Vllm(), KIND))
+    first, second = (kind.keeper(CONFIG) for kind in (Vllm(), KIND))
     assert first is not second
-    assert second is keeper_of("", "", "sim", KIND.runner)
+    assert second is VllmV2().keeper(CONFIG)
 
 
 def test_what_is_wrong_in_the_second_runner_is_found_by_the_judge_that_is_there_for_it() -> None:
@@ -78,7 +77,7 @@ def test_a_kernel_that_is_edited_is_interpreted_as_it_is(tmp_path: Path) -> None
     laid = laid_over(tmp_path, "v1/worker/gpu/input_batch.py", kept, forgotten)
     config = CONFIG.model_copy(update={"engine_path": laid.engine_path})
     verdict = check(load(SCENARIOS / "accepted_drafts.yaml").explicit(), TAPES, Options(confirm=False), config=config)
-    keeper_of("", str(tmp_path), "sim", KIND.runner).stop()
+    KIND.keeper(config).stop()
     assert isinstance(verdict, Crashed | Diverged)
 
 

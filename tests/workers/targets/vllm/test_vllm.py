@@ -22,7 +22,6 @@ from workers.shrink.fingerprint import signature_of
 from workers.targets.child.target import KNOWN_RACE
 from workers.targets.target import VLLM, RunConfig
 from workers.targets.vllm import target
-from workers.targets.vllm.installation import keeper_of
 from workers.targets.vllm.target import Vllm
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -82,7 +81,7 @@ def test_engines_that_are_let_go_of_leave_their_memory() -> None:
     for chunk in range(100, 148):
         spec = trace.spec.model_copy(update={"long_prefill_token_threshold": chunk})
         outputs_of(trace.model_copy(update={"spec": spec}), TAPES, KIND)
-        held.append(_anonymous_megabytes(keeper_of("", "", CONFIG.device, KIND.runner).process().pid))
+        held.append(_anonymous_megabytes(KIND.keeper(CONFIG).process().pid))
     # The first engines are kept, or wait for the collector as others do later.
     assert min(held[-16:]) - min(held[16:32]) < 25, held
 
@@ -162,7 +161,7 @@ def test_a_race_is_told_with_the_harm_it_did(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_engine_that_dies_is_crashed_and_the_next_one_runs() -> None:
     trace = load(FILES[0]).explicit()
-    process = keeper_of("", "", CONFIG.device, KIND.runner).process()
+    process = KIND.keeper(CONFIG).process()
     process.kill()
     assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
 
@@ -200,7 +199,7 @@ def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path)
     step = "self.current_step += 1\n"
     config = laid_over(tmp_path, "v1/core/sched/scheduler.py", step, "raise RuntimeError('ours')\n")
     verdict = check(load(FILES[0]).explicit(), TAPES, config=config)
-    keeper_of("", str(tmp_path), CONFIG.device, KIND.runner).stop()
+    KIND.keeper(config).stop()
     assert isinstance(verdict, Crashed)
     assert verdict.error == "RuntimeError: ours"
     assert (verdict.where.function, verdict.where.file) == ("schedule", "scheduler.py")
@@ -209,7 +208,7 @@ def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path)
 def test_known_races_are_known_in_sources_laid_over_the_installed_ones(tmp_path: Path) -> None:
     config = laid_over(tmp_path, "v1/worker/gpu_model_runner.py", "import", "import")
     verdict = check(load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), TAPES, config=config)
-    keeper_of("", str(tmp_path), CONFIG.device, KIND.runner).stop()
+    KIND.keeper(config).stop()
     assert isinstance(verdict, Agreed)
     assert verdict.stats.probes[KNOWN_RACE]
 
