@@ -30,9 +30,9 @@ from workers.targets.child.answers import Reported
 from workers.targets.child.process import Keeper
 from workers.targets.target import EngineFailed, RunConfig
 from workers.targets.vllm.installation import HOME, ROOT, Installation
-from workers.targets.vllm.target import Vllm, VllmV2
+from workers.targets.vllm.target import Vllm, VllmV1
 
-KINDS: dict[str, type[Vllm]] = {kind.name: kind for kind in (Vllm, VllmV2)}
+KINDS: dict[str, type[Vllm]] = {kind.name: kind for kind in (Vllm, VllmV1)}
 HASH_SEEDS = ("1", "20011")
 POLICIES: tuple[Policy, ...] = ("eager", "lazy", "random")
 Shown = dict[str, str]
@@ -40,6 +40,8 @@ Shown = dict[str, str]
 
 class Kept(Vllm):
     """A kind of engine that is vLLM's, in the process of one keeper, whatever a run is configured to."""
+
+    kernels = ()
 
     def __init__(self, kind: Vllm, keeper: Keeper) -> None:
         self.name, self.runner, self.capabilities = kind.name, kind.runner, kind.capabilities

@@ -28,7 +28,7 @@ DEVICES: tuple[Device, ...] = ("sim", "triton-cpu", "cuda")
 
 SPECSTORM = "specstorm"
 VLLM = "vllm"
-VLLM_V2 = "vllm-v2"
+VLLM_V1 = "vllm-v1"
 
 
 class DeviceError(Exception):

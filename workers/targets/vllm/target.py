@@ -9,7 +9,7 @@ from workers.record.evidence import Difference, MissingOrder, Site
 from workers.record.observation import Observation
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
-from workers.targets.target import VLLM, VLLM_V2, Confirmation, KnownBug, RunConfig
+from workers.targets.target import VLLM, VLLM_V1, Confirmation, Kernels, KnownBug, RunConfig
 from workers.targets.vllm import limits
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES, is_known_race
@@ -22,13 +22,16 @@ _DEFINITION_IS_WRONG = (
 
 
 class Vllm(ChildKind):
-    """The kind of engine that is vLLM's, as it is installed or laid over that."""
+    """The kind of engine that is vLLM's, as it is installed or laid over that, with the model runner that it takes.
+
+    For all that can be asked for here that is the second one, whose Triton kernels run as their definitions.
+    """
 
     name = VLLM
     package = "vllm"
-    releases: Sequence[str] = RELEASES
-    runner = FIRST_RUNNER
-    capabilities = limits.FIRST_RUNNER
+    runner = SECOND_RUNNER
+    capabilities = limits.SECOND_RUNNER
+    kernels: Sequence[Kernels] = ("defined", "interpreted")
 
     def is_known(self, race: MissingOrder) -> bool:
         return is_known_race(race)
@@ -56,18 +59,18 @@ class Vllm(ChildKind):
     def keeper(self, config: RunConfig) -> Keeper:
         return keeper_of(config.engine_home, config.engine_path, config.device, self.runner, config.kernels)
 
-
-class VllmV2(Vllm):
-    """The same with its second model runner, whose Triton kernels are interpreted; all else is as of the first."""
-
-    name = VLLM_V2
-    releases = ()
-    runner = SECOND_RUNNER
-    capabilities = limits.SECOND_RUNNER
-    kernels = ("defined", "interpreted")
-
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Have a finding seen with interpreted kernels, too: they are vLLM's, their definitions ours."""
-        if config.kernels == "interpreted":
+        if not self.kernels or config.kernels == "interpreted":
             return None
         return Confirmation(config.model_copy(update={"kernels": "interpreted"}), _DEFINITION_IS_WRONG)
+
+
+class VllmV1(Vllm):
+    """The same with its first model runner, which needs no Triton; its releases can be bisected."""
+
+    name = VLLM_V1
+    releases = RELEASES
+    runner = FIRST_RUNNER
+    capabilities = limits.FIRST_RUNNER
+    kernels = ()

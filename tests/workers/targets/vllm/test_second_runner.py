@@ -13,11 +13,11 @@ from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.engine_run import UNJUDGED, Options, Run
 from workers.targets.child.target import KNOWN_RACE
-from workers.targets.target import VLLM_V2, RunConfig
-from workers.targets.vllm.target import Vllm, VllmV2
+from workers.targets.target import VLLM, RunConfig
+from workers.targets.vllm.target import Vllm, VllmV1
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
-KIND, CONFIG, TAPES = VllmV2(), RunConfig(engine=VLLM_V2), Tapes()
+KIND, CONFIG, TAPES = Vllm(), RunConfig(engine=VLLM), Tapes()
 # Mistakes that leave no two accesses unordered.
 IDENTITIES = {
     "rejections_forgotten": "positions: ",
@@ -39,7 +39,7 @@ def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
 def test_both_runners_give_the_same_tokens() -> None:
     trace = load(SCENARIOS / "accepted_drafts.yaml").explicit()
     outputs = []
-    for kind in (KIND, Vllm()):
+    for kind in (KIND, VllmV1()):
         run = Run(trace, TAPES, UNJUDGED, kind, RunConfig(engine=kind.name))
         assert run.to_end() is None
         outputs.append(run.target.outputs())
@@ -48,9 +48,9 @@ def test_both_runners_give_the_same_tokens() -> None:
 
 
 def test_it_keeps_a_process_of_its_own() -> None:
-    first, second = (kind.keeper(CONFIG) for kind in (Vllm(), KIND))
+    first, second = (kind.keeper(CONFIG) for kind in (VllmV1(), KIND))
     assert first is not second
-    assert second is VllmV2().keeper(CONFIG)
+    assert second is Vllm().keeper(CONFIG)
 
 
 def test_what_is_wrong_in_the_second_runner_is_found_by_the_judge_that_is_there_for_it() -> None:

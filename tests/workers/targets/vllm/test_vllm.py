@@ -20,12 +20,12 @@ from workers.run.comparison import outputs_of
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import signature_of
 from workers.targets.child.target import KNOWN_RACE
-from workers.targets.target import VLLM, RunConfig
+from workers.targets.target import VLLM_V1, RunConfig
 from workers.targets.vllm import target
-from workers.targets.vllm.target import Vllm
+from workers.targets.vllm.target import VllmV1
 
 ROOT = Path(__file__).resolve().parents[4]
-KIND, CONFIG, TAPES = Vllm(), RunConfig(engine=VLLM), Tapes()
+KIND, CONFIG, TAPES = VllmV1(), RunConfig(engine=VLLM_V1), Tapes()
 # Mistakes that change no token and leave no two accesses unordered.
 IDENTITIES = {
     "stale_counts_on_the_host": "mirror_computed: ",
@@ -228,6 +228,6 @@ def test_a_version_that_lacks_a_hooked_or_replaced_name_is_refused_by_it(
     file: str, name: str, missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     laid_over(tmp_path, file, name, f"{name}_renamed")
-    assert cli.run(["replay", str(FILES[0]), "--engine", VLLM, "--engine-path", str(tmp_path)]) == 2
+    assert cli.run(["replay", str(FILES[0]), "--engine", VLLM_V1, "--engine-path", str(tmp_path)]) == 2
     refusal = f"Unknown: vLLM 0.32.0 has no {missing}.{name}; known are 0.32.0"
-    assert capsys.readouterr().err == f"specstorm: engine vllm: {refusal}\n"
+    assert capsys.readouterr().err == f"specstorm: engine vllm-v1: {refusal}\n"

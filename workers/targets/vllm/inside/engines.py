@@ -139,6 +139,8 @@ class Engines:
             kv_transfer_config=transfer_config(spec),
             disable_log_stats=True,
         ).create_engine_config()
+        taken: RunnerName = "v2" if config.use_v2_model_runner else "v1"
+        assert taken == self.runner, f"vLLM takes its runner {taken} here; this process observes {self.runner}"
         # The engine of a process of its own, less its sockets: pauses are of that one alone.
         engine = EngineCoreProc.__new__(EngineCoreProc)
         engine.output_queue, engine.engines_running = SimpleQueue(), False

@@ -1,5 +1,6 @@
 """Process of an engine of vLLM: the only one in which torch and vLLM are imported."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,8 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
     for folder in overlay:
         sys.meta_path.insert(0, Overlay("vllm", Path(folder)))
     if runner == "v2":
+        # Which runner it takes where Triton is found is vLLM's own choice.
+        os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
         interpret()
     import vllm  # noqa: PLC0415  what is laid over comes first
 
