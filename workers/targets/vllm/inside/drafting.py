@@ -85,7 +85,8 @@ class DrafterObserver:
         batch = arguments[0] if arguments else self._runner.input_batch
         self._names, self._index = list(batch.req_ids), 0
         drafts = self._propose(*arguments, **options)
-        self._observe("proposed", self._names, {"proposed": drafts})
+        # Behind those of this step the second runner's buffer has what steps with more drafts left.
+        self._observe("proposed", self._names, {"proposed": drafts[:, : options["num_speculative_tokens"]]})
         self._names = []
         return drafts
 
