@@ -34,17 +34,21 @@ class Vllm(ChildKind):
     kernels: Sequence[Kernels] = ("defined", "interpreted")
 
     def is_known(self, race: MissingOrder) -> bool:
-        return is_known_race(race)
+        return is_known_race(race, self.runner.name)
 
     def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
-        return next((bug.name for bug, matches in KNOWN_BUGS.items() if matches(found, trace, steps)), "")
+        return next(
+            (bug.name for bug, matches in KNOWN_BUGS[self.runner.name].items() if matches(found, trace, steps)), ""
+        )
 
     def known_crash(self, error: str, where: Site, trace: Trace) -> str:
-        return next((bug.name for bug, matches in KNOWN_CRASHES.items() if matches(error, where, trace)), "")
+        return next(
+            (bug.name for bug, matches in KNOWN_CRASHES[self.runner.name].items() if matches(error, where, trace)), ""
+        )
 
     def known_bugs(self) -> Sequence[KnownBug]:
-        """Return the known bugs of vLLM, less races, which are counted."""
-        return list(dict.fromkeys((*KNOWN_BUGS, *KNOWN_CRASHES)))
+        """Return the known bugs of its runner, less races, which are counted."""
+        return list(dict.fromkeys((*KNOWN_BUGS[self.runner.name], *KNOWN_CRASHES[self.runner.name])))
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:

@@ -26,7 +26,9 @@ IDENTITIES = {
 }
 
 
-@pytest.mark.parametrize("name", ["accepted_drafts", "fewer_drafts", "lookup_on_the_device", "preempted_while_in_flight", "hybrid"])
+@pytest.mark.parametrize(
+    "name", ["accepted_drafts", "fewer_drafts", "lookup_on_the_device", "preempted_while_in_flight", "hybrid"]
+)
 def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
     trace = load(SCENARIOS / f"{name}.yaml").explicit()
     verdict = check(trace.model_copy(update={"schedule": Schedule(policy="lazy")}), TAPES, config=CONFIG)

@@ -20,7 +20,8 @@ from workers.run.comparison import outputs_of
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import signature_of
 from workers.targets.child.target import KNOWN_RACE
-from workers.targets.target import VLLM_V1, RunConfig
+from workers.targets.registry import kind_of
+from workers.targets.target import VLLM, VLLM_V1, RunConfig
 from workers.targets.vllm import target
 from workers.targets.vllm.target import VllmV1
 
@@ -49,15 +50,28 @@ OF_STATES = {
 FILES = find_scenarios([ROOT / "scenarios" / "vllm"])
 
 
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
-def test_every_scenario_agrees_and_what_it_expects_happens(file: Path) -> None:
-    assert isinstance(check(load(file).explicit(), TAPES, config=CONFIG), Agreed)
+def test_every_scenario_that_an_engine_can_run_agrees_and_what_it_expects_happens(file: Path, engine: str) -> None:
+    trace = load(file).explicit()
+    if lacking(trace, kind_of(engine).capabilities) is None:
+        assert isinstance(check(trace, TAPES, config=RunConfig(engine=engine)), Agreed)
 
 
-@pytest.mark.parametrize("bug", [bug.name for bug in KIND.known_bugs()])
-def test_every_known_bug_shows_in_the_trace_of_its_page(bug: str) -> None:
+def test_both_runners_together_can_run_every_scenario() -> None:
+    left_out = {
+        engine: [file.stem for file in FILES if lacking(load(file), kind_of(engine).capabilities) is not None]
+        for engine in (VLLM, VLLM_V1)
+    }
+    assert left_out == {VLLM: ["decodes_first", "hybrid_prefixes"], VLLM_V1: []}
+
+
+@pytest.mark.parametrize(
+    ("engine", "bug"), [(engine, bug.name) for engine in (VLLM, VLLM_V1) for bug in kind_of(engine).known_bugs()]
+)
+def test_every_known_bug_shows_in_the_trace_of_its_page(engine: str, bug: str) -> None:
     trace = load(ROOT / "docs" / "findings" / f"{bug}.yaml").explicit()
-    signature = signature_of(check(trace, TAPES, config=CONFIG), trace)
+    signature = signature_of(check(trace, TAPES, config=RunConfig(engine=engine)), trace)
     assert signature is not None
     assert signature.known == bug
 
@@ -146,7 +160,7 @@ def test_a_mistake_in_a_drafter_s_passes_is_found_by_its_judges_and_changes_no_o
 
 
 def test_a_race_is_told_with_the_harm_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "is_known_race", lambda race: "backup_next_token_ids" not in race.memory)
+    monkeypatch.setattr(target, "is_known_race", lambda race, runner: "backup_next_token_ids" not in race.memory)
     trace = load(ROOT / "scenarios" / "vllm" / "aborted_while_in_flight.yaml").explicit()
     verdict = check(trace, TAPES, Options(blame=True), config=CONFIG)
     assert isinstance(verdict, Diverged)
