@@ -257,6 +257,16 @@ def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Ob
     return rejected > 0 and is_twice
 
 
+def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether drafts were drawn for a request that others have replaced by the step after the next."""
+    is_drawn = found.variable == "proposed" and trace.spec.draft_sampling == "probabilistic"
+    if not is_drawn or trace.schedule.policy == "eager" or found.step is None:
+        return False
+    planned = [seen.requests for seen in steps if seen.point == "scheduled" and seen.step == found.step + 2]
+    names = {trace.submitted()[number].request for requests in planned for number in requests}
+    return bool(names) and found.request not in names
+
+
 def _is_kept_elsewhere(found: Difference) -> bool:
     """Tell whether the synchronous engine keeps the contract."""
     return found.elsewhere is not None and found.elsewhere.how == "keeps"
@@ -324,9 +334,16 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
         "vLLM 0.32.0 corrects counts behind a pause that were corrected before it.",
     ): _counts_of_kept_requests,
 }
+_BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
+    KnownBug(
+        "vllm_v2_sampling_states_in_flight",
+        "docs/findings/vllm_v2_sampling_states_in_flight.md",
+        "vLLM 0.32.0 writes temperatures and seeds of rows while a drafter may still read those of their last owners.",
+    ): _sampling_states_in_flight,
+}
 KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
     "v1": {**_BUGS_OF_BOTH, **_BUGS_OF_FIRST},
-    "v2": _BUGS_OF_BOTH,
+    "v2": {**_BUGS_OF_BOTH, **_BUGS_OF_SECOND},
 }
 _CrashMatcher = Callable[[str, Site, Trace], bool]
 # Of what the engine raises, and where, on which trace.

@@ -7,7 +7,7 @@ import pytest
 from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
 from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
-from scenarios.codec import load
+from scenarios.codec import load, loads
 from scenarios.edges import drawn_for
 from scenarios.events import PromptDraw, ResetPrefixCache, Schedule, SetK, Submit
 from scenarios.rescale import rescaled
@@ -135,8 +135,6 @@ EVENTS = {
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_an_event_that_asks_for_too_much_is_refused_and_brought_within(event: str, tmp_path: Path) -> None:
-    from scenarios.codec import loads  # noqa: PLC0415
-
     spec = "spec: {layers: attention, sampling: standard, block_size: 32}"
     first = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2}"
     trace = loads(f"{spec}\nevents:\n  - {first}\n  - {event}\n", "x")
@@ -155,21 +153,15 @@ def test_the_number_of_drafts_changes_but_where_the_drafter_asserts_that_it_does
 
 
 def test_the_second_runner_keeps_no_states_with_prefixes() -> None:
-    from scenarios.codec import loads  # noqa: PLC0415
-
     spec = "{sampling: standard, block_size: 32, num_speculative_tokens: 0, prefix_cache: true, recurrent_cache: align}"
     trace = loads(f"spec: {spec}\nevents:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}}\n", "x")
     second = kind_of(VLLM).capabilities
     assert lacking(trace, KIND.capabilities) is None
-    assert (lacking(trace, second) or "").startswith(
-        "spec.prefix_cache: True; with layers hybrid False is allowed: its"
-    )
+    assert (lacking(trace, second) or "").startswith("spec.prefix_cache: True; with layers hybrid False is allowed")
     assert within(trace, second).spec.layers == "attention"
 
 
 def test_a_bias_is_asked_for_where_nothing_is_drafted() -> None:
-    from scenarios.codec import loads  # noqa: PLC0415
-
     spec = "spec: {layers: attention, sampling: standard, block_size: 32, num_speculative_tokens: 0}"
     submit = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {logit_bias: [[3, -100]]}}"
     assert lacking(loads(f"{spec}\nevents:\n  - {submit}\n", "x"), KIND.capabilities) is None
@@ -333,6 +325,19 @@ def test_a_backup_token_of_the_next_step_is_known_under_a_late_device_alone() ->
     assert known(21) == known(22, eager) == known(22, steps=steps[:2]) == ""
     sampled = Observation("processed", 1, (0,), {"sampled": [[7]]})
     assert known(22, steps=[steps[0], sampled, steps[2]]) == ""
+
+
+def test_drafts_drawn_as_another_request_asks_are_known_of_one_that_was_replaced_and_of_no_other() -> None:
+    spec = EngineSpec(drafter="draft_model", draft_sampling="probabilistic", num_speculative_tokens=2)
+    submits = [Submit(tick=0, request=name, prompt=(1,), max_tokens=4) for name in ("a", "b")]
+    trace = Trace(spec=spec, events=tuple(submits), schedule=Schedule(policy="lazy"))
+    steps = [Observation("scheduled", step, rows, {}) for step, rows in ((2, (0,)), (3, (0,)), (4, (1,)))]
+    found = breach("proposed", "a", plane="drafts", elsewhere=None, reference=Reference.SYNCHRONOUS)
+    last = found.model_copy(update={"step": 2})
+    assert Vllm().known(last, trace, steps) == "vllm_v2_sampling_states_in_flight"
+    assert Vllm().known(last.model_copy(update={"step": 1}), trace, steps) == ""
+    assert VllmV1().known(last, trace, steps) == ""
+    assert Vllm().known(last, trace.model_copy(update={"schedule": Schedule()}), steps) == ""
 
 
 def test_every_known_bug_has_its_page() -> None:
