@@ -248,6 +248,14 @@ class TargetKind(Protocol):
         """Drop the engines that are kept between runs; tell whether any might be."""
         return False
 
+    def interpreted(self, config: RunConfig) -> Mapping[str, str]:
+        """Return why kernels do not run as their definitions, by name, where it has definitions of kernels.
+
+        Raises:
+            DeviceError: it cannot be started to say so.
+        """
+        return {}
+
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Return what else a finding must be seen under to be one, None if nothing."""
         return None

@@ -1,15 +1,25 @@
 """Target vLLM: the real engine, unmodified, in a process of its own that is kept between traces."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, MissingOrder, Site
 from workers.record.observation import Observation
+from workers.targets.child import answers
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
-from workers.targets.target import VLLM, VLLM_V1, Confirmation, Kernels, KnownBug, RunConfig
+from workers.targets.target import (
+    VLLM,
+    VLLM_V1,
+    Confirmation,
+    DeviceError,
+    EngineFailed,
+    Kernels,
+    KnownBug,
+    RunConfig,
+)
 from workers.targets.vllm import limits
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES, is_known_race
@@ -62,6 +72,14 @@ class Vllm(ChildKind):
 
     def keeper(self, config: RunConfig) -> Keeper:
         return keeper_of(config.engine_home, config.engine_path, config.device, self.runner, config.kernels)
+
+    def interpreted(self, config: RunConfig) -> Mapping[str, str]:
+        if not self.kernels:
+            return {}
+        try:
+            return self.keeper(config).process().ask({"do": "kernels"}, answers.Kernels).interpreted
+        except EngineFailed as error:
+            raise DeviceError(f"engine {self.name}: {error}") from error
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Have a finding seen with interpreted kernels, too: they are vLLM's, their definitions ours."""

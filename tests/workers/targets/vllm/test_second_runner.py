@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.power.vllm_mutants.runs import Runs
+from cluster.cli.inputs import require_engine
 from scenarios.codec import load
 from scenarios.events import Schedule
 from tests.workers.targets.vllm.test_vllm import laid_over
@@ -74,10 +75,16 @@ def test_what_is_wrong_in_the_second_runner_is_found_by_the_judge_that_is_there_
         runs.kind.stop()
 
 
-def test_a_kernel_that_is_edited_is_interpreted_as_it_is(tmp_path: Path) -> None:
+def test_a_kernel_that_is_edited_is_named_and_interpreted_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     kept, forgotten = "num_rejected = num_logits - num_sampled\n", "num_rejected = num_logits - num_sampled - 1\n"
     laid = laid_over(tmp_path, "v1/worker/gpu/input_batch.py", kept, forgotten)
     config = CONFIG.model_copy(update={"engine_path": laid.engine_path})
+    kernel = "vllm.v1.worker.gpu.input_batch._get_num_sampled_and_rejected_kernel"
+    require_engine(config)
+    why = f"{kernel} has another source than its definition was held against"
+    assert capsys.readouterr().err == f"specstorm: engine vllm: kernels that are interpreted, slowly: {why}\n"
     verdict = check(load(SCENARIOS / "accepted_drafts.yaml").explicit(), TAPES, Options(confirm=False), config=config)
     KIND.keeper(config).stop()
     assert isinstance(verdict, Crashed | Diverged)

@@ -48,7 +48,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
         replacement.apply(version)
     for hooks in hooks_on(where, runner):
         hooks.check(version)
-    return Engines(Path(models), runner, device is not None), device, version.number
+    return Engines(Path(models), runner, device is not None, definitions), device, version.number
 
 
 def _device(sources: Path | None = None) -> SimulatedDevice:
@@ -63,7 +63,7 @@ def _device(sources: Path | None = None) -> SimulatedDevice:
 def host(arguments: Sequence[str]) -> tuple[Host, str]:
     """Return the host of vLLM's engines, and its version."""
     engines, device, version = start(arguments)
-    return Host(engines, device), version
+    return Host(engines, device, engines.definitions.interpreted), version
 
 
 if __name__ == "__main__":
