@@ -1,7 +1,8 @@
 """Known bugs of vLLM: races and wrong outputs, each read in its source and written about in `docs/findings/`.
 
-A known race is counted, not reported again; a known wrong output is reported under the name of its page. Each is
-recognised by its mechanism, as far as a run shows it: what else goes wrong in the same place is new.
+A known race is counted, not reported again; a known wrong output is reported under the name of its page. Each is of the
+model runners that have it, and recognised by its mechanism, as far as a run shows it: what else goes wrong in the same
+place is new.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, MissingOrder, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
+from workers.targets.vllm.runner_name import RunnerName
 
 _SPEC_DECODE = ("vllm/v1/spec_decode/llm_base_proposer.py", "vllm/v1/spec_decode/ngram_proposer_gpu.py")
 # Contracts that are judged by the logprobs that were delivered.
@@ -28,7 +30,7 @@ class KnownRace(NamedTuple):
     page: str
 
 
-KNOWN_RACES: tuple[KnownRace, ...] = (
+_OF_FIRST = (
     KnownRace(
         "copy_to_gpu",
         "prepare_next_token_ids_padded",
@@ -48,6 +50,8 @@ KNOWN_RACES: tuple[KnownRace, ...] = (
         lambda race: race.allocated is not None and race.allocated.file in _SPEC_DECODE and race.reused_as != "",
         "vllm_counts_without_record_stream",
     ),
+)
+_OF_SECOND = (
     *(
         KnownRace(
             drafts,
@@ -59,14 +63,24 @@ KNOWN_RACES: tuple[KnownRace, ...] = (
         )
         for drafts in ("_copy_request_inputs", "prepare_dflash_inputs")
     ),
+    *(
+        KnownRace(
+            uses,
+            "_copy",
+            lambda race: race.memory.startswith("drafter.caches") and race.second.op == "load_blocks",
+            "vllm_v2_loads_beside_drafters",
+        )
+        for uses in ("do_kv_cache_update", "forward")
+    ),
 )
+KNOWN_RACES: Mapping[RunnerName, tuple[KnownRace, ...]] = {"v1": _OF_FIRST, "v2": _OF_SECOND}
 
 
-def is_known_race(race: MissingOrder) -> bool:
-    """Tell whether a race is known."""
+def is_known_race(race: MissingOrder, runner: RunnerName) -> bool:
+    """Tell whether a race is known of a runner."""
     return any(
         known.first in ("", race.first.actor) and known.second in ("", race.second.actor) and known.is_of(race)
-        for known in KNOWN_RACES
+        for known in KNOWN_RACES[runner]
     )
 
 
@@ -243,6 +257,16 @@ def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Ob
     return rejected > 0 and is_twice
 
 
+def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether drafts were drawn for a request that others have replaced by the step after the next."""
+    is_drawn = found.variable == "proposed" and trace.spec.draft_sampling == "probabilistic"
+    if not is_drawn or trace.schedule.policy == "eager" or found.step is None:
+        return False
+    planned = [seen.requests for seen in steps if seen.point == "scheduled" and seen.step == found.step + 2]
+    names = {trace.submitted()[number].request for requests in planned for number in requests}
+    return bool(names) and found.request not in names
+
+
 def _is_kept_elsewhere(found: Difference) -> bool:
     """Tell whether the synchronous engine keeps the contract."""
     return found.elsewhere is not None and found.elsewhere.how == "keeps"
@@ -260,17 +284,20 @@ _LOGPROB_TOKENS = KnownBug(
     "vLLM 0.32.0 leaves logprobs of named tokens out beside drafts, or ends where others want logprobs.",
 )
 
-KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
-    KnownBug(
-        "vllm_backup_tokens_staging",
-        "docs/findings/vllm_backup_tokens_staging.md",
-        "vLLM 0.32.0 writes backup tokens of a step while those of the step before are copied.",
-    ): _backup_tokens_staging,
+_BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "vllm_drafter_prefix_successor",
         "docs/findings/vllm_drafter_prefix_successor.md",
         "vLLM 0.32.0 hands a drafter blocks of which the last entry is of another token that followed.",
     ): _drafter_prefix_successor,
+    _LOGPROB_TOKENS: _logprobs_beside_drafts,
+}
+_BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
+    KnownBug(
+        "vllm_backup_tokens_staging",
+        "docs/findings/vllm_backup_tokens_staging.md",
+        "vLLM 0.32.0 writes backup tokens of a step while those of the step before are copied.",
+    ): _backup_tokens_staging,
     KnownBug(
         "vllm_grammar_rows",
         "https://github.com/vllm-project/vllm/issues/49694",
@@ -301,19 +328,33 @@ KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
         "docs/findings/vllm_logprob_tokens_rows.md",
         "vLLM 0.32.0 gives every request of a batch the logprobs of named tokens, if one names some.",
     ): _logprobs_of_others,
-    _LOGPROB_TOKENS: _logprobs_beside_drafts,
     KnownBug(
         "vllm_paused_counts",
         "docs/findings/vllm_paused_counts.md",
         "vLLM 0.32.0 corrects counts behind a pause that were corrected before it.",
     ): _counts_of_kept_requests,
 }
+_BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
+    KnownBug(
+        "vllm_v2_sampling_states_in_flight",
+        "docs/findings/vllm_v2_sampling_states_in_flight.md",
+        "vLLM 0.32.0 writes temperatures and seeds of rows while a drafter may still read those of their last owners.",
+    ): _sampling_states_in_flight,
+}
+KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
+    "v1": {**_BUGS_OF_BOTH, **_BUGS_OF_FIRST},
+    "v2": {**_BUGS_OF_BOTH, **_BUGS_OF_SECOND},
+}
+_CrashMatcher = Callable[[str, Site, Trace], bool]
 # Of what the engine raises, and where, on which trace.
-KNOWN_CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {
-    _LOGPROB_TOKENS: _narrow_bonus_logits,
+_CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
     KnownBug(
         "vllm_padded_below_threshold",
         "https://github.com/vllm-project/vllm/pull/54028",
         "vLLM 0.32.0 pads a request to a run of drafts and then cuts it to the threshold of chunks.",
     ): _padded_below_threshold,
+}
+KNOWN_CRASHES: Mapping[RunnerName, Mapping[KnownBug, _CrashMatcher]] = {
+    "v1": {**_CRASHES_OF_BOTH, _LOGPROB_TOKENS: _narrow_bonus_logits},
+    "v2": _CRASHES_OF_BOTH,
 }

@@ -181,9 +181,8 @@ SECOND_RUNNER = replace(
     FIRST_RUNNER,
     # It knows devices with streams alone.
     devices={"sim": ("streams",)},
-    # A kernel of drawn drafts fails in Triton's interpreter ('NoneType' object has no attribute 'dtype'). Its rows are
-    # in the order of a step's plan, decodes before prompts.
-    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key not in ("draft_sampling", "decodes_first")},
+    # Its rows are in the order of a step's plan, decodes before prompts.
+    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key != "decodes_first"},
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.
