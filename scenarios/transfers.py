@@ -20,6 +20,8 @@ STORES = (2, 4, 8, 64)
 LATENCIES = (0, 1, 1, 2, 5)
 How = Literal["delay", "hasten", "drop", "fail", "repeat"]
 HOWS: tuple[How, ...] = ("delay", "delay", "hasten", "drop", "fail", "fail", "repeat")
+# What takes nothing from a load.
+WHOLE: tuple[How, ...] = ("delay", "hasten", "repeat")
 # Ticks behind a request's arrival in which its transfers are disturbed: mostly those that it begins with.
 DISTURBED_AFTER = (0, 0, 0, 1, 2, 4, 8, 16)
 # Ticks in which who came first has mostly stored what the next ones load.
@@ -87,14 +89,18 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
     def pick(what: str, bound: int) -> int:
         return below(bound, trace.seed, _SITE, what, index)
 
+    transfer = trace.spec.transfer
+    assert transfer is not None, "the trace has transfers"
+    # A step that waits in vain for what is computed again has others behind it where steps overlap.
+    is_whole = trace.spec.depth > 1 and (transfer.loads, transfer.failures) == ("synchronous", "recompute")
     if pick("disturbed", 3):
         of: Literal["load", "store"] = "load" if pick("of", 4) else "store"
-        how = HOWS[pick("how", len(HOWS))]
+        hows = WHOLE if is_whole and of == "load" else HOWS
         yield DisturbTransfer(
             tick=event.tick + DISTURBED_AFTER[pick("disturbed after", len(DISTURBED_AFTER))],
             request=event.request,
             of=of,
-            how=how,
+            how=hows[pick("how", len(hows))],
             ticks=1 + pick("ticks", 6),
             block=pick("block", 3),
         )
