@@ -84,15 +84,20 @@ def _grammar_rows(found: Difference, trace: Trace, steps: Sequence[Observation])
 
 
 def _behind_cut_drafts(steps: Sequence[Observation]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of requests of a step: one of which the runner cut drafts that were planned, and one behind it."""
+    """Yield pairs of requests of a step: one of which the runner cut drafts that were planned, and one behind it.
+
+    Rows of a mask stand in the scheduler's order, which the runner's batch may not have.
+    """
     planned: dict[int, dict[int, int]] = {}
     for seen in steps:
         if seen.point == "scheduled":
             planned[seen.step] = dict(zip(seen.requests, seen.values["planned_drafts"], strict=True))
         elif seen.point == "inputs":
-            for place, request in enumerate(seen.requests):
-                if seen.values["drafts"][place] < planned.get(seen.step, {}).get(request, 0):
-                    yield from ((request, behind) for behind in seen.requests[place + 1 :])
+            left = dict(zip(seen.requests, seen.values["drafts"], strict=True))
+            order = planned.get(seen.step, {})
+            for place, (request, drafts) in enumerate(order.items()):
+                if left.get(request, drafts) < drafts:
+                    yield from ((request, behind) for behind in [*order][place + 1 :])
 
 
 def _min_tokens_asynchronous(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:

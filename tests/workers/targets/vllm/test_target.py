@@ -232,6 +232,10 @@ def test_masks_of_other_rows_are_known_behind_drafts_that_were_cut_and_new_anywh
     assert kind.known(breach("grammar", "second"), GRAMMARS, cut) == "vllm_grammar_rows"
     # The one of which drafts were cut has its own rows; without a cut everybody has.
     assert kind.known(breach("grammar", "first"), GRAMMARS, cut) == ""
+    # Rows of a mask stand in the scheduler's order, whatever the batch's is.
+    turned = [cut[0], Observation("inputs", 3, (1, 0), {"drafts": [2, 1]})]
+    assert kind.known(breach("grammar", "second"), GRAMMARS, turned) == "vllm_grammar_rows"
+    assert kind.known(breach("grammar", "first"), GRAMMARS, turned) == ""
     assert kind.known(breach("grammar", "second"), GRAMMARS, whole) == ""
     assert kind.known(breach("grammar", "second", elsewhere=None), GRAMMARS, cut) == ""
     assert kind.known(breach("finish_reason", "second"), GRAMMARS, cut) == ""
