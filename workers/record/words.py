@@ -176,9 +176,10 @@ def finding_lines(verdict: Verdict) -> list[str]:
     match verdict:
         case Diverged(difference=difference):
             return list(_difference_lines(difference))
-        case Crashed(error=error, where=where, missing_order=order):
+        case Crashed(error=error, where=where, missing_order=order, known=known):
             lines = [f"in {site_text(where)}: {error}"]
-            return lines if order is None else [*lines, f"missing order: {missing_order_text(order)}"]
+            lines += [] if order is None else [f"missing order: {missing_order_text(order)}"]
+            return [*lines, known_text(known)] if known else lines
         case Stuck():
             return [reason_text(verdict)]
         case Vacuous(missing=missing):
@@ -201,6 +202,13 @@ def _difference_lines(difference: Difference) -> Iterator[str]:
         yield f"missing order: {missing_order_text(difference.missing_order)}"
         if difference.missing_order.harm is not None:
             yield f"harm: {harm_text(difference.missing_order.harm)}"
+    if difference.known:
+        yield known_text(difference.known)
+
+
+def known_text(bug: str) -> str:
+    """Format that a finding is a known bug of the engine, by its name."""
+    return f"this is a known bug of the engine: {bug}"
 
 
 def schedule_name(schedule: Schedule) -> str:

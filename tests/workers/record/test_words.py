@@ -28,11 +28,12 @@ from workers.record.evidence import (
     MissingOrder,
     Reference,
     Rule,
+    Site,
     fact,
     shown,
     violation,
 )
-from workers.record.verdict import NO_STATS, Diverged, Judgement, Outcome, Verdict, is_finding
+from workers.record.verdict import NO_STATS, Crashed, Diverged, Judgement, Outcome, Verdict, is_finding
 from workers.record.words import actual_text, finding_lines, outcome_lines, shown_text, value_text
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -244,3 +245,17 @@ def test_the_harm_that_an_engine_tells_of_its_race_is_said() -> None:
     bare = race("races", "counts").difference.model_copy(update={"missing_order": harmful})
     lines = finding_lines(Diverged(stats=NO_STATS, difference=bare))
     assert lines[-1] == "harm: harmful: under lazy the engine ends: KeyError: 3"
+
+
+def test_a_known_bug_of_the_engine_is_named_and_one_that_is_new_is_not() -> None:
+    found = race("races", "counts").difference
+    known = found.model_copy(update={"known": "vllm_grammar_rows"})
+    crashed = Crashed(stats=NO_STATS, error="KeyError: 3", where=Site(file="a.py", line=3, function="f"))
+    assert finding_lines(Diverged(stats=NO_STATS, difference=known)) == [
+        *finding_lines(Diverged(stats=NO_STATS, difference=found)),
+        "this is a known bug of the engine: vllm_grammar_rows",
+    ]
+    assert finding_lines(crashed.model_copy(update={"known": "vllm_late"})) == [
+        *finding_lines(crashed),
+        "this is a known bug of the engine: vllm_late",
+    ]
