@@ -5,15 +5,14 @@ judges: whatever happens to a worker becomes an event.
 """
 
 import os
-import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from threading import Thread
 from typing import Any, Protocol, Self
 
 from cluster.dispatch.coordinator import AttemptRaised, Event, ResultArrived, WorkerLost, WorkerReady
@@ -27,6 +26,7 @@ from cluster.dispatch.reach import check_memory, reach, token_file
 OBJECT_STORE_BYTES = 200 * 1024 * 1024
 START_SECONDS = 120.0
 LEAVE_SECONDS = 20.0
+_LEAVING = "leaving Ray"
 
 
 class WorkerPool(Protocol):
@@ -351,15 +351,18 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         if self._is_private:
             # A process that hangs would be asked to end, and never do so.
             self.module._private.worker._global_node.kill_all_processes(check_alive=False)
-        leaving = Thread(target=self._end.close, daemon=True)
+        leaving = threading.Thread(target=self._end.close, name=_LEAVING, daemon=True)
         leaving.start()
         leaving.join(LEAVE_SECONDS)
 
 
 def is_stuck() -> bool:
-    """Whether this process could not leave a Ray, whose hooks would keep it from ending."""
-    ray = sys.modules.get("ray")
-    return ray is not None and ray.is_initialized()
+    """Whether this process is still leaving a Ray.
+
+    Ray's hooks would keep it from ending, or end it with the code of a finding: what is left of its objects asks for a
+    core that is gone, while Ray itself says that it is not initialised any more.
+    """
+    return any(thread.name == _LEAVING for thread in threading.enumerate())
 
 
 @contextmanager
