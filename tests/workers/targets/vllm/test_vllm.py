@@ -63,7 +63,7 @@ def test_both_runners_together_can_run_every_scenario() -> None:
         engine: [file.stem for file in FILES if lacking(load(file), kind_of(engine).capabilities) is not None]
         for engine in (VLLM, VLLM_V1)
     }
-    assert left_out == {VLLM: ["decodes_first", "hybrid_prefixes"], VLLM_V1: []}
+    assert left_out == {VLLM: ["decodes_first"], VLLM_V1: []}
 
 
 @pytest.mark.parametrize(
