@@ -153,6 +153,7 @@ class TransferValues(Value):
     """A load or a store of a request that begins, copies its bytes, or ends.
 
     Blocks of the cache, each with the slot of the store that it is copied from or to; indexes of those that were lost.
+    What ends may do so ahead of the kernels of its step.
     """
 
     number: int
@@ -162,6 +163,7 @@ class TransferValues(Value):
     blocks: Integers
     slots: Integers
     lost: Integers
+    is_ahead: bool
 
 
 class InFlightValues(Value):

@@ -8,7 +8,7 @@ place is new.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from scenarios.events import Submit, clears_cache
+from scenarios.events import DisturbTransfer, Submit, clears_cache
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, MissingOrder, Reference, Site
 from workers.record.observation import Observation
@@ -267,6 +267,37 @@ def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[
     return bool(names) and found.request not in names
 
 
+def _load_failed_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a request was planned again before the step came back in which a load of its own failed."""
+    if not _loses_loads_in_flight(trace):
+        return False
+    planned = {seen.step: seen.requests for seen in steps if seen.point == "scheduled"}
+    failed = [seen for seen in steps if seen.point == "transfer" and seen.values["phase"] == "ends"]
+    return any(
+        seen.values["lost"]
+        and seen.values["is_synchronous"]
+        and seen.values["of"] == "load"
+        and seen.step <= found.step
+        and seen.requests[0] in planned.get(seen.step + 1, ())
+        and found.request in (f"submit {seen.requests[0]}", trace.submitted()[seen.requests[0]].request)
+        for seen in failed
+    )
+
+
+def _loses_loads_in_flight(trace: Trace) -> bool:
+    """Tell whether loads are lost that are part of steps which overlap, and are computed again."""
+    transfer = trace.spec.transfer
+    if transfer is None or trace.spec.depth == 1:
+        return False
+    losing = (event for event in trace.events if isinstance(event, DisturbTransfer) and event.how in ("drop", "fail"))
+    return (transfer.loads, transfer.failures) == ("synchronous", "recompute") and any(losing)
+
+
+def _token_too_many(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether an embedding is given what is no token, of a request whose load failed in a step."""
+    return where.function == "embedding" and error.startswith("IndexError") and _loses_loads_in_flight(trace)
+
+
 def _is_kept_elsewhere(found: Difference) -> bool:
     """Tell whether the synchronous engine keeps the contract."""
     return found.elsewhere is not None and found.elsewhere.how == "keeps"
@@ -284,7 +315,14 @@ _LOGPROB_TOKENS = KnownBug(
     "vLLM 0.32.0 leaves logprobs of named tokens out beside drafts, or ends where others want logprobs.",
 )
 
+_FAILED_LOAD = KnownBug(
+    "vllm_failed_load_in_flight",
+    "https://github.com/vllm-project/vllm/issues/45138",
+    "vLLM 0.32.0 computes a request again whose load failed in a step, beside its step in flight.",
+)
+
 _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
+    _FAILED_LOAD: _load_failed_in_flight,
     KnownBug(
         "vllm_drafter_prefix_successor",
         "docs/findings/vllm_drafter_prefix_successor.md",
@@ -348,6 +386,7 @@ KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
 _CrashMatcher = Callable[[str, Site, Trace], bool]
 # Of what the engine raises, and where, on which trace.
 _CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
+    _FAILED_LOAD: _token_too_many,
     KnownBug(
         "vllm_padded_below_threshold",
         "https://github.com/vllm-project/vllm/pull/54028",

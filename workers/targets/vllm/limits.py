@@ -14,7 +14,7 @@ from scenarios.capabilities import (
     Without,
     with_params,
 )
-from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Preempt, SetK, Submit
+from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Pause, Preempt, SetK, Sleep, Submit
 from scenarios.probes import CONTROL_PROBES, OF_TRANSFERS
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
@@ -62,6 +62,23 @@ def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
     allowed = "layers: attention, or none"
     mended, reason = spec.model_copy(update={"transfer": None}), "blocks that fail to load are told of one group alone"
     return Excess("transfer", "with layers hybrid", allowed, mended, reason)
+
+
+def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: beside a store nothing is forgotten by a pause, and weights stay those of what it holds."""
+    if spec.transfer is None:
+        return None
+    reason = "it refuses to forget blocks that are in a transfer"
+    match event:
+        case Pause(clear_cache=True):
+            mended = event.model_copy(update={"clear_cache": False})
+            return Excess("clear_cache", True, "beside a store it is false", mended, reason)
+        case Sleep(level=level) if level:
+            return Excess("level", level, "beside a store it is 0", event.model_copy(update={"level": 0}), reason)
+        case LoadWeights():
+            seen, allowed = event.version, "beside a store weights stay"
+            return Excess("version", seen, allowed, None, "what the store holds was computed by others")
+    return None
 
 
 def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -161,6 +178,7 @@ FIRST_RUNNER = Capabilities(
             grammars_end_by_stops,
             each_state_allows_a_token,
             lookups_on_the_device_stay,
+            clearings_are_without_transfers,
             weights_with_heads_stay,
         ),
         spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, *_POOL_HOLDS_MODEL),

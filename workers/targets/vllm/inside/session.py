@@ -49,6 +49,8 @@ class Session:
         self._tick = 0
         # The first tick in which a request is scheduled again.
         self._stalled: dict[str, int] = {}
+        # Requests that an event has preempted, until a step is planned without them.
+        self._preempted: set[str] = set()
         self._width: dict[str, int] = {}
         # Aborts that came during a step.
         self._aborted: list[str] = []
@@ -226,8 +228,8 @@ class Session:
             return
         scheduler.running.remove(request)
         scheduler._preempt_request(request, 0.0)
-        # Who is preempted within a step is not admitted in it again.
-        self._stalled[request.request_id] = max(self._tick + 1, self._stalled.get(request.request_id, 0))
+        # Who is preempted within a step is not admitted in it again, whenever that is.
+        self._preempted.add(request.request_id)
 
     def _counted_preemption(self, request: Any, *arguments: Any, **options: Any) -> None:
         self.probes["preemption"] += 1
@@ -265,7 +267,8 @@ class Session:
     def _schedule_all_but_the_stalled(self, *arguments: Any) -> Any:
         """Schedule a step as if the stalled requests were not there, but for their rows."""
         scheduler = self.engine.scheduler
-        stalled = {request_id for request_id, until in self._stalled.items() if until > self._tick}
+        stalled = {request_id for request_id, until in self._stalled.items() if until > self._tick} | self._preempted
+        self._preempted.clear()
         if not stalled:
             plan = self._schedule(*arguments)
             self._count(plan)
