@@ -22,7 +22,8 @@ from workers.targets.target import (
 )
 from workers.targets.vllm import limits
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
-from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES, is_known_race
+from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
+from workers.targets.vllm.known_races import is_known_race
 from workers.targets.vllm.releases import RELEASES, environment_of
 
 _DEFINITION_IS_WRONG = (

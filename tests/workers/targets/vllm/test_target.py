@@ -22,7 +22,7 @@ from workers.targets.specstorm import Specstorm
 from workers.targets.target import VLLM, VLLM_V1, DeviceError, RunConfig
 from workers.targets.vllm import installation
 from workers.targets.vllm.installation import making
-from workers.targets.vllm.known import KNOWN_RACES, is_known_race
+from workers.targets.vllm.known_races import KNOWN_RACES, is_known_race
 from workers.targets.vllm.target import Vllm, VllmV1
 
 KIND = VllmV1()
