@@ -152,15 +152,6 @@ def test_the_number_of_drafts_changes_but_where_the_drafter_asserts_that_it_does
     assert within(trace, KIND.capabilities).events == events[:1]
 
 
-def test_the_second_runner_keeps_no_states_with_prefixes() -> None:
-    spec = "{sampling: standard, block_size: 32, num_speculative_tokens: 0, prefix_cache: true, recurrent_cache: align}"
-    trace = loads(f"spec: {spec}\nevents:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}}\n", "x")
-    second = kind_of(VLLM).capabilities
-    assert lacking(trace, KIND.capabilities) is None
-    assert (lacking(trace, second) or "").startswith("spec.prefix_cache: True; with layers hybrid False is allowed")
-    assert within(trace, second).spec.layers == "attention"
-
-
 def test_a_bias_is_asked_for_where_nothing_is_drafted() -> None:
     spec = "spec: {layers: attention, sampling: standard, block_size: 32, num_speculative_tokens: 0}"
     submit = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {logit_bias: [[3, -100]]}}"
