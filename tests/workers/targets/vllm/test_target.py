@@ -9,7 +9,18 @@ from cluster.cli.inputs import config_of
 from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
 from scenarios.codec import load
 from scenarios.edges import drawn_for
-from scenarios.events import PromptDraw, ResetPrefixCache, Schedule, SetK, Submit
+from scenarios.events import (
+    AnyEvent,
+    DisturbTransfer,
+    LoadWeights,
+    Pause,
+    PromptDraw,
+    ResetPrefixCache,
+    Schedule,
+    SetK,
+    Sleep,
+    Submit,
+)
 from scenarios.rescale import rescaled
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -27,6 +38,7 @@ from workers.targets.vllm.target import Vllm
 
 KIND = Vllm()
 BLOCK = 32
+LOST = DisturbTransfer(tick=1, request="a", how="fail")
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -165,6 +177,44 @@ def test_the_second_runner_keeps_no_states_with_prefixes() -> None:
         "spec.prefix_cache: True; with layers hybrid False is allowed: its"
     )
     assert within(trace, second).spec.layers == "attention"
+
+
+BESIDE_A_STORE = [
+    (VLLM, {}, Pause(tick=1), "events.0.clear_cache: True; beside a store it is false: "),
+    (VLLM, {}, Sleep(tick=1), "events.0.level: 1; beside a store it is 0: "),
+    (VLLM, {}, LoadWeights(tick=1), "events.0.version: 1; beside a store weights stay: "),
+    (VLLM_V2, {"loads": "synchronous"}, LOST, "events.0.how: fail; of a load in a step it is no loss: "),
+    (VLLM_V2, {"loads": "asynchronous"}, LOST, "spec.drafter: eagle; with transfer ngram and ngram_gpu are allowed: "),
+]
+
+
+@pytest.mark.parametrize(("engine", "transfer", "event", "told"), BESIDE_A_STORE)
+def test_what_does_not_go_beside_a_store_is_refused_and_brought_within(
+    engine: str, transfer: dict[str, str], event: AnyEvent, told: str
+) -> None:
+    keys = {"layers": "attention", "sampling": "standard", "block_size": BLOCK, "drafter": "eagle"}
+    trace = Trace(spec=EngineSpec.model_validate({**keys, "transfer": transfer}), events=(event,))
+    capabilities = kind_of(engine).capabilities
+    assert (lacking(trace, capabilities) or "").startswith(told)
+    mended = within(trace, capabilities)
+    assert lacking(mended, capabilities) is None
+    assert mended.spec.transfer is not None
+
+
+def test_a_load_that_fails_beside_a_step_in_flight_is_known_of_its_own_request_alone() -> None:
+    trace = load(
+        Path(__file__).resolve().parents[4] / "docs" / "findings" / "vllm_failed_load_in_flight.yaml"
+    ).explicit()
+    values = {"number": 0, "phase": "ends", "of": "load", "is_synchronous": True, "blocks": [3], "slots": [0]}
+    failed = Observation("transfer", 6, (1,), {**values, "lost": [0], "is_ahead": False})
+    planned = [Observation("scheduled", step, (1,), {}) for step in (6, 7)]
+    place = {"plane": "tokens", "variable": "tokens", "position": 0, "step": 9, "expected": 1, "actual": 2}
+
+    def known(request: str, steps: list[Observation]) -> str:
+        return Vllm().known(Difference.model_validate({**place, "request": request}), trace, steps)
+
+    assert known("b", [*planned, failed]) == "vllm_failed_load_in_flight"
+    assert known("a", [*planned, failed]) == known("b", [planned[0], failed]) == known("b", planned) == ""
 
 
 def test_a_bias_is_asked_for_where_nothing_is_drafted() -> None:
