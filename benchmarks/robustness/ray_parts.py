@@ -40,7 +40,7 @@ PARTS = {
 STOPPABLE = ("GCS", "raylet")
 NUM_SCENARIOS = 6
 SECONDS_MAX = 60.0
-START_SECONDS = 120.0
+START_SECONDS = 400.0
 ROWS = "SELECT job, scenario, verdict, digest, artefact, judgement FROM results ORDER BY job"
 Rows: TypeAlias = list[tuple[object, ...]]
 

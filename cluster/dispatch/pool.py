@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from threading import Thread
 from typing import Any, Protocol, Self
 
 from cluster.dispatch.coordinator import AttemptRaised, Event, ResultArrived, WorkerLost, WorkerReady
@@ -26,7 +25,6 @@ from cluster.dispatch.reach import check_memory, reach, token_file
 
 OBJECT_STORE_BYTES = 200 * 1024 * 1024
 START_SECONDS = 120.0
-LEAVE_SECONDS = 20.0
 
 
 class WorkerPool(Protocol):
@@ -190,6 +188,8 @@ class RayPool:
         return events
 
     def close(self) -> None:
+        if self._liveness.is_lost:
+            return
         for seat in self._seats:
             self._kill(seat)
 
@@ -320,7 +320,6 @@ class RayCluster(AbstractContextManager["RayCluster"]):
             except Exception as error:
                 kind = PoolError if address == "local" else ReachError
                 raise kind(f"Ray at {address}: {type(error).__name__}: {_first_line(str(error))}") from error
-            stack.callback(ray.shutdown)
             self.module: Any = ray
             self.liveness = Liveness(ray)
             self._is_private = address == "local"
@@ -344,20 +343,21 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return found
 
     def __exit__(self, *error: object) -> None:
-        """Leave Ray, and end a private one; what does not answer is waited for no longer than `LEAVE_SECONDS`."""
+        """Leave Ray, and end a private one.
+
+        Nobody takes leave of one that is lost: Ray would wait for its answer, or end this process with the exit code of
+        a finding.
+        """
         if not self.liveness.is_lost:
-            self._end.close()
-            return
-        if self._is_private:
+            self.module.shutdown()
+        elif self._is_private:
             # A process that hangs would be asked to end, and never do so.
             self.module._private.worker._global_node.kill_all_processes(check_alive=False)
-        leaving = Thread(target=self._end.close, daemon=True)
-        leaving.start()
-        leaving.join(LEAVE_SECONDS)
+        self._end.close()
 
 
 def is_stuck() -> bool:
-    """Whether this process could not leave a Ray, whose hooks would keep it from ending."""
+    """Tell whether this process did not leave Ray, whose hooks would keep it from ending, or end it with their code."""
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized()
 

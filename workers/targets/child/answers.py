@@ -43,6 +43,12 @@ class Nothing(Value):
     """The question was carried out."""
 
 
+class Kernels(Value):
+    """Why kernels do not run as their definitions, by name."""
+
+    interpreted: dict[str, str]
+
+
 class Delivery(Value):
     """What a step delivered to the client of one request; logprobs are flat, ids each followed by its logprob."""
 

@@ -14,7 +14,7 @@ from scenarios.capabilities import (
     Without,
     with_params,
 )
-from scenarios.events import CONTROL_EVENTS, AnyEvent, DisturbTransfer, LoadWeights, Pause, Preempt, SetK, Sleep, Submit
+from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Pause, Preempt, SetK, Sleep, Submit
 from scenarios.probes import CONTROL_PROBES, OF_TRANSFERS
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
@@ -62,29 +62,6 @@ def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
     allowed = "layers: attention, or none"
     mended, reason = spec.model_copy(update={"transfer": None}), "blocks that fail to load are told of one group alone"
     return Excess("transfer", "with layers hybrid", allowed, mended, reason)
-
-
-def transfers_are_without_drafting_models(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: beside a store nothing that has a cache of its own drafts."""
-    is_allowed = spec.drafter in ("ngram", "ngram_gpu") or not spec.num_speculative_tokens
-    if spec.transfer is None or is_allowed:
-        return None
-    allowed, reason = (
-        "with transfer ngram and ngram_gpu are allowed",
-        "what a model drafts by is written behind the result",
-    )
-    return Excess("drafter", spec.drafter, allowed, spec.model_copy(update={"drafter": "ngram_gpu"}), reason)
-
-
-def loads_of_steps_arrive(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: what a step waits for is not lost where it would be computed again."""
-    transfer = spec.transfer
-    is_recomputed = transfer is not None and (transfer.loads, transfer.failures) == ("synchronous", "recompute")
-    match event:
-        case DisturbTransfer(of="load", how="drop" | "fail") if is_recomputed:
-            allowed, mended = "of a load in a step it is no loss", event.model_copy(update={"how": "repeat"})
-            return Excess("how", event.how, allowed, mended, "its request goes on at a wrong count (vLLM issue #49250)")
-    return None
 
 
 def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -222,18 +199,12 @@ SECOND_RUNNER = replace(
     FIRST_RUNNER,
     # It knows devices with streams alone.
     devices={"sim": ("streams",)},
-    # A kernel of drawn drafts fails in Triton's interpreter ('NoneType' object has no attribute 'dtype'). Its rows are
-    # in the order of a step's plan, decodes before prompts.
-    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key not in ("draft_sampling", "decodes_first")},
+    # Its rows are in the order of a step's plan, decodes before prompts.
+    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key != "decodes_first"},
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.
         features=(),
-        events=(*FIRST_RUNNER.limits.events, loads_of_steps_arrive),
-        spec=(
-            *(_HYBRID_WITHOUT_DRAFTS, _HYBRID_WITHOUT_PREFIXES),
-            *(transfers_are_of_attention, transfers_are_without_drafting_models),
-            *_POOL_HOLDS_MODEL,
-        ),
+        spec=(_HYBRID_WITHOUT_DRAFTS, _HYBRID_WITHOUT_PREFIXES, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
     ),
 )

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from scenarios.spec import EngineSpec
+from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
@@ -45,8 +46,8 @@ _NEIGHBOUR = EngineSpec(
 class Engines:
     """The engines of this process, least recently used first."""
 
-    def __init__(self, cache: Path, runner: RunnerName, is_device: bool) -> None:
-        self._cache, self.runner, self._is_device = cache, runner, is_device
+    def __init__(self, cache: Path, runner: RunnerName, is_device: bool, definitions: Definitions) -> None:
+        self._cache, self.runner, self._is_device, self.definitions = cache, runner, is_device, definitions
         self._engines: OrderedDict[str, Any] = OrderedDict()
         self._checksums: dict[tuple[str, str, int, int], Mapping[str, str]] = {}
         self._num_made = 0
@@ -139,6 +140,8 @@ class Engines:
             kv_transfer_config=transfer_config(spec),
             disable_log_stats=True,
         ).create_engine_config()
+        taken: RunnerName = "v2" if config.use_v2_model_runner else "v1"
+        assert taken == self.runner, f"vLLM takes its runner {taken} here; this process observes {self.runner}"
         # The engine of a process of its own, less its sockets: pauses are of that one alone.
         engine = EngineCoreProc.__new__(EngineCoreProc)
         engine.output_queue, engine.engines_running = SimpleQueue(), False

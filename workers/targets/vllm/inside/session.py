@@ -8,12 +8,14 @@ Pauses and the like are events of `control`.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
+from types import SimpleNamespace
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, ResetPrefixCache, Stall, Submit
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.control import ControlPlane, Surroundings
+from workers.targets.vllm.inside.drafting import drafter_of
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.sampling_params import sampling_params
 from workers.targets.vllm.inside.transfer.engine import flights_of
@@ -79,8 +81,11 @@ class Session:
 
     @property
     def memory(self) -> Mapping[str, object]:
-        copies = self._flights.agent.mover.copies if self._flights is not None else None
-        return {"runner": runner_of(self.engine)} | ({"transfer": copies} if copies is not None else {})
+        runner, copies = runner_of(self.engine), self._flights.agent.mover.copies if self._flights is not None else None
+        drafter = drafter_of(runner)
+        # What is named first keeps that name: caches of the drafter are told from those of the target.
+        cached = {"drafter": SimpleNamespace(caches=drafter.caches)} if drafter is not None else {}
+        return cached | {"runner": runner} | ({"transfer": copies} if copies is not None else {})
 
     def close(self) -> None:
         """Give the engine back as it was given, if it has drained."""

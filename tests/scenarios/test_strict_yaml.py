@@ -1,0 +1,79 @@
+"""The reader of strict YAML, which has two parsers below it."""
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scenarios.codec import ScenarioError, loads
+from scenarios.strict_yaml import Data, Lines, read
+
+SMOKE = Path(__file__).parents[2] / "scenarios" / "smoke"
+PIECES = [*"?:-[]{},#'\"\\|>~@!\té1", "\n", "\n  ", ": ", "- ", " #", "? ", "&a", "*a", "!t", "<<", ""]
+PIECES += ["%YAML 1.1\n", "---\n", "...\n"]
+NUM_TEXTS = 200
+
+needs_libyaml = pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML was built without libyaml")
+
+
+def edited() -> Iterator[str]:
+    """Yield parts of scenario files with pieces of YAML put in and characters taken out."""
+    rng = random.Random(7)
+    texts = [path.read_text() for path in sorted(SMOKE.glob("*.yaml"))]
+    for _ in range(NUM_TEXTS):
+        text = "".join(rng.choice(texts).splitlines(keepends=True)[-rng.randrange(1, 6) :])
+        for _ in range(rng.randrange(3)):
+            at = rng.randrange(len(text) + 1)
+            text = text[:at] + rng.choice(PIECES) + text[at + rng.randrange(4) :]
+        yield text
+
+
+def answer(text: str) -> tuple[Data, Lines] | str:
+    """Return what a text is read as, or the message by which it is refused."""
+    try:
+        return read(text, "f")
+    except ScenarioError as error:
+        return str(error)
+
+
+@needs_libyaml
+def test_a_text_is_read_alike_with_and_without_libyaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = list(edited())
+    found = [answer(text) for text in texts]
+    monkeypatch.setattr(yaml, "__with_libyaml__", False)
+    assert found == [answer(text) for text in texts]
+    num_refused = sum(isinstance(each, str) for each in found)
+    assert NUM_TEXTS / 4 < num_refused < 3 * NUM_TEXTS / 4
+
+
+def edges(count: int) -> str:
+    """Return a trace whose grammar has so many edges, in states of 32."""
+    states = (", ".join(f"[{token}, {state + 1}]" for token in range(32)) for state in range(count // 32))
+    grammar = ", ".join(f"[{state}]" for state in states)
+    params = f"params: {{grammar: [{grammar}, []]}}"
+    return f"events:\n  - {{tick: 0, do: submit, request: a, prompt: {{tokens: 4}}, max_tokens: 4, {params}}}\n"
+
+
+UNKNOWN = edges(32).partition(", params")[0] + "}\nexpect: {" + ", ".join(f"p{n}: 1" for n in range(49_000)) + "}"
+
+
+@needs_libyaml
+@pytest.mark.parametrize(
+    ("text", "is_read"),
+    [(edges(32_000), nullcontext()), (UNKNOWN, pytest.raises(ScenarioError, match="unknown probe 'p0'"))],
+    ids=["edges of a grammar", "unknown probes"],
+)
+def test_a_large_file_is_checked_in_less_time_than_the_events_of_its_yaml_take_in_python(
+    text: str, is_read: AbstractContextManager[object]
+) -> None:
+    begin = time.process_time()
+    with is_read:
+        loads(text, "f")
+    loading = time.process_time() - begin
+    begin = time.process_time()
+    assert sum(1 for _ in yaml.parse(text, Loader=yaml.SafeLoader))
+    assert loading < (time.process_time() - begin) / 2
