@@ -5,6 +5,7 @@ judges: whatever happens to a worker becomes an event.
 """
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping

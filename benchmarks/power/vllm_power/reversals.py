@@ -63,7 +63,7 @@ Origin: TypeAlias = Literal["fix", "report", "change"]
 NEEDS: tuple[Need, ...] = get_args(Need)
 # Needs that no drawn trace meets together, and why.
 UNMET: dict[frozenset[Need], str] = {
-    frozenset({"connector"}): "traces have no connector",
+    frozenset({"connector", "hybrid"}): "no transfers run beside a hybrid model",
     frozenset({"streaming"}): "a request's prompt does not go on",
     frozenset({"hybrid", "drafter"}): "no drafter runs beside a hybrid model",
     frozenset({"hybrid", "eagle"}): "no drafter runs beside a hybrid model",

@@ -202,33 +202,39 @@ def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[
 
 def _load_failed_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a request was planned again before the step came back in which a load of its own failed."""
-    if not _loses_loads_in_flight(trace):
-        return False
     planned = {seen.step: seen.requests for seen in steps if seen.point == "scheduled"}
-    failed = [seen for seen in steps if seen.point == "transfer" and seen.values["phase"] == "ends"]
-    return any(
-        seen.values["lost"]
-        and seen.values["is_synchronous"]
-        and seen.values["of"] == "load"
-        and seen.step <= found.step
-        and seen.requests[0] in planned.get(seen.step + 1, ())
-        and found.request in (f"submit {seen.requests[0]}", trace.submitted()[seen.requests[0]].request)
-        for seen in failed
-    )
+    failed = _failed_loads(found, trace, steps) if trace.spec.depth > 1 else ()
+    return any(seen.requests[0] in planned.get(seen.step + 1, ()) for seen in failed)
 
 
-def _loses_loads_in_flight(trace: Trace) -> bool:
-    """Tell whether loads are lost that are part of steps which overlap, and are computed again."""
+def _load_failed_in_a_step(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a load of a request has failed in a step of its own."""
+    return any(True for _ in _failed_loads(found, trace, steps))
+
+
+def _failed_loads(found: Difference, trace: Trace, steps: Sequence[Observation]) -> Iterator[Observation]:
+    """Yield ends of a request's loads in steps that have lost what was to be computed again."""
+    if not _loses_loads_in_steps(trace):
+        return
+    for seen in steps:
+        is_load = seen.point == "transfer" and (seen.values["of"], seen.values["phase"]) == ("load", "ends")
+        if not is_load or not seen.values["lost"] or seen.step > found.step:
+            continue
+        if found.request in (f"submit {seen.requests[0]}", trace.submitted()[seen.requests[0]].request):
+            yield seen
+
+
+def _loses_loads_in_steps(trace: Trace) -> bool:
+    """Tell whether loads are lost that are part of a step, and are computed again."""
     transfer = trace.spec.transfer
-    if transfer is None or trace.spec.depth == 1:
+    if transfer is None or (transfer.loads, transfer.failures) != ("synchronous", "recompute"):
         return False
-    losing = (event for event in trace.events if isinstance(event, DisturbTransfer) and event.how in ("drop", "fail"))
-    return (transfer.loads, transfer.failures) == ("synchronous", "recompute") and any(losing)
+    return any(isinstance(event, DisturbTransfer) and event.how in ("drop", "fail") for event in trace.events)
 
 
 def _token_too_many(error: str, where: Site, trace: Trace) -> bool:
     """Tell whether an embedding is given what is no token, of a request whose load failed in a step."""
-    return where.function == "embedding" and error.startswith("IndexError") and _loses_loads_in_flight(trace)
+    return where.function == "embedding" and error.startswith("IndexError") and _loses_loads_in_steps(trace)
 
 
 def _is_kept_elsewhere(found: Difference) -> bool:
@@ -255,7 +261,6 @@ _FAILED_LOAD = KnownBug(
 )
 
 _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
-    _FAILED_LOAD: _load_failed_in_flight,
     KnownBug(
         "vllm_drafter_prefix_successor",
         "docs/findings/vllm_drafter_prefix_successor.md",
@@ -264,6 +269,7 @@ _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
     _LOGPROB_TOKENS: _logprobs_beside_drafts,
 }
 _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
+    _FAILED_LOAD: _load_failed_in_flight,
     KnownBug(
         "vllm_backup_tokens_staging",
         "docs/findings/vllm_backup_tokens_staging.md",
@@ -306,6 +312,7 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
     ): _counts_of_kept_requests,
 }
 _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
+    _FAILED_LOAD: _load_failed_in_a_step,
     KnownBug(
         "vllm_v2_sampling_states_in_flight",
         "docs/findings/vllm_v2_sampling_states_in_flight.md",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scenarios.events import AnyEvent, DummyStep, LoadWeights, Neighbour, Pause, Pausing, Resume, SetK, Sleep, WakeUp
+from workers.targets.vllm.inside.transfer.engine import execute_dummy_batch
 
 
 class Beside(Protocol):
@@ -115,7 +116,7 @@ class ControlPlane:
             self._is_dummy_due = False
             self._probes["dummy_step"] += 1
             self._probes["dummy_step_in_flight"] += bool(self._engine.batch_queue)
-            self._engine.execute_dummy_batch()
+            execute_dummy_batch(self._engine)
         # Engines of a process share the table of rotations, which sleeps with the weights.
         if self._tick < self._beside_until and not executor.is_sleeping:
             if self._beside is None:

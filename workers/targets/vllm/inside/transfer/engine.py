@@ -40,6 +40,16 @@ def connect(engine: Any) -> None:
     kv_transfer_state._KV_CONNECTOR_AGENT = flights.agent if flights is not None else None
 
 
+def execute_dummy_batch(engine: Any) -> None:
+    """Let an engine execute a dummy batch, which uses no block."""
+    flights = flights_of(engine)
+    if flights is not None:
+        flights.is_dummy = True
+    engine.execute_dummy_batch()
+    if flights is not None:
+        flights.is_dummy = False
+
+
 @contextmanager
 def unconnected() -> Iterator[None]:
     """Let this process's worker have no connector while another engine is made or has its turn."""

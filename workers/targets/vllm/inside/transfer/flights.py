@@ -47,12 +47,14 @@ class Flight:
 class Flights:
     """All that both sides of a connector know of the transfers of a trace; `agent` is the side of the worker.
 
-    `held_back` are ended requests whose blocks stay until their stores have ended.
+    `held_back` are ended requests whose blocks stay until their stores have ended. While a batch `is_dummy` all of its
+    slots are padding.
     """
 
     def __init__(self, spec: Transfer, block_size: int, drops_last_match: bool) -> None:
         self.spec, self.block_size, self.drops_last_match = spec, block_size, drops_last_match
         self.agent: Any = None
+        self.is_dummy = False
         self.block_pool: Any = None
         self.begin(Counter(), silent)
 
