@@ -367,12 +367,18 @@ def test_drafts_drawn_as_another_request_asks_are_known_of_one_that_was_replaced
     spec = EngineSpec(drafter="draft_model", draft_sampling="probabilistic", num_speculative_tokens=2)
     submits = [Submit(tick=0, request=name, prompt=(1,), max_tokens=4) for name in ("a", "b")]
     trace = Trace(spec=spec, events=tuple(submits), schedule=Schedule(policy="lazy"))
-    steps = [Observation("scheduled", step, rows, {}) for step, rows in ((2, (0,)), (3, (0,)), (4, (1,)))]
+    steps = [
+        Observation("scheduled", step, rows, {"follows": True}) for step, rows in ((2, (0,)), (3, (0,)), (4, (1,)))
+    ]
     found = breach("proposed", "a", plane="drafts", elsewhere=None, reference=Reference.SYNCHRONOUS)
     last = found.model_copy(update={"step": 2})
     assert Vllm().known(last, trace, steps) == "vllm_v2_sampling_states_in_flight"
     assert Vllm().known(last.model_copy(update={"step": 1}), trace, steps) == ""
     assert VllmV1().known(last, trace, steps) == ""
+    # A step without a plan writes, too.
+    for follows, known in ((True, ""), (False, "vllm_v2_sampling_states_in_flight")):
+        after = [steps[0], Observation("scheduled", 3, (1,), {"follows": follows})]
+        assert Vllm().known(last, trace, after) == known
     assert Vllm().known(last, trace.model_copy(update={"schedule": Schedule()}), steps) == ""
 
 
