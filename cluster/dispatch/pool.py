@@ -357,10 +357,9 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
 
 def is_stuck() -> bool:
-    """Whether this process is still leaving a Ray.
+    """Whether this process is still leaving a Ray, however little Ray calls itself initialised.
 
-    Ray's hooks would keep it from ending, or end it with the code of a finding: what is left of its objects asks for a
-    core that is gone, while Ray itself says that it is not initialised any more.
+    Its hooks would keep the process from ending, and what is left of its objects end it with the code of a finding.
     """
     return any(thread.name == _LEAVING for thread in threading.enumerate())
 
