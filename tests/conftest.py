@@ -9,8 +9,9 @@ import pytest
 from tests.quick import NOT_QUICK, QUICK_PARAMETERS, SLOW
 
 FOLDER = Path(__file__).parent
-# They start a Ray, or share one: one process runs them, one after another.
+# They start a Ray, or share one: one process runs them, one after another; but for the file whose campaigns wait.
 WITH_RAY = ("tests/cluster/campaigns/", "tests/cluster/cli/", "tests/cluster/dispatch/", "tests/cluster/jobs/")
+WAITING = "tests/cluster/dispatch/test_ray_parts.py"
 # They start the real engine, or interpret its kernels, for minutes.
 NEEDS_VLLM = {
     FOLDER / "benchmarks/power/test_vllm_power_installed.py",
@@ -57,7 +58,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  there is none unless tests are given to several
 
     def together(nodeid: str) -> str:
-        return "cluster" if nodeid.startswith(WITH_RAY) else nodeid.partition("::")[0]
+        file = nodeid.partition("::")[0]
+        return "cluster" if file.startswith(WITH_RAY) and file != WAITING else file
 
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = together

@@ -28,11 +28,11 @@ from workers.record.words import site_text
 from workers.run.engine_run import STEPS_MAX, Options, Run, error_text
 from workers.targets.child.answers import Reported
 from workers.targets.child.process import Keeper
-from workers.targets.target import EngineFailed, RunConfig
+from workers.targets.target import VLLM, VLLM_V1, EngineFailed, RunConfig
 from workers.targets.vllm.installation import HOME, ROOT, Installation
-from workers.targets.vllm.target import Vllm, VllmV2
+from workers.targets.vllm.target import Vllm, VllmV1
 
-KINDS: dict[str, type[Vllm]] = {kind.name: kind for kind in (Vllm, VllmV2)}
+KINDS: dict[str, type[Vllm]] = {kind.name: kind for kind in (Vllm, VllmV1)}
 HASH_SEEDS = ("1", "20011")
 POLICIES: tuple[Policy, ...] = ("eager", "lazy", "random")
 Shown = dict[str, str]
@@ -41,12 +41,14 @@ Shown = dict[str, str]
 class Kept(Vllm):
     """A kind of engine that is vLLM's, in the process of one keeper, whatever a run is configured to."""
 
+    kernels = ()
+
     def __init__(self, kind: Vllm, keeper: Keeper) -> None:
         self.name, self.runner, self.capabilities = kind.name, kind.runner, kind.capabilities
-        self.keeper = keeper
+        self.kept = keeper
 
-    def _keeper(self, config: RunConfig) -> Keeper:
-        return self.keeper
+    def keeper(self, config: RunConfig) -> Keeper:
+        return self.kept
 
 
 def traces(kind: Vllm, count: int) -> Iterator[tuple[str, Trace]]:
@@ -61,7 +63,7 @@ def scenarios_and_drawn(
 ) -> Iterator[tuple[str, Trace]]:
     """Yield the scenarios, then traces drawn from seeds and changed, as far as an engine can do them, by name."""
     capabilities = kind.capabilities
-    for file in find_scenarios([ROOT / "scenarios" / "vllm"]):
+    for file in find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)]):
         yield file.stem, load(file)
     for seed in seeds:
         trace = changed(within(extended(random_trace(seed), capabilities), capabilities))
@@ -80,10 +82,10 @@ def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
         ended = "drained" if run.feed.drained() else "stuck"
     except EngineFailed as error:
         ended = f"{error_text(error)} in {site_text(error.where)}"
-    report = kind.keeper.process().ask({"do": "report"}, Reported)
+    report = kind.kept.process().ask({"do": "report"}, Reported)
     run.target.close()
     if not run.feed.drained():
-        kind.keeper.stop()
+        kind.kept.stop()
     return {
         "end": ended,
         "outputs": _digest(sorted(run.target.outputs().items())),
@@ -108,7 +110,7 @@ def print_all(engine: Vllm, count: int) -> None:
         for name, trace in traces(kind, count):
             print(json.dumps({"trace": name, "policy": trace.schedule.policy, **shown(trace, kind, tapes)}), flush=True)
     finally:
-        kind.keeper.stop()
+        kind.kept.stop()
 
 
 def printed(engine: str, count: int, hash_seed: str) -> list[Shown]:

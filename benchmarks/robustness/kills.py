@@ -107,10 +107,9 @@ class KillingPool(RayPool):
         return events
 
     def _waits_for_a_trace(self, job: AnyJob) -> bool:
-        """Tell whether this would be the last kill, and none yet met a worker that had a trace on the disk."""
-        if self._kills.kept or self._kills.made + 1 < self._kills.wanted:
-            return False
-        return not isinstance(job, ShardJob) or not running_file(Path(job.running), job.key).exists()
+        """Tell whether this would be the last kill, and all of them would be of workers that ran nothing yet."""
+        is_idle = isinstance(job, ShardJob) and not running_file(Path(job.running), job.key).exists()
+        return is_idle and self._kills.before + 1 >= self._kills.wanted
 
     def _look(self, job: ShardJob) -> None:
         file = running_file(Path(job.running), job.key)

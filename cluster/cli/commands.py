@@ -31,6 +31,7 @@ from cluster.cli.inputs import (
     ray_address,
     read_scenarios,
     read_trace,
+    require_engine,
 )
 from cluster.cli.listing_commands import probes_app, schema, validate
 from cluster.cli.merge_command import merge
@@ -66,7 +67,6 @@ from scenarios.features import switched_off
 from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace, problems
 from workers.record.verdict import Lost, Vacuous
-from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
 UserError = (InputError, ScenarioError, CampaignError, DeviceError, ReachError, ServerError)
@@ -290,7 +290,7 @@ def replay(
     name = name_of(file)
     _warn({name: trace})
     check_trace(trace, config, str(file))
-    kind_of(config.engine).require(config)
+    require_engine(config)
     line = Line(name, load_judge(WORKER).judge(trace, False, config))
     code = exit_code([line.verdict])
     if as_json:

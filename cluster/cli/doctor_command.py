@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.table import Table
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
+from cluster.cli.inputs import kernels_text
 from cluster.cli.options import Json
 from cluster.dispatch.job import build
 from cluster.dispatch.machine import Check, checks_of_machine, checks_of_packages, checks_of_servers
@@ -20,7 +21,7 @@ from scenarios.capabilities import within
 from scenarios.events import Submit
 from scenarios.trace import Trace
 from workers.targets.registry import kind_of, known_engines
-from workers.targets.target import SPECSTORM
+from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, DeviceError
 
 TRACE = Trace(events=(Submit(tick=0, request="a", prompt=(1, 2, 3), max_tokens=2),))
 TRIAL_SECONDS = 180.0
@@ -58,7 +59,21 @@ def _trials(folder: Path) -> list[Check]:
     named["a private ray"] = ["run", "--ray", "local", "--workers", "1", "--out", str(folder / "campaign")]
     named["a private ray"].append(str(folder / f"{SPECSTORM}.yaml"))
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda name: _trial(name, named[name]), named))
+        trials = list(pool.map(lambda name: _trial(name, named[name]), named))
+    return [*trials, *(check for engine in known_engines() if (check := _kernels(engine)) is not None)]
+
+
+def _kernels(engine: str) -> Check | None:
+    """Tell whether kernels run as their definitions, of an engine that has some and can be started."""
+    kind = kind_of(engine)
+    try:
+        interpreted = kind.interpreted(DEFAULT_CONFIG.model_copy(update={"engine": engine})) if kind.kernels else None
+    except DeviceError:
+        return None
+    if interpreted is None:
+        return None
+    seen = kernels_text(interpreted) if interpreted else "each that has a definition runs as that"
+    return Check(name=f"kernels of {engine}", state="limited" if interpreted else "yes", seen=seen)
 
 
 def _trial(name: str, words: list[str]) -> Check:

@@ -5,7 +5,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
@@ -239,6 +239,25 @@ def check_writable(folder: Path) -> None:
         raise InputError(f"{folder}: {why}; name a folder that can be written with --out")
 
 
+def require_engine(config: RunConfig) -> None:
+    """Make sure that this process can run the engine; say which kernels of sources that are named are interpreted.
+
+    Raises:
+        DeviceError: it cannot; the message says why.
+    """
+    kind = kind_of(config.engine)
+    kind.require(config)
+    interpreted = kind.interpreted(config) if config.engine_home or config.engine_path else {}
+    if interpreted:
+        print(f"specstorm: engine {config.engine}: {kernels_text(interpreted)}", file=sys.stderr)
+
+
+def kernels_text(interpreted: Mapping[str, str]) -> str:
+    """Format why kernels are interpreted, each by name."""
+    named = ", ".join(f"{name} {why}" for name, why in sorted(interpreted.items()))
+    return f"kernels that are interpreted, slowly: {named}"
+
+
 def ray_address(
     setting: str, workers: int | None, config: RunConfig, context: typer.Context | None = None
 ) -> str | None:
@@ -252,7 +271,7 @@ def ray_address(
     if setting == "off":
         if (workers or 1) > 1 and (context is None or is_typed(context, "workers")):
             raise InputError(f"--workers is {workers}; --ray off runs one engine, in this process")
-        kind_of(config.engine).require(config)
+        require_engine(config)
         return None
     address = (os.environ.get("RAY_ADDRESS") or "local") if setting == "auto" else setting
     if "://" in address:
@@ -261,7 +280,7 @@ def ray_address(
     check_address(address)
     if address == "local" and kind_of(config.engine).package:
         # Workers on this machine have the installation that this process sees.
-        kind_of(config.engine).require(config)
+        require_engine(config)
     return address
 
 

@@ -6,7 +6,6 @@ judges: whatever happens to a worker becomes an event.
 
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -25,8 +24,6 @@ from cluster.dispatch.reach import check_memory, reach, token_file
 
 OBJECT_STORE_BYTES = 200 * 1024 * 1024
 START_SECONDS = 120.0
-LEAVE_SECONDS = 20.0
-_LEAVING = "leaving Ray"
 
 
 class WorkerPool(Protocol):
@@ -190,6 +187,8 @@ class RayPool:
         return events
 
     def close(self) -> None:
+        if self._liveness.is_lost:
+            return
         for seat in self._seats:
             self._kill(seat)
 
@@ -320,7 +319,6 @@ class RayCluster(AbstractContextManager["RayCluster"]):
             except Exception as error:
                 kind = PoolError if address == "local" else ReachError
                 raise kind(f"Ray at {address}: {type(error).__name__}: {_first_line(str(error))}") from error
-            stack.callback(ray.shutdown)
             self.module: Any = ray
             self.liveness = Liveness(ray)
             self._is_private = address == "local"
@@ -344,24 +342,23 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return found
 
     def __exit__(self, *error: object) -> None:
-        """Leave Ray, and end a private one; what does not answer is waited for no longer than `LEAVE_SECONDS`."""
+        """Leave Ray, and end a private one.
+
+        Nobody takes leave of one that is lost: Ray would wait for its answer, or end this process with the exit code of
+        a finding.
+        """
         if not self.liveness.is_lost:
-            self._end.close()
-            return
-        if self._is_private:
+            self.module.shutdown()
+        elif self._is_private:
             # A process that hangs would be asked to end, and never do so.
             self.module._private.worker._global_node.kill_all_processes(check_alive=False)
-        leaving = threading.Thread(target=self._end.close, name=_LEAVING, daemon=True)
-        leaving.start()
-        leaving.join(LEAVE_SECONDS)
+        self._end.close()
 
 
 def is_stuck() -> bool:
-    """Whether this process is still leaving a Ray, however little Ray calls itself initialised.
-
-    Its hooks would keep the process from ending, and what is left of its objects end it with the code of a finding.
-    """
-    return any(thread.name == _LEAVING for thread in threading.enumerate())
+    """Tell whether this process did not leave Ray, whose hooks would keep it from ending, or end it with their code."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
 
 
 @contextmanager

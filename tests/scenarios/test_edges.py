@@ -14,7 +14,7 @@ from scenarios.random_trace import random_trace
 from scenarios.trace import Trace, problems
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
-from workers.targets.target import VLLM, VLLM_V2
+from workers.targets.target import VLLM, VLLM_V1
 
 # The least share of 300 traces, about two thirds of that of 2,000 (docs/strategies.md).
 LEAST = {
@@ -34,12 +34,12 @@ LEAST = {
 
 
 def test_traces_of_an_engine_with_its_own_blocks_reach_every_edge() -> None:
-    found = shares(list(islice(drawn(VLLM, 300, seed=25), 300)))
+    found = shares(list(islice(drawn(VLLM_V1, 300, seed=25), 300)))
     assert found.keys() == EDGES.keys() == LEAST.keys()
     assert {name: share for name, share in found.items() if share < LEAST[name]} == {}
 
 
-@pytest.mark.parametrize("engine", [VLLM, VLLM_V2])
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_traces_with_edges_are_valid_and_ask_for_nothing_that_their_engine_lacks(engine: str) -> None:
     capabilities = kind_of(engine).capabilities
     for seed in range(150):
@@ -55,7 +55,7 @@ def test_traces_of_an_engine_with_blocks_of_any_size_have_no_edges() -> None:
 
 
 def test_an_engine_that_lacks_what_an_edge_needs_is_drawn_none_of_it() -> None:
-    ours = kind_of(VLLM).capabilities
+    ours = kind_of(VLLM_V1).capabilities
     features = tuple(feature for feature in ours.features if feature != CONTINUES)
     less = replace(ours, features=features, spec={**ours.spec, "decodes_first": (False,), "policy": ("fcfs",)})
     for seed in range(60):
@@ -71,7 +71,7 @@ def test_an_event_at_a_place_that_an_engine_lacks_happens_at_the_next_one() -> N
         Abort(tick=3, at="after_launch", request="a"),
         Preempt(tick=2, at="before_process", request="a", mode="drop"),
     )
-    ours = kind_of(VLLM).capabilities
+    ours = kind_of(VLLM_V1).capabilities
     found = extended(Trace(events=events), ours)
     _, abort, preempt = drawn_for(found, replace(ours, features=())).events[:3]
     assert abort == Abort(tick=3, at="before_process", request="a")

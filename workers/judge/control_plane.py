@@ -32,6 +32,8 @@ class ControlPlane(Judge):
         self._era = 0
         self._eras: dict[int, int] = {}
         self._inputs: dict[int, Observation] = {}
+        # Blocks loaded from beside the cache, by the step in which that begins: a clearing is none of what is there.
+        self._loaded: dict[int, set[int]] = {}
         self._found: list[Difference] = []
         self._neighbour: list[int] | None = None
         self._is_used = False
@@ -54,6 +56,8 @@ class ControlPlane(Judge):
                     self._found += self._planned(seen)
                 case "inputs":
                     self._inputs[seen.step] = seen
+                case "transfer" if (seen.values["of"], seen.values["phase"]) == ("load", "begins"):
+                    self._loaded.setdefault(seen.step, set()).update(seen.values["blocks"])
 
     def at_end(self, end: End) -> Difference | None:
         found = [*self._found, *(self._attended() if self._era else ())]
@@ -90,6 +94,10 @@ class ControlPlane(Judge):
             inputs, era = self._inputs[step], self._eras[step]
             values = inputs.values
             computed |= dict.fromkeys((slot for slot in values["slots"][: values["starts"][-1]] if slot >= 0), era)
+            for begun in sorted(number for number in self._loaded if number <= step):
+                for block in self._loaded.pop(begun):
+                    for slot in range(block * self._block_size, (block + 1) * self._block_size):
+                        computed.pop(slot, None)
             for row, request in enumerate(inputs.requests):
                 for position in range(values["seq_lens"][row]):
                     block, within = divmod(position, self._block_size)

@@ -90,6 +90,10 @@ class TransferIdentities(Judge):
         if self._flights.pop(number, None) is None:
             yield _difference("ends", seen.requests[0], seen.step, fact("one_end"), fact("ended_again", number=number))
         self._ended.add(number)
+        if seen.values["is_ahead"]:
+            # Whoever got its blocks in this step may write them.
+            for block in seen.values["blocks"]:
+                self._used.get(seen.step, {}).pop(block, None)
 
     def _planned(self, seen: Observation) -> Iterator[Difference]:
         """Yield blocks of loads in flight that a running request holds; note all in flight for what will be written."""

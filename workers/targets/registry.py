@@ -2,13 +2,13 @@
 
 from importlib import import_module
 
-from workers.targets.target import SPECSTORM, VLLM, VLLM_V2, TargetKind
+from workers.targets.target import SPECSTORM, VLLM, VLLM_V1, TargetKind
 
 # The name that `--engine` takes, and where the kind is: module and class.
 _KINDS: dict[str, tuple[str, str]] = {
     SPECSTORM: ("workers.targets.specstorm", "Specstorm"),
     VLLM: ("workers.targets.vllm.target", "Vllm"),
-    VLLM_V2: ("workers.targets.vllm.target", "VllmV2"),
+    VLLM_V1: ("workers.targets.vllm.target", "VllmV1"),
 }
 
 

@@ -28,7 +28,7 @@ DEVICES: tuple[Device, ...] = ("sim", "triton-cpu", "cuda")
 
 SPECSTORM = "specstorm"
 VLLM = "vllm"
-VLLM_V2 = "vllm-v2"
+VLLM_V1 = "vllm-v1"
 
 
 class DeviceError(Exception):
@@ -247,6 +247,14 @@ class TargetKind(Protocol):
     def renew(self, config: RunConfig) -> bool:
         """Drop the engines that are kept between runs; tell whether any might be."""
         return False
+
+    def interpreted(self, config: RunConfig) -> Mapping[str, str]:
+        """Return why kernels do not run as their definitions, by name, where it has definitions of kernels.
+
+        Raises:
+            DeviceError: it cannot be started to say so.
+        """
+        return {}
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Return what else a finding must be seen under to be one, None if nothing."""

@@ -278,7 +278,65 @@ def of_drafters(b: Batch) -> Iterator[Launch]:
             "num_speculative_steps": sizes.drafts + 1,
         },
     )
+    yield _at_once(b, sampled, rejected)
     yield from _looked_up(b, sampled)
+
+
+def _at_once(b: Batch, sampled: Array, rejected: Array) -> Launch:
+    """Return a launch that prepares a drafter of all drafts at once, near the ends of its tables and of the model."""
+    sizes, rows, from_anchor = b.sizes, b.sizes.rows, b.seed % 2
+    drafts, length = sizes.drafts + 1, sizes.length
+    queries, block = drafts + 1 - from_anchor, 4
+    longest = int(max(b.query, default=0)) + queries
+    width, num_tokens = min(256, power_of_2(longest)), b.num_tokens + 2
+    first = np.where(b.random.integers(0, 3, rows) == 0, length - b.query, b.computed[b.states])
+    positions = [begin + np.arange(count) for begin, count in zip(first, b.query, strict=True)]
+    out = {
+        "input_ids": (sizes.requests * queries, np.int32),
+        "query_positions": (sizes.requests * queries, np.int64),
+        "query_start_loc": (sizes.requests + 1, np.int32),
+        "seq_lens": (sizes.requests, np.int32),
+        "query_slot_mapping": (sizes.requests * queries + 3, np.int64),
+        "context_positions": (num_tokens, np.int64),
+        "context_slot_mapping": (num_tokens, np.int64),
+        "sample_indices": (sizes.requests * drafts, np.int64),
+        "sample_pos": (sizes.requests * drafts, np.int64),
+        "sample_idx_mapping": (sizes.requests * drafts, np.int32),
+        "temperature": (sizes.requests, np.float32),
+        "seeds": (sizes.requests, np.int64),
+    }
+    return Launch(
+        f"{_DECODE}.dflash.speculator._prepare_dflash_inputs_kernel",
+        (rows, num_blocks_of(longest, width)),
+        {
+            **{f"out_{name}_ptr": np.full(size, POISON, dtype=dtype) for name, (size, dtype) in out.items()},
+            "target_positions_ptr": np.concatenate([*positions, [POISON]]).astype(np.int64),
+            "target_query_start_loc_ptr": _int32(b.starts),
+            "idx_mapping_ptr": _int32(b.states),
+            "last_sampled_ptr": b.tokens(sizes.requests, dtype=np.int64),
+            "next_prefill_tokens_ptr": b.tokens(sizes.requests),
+            "num_sampled_ptr": sampled,
+            "num_rejected_ptr": rejected,
+            "temperature_ptr": b.temperatures(),
+            "seeds_ptr": b.seeds(),
+            # Some blocks are block 0, which nobody has.
+            "block_table_ptr": _int32(b.random.integers(0, 5, (max(1, rows), -(-length // block)))),
+            "block_table_stride": -(-length // block),
+            "parallel_drafting_token_id": 3,
+            "block_size": block,
+            "num_query_per_req": queries,
+            "num_speculative_steps": drafts,
+            "max_num_reqs": sizes.requests,
+            "max_num_tokens": sizes.requests * queries + 3,
+            "max_model_len": length,
+            "cp_rank": 0,
+            "SAMPLE_FROM_ANCHOR": bool(from_anchor),
+            "PAD_SLOT_ID": -1,
+            "CP_SIZE": 1,
+            "CP_INTERLEAVE": 1,
+            "BLOCK_SIZE": width,
+        },
+    )
 
 
 def _looked_up(b: Batch, sampled: Array) -> Iterator[Launch]:

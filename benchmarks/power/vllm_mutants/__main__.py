@@ -1,6 +1,6 @@
 """Take each order of a runner of vLLM away in turn, plant mistakes in it, and say what finds each.
 
-`python -m benchmarks.power.vllm_mutants --traces 40 --engine vllm-v2`. Which lines order work is seen while clean
+`python -m benchmarks.power.vllm_mutants --traces 40 --engine vllm-v1`. Which lines order work is seen while clean
 traces run: records of events, waits, synchronisations, `record_stream`, copies that block. A mutant leaves out one of
 them, in engines that run ahead alone, and runs the scenarios and drawn traces that reach its line: eagerly for races
 and for what its steps show, lazily for harm. It is judged as in a hunt: races that are not known, identities of its

@@ -70,11 +70,11 @@ class Mutable(Kept):
 
     def ask(self, message: Message, answer: type[A]) -> A:
         """Return the answer of the engine's process."""
-        return self.keeper.process().ask(message, answer)
+        return self.kept.process().ask(message, answer)
 
     def stop(self) -> None:
         """End the engine's process."""
-        self.keeper.stop()
+        self.kept.stop()
 
 
 class Runs:

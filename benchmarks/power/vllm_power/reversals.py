@@ -10,11 +10,11 @@ from pydantic import Field, ValidationError, model_validator
 from benchmarks.power.vllm_power.edits import Edit
 from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError, read
-from workers.targets.target import VLLM, VLLM_V2
+from workers.targets.target import VLLM, VLLM_V1
 
 FOLDER = Path(__file__).resolve().parent / "reversals"
 Runner: TypeAlias = Literal["v1", "v2"]
-ENGINES: dict[Runner, str] = {"v1": VLLM, "v2": VLLM_V2}
+ENGINES: dict[Runner, str] = {"v1": VLLM_V1, "v2": VLLM}
 # What a trace must have for the edited code to run and matter.
 Need: TypeAlias = Literal[
     "async",

@@ -13,7 +13,7 @@ from benchmarks.power.vllm_power.trial import Found, Result, Task, drawn, nearne
 from scenarios.shards import Shard
 from workers.record.evidence import Site
 from workers.run.shard import shard_traces
-from workers.targets.target import VLLM, RunConfig
+from workers.targets.target import VLLM_V1, RunConfig
 
 MODULE = '''
 def outer(items):
@@ -168,11 +168,11 @@ def test_a_report_is_as_near_as_the_places_it_names(site: Site | None, near: str
 
 
 def test_trials_run_the_traces_of_a_hunt_in_their_order() -> None:
-    config = RunConfig(engine=VLLM)
+    config = RunConfig(engine=VLLM_V1)
     hunted = [
         trace for number in range(2) for trace in shard_traces(Shard(profile="mixed", seed=5, number=number), config)
     ]
-    named = [trace for _, trace in zip(hunted, drawn(VLLM, 5), strict=False)]
+    named = [trace for _, trace in zip(hunted, drawn(VLLM_V1, 5), strict=False)]
     assert [trace for _, trace in named] == hunted
 
 
@@ -192,13 +192,13 @@ def test_a_reversal_is_tried_on_the_engines_that_have_its_code() -> None:
 
 
 CHOICES = ("first", "each", ENGINES["v2"])
-TASK = Task("vllm-1-a", (Edit("vllm.a", "f", "a", "b"),), VLLM)
+TASK = Task("vllm-1-a", (Edit("vllm.a", "f", "a", "b"),), VLLM_V1)
 
 
 def result(found: bool = True, refused: str = "") -> Result:
     what = Found(bug="b", plane="p", sites=(), nearness="nowhere", trace="t") if found else None
     return Result(
-        key=TASK.key, id=TASK.id, engine=VLLM, source="drawn", traces=1, seconds=2.0, found=what, refused=refused
+        key=TASK.key, id=TASK.id, engine=VLLM_V1, source="drawn", traces=1, seconds=2.0, found=what, refused=refused
     )
 
 
@@ -238,6 +238,6 @@ def test_what_no_trace_can_show_is_expected_to_be_missed() -> None:
 
 def test_a_trial_that_raises_is_refused_and_not_kept(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    (result,) = runs.run([Task("vllm-1-x", (edit("none", "a", "b"),), VLLM)], 1, 1, Results(file))
+    (result,) = runs.run([Task("vllm-1-x", (edit("none", "a", "b"),), VLLM_V1)], 1, 1, Results(file))
     assert result.refused
     assert not file.exists()

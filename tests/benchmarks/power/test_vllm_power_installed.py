@@ -5,7 +5,7 @@ import pytest
 from benchmarks.power.vllm_power.edits import overlay
 from benchmarks.power.vllm_power.reversals import Reversal, all_reversals, edits_of
 from benchmarks.power.vllm_power.trial import INSTALLED, Task, tried
-from workers.targets.target import VLLM
+from workers.targets.target import VLLM_V1
 
 
 @pytest.mark.parametrize("reversal", all_reversals(), ids=lambda each: each.id)
@@ -19,8 +19,8 @@ def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: R
 
 def test_a_reversal_is_found_within_a_few_traces_and_none_is_found_in_an_edit_that_changes_nothing() -> None:
     reversal = next(each for each in all_reversals() if each.id == "vllm-48245-placeholders-kept")
-    assert tried(Task(reversal.id, tuple(edits_of(reversal)), VLLM), 6).found is not None
+    assert tried(Task(reversal.id, tuple(edits_of(reversal)), VLLM_V1), 6).found is not None
     (edit,) = edits_of(reversal)
     same = edit.__class__(edit.module, edit.function, find=edit.without, put=edit.without)
-    result = tried(Task(reversal.id, (same,), VLLM), 6)
+    result = tried(Task(reversal.id, (same,), VLLM_V1), 6)
     assert (result.found, result.refused, result.traces) == (None, "", 6)

@@ -4,11 +4,11 @@ from benchmarks.power.vllm_power import page
 from benchmarks.power.vllm_power.reversals import all_reversals
 from benchmarks.power.vllm_power.runs import Results
 from benchmarks.power.vllm_power.trial import Found, Result, Task
-from workers.targets.target import VLLM
+from workers.targets.target import VLLM_V1
 
 
 def told(reversal: int, found: Found | None) -> Result:
-    task = Task(all_reversals()[reversal].id, (), VLLM)
+    task = Task(all_reversals()[reversal].id, (), VLLM_V1)
     return Result(key=task.key, id=task.id, engine=task.engine, source=task.source, traces=3, seconds=21.4, found=found)
 
 
@@ -37,7 +37,7 @@ def test_a_table_and_its_figures_say_what_was_found_where_and_after_how_much() -
     assert "its file in 1" in written["figures"]
     assert "3 (21 s), inputs" in written["reversals"]
     assert "missed in 3" in written["reversals"]
-    assert f"`{all_reversals()[1].id}` ({VLLM})" in written["missed"]
+    assert f"`{all_reversals()[1].id}` ({VLLM_V1})" in written["missed"]
 
 
 def test_only_marked_parts_of_a_page_are_written_anew() -> None:

@@ -14,7 +14,7 @@ from scenarios.trace import Trace
 from workers.record.evidence import Site
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Judgement, Verdict
 from workers.targets.target import DeviceError, RunConfig
-from workers.targets.vllm.target import Vllm
+from workers.targets.vllm.target import VllmV1
 
 TRACE = """spec: {layers: attention, sampling: standard, block_size: 32}
 events: [{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}]
@@ -46,7 +46,7 @@ class Releases:
 def bisect(verdicts: dict[str, Verdict | str], monkeypatch: pytest.MonkeyPatch, folder: Path, *options: str) -> int:
     releases, file = Releases(verdicts), folder / "trace.yaml"
     file.write_text(TRACE)
-    monkeypatch.setattr(Vllm, "release", releases.release)
+    monkeypatch.setattr(VllmV1, "release", releases.release)
     monkeypatch.setattr(bisect_command, "load_judge", lambda name: releases)
     return cli.run(["bisect", str(file), "--versions", ",".join(verdicts), "--environments", str(folder), *options])
 
@@ -105,7 +105,7 @@ def test_releases_that_all_show_the_same_are_no_change(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "specstorm"], "--engine is specstorm; it has no releases: vllm has"),
+        (["--engine", "specstorm"], "--engine is specstorm; it has no releases: vllm-v1 has"),
         (
             ["--versions", "0.2,latest"],
             "--versions: 'latest' is no version; wanted some like 0.27.1, with commas between",
@@ -124,6 +124,6 @@ def test_what_cannot_be_bisected_is_refused(
 
 def test_the_engine_is_the_one_that_the_file_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "trace.yaml"
-    file.write_text(f"run_on: {{engine: vllm-v2}}\n{TRACE}")
+    file.write_text(f"run_on: {{engine: vllm}}\n{TRACE}")
     assert cli.run(["bisect", str(file)]) == 2
-    assert capsys.readouterr().err == "specstorm: --engine is vllm-v2; it has no releases: vllm has\n"
+    assert capsys.readouterr().err == "specstorm: --engine is vllm; it has no releases: vllm-v1 has\n"

@@ -4,51 +4,56 @@
 """
 
 import signal
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import pytest
 
-from benchmarks.robustness.ray_parts import SECONDS_MAX, Place, Rows, killed, place, undisturbed
+from benchmarks.robustness.ray_parts import SECONDS_MAX, Kill, killed, place, undisturbed
+
+# Campaigns wait more than they compute.
+AT_A_TIME = 3
+
+
+class Way(NamedTuple):
+    """A part of a Ray, private or joined, how it is killed or stopped, and whom the campaign then names."""
+
+    is_joined: bool
+    part: str
+    by: signal.Signals
+    named: str
+
+
+RAYLET, GCS = "Ray's raylet of this node", "Ray's GCS at "
+# The raylet does not outlive the agent of its dashboard. A process that hangs still has its sockets.
+WAYS = (
+    Way(False, "raylet", signal.SIGKILL, RAYLET),
+    Way(False, "raylet", signal.SIGSTOP, RAYLET),
+    Way(False, "dashboard agent", signal.SIGKILL, RAYLET),
+    *(Way(is_joined, "GCS", by, GCS) for is_joined in (False, True) for by in (signal.SIGKILL, signal.SIGSTOP)),
+)
 
 
 @pytest.fixture(scope="module")
-def ray() -> Iterator[Place]:
-    """A private Ray for each campaign."""
+def kills() -> dict[Way, Kill]:
+    """What came of a campaign, by how a part of its Ray ended."""
     with place(joined=False) as ray:
-        yield ray
+        calm = undisturbed(ray)
+
+    def kill(way: Way) -> Kill:
+        with place(way.is_joined) as ray:
+            return killed(ray, way.part, calm, way.by)
+
+    with ThreadPoolExecutor(AT_A_TIME) as threads:
+        return dict(zip(WAYS, threads.map(kill, WAYS), strict=True))
 
 
-@pytest.fixture(scope="module")
-def calm(ray: Place) -> Rows:
-    """The results of a campaign in which nothing is killed."""
-    return undisturbed(ray)
-
-
-def ended_early(ray: Place, part: str, calm: Rows, by: signal.Signals) -> str:
-    """Kill or stop a part, without which a campaign ends in time and can be gone on with; return what it said."""
-    kill = killed(ray, part, calm, by)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{'joined' if way[0] else 'private'}-{way[1]}-{way[2].name}")
+def test_a_campaign_whose_ray_lost_a_part_ends_within_a_minute_with_the_cause_and_can_be_gone_on_with(
+    kills: dict[Way, Kill], way: Way
+) -> None:
+    kill = kills[way]
     assert kill.wrong == ""
     assert kill.code == 3
     assert kill.seconds < SECONDS_MAX
-    return kill.said
-
-
-# The raylet does not outlive the agent of its dashboard. A process that hangs still has its sockets.
-@pytest.mark.parametrize(
-    ("part", "by"),
-    [("raylet", signal.SIGKILL), ("dashboard agent", signal.SIGKILL), ("raylet", signal.SIGSTOP)],
-    ids=lambda value: str(getattr(value, "name", value)),
-)
-def test_a_campaign_on_a_ray_without_its_raylet_ends_within_a_minute(
-    ray: Place, calm: Rows, part: str, by: signal.Signals
-) -> None:
-    assert "Ray's raylet of this node" in ended_early(ray, part, calm, by)
-
-
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP], ids=lambda value: str(value.name))
-@pytest.mark.parametrize("joined", [True, False], ids=["joined", "private"])
-def test_a_campaign_on_a_cluster_without_its_gcs_ends_within_a_minute(
-    calm: Rows, joined: bool, by: signal.Signals
-) -> None:
-    with place(joined) as ray:
-        assert "Ray's GCS at " in ended_early(ray, "GCS", calm, by)
+    assert way.named in kill.said

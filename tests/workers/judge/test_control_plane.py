@@ -53,6 +53,14 @@ def test_what_was_computed_before_a_clearing_is_attended_to_by_nobody(request_nu
     assert (found.expected, found.actual) == (fact("of_an_era", era=1), fact("of_an_era", era=0))
 
 
+def test_what_is_loaded_behind_a_clearing_is_of_no_era() -> None:
+    values = {"number": 0, "phase": "begins", "of": "load", "is_synchronous": False, "blocks": [2]}
+    load = Observation("transfer", 0, (0,), {**values, "slots": [0], "lost": [], "is_ahead": False})
+    goes_on = step(1, 0, range(4, 6), [2, 5])
+    assert judged(FIRST, control("cleared"), load, goes_on) is None
+    assert judged(FIRST, load, control("cleared"), step(1, 0, range(4, 6), [3, 5])) is not None
+
+
 def test_inputs_that_are_shown_behind_a_clearing_are_of_the_era_in_which_they_were_planned() -> None:
     plan, inputs = step(1, 0, range(5, 6), [2, 3])
     assert judged(FIRST, plan, control("cleared"), inputs) is None

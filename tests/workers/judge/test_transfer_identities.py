@@ -14,10 +14,18 @@ ENDED, FAILED = Output((1,), "length"), Output((), "error")
 
 
 def told(
-    phase: str, number: int = 0, of: str = "load", blocks: Sequence[int] = (7, 8), lost: Sequence[int] = ()
+    phase: str,
+    number: int = 0,
+    of: str = "load",
+    blocks: Sequence[int] = (7, 8),
+    lost: Sequence[int] = (),
+    *,
+    step: int = 0,
+    is_ahead: bool = False,
 ) -> Observation:
     values = {"number": number, "phase": phase, "of": of, "is_synchronous": False, "slots": [0, 1]}
-    return Observation("transfer", 0, (0,), {**values, "blocks": list(blocks), "lost": list(lost)})
+    values["is_ahead"] = is_ahead
+    return Observation("transfer", step, (0,), {**values, "blocks": list(blocks), "lost": list(lost)})
 
 
 def planned(blocks: Sequence[int], step: int = 1) -> Observation:
@@ -63,6 +71,14 @@ def test_a_block_that_is_used_while_in_flight_and_an_end_too_many_or_too_few_are
     found = judged(seen)
     assert found is not None
     assert (found.plane, found.variable) == ("transfers", variable)
+
+
+def test_blocks_of_a_store_that_ends_ahead_of_a_steps_kernels_may_be_written_by_these() -> None:
+    begun = [told("begins", 0, "store"), planned([7])]
+    early = told("ends", 0, "store", step=1, is_ahead=True)
+    assert judged([*begun, early, written(7 * SIZE)]) is None
+    of_another_step = told("ends", 0, "store", step=2, is_ahead=True)
+    assert judged([*begun, of_another_step, written(7 * SIZE)]) is not None
 
 
 def test_a_request_fails_only_where_blocks_were_lost() -> None:

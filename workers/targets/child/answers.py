@@ -43,6 +43,12 @@ class Nothing(Value):
     """The question was carried out."""
 
 
+class Kernels(Value):
+    """Why kernels do not run as their definitions, by name."""
+
+    interpreted: dict[str, str]
+
+
 class Delivery(Value):
     """What a step delivered to the client of one request; logprobs are flat, ids each followed by its logprob."""
 
@@ -147,6 +153,7 @@ class TransferValues(Value):
     """A load or a store of a request that begins, copies its bytes, or ends.
 
     Blocks of the cache, each with the slot of the store that it is copied from or to; indexes of those that were lost.
+    What ends may do so ahead of the kernels of its step.
     """
 
     number: int
@@ -156,6 +163,7 @@ class TransferValues(Value):
     blocks: Integers
     slots: Integers
     lost: Integers
+    is_ahead: bool
 
 
 class InFlightValues(Value):

@@ -156,7 +156,7 @@ def _observations(seen: tuple[Seen, ...]) -> list[Observation]:
 
 
 class ChildKind(TargetKind):
-    """A kind of engine that runs in a process of its own, kept from trace to trace; `_keeper` returns its keeper."""
+    """A kind of engine that runs in a process of its own, kept from trace to trace; `keeper` returns its keeper."""
 
     def is_known(self, race: MissingOrder) -> bool:
         """Tell whether a race is one that is counted, not reported again."""
@@ -166,19 +166,20 @@ class ChildKind(TargetKind):
         if config.device not in self.capabilities.devices:
             allowed = " and ".join(_DEVICES.get(device, device) for device in self.capabilities.devices)
             raise DeviceError(f"{config.device}: engine {self.name} runs on {allowed}")
-        self._keeper(config).launch()
+        self.keeper(config).launch()
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> ChildTarget:
-        return ChildTarget(trace, self._keeper(config).process(), watch, self.is_known)
+        return ChildTarget(trace, self.keeper(config).process(), watch, self.is_known)
 
     def renew(self, config: RunConfig) -> bool:
         """Drop all engines that are kept; a process that fails to do so is ended."""
-        keeper = self._keeper(config)
+        keeper = self.keeper(config)
         try:
             keeper.process().ask({"do": "forget"}, Nothing)
         except EngineFailed:
             keeper.stop()
         return True
 
-    def _keeper(self, config: RunConfig) -> Keeper:
+    def keeper(self, config: RunConfig) -> Keeper:
+        """Return the keeper of the process that runs under a configuration."""
         raise NotImplementedError(f"engine {self.name} says nothing of its process")

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ Array: TypeAlias = NDArray[Any]
 # The arguments of a launch by name: memory where the kernel has pointers, else values.
 Given: TypeAlias = Any
 _DIGITS = 16
+_OTHER_SOURCE = "has another source than its definition was held against"
 
 
 class Memory:
@@ -127,22 +129,34 @@ class Definition:
 
 
 class Definitions:
-    """Definitions by the qualified name of their kernel; `interpreted` are the kernels launched that had none."""
+    """Definitions by the qualified name of their kernel; `launched` are the kernels without one that have run, why."""
 
     def __init__(self, by_name: Mapping[str, Definition]) -> None:
         self._by_name = by_name
-        self.interpreted: dict[str, str] = {}
+        self.launched: dict[str, str] = {}
 
     def of(self, kernel: Any) -> Definition | None:
         """Return the definition of a kernel, given as a Python function; None if it has none, or another source."""
         name = name_of(kernel)
         found = self._by_name.get(name)
         if found is None:
-            self.interpreted[name] = "has no definition"
+            self.launched[name] = "has no definition"
         elif digest_of(kernel) != found.digest:
-            self.interpreted[name] = "is not the kernel that its definition was held against"
+            self.launched[name] = _OTHER_SOURCE
             return None
         return found
+
+    def interpreted(self) -> dict[str, str]:
+        """Return why kernels are interpreted, by name: those launched so far, and those of another source."""
+        told = dict(self.launched)
+        for name, definition in self._by_name.items():
+            module, _, function = name.rpartition(".")
+            kernel = getattr(import_module(module), function, None)
+            if kernel is None:
+                told[name] = "is not there"
+            elif digest_of(kernel.fn) != definition.digest:
+                told[name] = _OTHER_SOURCE
+        return told
 
 
 def name_of(kernel: Any) -> str:

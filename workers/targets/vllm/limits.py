@@ -14,7 +14,7 @@ from scenarios.capabilities import (
     Without,
     with_params,
 )
-from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Preempt, SetK, Submit
+from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Pause, Preempt, SetK, Sleep, Submit
 from scenarios.probes import CONTROL_PROBES, OF_TRANSFERS
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
@@ -64,6 +64,23 @@ def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
     return Excess("transfer", "with layers hybrid", allowed, mended, reason)
 
 
+def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: beside a store nothing is forgotten by a pause, and weights stay those of what it holds."""
+    if spec.transfer is None:
+        return None
+    reason = "it refuses to forget blocks that are in a transfer"
+    match event:
+        case Pause(clear_cache=True):
+            mended = event.model_copy(update={"clear_cache": False})
+            return Excess("clear_cache", True, "beside a store it is false", mended, reason)
+        case Sleep(level=level) if level:
+            return Excess("level", level, "beside a store it is 0", event.model_copy(update={"level": 0}), reason)
+        case LoadWeights():
+            seen, allowed = event.version, "beside a store weights stay"
+            return Excess("version", seen, allowed, None, "what the store holds was computed by others")
+    return None
+
+
 def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: the number of drafts of a drafter that asserts it never changes."""
     if not isinstance(event, SetK) or spec.drafter != "ngram_gpu":
@@ -84,12 +101,6 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     beside=("layers", "hybrid"),
     otherwise="attention",
     reason="its kernels for CPUs take no rejected draft back from a state",
-)
-_HYBRID_WITHOUT_PREFIXES = NothingBeside(
-    "prefix_cache",
-    beside=("layers", "hybrid"),
-    otherwise="attention",
-    reason="its kernels that copy states follow pointers of which nothing is known",
 )
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
@@ -167,6 +178,7 @@ FIRST_RUNNER = Capabilities(
             grammars_end_by_stops,
             each_state_allows_a_token,
             lookups_on_the_device_stay,
+            clearings_are_without_transfers,
             weights_with_heads_stay,
         ),
         spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
@@ -181,13 +193,12 @@ SECOND_RUNNER = replace(
     FIRST_RUNNER,
     # It knows devices with streams alone.
     devices={"sim": ("streams",)},
-    # A kernel of drawn drafts fails in Triton's interpreter ('NoneType' object has no attribute 'dtype'). Its rows are
-    # in the order of a step's plan, decodes before prompts.
-    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key not in ("draft_sampling", "decodes_first")},
+    # Its rows are in the order of a step's plan, decodes before prompts.
+    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key != "decodes_first"},
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.
         features=(),
-        spec=(_HYBRID_WITHOUT_DRAFTS, _HYBRID_WITHOUT_PREFIXES, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
+        spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
     ),
 )

@@ -1,18 +1,29 @@
 """Target vLLM: the real engine, unmodified, in a process of its own that is kept between traces."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, MissingOrder, Site
 from workers.record.observation import Observation
+from workers.targets.child import answers
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
-from workers.targets.target import VLLM, VLLM_V2, Confirmation, KnownBug, RunConfig
+from workers.targets.target import (
+    VLLM,
+    VLLM_V1,
+    Confirmation,
+    DeviceError,
+    EngineFailed,
+    Kernels,
+    KnownBug,
+    RunConfig,
+)
 from workers.targets.vllm import limits
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
-from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES, is_known_race
+from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
+from workers.targets.vllm.known_races import is_known_race
 from workers.targets.vllm.releases import RELEASES, environment_of
 
 _DEFINITION_IS_WRONG = (
@@ -22,26 +33,33 @@ _DEFINITION_IS_WRONG = (
 
 
 class Vllm(ChildKind):
-    """The kind of engine that is vLLM's, as it is installed or laid over that."""
+    """The kind of engine that is vLLM's, as it is installed or laid over that, with the model runner that it takes.
+
+    For all that can be asked for here that is the second one, whose Triton kernels run as their definitions.
+    """
 
     name = VLLM
     package = "vllm"
-    releases: Sequence[str] = RELEASES
-    runner = FIRST_RUNNER
-    capabilities = limits.FIRST_RUNNER
+    runner = SECOND_RUNNER
+    capabilities = limits.SECOND_RUNNER
+    kernels: Sequence[Kernels] = ("defined", "interpreted")
 
     def is_known(self, race: MissingOrder) -> bool:
-        return is_known_race(race)
+        return is_known_race(race, self.runner.name)
 
     def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
-        return next((bug.name for bug, matches in KNOWN_BUGS.items() if matches(found, trace, steps)), "")
+        return next(
+            (bug.name for bug, matches in KNOWN_BUGS[self.runner.name].items() if matches(found, trace, steps)), ""
+        )
 
     def known_crash(self, error: str, where: Site, trace: Trace) -> str:
-        return next((bug.name for bug, matches in KNOWN_CRASHES.items() if matches(error, where, trace)), "")
+        return next(
+            (bug.name for bug, matches in KNOWN_CRASHES[self.runner.name].items() if matches(error, where, trace)), ""
+        )
 
     def known_bugs(self) -> Sequence[KnownBug]:
-        """Return the known bugs of vLLM, less races, which are counted."""
-        return list(dict.fromkeys((*KNOWN_BUGS, *KNOWN_CRASHES)))
+        """Return the known bugs of its runner, less races, which are counted."""
+        return list(dict.fromkeys((*KNOWN_BUGS[self.runner.name], *KNOWN_CRASHES[self.runner.name])))
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:
@@ -51,23 +69,31 @@ class Vllm(ChildKind):
         try:
             yield released
         finally:
-            self._keeper(released).stop()
+            self.keeper(released).stop()
 
-    def _keeper(self, config: RunConfig) -> Keeper:
+    def keeper(self, config: RunConfig) -> Keeper:
         return keeper_of(config.engine_home, config.engine_path, config.device, self.runner, config.kernels)
 
-
-class VllmV2(Vllm):
-    """The same with its second model runner, whose Triton kernels are interpreted; all else is as of the first."""
-
-    name = VLLM_V2
-    releases = ()
-    runner = SECOND_RUNNER
-    capabilities = limits.SECOND_RUNNER
-    kernels = ("defined", "interpreted")
+    def interpreted(self, config: RunConfig) -> Mapping[str, str]:
+        if not self.kernels:
+            return {}
+        try:
+            return self.keeper(config).process().ask({"do": "kernels"}, answers.Kernels).interpreted
+        except EngineFailed as error:
+            raise DeviceError(f"engine {self.name}: {error}") from error
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Have a finding seen with interpreted kernels, too: they are vLLM's, their definitions ours."""
-        if config.kernels == "interpreted":
+        if not self.kernels or config.kernels == "interpreted":
             return None
         return Confirmation(config.model_copy(update={"kernels": "interpreted"}), _DEFINITION_IS_WRONG)
+
+
+class VllmV1(Vllm):
+    """The same with its first model runner, which needs no Triton; its releases can be bisected."""
+
+    name = VLLM_V1
+    releases = RELEASES
+    runner = FIRST_RUNNER
+    capabilities = limits.FIRST_RUNNER
+    kernels = ()

@@ -122,8 +122,8 @@ def test_a_hunt_says_which_findings_are_new_and_known_ones_do_not_count(
 def test_killed_workers_leave_their_traces_and_change_nothing(ray_cluster: RayCluster, tmp_path: Path) -> None:
     kills = Kills(3)
     assert compare(ray_cluster, tmp_path, kills, 24, seed=1, faults=(BACKUP,)) == []
-    # How many of them are met while they judge depends on the load; the last one waits for that.
-    assert kills.kept >= 1
+    # How many of them are met while they judge, or are at work on a finding, depends on the load; one is.
+    assert kills.kept + kills.others >= 1
 
 
 def is_shrinking(folder: Path) -> bool:

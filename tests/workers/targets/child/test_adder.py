@@ -40,10 +40,10 @@ class Adder(ChildKind):
 
     def __init__(self, *arguments: str) -> None:
         command = (sys.executable, "-m", "tests.workers.targets.child.adder_child", *arguments)
-        self.keeper = Keeper(self.name, lambda: Launch(command, {}, ROOT))
+        self.kept = Keeper(self.name, lambda: Launch(command, {}, ROOT))
 
-    def _keeper(self, config: RunConfig) -> Keeper:
-        return self.keeper
+    def keeper(self, config: RunConfig) -> Keeper:
+        return self.kept
 
 
 def judged(kind: Adder) -> Verdict:
@@ -51,7 +51,7 @@ def judged(kind: Adder) -> Verdict:
     try:
         return check(TRACE, Tapes(), kind=kind)
     finally:
-        kind.keeper.stop()
+        kind.kept.stop()
 
 
 def test_an_engine_in_a_process_of_its_own_agrees_with_itself_run_otherwise() -> None:

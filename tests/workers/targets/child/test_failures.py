@@ -86,10 +86,10 @@ class Misbehaving(ChildKind):
     def __init__(self, at: str, how: str, races: bool = False) -> None:
         command = (sys.executable, "-S", "-E", str(CHILD), at, how, *(("races",) if races else ()))
         launch = Launch(command, {}, CHILD.parent)
-        self.keeper = Keeper(self.name, lambda: launch, SECONDS.get(how, process.SECONDS))
+        self.kept = Keeper(self.name, lambda: launch, SECONDS.get(how, process.SECONDS))
 
-    def _keeper(self, config: RunConfig) -> Keeper:
-        return self.keeper
+    def keeper(self, config: RunConfig) -> Keeper:
+        return self.kept
 
 
 def judged(kind: Misbehaving) -> Verdict:
@@ -98,7 +98,7 @@ def judged(kind: Misbehaving) -> Verdict:
     try:
         return check(TRACE, Tapes(), Options(blame=True), kind=kind)
     finally:
-        kind.keeper.stop()
+        kind.kept.stop()
         assert monotonic() - begun < SECONDS_MAX
 
 

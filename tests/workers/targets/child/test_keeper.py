@@ -6,10 +6,10 @@ from workers.record.verdict import Agreed
 
 def test_a_process_is_kept_while_it_lives_and_another_one_takes_its_place() -> None:
     kind = Adder()
-    first = kind.keeper.process()
-    assert kind.keeper.process() is first
+    first = kind.kept.process()
+    assert kind.kept.process() is first
     first.kill()
-    second = kind.keeper.process()
+    second = kind.kept.process()
     assert second.pid != first.pid
     assert isinstance(judged(kind), Agreed)
     assert not second.is_alive()

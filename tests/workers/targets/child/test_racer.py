@@ -39,13 +39,13 @@ class Racer(ChildKind):
     def __init__(self, *arguments: str, known: str = "") -> None:
         self.known_memory = known
         command = (sys.executable, "-m", "tests.workers.targets.child.racer_child", *arguments)
-        self.keeper = Keeper(self.name, lambda: Launch(command, {}, ROOT))
+        self.kept = Keeper(self.name, lambda: Launch(command, {}, ROOT))
 
     def is_known(self, race: MissingOrder) -> bool:
         return race.memory == self.known_memory
 
-    def _keeper(self, config: RunConfig) -> Keeper:
-        return self.keeper
+    def keeper(self, config: RunConfig) -> Keeper:
+        return self.kept
 
 
 def judged(kind: Racer, policy: Policy = "eager") -> Verdict:
@@ -54,7 +54,7 @@ def judged(kind: Racer, policy: Policy = "eager") -> Verdict:
             TRACE.model_copy(update={"schedule": Schedule(policy=policy)}), Tapes(), Options(blame=True), kind=kind
         )
     finally:
-        kind.keeper.stop()
+        kind.kept.stop()
 
 
 CHILD_FILE = "tests/workers/targets/child/racer_child.py"

@@ -57,10 +57,19 @@ def test_a_kernel_runs_as_its_definition_only_with_the_source_that_it_was_held_a
     for names in ({"STEP": 2}, {"salted_by": SimpleNamespace(fn=salted_otherwise)}):
         assert definitions.of(with_names(**names)) is None
     assert definitions.of(salted) is None
-    assert definitions.interpreted == {
-        name_of(count): "is not the kernel that its definition was held against",
+    assert definitions.launched == {
+        name_of(count): "has another source than its definition was held against",
         name_of(salted): "has no definition",
     }
+
+
+def test_kernels_that_are_gone_or_have_another_source_are_told_before_any_is_launched() -> None:
+    here, digest = f"{__name__}.salted_by", digest_of(salted)
+    assert Definitions({here: Definition(nothing, digest)}).interpreted() == {}
+    told = Definitions(
+        {here: Definition(nothing, "other"), f"{__name__}.gone": Definition(nothing, digest)}
+    ).interpreted()
+    assert told == {here: "has another source than its definition was held against", f"{__name__}.gone": "is not there"}
 
 
 def test_a_digest_is_of_functions_that_a_kernel_calls_and_of_their_constants() -> None:

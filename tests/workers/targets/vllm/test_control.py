@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from scenarios.codec import load
-from tests.workers.targets.vllm.test_vllm import CONFIG, KIND, TAPES, laid_over
+from tests.workers.targets.vllm.test_vllm import KIND, TAPES, laid_over
 from workers.record.verdict import Diverged
 from workers.run.check import check
-from workers.targets.vllm.installation import ROOT, keeper_of
+from workers.targets.vllm.installation import ROOT
 
 _ENGINE, _SCHEDULER = "v1/engine/core.py", "v1/core/sched/scheduler.py"
 # A file, what it says and what it says then; the scenario, and the plane and variable of what is found.
@@ -61,6 +61,6 @@ def test_a_mistake_in_the_control_plane_is_found_by_its_rule(mistake: str, tmp_p
     (file, before, after), (scenario, plane, variable) = MISTAKES[mistake]
     config = laid_over(tmp_path, file, before, after)
     verdict = check(load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit(), TAPES, config=config)
-    keeper_of("", str(tmp_path), CONFIG.device, KIND.runner).stop()
+    KIND.keeper(config).stop()
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.plane, verdict.difference.variable) == (plane, variable)

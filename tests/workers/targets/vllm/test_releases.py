@@ -68,8 +68,8 @@ def test_why_one_is_not_installed_is_one_line_and_nothing_is_left(
 
 
 def test_a_release_is_run_where_it_was_made_and_its_process_ends_with_it(tmp_path: Path) -> None:
-    kind, folder = kind_of("vllm"), tmp_path / "engines"
-    config = RunConfig(engine="vllm", engine_home=str(installation(tmp_path, REQUIRES)))
+    kind, folder = kind_of("vllm-v1"), tmp_path / "engines"
+    config = RunConfig(engine="vllm-v1", engine_home=str(installation(tmp_path, REQUIRES)))
     with kind.release(kind.releases[-1], folder, config) as released:
         assert released == config.model_copy(update={"engine_home": str(next(folder.iterdir()))})
     with pytest.raises(DeviceError, match="make vllm-cpu"), kind.release("1.0", folder, RunConfig(engine_home="none")):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.power.vllm_mutants.runs import Runs
+from cluster.cli.inputs import require_engine
 from scenarios.codec import load
 from scenarios.events import Schedule
 from tests.workers.targets.vllm.test_vllm import laid_over
@@ -13,12 +14,11 @@ from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.engine_run import UNJUDGED, Options, Run
 from workers.targets.child.target import KNOWN_RACE
-from workers.targets.target import VLLM_V2, RunConfig
-from workers.targets.vllm.installation import keeper_of
-from workers.targets.vllm.target import Vllm, VllmV2
+from workers.targets.target import VLLM, RunConfig
+from workers.targets.vllm.target import Vllm, VllmV1
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
-KIND, CONFIG, TAPES = VllmV2(), RunConfig(engine=VLLM_V2), Tapes()
+KIND, CONFIG, TAPES = Vllm(), RunConfig(engine=VLLM), Tapes()
 # Mistakes that leave no two accesses unordered.
 IDENTITIES = {
     "rejections_forgotten": "positions: ",
@@ -27,7 +27,9 @@ IDENTITIES = {
 }
 
 
-@pytest.mark.parametrize("name", ["accepted_drafts", "lookup_on_the_device", "preempted_while_in_flight", "hybrid"])
+@pytest.mark.parametrize(
+    "name", ["accepted_drafts", "fewer_drafts", "lookup_on_the_device", "preempted_while_in_flight", "hybrid"]
+)
 def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
     trace = load(SCENARIOS / f"{name}.yaml").explicit()
     verdict = check(trace.model_copy(update={"schedule": Schedule(policy="lazy")}), TAPES, config=CONFIG)
@@ -40,7 +42,7 @@ def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
 def test_both_runners_give_the_same_tokens() -> None:
     trace = load(SCENARIOS / "accepted_drafts.yaml").explicit()
     outputs = []
-    for kind in (KIND, Vllm()):
+    for kind in (KIND, VllmV1()):
         run = Run(trace, TAPES, UNJUDGED, kind, RunConfig(engine=kind.name))
         assert run.to_end() is None
         outputs.append(run.target.outputs())
@@ -49,9 +51,9 @@ def test_both_runners_give_the_same_tokens() -> None:
 
 
 def test_it_keeps_a_process_of_its_own() -> None:
-    first, second = (keeper_of("", "", "sim", kind.runner) for kind in (Vllm(), KIND))
+    first, second = (kind.keeper(CONFIG) for kind in (VllmV1(), KIND))
     assert first is not second
-    assert second is keeper_of("", "", "sim", KIND.runner)
+    assert second is Vllm().keeper(CONFIG)
 
 
 def test_what_is_wrong_in_the_second_runner_is_found_by_the_judge_that_is_there_for_it() -> None:
@@ -73,12 +75,18 @@ def test_what_is_wrong_in_the_second_runner_is_found_by_the_judge_that_is_there_
         runs.kind.stop()
 
 
-def test_a_kernel_that_is_edited_is_interpreted_as_it_is(tmp_path: Path) -> None:
+def test_a_kernel_that_is_edited_is_named_and_interpreted_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     kept, forgotten = "num_rejected = num_logits - num_sampled\n", "num_rejected = num_logits - num_sampled - 1\n"
     laid = laid_over(tmp_path, "v1/worker/gpu/input_batch.py", kept, forgotten)
     config = CONFIG.model_copy(update={"engine_path": laid.engine_path})
+    kernel = "vllm.v1.worker.gpu.input_batch._get_num_sampled_and_rejected_kernel"
+    require_engine(config)
+    why = f"{kernel} has another source than its definition was held against"
+    assert capsys.readouterr().err == f"specstorm: engine vllm: kernels that are interpreted, slowly: {why}\n"
     verdict = check(load(SCENARIOS / "accepted_drafts.yaml").explicit(), TAPES, Options(confirm=False), config=config)
-    keeper_of("", str(tmp_path), "sim", KIND.runner).stop()
+    KIND.keeper(config).stop()
     assert isinstance(verdict, Crashed | Diverged)
 
 

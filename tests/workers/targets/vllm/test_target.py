@@ -7,7 +7,7 @@ import pytest
 from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
 from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
-from scenarios.codec import load
+from scenarios.codec import load, loads
 from scenarios.edges import drawn_for
 from scenarios.events import PromptDraw, ResetPrefixCache, Schedule, SetK, Submit
 from scenarios.rescale import rescaled
@@ -19,13 +19,13 @@ from workers.record.evidence import Access, Difference, Elsewhere, MissingOrder,
 from workers.record.observation import Observation
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
-from workers.targets.target import VLLM, VLLM_V2, DeviceError, RunConfig
+from workers.targets.target import VLLM, VLLM_V1, DeviceError, RunConfig
 from workers.targets.vllm import installation
 from workers.targets.vllm.installation import making
-from workers.targets.vllm.known import KNOWN_RACES, is_known_race
-from workers.targets.vllm.target import Vllm
+from workers.targets.vllm.known_races import KNOWN_RACES, is_known_race
+from workers.targets.vllm.target import Vllm, VllmV1
 
-KIND = Vllm()
+KIND = VllmV1()
 BLOCK = 32
 
 
@@ -101,13 +101,13 @@ REFUSED = {
 def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "trace.yaml"
     file.write_text(f"{spec}\nevents:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}}\n")
-    assert cli.run(["replay", str(file), "--engine", VLLM]) == 2
+    assert cli.run(["replay", str(file), "--engine", VLLM_V1]) == 2
     message = capsys.readouterr().err
-    assert message == f"specstorm: {file}: engine vllm cannot run it: {REFUSED[spec]}\n"
+    assert message == f"specstorm: {file}: engine vllm-v1 cannot run it: {REFUSED[spec]}\n"
 
 
 DRAFTING = EngineSpec(num_speculative_tokens=1)
-ALLOWED = ", ".join(kind_of(VLLM).capabilities.features_on(DRAFTING))
+ALLOWED = ", ".join(kind_of(VLLM_V1).capabilities.features_on(DRAFTING))
 BESIDE_DRAFTS = f"events.1: a request with logit_bias; features are {ALLOWED}"
 GRAMMAR = "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [7], params: {grammar: "
 EVENTS = {
@@ -135,8 +135,6 @@ EVENTS = {
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_an_event_that_asks_for_too_much_is_refused_and_brought_within(event: str, tmp_path: Path) -> None:
-    from scenarios.codec import loads  # noqa: PLC0415
-
     spec = "spec: {layers: attention, sampling: standard, block_size: 32}"
     first = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2}"
     trace = loads(f"{spec}\nevents:\n  - {first}\n  - {event}\n", "x")
@@ -154,22 +152,7 @@ def test_the_number_of_drafts_changes_but_where_the_drafter_asserts_that_it_does
     assert within(trace, KIND.capabilities).events == events[:1]
 
 
-def test_the_second_runner_keeps_no_states_with_prefixes() -> None:
-    from scenarios.codec import loads  # noqa: PLC0415
-
-    spec = "{sampling: standard, block_size: 32, num_speculative_tokens: 0, prefix_cache: true, recurrent_cache: align}"
-    trace = loads(f"spec: {spec}\nevents:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}}\n", "x")
-    second = kind_of(VLLM_V2).capabilities
-    assert lacking(trace, KIND.capabilities) is None
-    assert (lacking(trace, second) or "").startswith(
-        "spec.prefix_cache: True; with layers hybrid False is allowed: its"
-    )
-    assert within(trace, second).spec.layers == "attention"
-
-
 def test_a_bias_is_asked_for_where_nothing_is_drafted() -> None:
-    from scenarios.codec import loads  # noqa: PLC0415
-
     spec = "spec: {layers: attention, sampling: standard, block_size: 32, num_speculative_tokens: 0}"
     submit = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {logit_bias: [[3, -100]]}}"
     assert lacking(loads(f"{spec}\nevents:\n  - {submit}\n", "x"), KIND.capabilities) is None
@@ -180,27 +163,33 @@ PROPOSER = Site(function="propose", file="vllm/v1/spec_decode/llm_base_proposer.
 STAGED = "runner.drafter.backup_next_token_ids.cpu"
 
 
-def race(first: str, second: str, memory: str, allocated: Site | None = None, reused_as: str = "") -> MissingOrder:
-    sides = [Access(lane="stream", op="copy", step=1, site=Site(function=each)) for each in (first, second)]
+def race(
+    first: str, second: str, memory: str, allocated: Site | None = None, reused_as: str = "", op: str = "copy"
+) -> MissingOrder:
+    sides = [Access(lane="stream", op=op, step=1, site=Site(function=each)) for each in (first, second)]
     return MissingOrder(first=sides[0], second=sides[1], memory=memory, allocated=allocated, reused_as=reused_as)
 
 
 @pytest.mark.parametrize(
     ("order", "known"),
     [
-        (race("copy_to_gpu", "prepare_next_token_ids_padded", STAGED), True),
-        (race("copy_to_gpu", "prepare_next_token_ids_padded", "runner.input_ids.cpu"), False),
-        (race("copy_to_gpu", "_prepare_inputs", STAGED), False),
-        (race("_copy_valid_sampled_token_count", "forward", "a buffer", PROPOSER, "another"), True),
-        (race("_copy_valid_sampled_token_count", "forward", "a buffer", PROPOSER), False),
-        (race("_copy_request_inputs", "copy_to_uva", f"{STATES}.seeds.pool._uva_bufs.cpu"), True),
-        (race("_copy_request_inputs", "copy_to_uva", f"{STATES}.top_k.pool._uva_bufs.cpu"), False),
+        (race("copy_to_gpu", "prepare_next_token_ids_padded", STAGED), ["v1"]),
+        (race("copy_to_gpu", "prepare_next_token_ids_padded", "runner.input_ids.cpu"), []),
+        (race("copy_to_gpu", "_prepare_inputs", STAGED), []),
+        (race("_copy_valid_sampled_token_count", "forward", "a buffer", PROPOSER, "another"), ["v1"]),
+        (race("_copy_valid_sampled_token_count", "forward", "a buffer", PROPOSER), []),
+        (race("_copy_request_inputs", "copy_to_uva", f"{STATES}.seeds.pool._uva_bufs.cpu"), ["v2"]),
+        (race("_copy_request_inputs", "copy_to_uva", f"{STATES}.top_k.pool._uva_bufs.cpu"), []),
         # The host reads what is still being copied.
-        (race("_copy_valid_sampled_token_count", "_get_valid_sampled_token_count", "runner.counts_cpu"), False),
+        (race("_copy_valid_sampled_token_count", "_get_valid_sampled_token_count", "runner.counts_cpu"), []),
+        (race("forward", "_copy", "drafter.caches[0]", op="load_blocks"), ["v2"]),
+        # The target's kernels are done with a block once it is given back.
+        (race("forward", "_copy", "runner.kv_caches[1]", op="load_blocks"), []),
+        (race("forward", "_copy", "drafter.caches[0]", op="store_blocks"), []),
     ],
 )
-def test_a_race_is_known_by_both_sides_and_the_memory(order: MissingOrder, known: bool) -> None:
-    assert is_known_race(order) is known
+def test_a_race_is_known_by_its_runner_both_sides_and_the_memory(order: MissingOrder, known: list[str]) -> None:
+    assert [runner for runner in KNOWN_RACES if is_known_race(order, runner)] == known
 
 
 GRAMMARS = Trace(
@@ -227,7 +216,7 @@ def breach(contract: str, request: str, **values: object) -> Difference:
 
 
 def test_masks_of_other_rows_are_known_behind_drafts_that_were_cut_and_new_anywhere_else() -> None:
-    kind = Vllm()
+    kind = VllmV1()
     cut, whole = steps_of([2, 2], [1, 2]), steps_of([2, 2], [2, 2])
     assert kind.known(breach("grammar", "second"), GRAMMARS, cut) == "vllm_grammar_rows"
     # The one of which drafts were cut has its own rows; without a cut everybody has.
@@ -246,7 +235,7 @@ def test_masks_of_other_rows_are_known_behind_drafts_that_were_cut_and_new_anywh
 
 
 def test_stops_around_a_minimum_are_known_where_drafts_of_one_step_explain_them() -> None:
-    kind = Vllm()
+    kind = VllmV1()
     submit = Submit(tick=0, request="r", prompt=(1,), max_tokens=20, stop=(5,), params=SamplingParams(min_tokens=9))
     trace = Trace(spec=EngineSpec(depth=2, num_speculative_tokens=2), events=(submit,))
     assert kind.known(breach("min_tokens", "r", position=7), trace, ()) == "vllm_min_tokens_asynchronous"
@@ -258,7 +247,7 @@ def test_stops_around_a_minimum_are_known_where_drafts_of_one_step_explain_them(
 
 
 def test_logprobs_of_a_prompt_are_known_to_be_lost_by_a_reset_and_by_nothing_else() -> None:
-    kind = Vllm()
+    kind = VllmV1()
     submit = Submit(tick=1, request="r", prompt=(1, 2), max_tokens=3)
     reset = ResetPrefixCache(tick=2, running=True)
     none, some = (fact("num_logprobs", count=count) for count in (0, 2))
@@ -284,7 +273,7 @@ def test_a_count_behind_a_pause_is_known_if_it_lacks_the_drafts_rejected_before_
             expected=22,
             actual=actual,
         )
-        return Vllm().known(wrong, Trace(events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=9),)), steps)
+        return VllmV1().known(wrong, Trace(events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=9),)), steps)
 
     assert known(20, [5, 6], "pause_keep") == "vllm_paused_counts"
     assert known(19, [5, 6], "pause_keep") == known(20, [5], "pause_keep") == ""
@@ -297,7 +286,7 @@ def test_a_stop_that_stays_masked_beside_a_penalised_request_is_known_and_nothin
 
     def known(position: int, expected: int, trace: Trace = trace, variable: str = "tokens") -> str:
         there = {"position": position, "expected": expected, "variable": variable}
-        return Vllm().known(Difference.model_validate(place | there), trace, [])
+        return VllmV1().known(Difference.model_validate(place | there), trace, [])
 
     assert known(8, 4) == known(15, 4) == "vllm_outputs_forgotten"
     assert known(7, 4) == known(16, 4) == known(8, 5) == known(8, 4, variable="logprobs") == ""
@@ -321,7 +310,7 @@ def test_a_backup_token_of_the_next_step_is_known_under_a_late_device_alone() ->
     place = {"plane": "drafts", "variable": "draft_input_ids", "request": "submit 0", "step": 1, "position": 3}
 
     def known(actual: int, trace: Trace = lazy, steps: list[Observation] = steps) -> str:
-        return Vllm().known(Difference.model_validate(place | {"expected": 0, "actual": actual}), trace, steps)
+        return VllmV1().known(Difference.model_validate(place | {"expected": 0, "actual": actual}), trace, steps)
 
     assert known(22) == known(-1) == "vllm_backup_tokens_staging"
     assert known(21) == known(22, eager) == known(22, steps=steps[:2]) == ""
@@ -329,19 +318,33 @@ def test_a_backup_token_of_the_next_step_is_known_under_a_late_device_alone() ->
     assert known(22, steps=[steps[0], sampled, steps[2]]) == ""
 
 
+def test_drafts_drawn_as_another_request_asks_are_known_of_one_that_was_replaced_and_of_no_other() -> None:
+    spec = EngineSpec(drafter="draft_model", draft_sampling="probabilistic", num_speculative_tokens=2)
+    submits = [Submit(tick=0, request=name, prompt=(1,), max_tokens=4) for name in ("a", "b")]
+    trace = Trace(spec=spec, events=tuple(submits), schedule=Schedule(policy="lazy"))
+    steps = [Observation("scheduled", step, rows, {}) for step, rows in ((2, (0,)), (3, (0,)), (4, (1,)))]
+    found = breach("proposed", "a", plane="drafts", elsewhere=None, reference=Reference.SYNCHRONOUS)
+    last = found.model_copy(update={"step": 2})
+    assert Vllm().known(last, trace, steps) == "vllm_v2_sampling_states_in_flight"
+    assert Vllm().known(last.model_copy(update={"step": 1}), trace, steps) == ""
+    assert VllmV1().known(last, trace, steps) == ""
+    assert Vllm().known(last, trace.model_copy(update={"schedule": Schedule()}), steps) == ""
+
+
 def test_every_known_bug_has_its_page() -> None:
     folder = Path(__file__).resolve().parents[4] / "docs" / "findings"
-    assert all((folder / f"{bug.name}.md").is_file() for bug in Vllm().known_bugs())
-    assert Vllm().known_bugs()
+    for kind in (Vllm(), VllmV1()):
+        assert all((folder / f"{bug.name}.md").is_file() for bug in kind.known_bugs())
+        assert kind.known_bugs()
 
 
 def test_every_known_race_has_its_page() -> None:
     folder = Path(__file__).resolve().parents[4] / "docs" / "findings"
-    assert all((folder / f"{race.page}.md").is_file() for race in KNOWN_RACES)
+    assert all((folder / f"{race.page}.md").is_file() for races in KNOWN_RACES.values() for race in races)
 
 
 def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
-    config = RunConfig(engine=VLLM, engine_home=str(tmp_path))
+    config = RunConfig(engine=VLLM_V1, engine_home=str(tmp_path))
     with pytest.raises(DeviceError, match=f"vLLM is not installed in {tmp_path}; make vllm-cpu"):
         KIND.require(config)
     with pytest.raises(DeviceError, match="runs on sim"):
@@ -352,27 +355,27 @@ def test_the_second_runner_needs_triton_and_a_device_with_streams(tmp_path: Path
     (tmp_path / "bin").mkdir()
     for file in ("installed", "bin/python"):
         (tmp_path / file).touch()
-    config = RunConfig(engine=VLLM_V2, engine_home=str(tmp_path))
+    config = RunConfig(engine=VLLM, engine_home=str(tmp_path))
     KIND.require(config)
-    missing = f"engine vllm-v2: triton is not installed in {tmp_path}/triton; make vllm-v2"
+    missing = f"engine vllm: triton is not installed in {tmp_path}/triton; make vllm-cpu"
     with pytest.raises(DeviceError, match=missing):
-        kind_of(VLLM_V2).require(config)
-    with pytest.raises(DeviceError, match=r"cpu: engine vllm-v2 runs on sim \(streams and pinned memory, simulated\)$"):
-        kind_of(VLLM_V2).require(config.model_copy(update={"device": "cpu"}))
+        kind_of(VLLM).require(config)
+    with pytest.raises(DeviceError, match=r"cpu: engine vllm runs on sim \(streams and pinned memory, simulated\)$"):
+        kind_of(VLLM).require(config.model_copy(update={"device": "cpu"}))
 
 
 def test_a_command_with_a_folder_that_holds_no_engine_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for option, said in (("--engine-path", "it holds no package vllm"), ("--engine-home", "not installed in")):
-        assert cli.run(["hunt", "--engine", VLLM, option, str(tmp_path), "--ray", "off"]) == 2
+        assert cli.run(["hunt", "--engine", VLLM_V1, option, str(tmp_path), "--ray", "off"]) == 2
         message = capsys.readouterr().err
         assert said in message
         assert message.count("\n") == 1
     # Both runners lie in one package.
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm" / "__init__.py").touch()
-    laid_over = [config_of(RunConfig(engine=engine, engine_path=str(tmp_path))) for engine in (VLLM, VLLM_V2)]
+    laid_over = [config_of(RunConfig(engine=engine, engine_path=str(tmp_path))) for engine in (VLLM_V1, VLLM)]
     assert laid_over[0].engine_digest == laid_over[1].engine_digest != ""
     assert cli.run(["hunt", "--engine-path", str(tmp_path)]) == 2
     assert "engine specstorm is this program itself" in capsys.readouterr().err

@@ -20,13 +20,13 @@ from workers.run.comparison import outputs_of
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import signature_of
 from workers.targets.child.target import KNOWN_RACE
-from workers.targets.target import VLLM, RunConfig
+from workers.targets.registry import kind_of
+from workers.targets.target import VLLM, VLLM_V1, RunConfig
 from workers.targets.vllm import target
-from workers.targets.vllm.installation import keeper_of
-from workers.targets.vllm.target import Vllm
+from workers.targets.vllm.target import VllmV1
 
 ROOT = Path(__file__).resolve().parents[4]
-KIND, CONFIG, TAPES = Vllm(), RunConfig(engine=VLLM), Tapes()
+KIND, CONFIG, TAPES = VllmV1(), RunConfig(engine=VLLM_V1), Tapes()
 # Mistakes that change no token and leave no two accesses unordered.
 IDENTITIES = {
     "stale_counts_on_the_host": "mirror_computed: ",
@@ -47,18 +47,29 @@ OF_STATES = {
     "states_of_other_rows": "states: block ",
     "states_not_begun": "goes_on: it goes on from a state, expected it begins",
 }
-FILES = find_scenarios([ROOT / "scenarios" / "vllm"])
+FILES = find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)])
 
 
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
-def test_every_scenario_agrees_and_what_it_expects_happens(file: Path) -> None:
-    assert isinstance(check(load(file).explicit(), TAPES, config=CONFIG), Agreed)
+def test_every_scenario_that_an_engine_can_run_agrees_and_what_it_expects_happens(file: Path, engine: str) -> None:
+    trace = load(file).explicit()
+    if lacking(trace, kind_of(engine).capabilities) is None:
+        assert isinstance(check(trace, TAPES, config=RunConfig(engine=engine)), Agreed)
 
 
-@pytest.mark.parametrize("bug", [bug.name for bug in KIND.known_bugs()])
-def test_every_known_bug_shows_in_the_trace_of_its_page(bug: str) -> None:
+def test_every_scenario_runs_on_the_engine_of_its_folder_and_on_the_first_runner() -> None:
+    for file in FILES:
+        for engine in (file.parent.name, VLLM_V1):
+            assert lacking(load(file), kind_of(engine).capabilities) is None, file
+
+
+@pytest.mark.parametrize(
+    ("engine", "bug"), [(engine, bug.name) for engine in (VLLM, VLLM_V1) for bug in kind_of(engine).known_bugs()]
+)
+def test_every_known_bug_shows_in_the_trace_of_its_page(engine: str, bug: str) -> None:
     trace = load(ROOT / "docs" / "findings" / f"{bug}.yaml").explicit()
-    signature = signature_of(check(trace, TAPES, config=CONFIG), trace)
+    signature = signature_of(check(trace, TAPES, config=RunConfig(engine=engine)), trace)
     assert signature is not None
     assert signature.known == bug
 
@@ -82,7 +93,7 @@ def test_engines_that_are_let_go_of_leave_their_memory() -> None:
     for chunk in range(100, 148):
         spec = trace.spec.model_copy(update={"long_prefill_token_threshold": chunk})
         outputs_of(trace.model_copy(update={"spec": spec}), TAPES, KIND)
-        held.append(_anonymous_megabytes(keeper_of("", "", CONFIG.device, KIND.runner).process().pid))
+        held.append(_anonymous_megabytes(KIND.keeper(CONFIG).process().pid))
     # The first engines are kept, or wait for the collector as others do later.
     assert min(held[-16:]) - min(held[16:32]) < 25, held
 
@@ -147,7 +158,7 @@ def test_a_mistake_in_a_drafter_s_passes_is_found_by_its_judges_and_changes_no_o
 
 
 def test_a_race_is_told_with_the_harm_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "is_known_race", lambda race: "backup_next_token_ids" not in race.memory)
+    monkeypatch.setattr(target, "is_known_race", lambda race, runner: "backup_next_token_ids" not in race.memory)
     trace = load(ROOT / "scenarios" / "vllm" / "aborted_while_in_flight.yaml").explicit()
     verdict = check(trace, TAPES, Options(blame=True), config=CONFIG)
     assert isinstance(verdict, Diverged)
@@ -162,7 +173,7 @@ def test_a_race_is_told_with_the_harm_it_did(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_engine_that_dies_is_crashed_and_the_next_one_runs() -> None:
     trace = load(FILES[0]).explicit()
-    process = keeper_of("", "", CONFIG.device, KIND.runner).process()
+    process = KIND.keeper(CONFIG).process()
     process.kill()
     assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
 
@@ -200,7 +211,7 @@ def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path)
     step = "self.current_step += 1\n"
     config = laid_over(tmp_path, "v1/core/sched/scheduler.py", step, "raise RuntimeError('ours')\n")
     verdict = check(load(FILES[0]).explicit(), TAPES, config=config)
-    keeper_of("", str(tmp_path), CONFIG.device, KIND.runner).stop()
+    KIND.keeper(config).stop()
     assert isinstance(verdict, Crashed)
     assert verdict.error == "RuntimeError: ours"
     assert (verdict.where.function, verdict.where.file) == ("schedule", "scheduler.py")
@@ -209,7 +220,7 @@ def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path)
 def test_known_races_are_known_in_sources_laid_over_the_installed_ones(tmp_path: Path) -> None:
     config = laid_over(tmp_path, "v1/worker/gpu_model_runner.py", "import", "import")
     verdict = check(load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), TAPES, config=config)
-    keeper_of("", str(tmp_path), CONFIG.device, KIND.runner).stop()
+    KIND.keeper(config).stop()
     assert isinstance(verdict, Agreed)
     assert verdict.stats.probes[KNOWN_RACE]
 
@@ -229,6 +240,6 @@ def test_a_version_that_lacks_a_hooked_or_replaced_name_is_refused_by_it(
     file: str, name: str, missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     laid_over(tmp_path, file, name, f"{name}_renamed")
-    assert cli.run(["replay", str(FILES[0]), "--engine", VLLM, "--engine-path", str(tmp_path)]) == 2
+    assert cli.run(["replay", str(FILES[0]), "--engine", VLLM_V1, "--engine-path", str(tmp_path)]) == 2
     refusal = f"Unknown: vLLM 0.32.0 has no {missing}.{name}; known are 0.32.0"
-    assert capsys.readouterr().err == f"specstorm: engine vllm: {refusal}\n"
+    assert capsys.readouterr().err == f"specstorm: engine vllm-v1: {refusal}\n"

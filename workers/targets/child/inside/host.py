@@ -2,7 +2,7 @@
 
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -24,10 +24,19 @@ _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 
 
 class Host:
-    """Answers messages about `engines`, on the device of this process if it is a simulated one."""
+    """Answers messages about `engines`, on the device of this process if it is a simulated one.
 
-    def __init__(self, engines: Engines, device: "SimulatedDevice | None" = None) -> None:
+    `interpreted` returns why kernels do not run as their definitions, by name.
+    """
+
+    def __init__(
+        self,
+        engines: Engines,
+        device: "SimulatedDevice | None" = None,
+        interpreted: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self.engines = engines
+        self._interpreted = interpreted
         self.session: Session | None = None
         self._device = device
         self._spec = EngineSpec()
@@ -49,11 +58,13 @@ class Host:
                 return {}
             case "harm":
                 return {"harm": self._harm(message["race"])}
+            case "kernels":
+                return {"interpreted": dict(self._interpreted())}
             case "forget":
                 self.engines.forget()
                 return {}
             case what:
-                raise ValueError(f"message {what!r}; known are open, step, report, harm, close and forget")
+                raise ValueError(f"message {what!r}; known are open, step, report, harm, close, kernels and forget")
 
     def abandon(self) -> None:
         """Give up the session, and its engine with it: whatever went wrong may go on."""

@@ -53,6 +53,8 @@ class ControlPlane:
         self._engine, self._probes, self._note, self._surroundings = engine, probes, note, surroundings
         self._tick = 0
         self._version = 0
+        # Whether weights were exchanged while they slept.
+        self._is_load_due = False
         self._pausing: Pausing | None = None
         # The tick in which the pause ends, if it is complete by then.
         self._until = 0
@@ -188,9 +190,11 @@ class ControlPlane:
         """Wake an engine, and give it back the weights that it has lost; tell whether all of it is awake."""
         engine = self._engine
         of_weights = tags is None or "weights" in tags
-        has_lost = "weights" in engine.model_executor.sleeping_tags and sleep.level == LOSING_WEIGHTS
+        is_due = sleep.level == LOSING_WEIGHTS or self._is_load_due
+        has_lost = "weights" in engine.model_executor.sleeping_tags and is_due
         is_awake: bool = engine.wake_up(tags if sleep.level else ["scheduling"])
         if has_lost and of_weights:
+            self._is_load_due = False
             self._reload()
         elif of_weights and sleep.level:
             self._compare_weights()
@@ -211,11 +215,13 @@ class ControlPlane:
 
     def _load(self, event: LoadWeights) -> None:
         engine = self._engine
-        if "weights" in engine.model_executor.sleeping_tags:
-            return
         self._probes["load_weights"] += 1
         self._probes["load_weights_in_flight"] += bool(engine.batch_queue)
         self._version, self.is_spent = event.version, True
+        if "weights" in engine.model_executor.sleeping_tags:
+            # Whoever sleeps has no cache.
+            self._is_load_due = True
+            return
         self._reload()
         if event.clear_cache:
             engine.reset_prefix_cache(reset_running_requests=True)

@@ -15,7 +15,7 @@ NO_DRAFTER: Mapping[str, Any] = {"draft_shift": 0, "chunk_ends_known": True, "ma
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """A drafter with a model, one of its layers, and its traits as the recorder tells them.
+    """A drafter with a model, one of its layers, the caches of all, and its traits as the recorder tells them.
 
     A model that is given hidden states of the target is given with each the token that follows. Where a chunk of a
     prompt ends that is a later one in the first runner: `docs/findings/vllm_drafter_chunk_ends.md`.
@@ -23,6 +23,7 @@ class Drafter:
 
     proposer: Any
     layer: str
+    caches: list[torch.Tensor]
     traits: Mapping[str, Any]
 
 
@@ -40,7 +41,8 @@ def drafter_of(runner: Any) -> Drafter | None:
         "chunk_ends_known": is_second,
         "mask_token": proposer.parallel_drafting_token_id if is_at_once else None,
     }
-    return Drafter(proposer, min(layers), traits)
+    of_layers = proposer.vllm_config.compilation_config.static_forward_context
+    return Drafter(proposer, min(layers), [of_layers[name].kv_cache for name in sorted(layers)], traits)
 
 
 def _margins(logits: torch.Tensor) -> list[float]:
@@ -85,7 +87,8 @@ class DrafterObserver:
         batch = arguments[0] if arguments else self._runner.input_batch
         self._names, self._index = list(batch.req_ids), 0
         drafts = self._propose(*arguments, **options)
-        self._observe("proposed", self._names, {"proposed": drafts})
+        # Behind those of this step the second runner's buffer has what steps with more drafts left.
+        self._observe("proposed", self._names, {"proposed": drafts[:, : options["num_speculative_tokens"]]})
         self._names = []
         return drafts
 

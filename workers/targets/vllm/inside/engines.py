@@ -15,12 +15,13 @@ import numpy as np
 import torch
 
 from scenarios.spec import EngineSpec
+from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
-from workers.targets.vllm.inside.transfer.engine import connect, transfer_config
+from workers.targets.vllm.inside.transfer.engine import connect, transfer_config, unconnected
 from workers.targets.vllm.runner_name import RunnerName
 
 ENGINES_MAX = 6
@@ -45,8 +46,8 @@ _NEIGHBOUR = EngineSpec(
 class Engines:
     """The engines of this process, least recently used first."""
 
-    def __init__(self, cache: Path, runner: RunnerName, is_device: bool) -> None:
-        self._cache, self.runner, self._is_device = cache, runner, is_device
+    def __init__(self, cache: Path, runner: RunnerName, is_device: bool, definitions: Definitions) -> None:
+        self._cache, self.runner, self._is_device, self.definitions = cache, runner, is_device, definitions
         self._engines: OrderedDict[str, Any] = OrderedDict()
         self._checksums: dict[tuple[str, str, int, int], Mapping[str, str]] = {}
         self._num_made = 0
@@ -139,11 +140,13 @@ class Engines:
             kv_transfer_config=transfer_config(spec),
             disable_log_stats=True,
         ).create_engine_config()
+        taken: RunnerName = "v2" if config.use_v2_model_runner else "v1"
+        assert taken == self.runner, f"vLLM takes its runner {taken} here; this process observes {self.runner}"
         # The engine of a process of its own, less its sockets: pauses are of that one alone.
         engine = EngineCoreProc.__new__(EngineCoreProc)
         engine.output_queue, engine.engines_running = SimpleQueue(), False
-        connect(None)
-        EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=False)
+        with unconnected():
+            EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=False)
         if spec.decodes_first:
             # As a backend for attention asks for it whose kernels take decodes and prompts apart.
             runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens

@@ -181,8 +181,9 @@ class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
 
 def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor]:
     """Return the blocks that a step's kernels read or write; all of the cache where no connector is beside it."""
-    touched = get_kv_transfer_group().touched() if has_kv_transfer_group() else None
-    return (cache,) if touched is None else [cache[block] for block in touched[is_written]]
+    if not has_kv_transfer_group():
+        return (cache,)
+    return [cache[block] for block in get_kv_transfer_group().touched()[is_written]]
 
 
 def _halves(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

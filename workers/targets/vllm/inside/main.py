@@ -1,5 +1,6 @@
 """Process of an engine of vLLM: the only one in which torch and vLLM are imported."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,8 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
     for folder in overlay:
         sys.meta_path.insert(0, Overlay("vllm", Path(folder)))
     if runner == "v2":
+        # Which runner it takes where Triton is found is vLLM's own choice.
+        os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
         interpret()
     import vllm  # noqa: PLC0415  what is laid over comes first
 
@@ -45,7 +48,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
         replacement.apply(version)
     for hooks in hooks_on(where, runner):
         hooks.check(version)
-    return Engines(Path(models), runner, device is not None), device, version.number
+    return Engines(Path(models), runner, device is not None, definitions), device, version.number
 
 
 def _device(sources: Path | None = None) -> SimulatedDevice:
@@ -60,7 +63,7 @@ def _device(sources: Path | None = None) -> SimulatedDevice:
 def host(arguments: Sequence[str]) -> tuple[Host, str]:
     """Return the host of vLLM's engines, and its version."""
     engines, device, version = start(arguments)
-    return Host(engines, device), version
+    return Host(engines, device, engines.definitions.interpreted), version
 
 
 if __name__ == "__main__":

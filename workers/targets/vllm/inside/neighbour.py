@@ -5,6 +5,7 @@ from typing import Any
 
 from scenarios.events import Submit
 from workers.targets.vllm.inside.sampling_params import sampling_params
+from workers.targets.vllm.inside.transfer.engine import unconnected
 
 # Longer than a block.
 _SUBMIT = Submit(tick=0, request="neighbour", prompt=tuple(number * 7 % 31 for number in range(37)), max_tokens=5)
@@ -31,8 +32,9 @@ class OneRequest:
         self._give_back(self._engine)
 
     def _step(self) -> Sequence[tuple[int, ...]]:
-        outputs, executed = self._engine.step_fn()
-        self._engine.post_step(executed)
+        with unconnected():
+            outputs, executed = self._engine.step_fn()
+            self._engine.post_step(executed)
         ended = []
         for output in (output for each in (outputs or {}).values() for output in each.outputs):
             self._tokens += output.new_token_ids

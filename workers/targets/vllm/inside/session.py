@@ -8,12 +8,14 @@ Pauses and the like are events of `control`.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
+from types import SimpleNamespace
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, ResetPrefixCache, Stall, Submit
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.control import ControlPlane, Surroundings
+from workers.targets.vllm.inside.drafting import drafter_of
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.sampling_params import sampling_params
 from workers.targets.vllm.inside.transfer.engine import flights_of
@@ -47,6 +49,8 @@ class Session:
         self._tick = 0
         # The first tick in which a request is scheduled again.
         self._stalled: dict[str, int] = {}
+        # Requests that an event has preempted, until a step is planned without them.
+        self._preempted: set[str] = set()
         self._width: dict[str, int] = {}
         # Aborts that came during a step.
         self._aborted: list[str] = []
@@ -77,8 +81,11 @@ class Session:
 
     @property
     def memory(self) -> Mapping[str, object]:
-        copies = self._flights.agent.mover.copies if self._flights is not None else None
-        return {"runner": runner_of(self.engine)} | ({"transfer": copies} if copies is not None else {})
+        runner, copies = runner_of(self.engine), self._flights.agent.mover.copies if self._flights is not None else None
+        drafter = drafter_of(runner)
+        # What is named first keeps that name: caches of the drafter are told from those of the target.
+        cached = {"drafter": SimpleNamespace(caches=drafter.caches)} if drafter is not None else {}
+        return cached | {"runner": runner} | ({"transfer": copies} if copies is not None else {})
 
     def close(self) -> None:
         """Give the engine back as it was given, if it has drained."""
@@ -221,8 +228,8 @@ class Session:
             return
         scheduler.running.remove(request)
         scheduler._preempt_request(request, 0.0)
-        # Who is preempted within a step is not admitted in it again.
-        self._stalled[request.request_id] = max(self._tick + 1, self._stalled.get(request.request_id, 0))
+        # Who is preempted within a step is not admitted in it again, whenever that is.
+        self._preempted.add(request.request_id)
 
     def _counted_preemption(self, request: Any, *arguments: Any, **options: Any) -> None:
         self.probes["preemption"] += 1
@@ -260,7 +267,8 @@ class Session:
     def _schedule_all_but_the_stalled(self, *arguments: Any) -> Any:
         """Schedule a step as if the stalled requests were not there, but for their rows."""
         scheduler = self.engine.scheduler
-        stalled = {request_id for request_id, until in self._stalled.items() if until > self._tick}
+        stalled = {request_id for request_id, until in self._stalled.items() if until > self._tick} | self._preempted
+        self._preempted.clear()
         if not stalled:
             plan = self._schedule(*arguments)
             self._count(plan)

@@ -112,10 +112,11 @@ class StoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def build_connector_worker_meta(self) -> Ended:
         return Ended(self.mover.take_ended())
 
-    def touched(self) -> tuple[list[int], list[int]] | None:
-        """Return the blocks that the running step's kernels read, and those that they write; None outside of steps."""
+    def touched(self) -> tuple[list[int], list[int]]:
+        """Return the blocks that the running step's kernels read, and those that they write."""
         if not self.has_connector_metadata():
-            return None
+            # A dummy batch, whose slots are all padding.
+            return [], []
         plan = self._plan()
         return sorted(plan.reads), sorted(plan.writes)
 

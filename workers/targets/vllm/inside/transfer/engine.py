@@ -1,5 +1,7 @@
 """Connectors of engines: how one is asked for, and which of a process is in use."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from scenarios.spec import EngineSpec
@@ -34,5 +36,17 @@ def connect(engine: Any) -> None:
     """Let this process's worker have the connector of an engine, or none: vLLM keeps one for all."""
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
-    flights = flights_of(engine) if engine is not None else None
+    flights = flights_of(engine)
     kv_transfer_state._KV_CONNECTOR_AGENT = flights.agent if flights is not None else None
+
+
+@contextmanager
+def unconnected() -> Iterator[None]:
+    """Let this process's worker have no connector while another engine is made or has its turn."""
+    from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
+
+    before, kv_transfer_state._KV_CONNECTOR_AGENT = kv_transfer_state._KV_CONNECTOR_AGENT, None
+    try:
+        yield
+    finally:
+        kv_transfer_state._KV_CONNECTOR_AGENT = before

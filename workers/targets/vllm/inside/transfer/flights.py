@@ -91,13 +91,13 @@ class Flights:
         """Tell that a transfer's bytes are copied, when its task runs."""
         self._tell(flight, "copies")
 
-    def end(self, flight: Flight) -> None:
-        """End a transfer: its blocks may be used by others once the engine knows."""
+    def end(self, flight: Flight, is_ahead: bool) -> None:
+        """End a transfer, perhaps ahead of its step's kernels: its blocks may be used by others from here on."""
         self.flights.remove(flight)
         if flight.of == "load":
             self.probes["lost_load"] += bool(flight.lost)
             self.probes["load_of_aborted"] += flight.request in self.aborted
-        self._tell(flight, "ends")
+        self._tell(flight, "ends", is_ahead)
 
     def disturb(self, event: DisturbTransfer, request: str) -> None:
         """Do something to the transfer of a request that is in flight, or else to the next that begins."""
@@ -121,7 +121,7 @@ class Flights:
                 flight.lost = set(range(len(flight.blocks)))
                 flight.due += 0 if flight.is_synchronous else self.spec.timeout_ticks
 
-    def _tell(self, flight: Flight, phase: str) -> None:
+    def _tell(self, flight: Flight, phase: str, is_ahead: bool = False) -> None:
         self.note(
             "transfer",
             [flight.request],
@@ -132,6 +132,7 @@ class Flights:
             blocks=list(flight.blocks),
             slots=list(flight.slots),
             lost=sorted(flight.lost),
+            is_ahead=is_ahead,
         )
 
     def look(self) -> None:

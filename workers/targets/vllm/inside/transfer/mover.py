@@ -30,7 +30,7 @@ class Mover:
             for flight in self.flights.of(name, "store"):
                 self.flights.probes["store_of_preempted"] += 1
                 self._save(flight)
-                self._end(flight)
+                self._end(flight, is_ahead=True)
         self.flights.look()
 
     def load(self, plan: StepPlan) -> None:
@@ -104,8 +104,8 @@ class Mover:
             for _ in range(1 + flight.is_repeated):
                 self.copies.save(flight, lambda: self.flights.copied(flight))
 
-    def _end(self, flight: Flight) -> None:
+    def _end(self, flight: Flight, is_ahead: bool = False) -> None:
         assert self.copies is not None, "the cache is registered"
         self.copies.wait(flight)
-        self.flights.end(flight)
+        self.flights.end(flight, is_ahead)
         self._ended.append(flight)

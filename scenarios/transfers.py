@@ -1,0 +1,110 @@
+"""Transfers of random traces: a store beside the cache, prompts that it has, and what happens to loads and stores.
+
+Every draw is labelled by the trace's seed and its subject. A trace gets all of this or nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from scenarios.capabilities import Capabilities
+from scenarios.draw import below
+from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, PromptDraw, Submit
+from scenarios.spec import Transfer
+from scenarios.trace import Trace, problems
+
+_SITE = "transfer"
+# So many traces have no transfers for one that has.
+ONE_IN = 4
+# Small stores evict; of the last one nobody meets the end.
+STORES = (2, 4, 8, 64)
+LATENCIES = (0, 1, 1, 2, 5)
+How = Literal["delay", "hasten", "drop", "fail", "repeat"]
+HOWS: tuple[How, ...] = ("delay", "delay", "hasten", "drop", "fail", "fail", "repeat")
+# What takes nothing from a load.
+WHOLE: tuple[How, ...] = ("delay", "hasten", "repeat")
+# Ticks behind a request's arrival in which its transfers are disturbed: mostly those that it begins with.
+DISTURBED_AFTER = (0, 0, 0, 1, 2, 4, 8, 16)
+# Ticks in which who came first has mostly stored what the next ones load.
+LATER_MAX = 24
+
+
+def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
+    """Return a trace with transfers, for an engine that has them; the trace itself in most cases."""
+    has_them = capabilities.allowed("transfer") is None and "disturb_transfer" in capabilities.events
+    if not has_them or trace.spec.layers == "hybrid" or below(ONE_IN, trace.seed, _SITE, "has any", 0):
+        return trace
+    return transferring(trace)
+
+
+def transferring(trace: Trace) -> Trace:
+    """Return a trace with transfers."""
+    seed = trace.seed
+    prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
+    spec = trace.spec.model_copy(update={"transfer": _transfer(seed), "prefix_cache": prefix_cache})
+    changed = trace.model_copy(update={"spec": spec})
+    are_apart = below(3, seed, _SITE, "apart", 0)
+    events: list[AnyEvent] = []
+    for index, event in enumerate(trace.events):
+        if not isinstance(event, Submit):
+            events.append(event)
+            continue
+        later = below(LATER_MAX, seed, _SITE, "later", index) if index and are_apart else 0
+        submit = _with_prompt(event.model_copy(update={"tick": event.tick + later}), index, changed)
+        events += [submit, *_around(submit, index, changed)]
+    return changed.model_copy(update={"events": tuple(events)})
+
+
+def _transfer(seed: int) -> Transfer:
+    def pick(what: str, bound: int) -> int:
+        return below(bound, seed, _SITE, what, 0)
+
+    return Transfer(
+        store_blocks=STORES[pick("blocks", len(STORES))],
+        loads=("asynchronous", "asynchronous", "synchronous")[pick("loads", 3)],
+        stores=("asynchronous", "asynchronous", "synchronous")[pick("stores", 3)],
+        load_ticks=LATENCIES[pick("load ticks", len(LATENCIES))],
+        store_ticks=LATENCIES[pick("store ticks", len(LATENCIES))],
+        lookup_ticks=(0, 0, 1, 3)[pick("lookup", 4)],
+        timeout_ticks=(2, 8)[pick("timeout", 2)],
+        failures=("recompute", "recompute", "fail")[pick("failures", 3)],
+    )
+
+
+def _with_prompt(event: Submit, index: int, trace: Trace) -> Submit:
+    """Return a request whose prompt is some blocks long and begins as all do, where such a one fits."""
+    size, seed = trace.spec.block_size, trace.seed
+    if not isinstance(event.prompt, PromptDraw) or not below(4, seed, _SITE, "own prompt", index):
+        return event
+    blocks = 1 + below(4, seed, _SITE, "length", index)
+    tokens = max(1, blocks * size + below(3, seed, _SITE, "edge", index) - 1)
+    part = min(tokens, size * (1 + below(blocks, seed, _SITE, "common", index)))
+    common = tokens if below(2, seed, _SITE, "all", index) else part
+    changed = event.model_copy(update={"prompt": PromptDraw(tokens=tokens, common=common)})
+    return event if problems(trace.model_copy(update={"events": (changed,)})) else changed
+
+
+def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
+    """Yield what happens to the transfers of a request, and perhaps to itself while they are in flight."""
+
+    def pick(what: str, bound: int) -> int:
+        return below(bound, trace.seed, _SITE, what, index)
+
+    transfer = trace.spec.transfer
+    assert transfer is not None, "the trace has transfers"
+    # A step that waits in vain for what is computed again has others behind it where steps overlap.
+    is_whole = trace.spec.depth > 1 and (transfer.loads, transfer.failures) == ("synchronous", "recompute")
+    if pick("disturbed", 3):
+        of: Literal["load", "store"] = "load" if pick("of", 4) else "store"
+        hows = WHOLE if is_whole and of == "load" else HOWS
+        yield DisturbTransfer(
+            tick=event.tick + DISTURBED_AFTER[pick("disturbed after", len(DISTURBED_AFTER))],
+            request=event.request,
+            of=of,
+            how=hows[pick("how", len(hows))],
+            ticks=1 + pick("ticks", 6),
+            block=pick("block", 3),
+        )
+    if not pick("aborted", 6):
+        yield Abort(tick=event.tick + 1 + pick("abort", 6), request=event.request)
+    if not pick("preempted", 3):
+        yield Preempt(tick=event.tick + 1 + pick("preempt", 12), request=event.request)
