@@ -28,7 +28,7 @@ from workers.record.words import site_text
 from workers.run.engine_run import STEPS_MAX, Options, Run, error_text
 from workers.targets.child.answers import Reported
 from workers.targets.child.process import Keeper
-from workers.targets.target import EngineFailed, RunConfig
+from workers.targets.target import VLLM, VLLM_V1, EngineFailed, RunConfig
 from workers.targets.vllm.installation import HOME, ROOT, Installation
 from workers.targets.vllm.target import Vllm, VllmV1
 
@@ -63,7 +63,7 @@ def scenarios_and_drawn(
 ) -> Iterator[tuple[str, Trace]]:
     """Yield the scenarios, then traces drawn from seeds and changed, as far as an engine can do them, by name."""
     capabilities = kind.capabilities
-    for file in find_scenarios([ROOT / "scenarios" / "vllm"]):
+    for file in find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)]):
         yield file.stem, load(file)
     for seed in seeds:
         trace = changed(within(extended(random_trace(seed), capabilities), capabilities))

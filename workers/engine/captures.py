@@ -39,6 +39,7 @@ class Captures:
         self._is_hybrid = spec.layers == "hybrid"
         accepted = "accepted_host" if spec.accepted_counts == "host" else "accepted_read"
         self._inputs_of = attrgetter(*(accepted if name == "accepted_read" else name for name in _INPUTS))
+        self._traits = TRAITS[spec.drafter]
         self._num_drafts, self._window = spec.num_speculative_tokens, spec.conv_width - 1
 
     def inputs(self, view: View, step: int, requests: Requests) -> None:
@@ -104,9 +105,9 @@ class Captures:
 
     def drafted(self, view: View, step: int, requests: Requests) -> None:
         """Capture what only some drafters have: their own predictions, recurrent states, or carried words."""
-        if TRAITS[self._spec.drafter].carries_words:
+        if self._traits.carries_words:
             self._carried(view, step, requests)
-        if TRAITS[self._spec.drafter].has_model:
+        if self._traits.has_model:
             self._draft_model(view, step, requests)
 
     def _carried(self, view: View, step: int, requests: Requests) -> None:

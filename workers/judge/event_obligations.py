@@ -5,6 +5,7 @@ events, and at no other time; that an event means the request submitted last und
 Does not verify: stalls, samples taken away, K and permutations; it says what is due, `referee` compares.
 """
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from scenarios.events import (
@@ -33,6 +34,12 @@ from workers.record.log import UNSPOILED, Aborted, CacheReset, Preempted, Spoils
 Moment: TypeAlias = tuple[int, int]
 _OfARequest: TypeAlias = Abort | Preempt | Stall | NoValidToken | NanLogits | SpoilLogit | SpoilDraft
 Happening: TypeAlias = Submitted | Aborted | Preempted | CacheReset
+_MISSING: Mapping[type[AnyEvent], Rule] = {
+    Submit: Rule.SUBMIT_MISSING,
+    Abort: Rule.ABORT_MISSING,
+    Preempt: Rule.PREEMPT_MISSING,
+    ResetPrefixCache: Rule.RESET_MISSING,
+}
 
 
 class EventObligations:
@@ -64,7 +71,12 @@ class EventObligations:
     def advance_to(self, tick: int, place: Place) -> Violation | None:
         """Apply every event up to a place of a tick; return the first that the engine did not obey, or None."""
         self._now = (tick, PLACES.index(place))
-        return self._apply_until(self._now)
+        if not self._apply_until(self._now):
+            return None
+        event = self._events[self._next][2]
+        assert isinstance(event, Submit | Abort | Preempt | ResetPrefixCache), f"a {event.do} demands no entry"
+        whose = {} if isinstance(event, ResetPrefixCache) else {"name": event.request}
+        return violation(_MISSING[type(event)], **whose, tick=event.tick)
 
     def happened(self, entry: Happening) -> Violation | None:
         """Return the rule broken by an entry between two places, which some event must demand; or None."""
@@ -72,8 +84,7 @@ class EventObligations:
             wrong = self._misdated(entry)
             if wrong is not None:
                 return wrong
-        overdue = self._apply_until((self._now[0] + 1, 0))
-        if overdue is not None and self._is_demanded(entry):
+        if self._apply_until((self._now[0] + 1, 0)) and self._is_demanded(entry):
             # Running requests are preempted before the cache is reset.
             if not (isinstance(entry, Preempted) and entry.cause == "reset"):
                 self._next += 1
@@ -98,14 +109,13 @@ class EventObligations:
         due = self._submits[entry.submit].tick
         return None if entry.tick == due else violation(Rule.SUBMITTED_AT, tick=entry.tick, due=due)
 
-    def _apply_until(self, moment: Moment) -> Violation | None:
-        """Apply events up to a moment, or to the first that demands an entry; return that demand, or None."""
+    def _apply_until(self, moment: Moment) -> bool:
+        """Apply events up to a moment, or to the first that demands an entry; tell whether there is one."""
         while self._next < len(self._events) and self._events[self._next][0] <= moment:
-            overdue = self._apply(self._events[self._next][2])
-            if overdue is not None:
-                return overdue
+            if self._apply(self._events[self._next][2]):
+                return True
             self._next += 1
-        return None
+        return False
 
     def _is_demanded(self, entry: Happening) -> bool:
         _, submit, event = self._events[self._next]
@@ -129,8 +139,8 @@ class EventObligations:
         truth = self._oracle.newest.get(event.request)
         return truth if truth is not None and truth.finish_reason is None else None
 
-    def _apply(self, event: AnyEvent) -> Violation | None:
-        """Apply an event; return the entry it demands of the engine now, as missing, or None."""
+    def _apply(self, event: AnyEvent) -> bool:
+        """Apply an event; tell whether it demands an entry of the engine now."""
         match event:
             case SetK(k=k):
                 self.k_step = min(k, self._k_max)
@@ -138,29 +148,27 @@ class EventObligations:
                 self.reorder = event
             case DummyStep():
                 self.is_dummy_due = True
-            case ResetPrefixCache(tick=tick):
-                return violation(Rule.RESET_MISSING, tick=tick)
-            case Submit(request=name, tick=tick):
-                if self._live(event) is None:
-                    return violation(Rule.SUBMIT_MISSING, name=name, tick=tick)
+            case ResetPrefixCache():
+                return True
+            case Submit():
+                return self._live(event) is None
             case Abort() | Preempt() | Stall() | NoValidToken() | NanLogits() | SpoilLogit() | SpoilDraft():
                 truth = self._live(event)
-                if truth is not None:
-                    return self._apply_to(event, truth)
-        return None
+                return truth is not None and self._apply_to(event, truth)
+        return False
 
-    def _apply_to(self, event: _OfARequest, truth: Truth) -> Violation | None:
+    def _apply_to(self, event: _OfARequest, truth: Truth) -> bool:
         match event:
-            case Abort(tick=tick):
-                return violation(Rule.ABORT_MISSING, name=truth.name, tick=tick)
-            case Preempt(tick=tick):
-                return violation(Rule.PREEMPT_MISSING, name=truth.name, tick=tick) if truth.running else None
+            case Abort():
+                return True
+            case Preempt():
+                return truth.running
             case Stall(tick=tick, at=at, ticks=ticks):
                 until = tick + (at != "before_schedule") + ticks
                 self._stalled_until[truth.index] = max(until, self._stalled_until.get(truth.index, 0))
             case _:
                 self.spoils[truth.index] = _with(self.spoils.get(truth.index, UNSPOILED), event)
-        return None
+        return False
 
 
 def _with(spoils: Spoils, event: NoValidToken | NanLogits | SpoilLogit | SpoilDraft) -> Spoils:

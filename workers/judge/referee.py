@@ -43,6 +43,7 @@ class Referee:
 
     def __init__(self, trace: Trace, oracle: Oracle) -> None:
         spec = self._spec = trace.spec
+        self._by_priority = spec.policy == "priority"
         self._oracle = oracle
         self._obligations = EventObligations(trace, oracle)
         self._row_order = RowOrder(trace.seed)
@@ -173,7 +174,7 @@ class Referee:
         decision.schedule_running(
             self._running_before if self._victims else [self._standing(truth) for truth in self._oracle.running]
         )
-        if self._spec.policy == "priority":
+        if self._by_priority:
             self._queue = deque(sorted(self._queue, key=lambda request: (requests[request].priority, request)))
         decision.admit(self._queue, lambda request: self._standing(requests[request]))
         return decision
@@ -188,7 +189,7 @@ class Referee:
             len(truth.blocks),
             truth.limit,
         )
-        if self._spec.policy == "priority":
+        if self._by_priority:
             standing.priority = truth.priority
         if self._oracle.cache is not None:
             standing.blocks = tuple(truth.blocks)

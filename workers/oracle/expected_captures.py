@@ -5,7 +5,6 @@ Of logprobs the ids and their order are expected exactly, each logprob within TO
 
 from collections.abc import Sequence
 from math import inf
-from operator import ne
 from struct import pack, unpack
 from typing import Any, TypeAlias
 
@@ -37,11 +36,11 @@ Place: TypeAlias = tuple[Owner | None, int | None]
 
 def first_difference(wanted: Sequence[Any], actual: Sequence[Any]) -> int | None:
     """Return the first index at which a value is not the expected one, or None; `actual` is at least as long."""
-    # A placeholder is unlike any value: where no more values differ than there are placeholders, no other one does.
-    if sum(map(ne, wanted, actual)) == wanted.count(SCRATCH):
+    if actual[: len(wanted)] == wanted:
         return None
-    for index, (value, seen) in enumerate(zip(wanted, actual, strict=False)):
-        if seen != value and value is not SCRATCH:
+    scratch = SCRATCH
+    for index, value in enumerate(wanted):
+        if value is not scratch and value != actual[index]:
             return index
     return None
 

@@ -23,7 +23,7 @@ from workers.run.shard import judged_under_schedules, shard_traces
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.child.process import Keeper
 from workers.targets.registry import kind_of
-from workers.targets.target import DeviceError, RunConfig, Unconfirmed
+from workers.targets.target import VLLM, VLLM_V1, DeviceError, RunConfig, Unconfirmed
 from workers.targets.vllm.installation import HOME, ROOT
 from workers.targets.vllm.target import Vllm
 
@@ -89,7 +89,7 @@ def drawn(engine: str, seed: int) -> Iterator[tuple[str, Trace]]:
 def scenarios(engine: str) -> Iterator[tuple[str, Trace]]:
     """Yield the scenarios of vLLM that an engine can run, by name."""
     capabilities = kind_of(engine).capabilities
-    for file in find_scenarios([ROOT / "scenarios" / "vllm"]):
+    for file in find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)]):
         trace = load(file)
         if lacking(trace, capabilities) is None:
             yield file.stem, trace.explicit()

@@ -176,11 +176,11 @@ class _Kernel:
                     raise KernelError(f"{self.name} is given {root.argument}, which is memory of the host")
             elif not root.is_loaded:
                 found.append(value)
+            elif hasattr(value, _POINTED_TO):
+                found += pointed_to(value)
             # Values loaded from other tensors are no pointers: the branch that would follow them is not taken.
             elif value.dtype == _POINTERS:
-                if not hasattr(value, _POINTED_TO):
-                    raise KernelError(f"{self.name} follows pointers of {root.argument}, of which nothing is known")
-                found += pointed_to(value)
+                raise KernelError(f"{self.name} follows pointers of {root.argument}, of which nothing is known")
         return [tensor for tensor in found if tensor.numel()]
 
     def interpreted(

@@ -191,11 +191,19 @@ def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Ob
 
 
 def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether drafts were drawn for a request that others have replaced by the step after the next."""
+    """Tell whether drafts were drawn for a request that others have replaced by the second write behind its step.
+
+    A step without a plan writes as well: a plan that does not follow another has one such before it.
+    """
     is_drawn = found.variable == "proposed" and trace.spec.draft_sampling == "probabilistic"
     if not is_drawn or trace.schedule.policy == "eager" or found.step is None:
         return False
-    planned = [seen.requests for seen in steps if seen.point == "scheduled" and seen.step == found.step + 2]
+    planned = [
+        seen.requests
+        for seen in steps
+        if seen.point == "scheduled"
+        if seen.step == found.step + 2 or (seen.step == found.step + 1 and not seen.values["follows"])
+    ]
     names = {trace.submitted()[number].request for requests in planned for number in requests}
     return bool(names) and found.request not in names
 

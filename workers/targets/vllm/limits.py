@@ -109,12 +109,6 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     otherwise="attention",
     reason="its kernels for CPUs take no rejected draft back from a state",
 )
-_HYBRID_WITHOUT_PREFIXES = NothingBeside(
-    "prefix_cache",
-    beside=("layers", "hybrid"),
-    otherwise="attention",
-    reason="its kernels that copy states follow pointers of which nothing is known",
-)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
     KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size allow"),
@@ -213,6 +207,6 @@ SECOND_RUNNER = replace(
         # Its sampler takes biases beside drafts.
         features=(),
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
-        spec=(_HYBRID_WITHOUT_DRAFTS, _HYBRID_WITHOUT_PREFIXES, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
+        spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
     ),
 )

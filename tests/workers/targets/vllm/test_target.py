@@ -162,15 +162,6 @@ def test_the_number_of_drafts_changes_but_where_the_drafter_asserts_that_it_does
     assert within(trace, KIND.capabilities).events == events[:1]
 
 
-def test_the_second_runner_keeps_no_states_with_prefixes() -> None:
-    spec = "{sampling: standard, block_size: 32, num_speculative_tokens: 0, prefix_cache: true, recurrent_cache: align}"
-    trace = loads(f"spec: {spec}\nevents:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}}\n", "x")
-    second = kind_of(VLLM).capabilities
-    assert lacking(trace, KIND.capabilities) is None
-    assert (lacking(trace, second) or "").startswith("spec.prefix_cache: True; with layers hybrid False is allowed")
-    assert within(trace, second).spec.layers == "attention"
-
-
 BESIDE_A_STORE = [
     (Pause(tick=1), "events.0.clear_cache: True; beside a store it is false: "),
     (Sleep(tick=1), "events.0.level: 1; beside a store it is 0: "),
@@ -376,12 +367,18 @@ def test_drafts_drawn_as_another_request_asks_are_known_of_one_that_was_replaced
     spec = EngineSpec(drafter="draft_model", draft_sampling="probabilistic", num_speculative_tokens=2)
     submits = [Submit(tick=0, request=name, prompt=(1,), max_tokens=4) for name in ("a", "b")]
     trace = Trace(spec=spec, events=tuple(submits), schedule=Schedule(policy="lazy"))
-    steps = [Observation("scheduled", step, rows, {}) for step, rows in ((2, (0,)), (3, (0,)), (4, (1,)))]
+    steps = [
+        Observation("scheduled", step, rows, {"follows": True}) for step, rows in ((2, (0,)), (3, (0,)), (4, (1,)))
+    ]
     found = breach("proposed", "a", plane="drafts", elsewhere=None, reference=Reference.SYNCHRONOUS)
     last = found.model_copy(update={"step": 2})
     assert Vllm().known(last, trace, steps) == "vllm_v2_sampling_states_in_flight"
     assert Vllm().known(last.model_copy(update={"step": 1}), trace, steps) == ""
     assert VllmV1().known(last, trace, steps) == ""
+    # A step without a plan writes, too.
+    for follows, known in ((True, ""), (False, "vllm_v2_sampling_states_in_flight")):
+        after = [steps[0], Observation("scheduled", 3, (1,), {"follows": follows})]
+        assert Vllm().known(last, trace, after) == known
     assert Vllm().known(last, trace.model_copy(update={"schedule": Schedule()}), steps) == ""
 
 

@@ -100,6 +100,22 @@ def caches_remembered(before: Callable[..., None]) -> Callable[..., None]:
     return prepare
 
 
+def states_remembered(before: Callable[..., None]) -> Callable[..., None]:
+    """Return what fills the second runner's tables of addresses, which know from there on what these are of."""
+
+    @wraps(before)
+    def _populate_metadata(
+        self: Any, config: Any, layers: Any, functions: Any, tables: list[torch.Tensor], aligned: list[torch.Tensor]
+    ) -> None:
+        before(self, config, layers, functions, tables, aligned)
+        names = (name for group in self.mamba_group_ids for name in config.kv_cache_groups[group].layer_names)
+        remember_pointers(self.state_base_addrs, [cache for name in names for cache in _caches(layers[name])])
+        remember_pointers(self.block_table_ptrs, tables)
+        remember_pointers(self.aligned_index_block_table_ptrs, aligned)
+
+    return _populate_metadata
+
+
 class StatesCopied:
     """Kernel that copies states from block to block, where prefixes are cached: one at the end of a block stays there.
 

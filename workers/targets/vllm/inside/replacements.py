@@ -18,6 +18,7 @@ from workers.targets.vllm.inside.hybrid import (
     StatesCopied,
     caches_remembered,
     prompts_convolved,
+    states_remembered,
     tokens_convolved,
 )
 from workers.targets.vllm.runner_name import RunnerName
@@ -261,6 +262,14 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "what takes its place on a CPU copies at once: a launch is a task of the device",
         _STATES.launched,
         devices=("sim",),
+    ),
+    RunnerReplacement(
+        "vllm.v1.worker.mamba_utils",
+        "MambaSpecDecodeGPUContext._populate_metadata",
+        "kernels that copy states follow pointers in its tensors: they know what these point to from here on",
+        states_remembered,
+        devices=("sim",),
+        runners=("v2",),
     ),
     RunnerReplacement(
         "vllm.v1.worker.gpu.buffer_utils",

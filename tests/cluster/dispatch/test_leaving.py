@@ -1,0 +1,26 @@
+"""A driver leaves a Ray that it lost."""
+
+import subprocess
+import sys
+
+LEAVES = """
+import sys
+from cluster.cli import main
+from cluster.dispatch import pool
+
+def command(arguments):
+    with pool.RayCluster("local", 1) as ray:
+        ray.liveness.is_lost = True
+    print(pool.is_stuck())
+    sys.stdout.flush()
+    return 3
+
+main.run = command
+main.main()
+"""
+
+
+def test_a_driver_that_has_lost_its_ray_takes_no_leave_and_ends_with_its_own_code() -> None:
+    done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout == "True\n", done.stderr
+    assert done.returncode == 3, done.stderr
