@@ -41,7 +41,7 @@ def transferring(trace: Trace) -> Trace:
     seed = trace.seed
     prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
     transfer = _transfer(seed)
-    # Who asks again for what it has lost needs room twice: docs/findings/vllm_failed_load_reserved.md.
+    # Who asks again for what it has lost may need room twice.
     num_blocks = trace.spec.num_blocks if transfer.failures == "fail" else 2 * trace.spec.num_blocks + 2
     keys = {"transfer": transfer, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
     changed = trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)})
