@@ -23,6 +23,7 @@ from scenarios.extensions import extended
 from scenarios.features import refusals
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
+from scenarios.transfers import with_transfers
 
 _SITE = "edge"
 # The most chunks of a prompt.
@@ -37,8 +38,9 @@ def drawn_for(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a drawn trace with what an engine has besides, and within what it can do if its blocks are its own."""
     trace = extended(trace, capabilities)
     if capabilities.allowed("block_size") is None:
-        return trace
-    return within(_Edges(within(trace, capabilities), capabilities).trace(), capabilities)
+        return with_transfers(trace, capabilities)
+    trace = within(_Edges(within(trace, capabilities), capabilities).trace(), capabilities)
+    return within(with_transfers(trace, capabilities), capabilities)
 
 
 class _Edges:

@@ -13,7 +13,6 @@ from scenarios.features import refusals
 from scenarios.sampling import BIAS_MAX
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from scenarios.transfers import with_transfers
 
 _SITE = "extension"
 # Half of the drafters with weights predict well, so that both accepted and rejected drafts occur.
@@ -33,8 +32,7 @@ def extended(trace: Trace, capabilities: Capabilities) -> Trace:
         for index, event in enumerate(trace.events)
     ]
     is_same = spec == trace.spec and all(one is other for one, other in zip(events, trace.events, strict=True))
-    found = trace if is_same else trace.model_copy(update={"spec": spec, "events": tuple(events)})
-    return with_transfers(found, capabilities)
+    return trace if is_same else trace.model_copy(update={"spec": spec, "events": tuple(events)})
 
 
 def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> EngineSpec:

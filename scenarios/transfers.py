@@ -40,8 +40,11 @@ def transferring(trace: Trace) -> Trace:
     """Return a trace with transfers."""
     seed = trace.seed
     prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
-    spec = trace.spec.model_copy(update={"transfer": _transfer(seed), "prefix_cache": prefix_cache})
-    changed = trace.model_copy(update={"spec": spec})
+    transfer = _transfer(seed)
+    # Who asks again for what it has lost may need room twice.
+    num_blocks = trace.spec.num_blocks if transfer.failures == "fail" else 2 * trace.spec.num_blocks + 2
+    keys = {"transfer": transfer, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
+    changed = trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)})
     are_apart = below(3, seed, _SITE, "apart", 0)
     events: list[AnyEvent] = []
     for index, event in enumerate(trace.events):

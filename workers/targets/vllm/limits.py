@@ -14,7 +14,7 @@ from scenarios.capabilities import (
     Without,
     with_params,
 )
-from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Pause, Preempt, SetK, Sleep, Submit
+from scenarios.events import CONTROL_EVENTS, AnyEvent, DummyStep, LoadWeights, Pause, Preempt, SetK, Sleep, Submit
 from scenarios.probes import CONTROL_PROBES, OF_TRANSFERS
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
@@ -79,6 +79,13 @@ def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess
             seen, allowed = event.version, "beside a store weights stay"
             return Excess("version", seen, allowed, None, "what the store holds was computed by others")
     return None
+
+
+def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: beside a store no dummy batch runs."""
+    if spec.transfer is None or not isinstance(event, DummyStep):
+        return None
+    return Excess("", event.do, "beside a store there is none", None, "no connector says which blocks it uses")
 
 
 def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -199,6 +206,7 @@ SECOND_RUNNER = replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.
         features=(),
+        events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
         spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
     ),
 )

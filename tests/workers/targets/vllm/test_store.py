@@ -1,5 +1,18 @@
-"""The store beside vLLM's cache: what it holds of a prompt, and what makes room for what."""
+"""The store beside vLLM's cache: what it holds of a prompt, what makes room for what, and what does not go beside it."""
 
+from pathlib import Path
+
+import pytest
+
+from scenarios.capabilities import lacking, within
+from scenarios.codec import load
+from scenarios.events import AnyEvent, LoadWeights, Pause, Sleep
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from workers.record.evidence import Difference
+from workers.record.observation import Observation
+from workers.targets.registry import kind_of
+from workers.targets.target import VLLM, VLLM_V1
 from workers.targets.vllm.inside.transfer.store import Store
 
 TOKENS = [1, 2, 3, 4, 5, 6]
@@ -38,3 +51,38 @@ def test_what_is_not_kept_leaves_its_slot() -> None:
     store.written(KEYS[0], 0, False)
     assert not store.knows(KEYS[0])
     assert store.write(KEYS[1]) == 0
+
+
+BESIDE_A_STORE = [
+    (Pause(tick=1), "events.0.clear_cache: True; beside a store it is false: "),
+    (Sleep(tick=1), "events.0.level: 1; beside a store it is 0: "),
+    (LoadWeights(tick=1), "events.0.version: 1; beside a store weights stay: "),
+]
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+@pytest.mark.parametrize(("event", "told"), BESIDE_A_STORE)
+def test_what_does_not_go_beside_a_store_is_refused_and_brought_within(event: AnyEvent, told: str, engine: str) -> None:
+    keys = {"layers": "attention", "sampling": "standard", "block_size": 32, "drafter": "eagle"}
+    trace = Trace(spec=EngineSpec.model_validate({**keys, "transfer": {}}), events=(event,))
+    capabilities = kind_of(engine).capabilities
+    assert (lacking(trace, capabilities) or "").startswith(told)
+    mended = within(trace, capabilities)
+    assert lacking(mended, capabilities) is None
+    assert mended.spec.transfer is not None
+
+
+def test_a_load_that_fails_beside_a_step_in_flight_is_known_of_its_own_request_alone() -> None:
+    trace = load(
+        Path(__file__).resolve().parents[4] / "docs" / "findings" / "vllm_failed_load_in_flight.yaml"
+    ).explicit()
+    values = {"number": 0, "phase": "ends", "of": "load", "is_synchronous": True, "blocks": [3], "slots": [0]}
+    failed = Observation("transfer", 6, (1,), {**values, "lost": [0], "is_ahead": False})
+    planned = [Observation("scheduled", step, (1,), {}) for step in (6, 7)]
+    place = {"plane": "tokens", "variable": "tokens", "position": 0, "step": 9, "expected": 1, "actual": 2}
+
+    def known(request: str, steps: list[Observation], engine: str = VLLM_V1) -> str:
+        return kind_of(engine).known(Difference.model_validate({**place, "request": request}), trace, steps)
+
+    assert known("b", [*planned, failed]) == known("b", [failed], VLLM) == "vllm_failed_load_in_flight"
+    assert known("a", [*planned, failed]) == known("b", [planned[0], failed]) == known("b", planned) == ""

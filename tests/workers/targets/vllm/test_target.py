@@ -10,14 +10,10 @@ from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
 from scenarios.codec import load, loads
 from scenarios.edges import drawn_for
 from scenarios.events import (
-    AnyEvent,
-    LoadWeights,
-    Pause,
     PromptDraw,
     ResetPrefixCache,
     Schedule,
     SetK,
-    Sleep,
     Submit,
 )
 from scenarios.rescale import rescaled
@@ -160,41 +156,6 @@ def test_the_number_of_drafts_changes_but_where_the_drafter_asserts_that_it_does
     wanted = "events.1.k: 1; beside drafter ngram_gpu no number of drafts changes: it asserts that"
     assert lacking(trace, KIND.capabilities) == wanted
     assert within(trace, KIND.capabilities).events == events[:1]
-
-
-BESIDE_A_STORE = [
-    (Pause(tick=1), "events.0.clear_cache: True; beside a store it is false: "),
-    (Sleep(tick=1), "events.0.level: 1; beside a store it is 0: "),
-    (LoadWeights(tick=1), "events.0.version: 1; beside a store weights stay: "),
-]
-
-
-@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
-@pytest.mark.parametrize(("event", "told"), BESIDE_A_STORE)
-def test_what_does_not_go_beside_a_store_is_refused_and_brought_within(event: AnyEvent, told: str, engine: str) -> None:
-    keys = {"layers": "attention", "sampling": "standard", "block_size": BLOCK, "drafter": "eagle"}
-    trace = Trace(spec=EngineSpec.model_validate({**keys, "transfer": {}}), events=(event,))
-    capabilities = kind_of(engine).capabilities
-    assert (lacking(trace, capabilities) or "").startswith(told)
-    mended = within(trace, capabilities)
-    assert lacking(mended, capabilities) is None
-    assert mended.spec.transfer is not None
-
-
-def test_a_load_that_fails_beside_a_step_in_flight_is_known_of_its_own_request_alone() -> None:
-    trace = load(
-        Path(__file__).resolve().parents[4] / "docs" / "findings" / "vllm_failed_load_in_flight.yaml"
-    ).explicit()
-    values = {"number": 0, "phase": "ends", "of": "load", "is_synchronous": True, "blocks": [3], "slots": [0]}
-    failed = Observation("transfer", 6, (1,), {**values, "lost": [0], "is_ahead": False})
-    planned = [Observation("scheduled", step, (1,), {}) for step in (6, 7)]
-    place = {"plane": "tokens", "variable": "tokens", "position": 0, "step": 9, "expected": 1, "actual": 2}
-
-    def known(request: str, steps: list[Observation], engine: str = VLLM_V1) -> str:
-        return kind_of(engine).known(Difference.model_validate({**place, "request": request}), trace, steps)
-
-    assert known("b", [*planned, failed]) == known("b", [failed], VLLM) == "vllm_failed_load_in_flight"
-    assert known("a", [*planned, failed]) == known("b", [planned[0], failed]) == known("b", planned) == ""
 
 
 def test_a_bias_is_asked_for_where_nothing_is_drafted() -> None:
