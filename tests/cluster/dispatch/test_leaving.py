@@ -22,5 +22,6 @@ main.main()
 
 def test_a_driver_that_has_lost_its_ray_takes_no_leave_and_ends_with_its_own_code() -> None:
     done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=300, check=False)
-    assert done.stdout == "True\n", done.stderr
+    # Ray itself tells of the processes that were killed.
+    assert done.stdout.endswith("True\n"), done.stderr
     assert done.returncode == 3, done.stderr
