@@ -1,4 +1,4 @@
-"""The store beside vLLM's cache: what it holds of a prompt, what makes room for what, and what does not go beside it."""
+"""The store beside vLLM's cache: what it holds of a prompt, what makes room for what, what does not go beside it."""
 
 from pathlib import Path
 
