@@ -9,13 +9,7 @@ from cluster.cli.inputs import config_of
 from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
 from scenarios.codec import load, loads
 from scenarios.edges import drawn_for
-from scenarios.events import (
-    PromptDraw,
-    ResetPrefixCache,
-    Schedule,
-    SetK,
-    Submit,
-)
+from scenarios.events import PromptDraw, ResetPrefixCache, Schedule, SetK, Submit
 from scenarios.rescale import rescaled
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
