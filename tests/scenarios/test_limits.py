@@ -92,13 +92,13 @@ GRAMMAR = f"params: {{grammar: [[{', '.join(f'[{token}, 1]' for token in (*MANY,
     ],
     ids=["unknown probes", "edges of a state"],
 )
-def test_a_file_is_checked_in_less_time_than_it_is_read(text: str, told: str) -> None:
+def test_a_file_is_checked_in_at_most_ten_times_what_reading_it_takes(text: str, told: str) -> None:
     begin = time.process_time()
     read(text, "f")
     reading = time.process_time() - begin
     with pytest.raises(ScenarioError, match=told):
         loads(text, "f")
-    assert time.process_time() - begin < 3 * reading
+    assert time.process_time() - begin < 11 * reading
 
 
 def test_our_own_scenarios_stay_far_below_every_limit() -> None:
