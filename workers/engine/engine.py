@@ -132,8 +132,7 @@ class Engine:
         logprobs, on_device = self.runner.logprobs(step, outputs), self.runner.drafts(step)
         if on_device is not None:
             keep_drafts(step.rows, on_device)
-        process = self.scheduler.process
-        delivered = tuple([process(row, sampled) for row, sampled in zip(step.rows, outputs, strict=True)])
+        delivered = tuple(self.scheduler.process(row, sampled) for row, sampled in zip(step.rows, outputs, strict=True))
         self.observer.committed(step, outputs)
         wanted: tuple[TokenLogprobs, ...] | None = None
         if logprobs is not None:

@@ -134,7 +134,7 @@ class InputBatch:
 
     def prev_positions(self) -> tuple[int, ...]:
         """Return, for each row, its row in the previous step, or NO_PREVIOUS_ROW if it was not sampled there."""
-        return tuple([self._previous_row(row, self.previous) for row in self.rows])
+        return tuple(self._previous_row(row, self.previous) for row in self.rows)
 
     def remember(self) -> None:
         """Keep which rows this step samples, for the next one; an empty step remembers none.

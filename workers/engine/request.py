@@ -130,4 +130,4 @@ class PlanWorkspace:
 
 def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]]) -> Scheduled:
     """Return the log entry of a plan: its rows, and the reason why every other request waits."""
-    return Scheduled(plan.step, tick, plan.k_step, tuple([row.scheduled for row in plan.rows]), tuple(skipped))
+    return Scheduled(plan.step, tick, plan.k_step, tuple(row.scheduled for row in plan.rows), tuple(skipped))

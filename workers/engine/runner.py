@@ -91,7 +91,7 @@ class ModelRunner:
         newest = previous.number if previous is not None else plan.step - 1
         assert plan.step == newest + 1, f"step {plan.step} is launched behind step {newest}"
         if previous is not None and previous.rows:
-            previous.computed = tuple([row.num_computed for row in batch.rows])
+            previous.computed = tuple(row.num_computed for row in batch.rows)
         batch.update(plan, permute)
         if previous is not None and batch.moves:
             self._observer.rows_moved(permute is not None)
@@ -138,8 +138,8 @@ class ModelRunner:
 
     def _enqueue(self, plan: Plan, previous: Step | None) -> Step:
         batch, memory = self.batch, self.memory
-        rows, keys = tuple([row.plan for row in batch.rows]), tuple([row.key for row in batch.rows])
-        requests = tuple([request for request, _ in keys])
+        rows, keys = tuple(row.plan for row in batch.rows), tuple(row.key for row in batch.rows)
+        requests = tuple(request for request, _ in keys)
         shape = shape_of(rows, self.spec, self._parts.is_uniform)
         assert len(rows) <= shape.num_rows, f"step {plan.step}: {len(rows)} rows, padded to {shape.num_rows}"
         view = memory.view(plan.step, shape.num_rows, shape.num_tokens)
@@ -303,10 +303,8 @@ class ModelRunner:
             columns = tuple(landed.data)
         width, is_token = 1 + self.spec.num_speculative_tokens, NO_TOKEN.__ne__
         return tuple(
-            [
-                () if row.discard else tuple(filter(is_token, columns[index * width : (index + 1) * width]))
-                for index, row in enumerate(step.rows)
-            ]
+            () if row.discard else tuple(filter(is_token, columns[index * width : (index + 1) * width]))
+            for index, row in enumerate(step.rows)
         )
 
     def logprobs(self, step: Step, outputs: Sequence[Sequence[int]]) -> Sequence[Sequence[TokenLogprobs]] | None:

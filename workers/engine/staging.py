@@ -5,7 +5,7 @@ places with `fill`: assigned to a slice, NumPy makes an array of it first.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
@@ -112,7 +112,7 @@ def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
 def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> tuple[int, ...]:
     """Return each row's backup token, which its drafter continues from when nothing is sampled."""
     return tuple(
-        [row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.scheduled.n)) for row in rows]
+        row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.scheduled.n)) for row in rows
     )
 
 
@@ -123,7 +123,7 @@ def row_params(rows: Sequence[Row]) -> Sequence[SamplingParams]:
 
 def blocks_to_poison(plan: Plan) -> tuple[int, ...]:
     """Return the blocks to poison in a step: those it hands out, and others whose contents were evicted."""
-    given = tuple([block for row in plan.rows for block in row.scheduled.blocks.new])
+    given = tuple(chain.from_iterable(row.scheduled.blocks.new for row in plan.rows))
     return given + tuple(block for block in plan.poisoned if block not in given) if plan.poisoned else given
 
 
