@@ -119,6 +119,22 @@ def test_a_hunt_says_which_findings_are_new_and_known_ones_do_not_count(
     assert run(*hunt, "--known", tmp_path / "nowhere") == EXIT_BAD_INPUT
 
 
+def test_one_cause_that_shows_in_three_planes_is_one_finding_of_a_hunt_with_two_other_faces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hunt = ("hunt", "--traces", 20, "--seed", 2, "--fault", "sglang-26941-dangling-slot", "--out", tmp_path)
+    assert run(*hunt, "--ray", "off", "--json") == EXIT_FOUND
+    found = document_of("hunt", capsys.readouterr().out)["findings"]
+    faces = {each["bug"]: each["face_of"] for each in found}
+    cause = "blocks free_state_slots"
+    slot = "books log scheduled: request R: state slot N is given to it"
+    assert faces == {cause: None, "lanes h2d before host": cause, slot: cause}
+    assert run(*hunt, "--ray", "off") == EXIT_FOUND
+    told = capsys.readouterr().out
+    assert told.count("FINDING ") == 1
+    assert told.count("also shows as ") == 2
+
+
 def test_killed_workers_leave_their_traces_and_change_nothing(ray_cluster: RayCluster, tmp_path: Path) -> None:
     kills = Kills(3)
     assert compare(ray_cluster, tmp_path, kills, 24, seed=1, faults=(BACKUP,)) == []
