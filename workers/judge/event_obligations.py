@@ -5,7 +5,6 @@ events, and at no other time; that an event means the request submitted last und
 Does not verify: stalls, samples taken away, K and permutations; it says what is due, `referee` compares.
 """
 
-from collections.abc import Mapping
 from typing import TypeAlias
 
 from scenarios.events import (
@@ -34,12 +33,6 @@ from workers.record.log import UNSPOILED, Aborted, CacheReset, Preempted, Spoils
 Moment: TypeAlias = tuple[int, int]
 _OfARequest: TypeAlias = Abort | Preempt | Stall | NoValidToken | NanLogits | SpoilLogit | SpoilDraft
 Happening: TypeAlias = Submitted | Aborted | Preempted | CacheReset
-_MISSING: Mapping[type[AnyEvent], Rule] = {
-    Submit: Rule.SUBMIT_MISSING,
-    Abort: Rule.ABORT_MISSING,
-    Preempt: Rule.PREEMPT_MISSING,
-    ResetPrefixCache: Rule.RESET_MISSING,
-}
 
 
 class EventObligations:
@@ -74,9 +67,16 @@ class EventObligations:
         if not self._apply_until(self._now):
             return None
         event = self._events[self._next][2]
-        assert isinstance(event, Submit | Abort | Preempt | ResetPrefixCache), f"a {event.do} demands no entry"
-        whose = {} if isinstance(event, ResetPrefixCache) else {"name": event.request}
-        return violation(_MISSING[type(event)], **whose, tick=event.tick)
+        match event:
+            case Submit(request=name, tick=due):
+                return violation(Rule.SUBMIT_MISSING, name=name, tick=due)
+            case Abort(request=name, tick=due):
+                return violation(Rule.ABORT_MISSING, name=name, tick=due)
+            case Preempt(request=name, tick=due):
+                return violation(Rule.PREEMPT_MISSING, name=name, tick=due)
+            case ResetPrefixCache(tick=due):
+                return violation(Rule.RESET_MISSING, tick=due)
+        raise AssertionError(f"a {event.do} demands no entry")
 
     def happened(self, entry: Happening) -> Violation | None:
         """Return the rule broken by an entry between two places, which some event must demand; or None."""
