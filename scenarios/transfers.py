@@ -13,7 +13,7 @@ from scenarios.spec import Transfer
 from scenarios.trace import Trace, problems
 
 _SITE = "transfer"
-# So many traces have no transfers for one that has.
+# Of so many traces one has transfers.
 ONE_IN = 4
 # Small stores evict; of the last one nobody meets the end.
 STORES = (2, 4, 8, 64)
@@ -33,10 +33,10 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
     has_them = capabilities.allowed("transfer") is None and "disturb_transfer" in capabilities.events
     if not has_them or trace.spec.layers == "hybrid" or below(ONE_IN, trace.seed, _SITE, "has any", 0):
         return trace
-    return transferring(trace)
+    return _transferring(trace)
 
 
-def transferring(trace: Trace) -> Trace:
+def _transferring(trace: Trace) -> Trace:
     """Return a trace with transfers."""
     seed = trace.seed
     prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)

@@ -320,8 +320,11 @@ class RayCluster(AbstractContextManager["RayCluster"]):
             except Exception as error:
                 kind = PoolError if address == "local" else ReachError
                 raise kind(f"Ray at {address}: {type(error).__name__}: {_first_line(str(error))}") from error
+            with ExitStack() as leaving:
+                leaving.callback(ray.shutdown)
+                self.liveness = Liveness(ray)
+                self._leave = leaving.pop_all()
             self.module: Any = ray
-            self.liveness = Liveness(ray)
             self._is_private = address == "local"
             self._end = stack.pop_all()
 
@@ -343,13 +346,12 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return found
 
     def __exit__(self, *error: object) -> None:
-        """Leave Ray, and end a private one.
+        """Leave Ray, and end a private one; nobody takes leave of one that is lost.
 
-        Nobody takes leave of one that is lost: Ray would wait for its answer, or end this process with the exit code of
-        a finding.
+        Ray would wait for its answer, or end this process with the exit code of a finding.
         """
         if not self.liveness.is_lost:
-            self.module.shutdown()
+            self._leave.close()
         elif self._is_private:
             # A process that hangs would be asked to end, and never do so.
             self.module._private.worker._global_node.kill_all_processes(check_alive=False)
@@ -357,7 +359,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
 
 def is_stuck() -> bool:
-    """Tell whether this process did not leave Ray, whose hooks would keep it from ending, or end it with their code."""
+    """Tell whether Ray was not left: its hooks would keep this process from ending, or give it another exit code."""
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized()
 

@@ -84,7 +84,7 @@ class Comparison:
                 name = self.requests.names.get(found.request, found.request)
                 return found.model_copy(update={"reference": reference, "request": name, "step": steps})
             proposed = self.compared.proposed.get(other.model_dump_json())
-            # Whose drafter's entries come from a store is not asked: a drafter may still write over them.
+            # Not beside a store: a drafter may still write over the entries that were loaded for it.
             if proposed and reference is Reference.SYNCHRONOUS and self.trace.spec.transfer is None:
                 found = first_unlike(self.trace, proposals_of(shown), proposed)
                 if found is not None:

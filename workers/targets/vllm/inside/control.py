@@ -188,13 +188,13 @@ class ControlPlane:
                 self._until = min(self._until, self._tick)
 
     def _woken(self, sleep: Sleep, tags: list[str] | None) -> bool:
-        """Wake an engine, and give it back the weights that it has lost; tell whether all of it is awake."""
+        """Wake an engine, and load the weights that it has lost or that are due; tell whether all of it is awake."""
         engine = self._engine
         of_weights = tags is None or "weights" in tags
-        is_due = sleep.level == LOSING_WEIGHTS or self._is_load_due
-        has_lost = "weights" in engine.model_executor.sleeping_tags and is_due
+        are_asleep = "weights" in engine.model_executor.sleeping_tags
+        is_load_due = are_asleep and (sleep.level == LOSING_WEIGHTS or self._is_load_due)
         is_awake: bool = engine.wake_up(tags if sleep.level else ["scheduling"])
-        if has_lost and of_weights:
+        if is_load_due and of_weights:
             self._is_load_due = False
             self._reload()
         elif of_weights and sleep.level:

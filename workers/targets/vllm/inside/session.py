@@ -81,7 +81,8 @@ class Session:
 
     @property
     def memory(self) -> Mapping[str, object]:
-        runner, copies = runner_of(self.engine), self._flights.agent.mover.copies if self._flights is not None else None
+        runner = runner_of(self.engine)
+        copies = self._flights.agent.mover.copies if self._flights is not None else None
         drafter = drafter_of(runner)
         # What is named first keeps that name: caches of the drafter are told from those of the target.
         cached = {"drafter": SimpleNamespace(caches=drafter.caches)} if drafter is not None else {}
