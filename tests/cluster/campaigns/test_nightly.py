@@ -7,7 +7,7 @@ import pytest
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.campaigns.nightly import Regressions
+from cluster.campaigns.nightly import Regressions, part_of_the_faults
 from cluster.dispatch.pool import InProcessPool
 from cluster.dispatch.session import Stop
 from cluster.reports.report import findings_text
@@ -106,6 +106,15 @@ def test_short_nights_come_to_every_trace_and_first_to_others(tmp_path: Path) ->
         assert len(new) == 10
         judged |= new
     assert judged == set(traces)
+
+
+def test_short_nights_come_to_every_fault_and_first_to_others() -> None:
+    every = faults_on(DEFAULT_CONFIG)
+    weeks = [[part_of_the_faults(night, 7) for night in range(week, week + 7)] for week in range(0, 84, 7)]
+    assert all(sorted(fault for part in week for fault in part) == every for week in weeks)
+    # Of each part a third is measured before the time ends.
+    measured = {fault for week in weeks for part in week for fault in part[: len(part) // 3]}
+    assert sorted(measured) == every
 
 
 def test_trials_that_were_not_made_are_none_that_found_nothing(tmp_path: Path) -> None:
