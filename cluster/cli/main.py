@@ -89,7 +89,8 @@ def _command(arguments: list[str]) -> int:
     except UserError as error:
         return _refuse(escaped(str(error)))
     except TyperException as error:
-        message = error.format_message()
+        # A value of a list of words is validated by Pydantic, which puts this before its sentence.
+        message = error.format_message().replace(": Value error, ", ": ", 1)
         return _refuse(escaped(f"{place_of(error, Path.cwd())}{message}")) if message else 2
     except StoreError as error:
         _refuse(escaped(str(error)))
