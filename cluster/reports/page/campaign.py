@@ -88,8 +88,9 @@ class Campaign:
 
     `faults` are those that were switched on. `probes` counts the runs (of a hunt: the traces) that hit each probe,
     out of `num_probed`; `known_found` and `known_missed` are regressions whose faults were, or were not, found again;
-    `coverage` counts runs; `parts` are those of the night that it is of, as the process that ended it timed them, and
-    `num_unjudged` of its `num_regressions` were not judged when the time for them ended.
+    `remarks` says what of it could not be read; `coverage` counts runs; `parts` are those of the night that it is of,
+    as the process that ended it timed them, and `num_unjudged` of its `num_regressions` were not judged when the time
+    for them ended.
     """
 
     name: str
@@ -111,7 +112,7 @@ class Campaign:
     hunt: HuntSummary | None = None
     processes: list[Process] = field(default_factory=list)
     parts: Mapping[str, PartEntry] = field(default_factory=dict)
-    num_damaged: int = 0
+    remarks: list[str] = field(default_factory=list)
     num_contradictions: int = 0
 
     @property
@@ -131,8 +132,7 @@ class Campaign:
             found.append(f"{given_up} of {len(self.trials)} trials did not find their fault")
         if self.num_contradictions:
             found.append(f"{self.num_contradictions} jobs were answered twice, and not alike")
-        if self.num_damaged:
-            found.append(f"{self.num_damaged} stored results were altered and are left out")
+        found += self.remarks
         if not (self.rows or self.hunt or self.trials or self.known_found):
             found.append("nothing has a result")
         return found
@@ -231,7 +231,7 @@ def _read(folder: Path, name: str, is_regressions: bool, parts: Mapping[str, Par
         answered = stored.answered()
         campaign.processes = [Process(run, answered[run.run]) for run in stored.runs()]
         campaign.num_contradictions = len(stored.contradictions())
-        campaign.num_damaged = stored.num_altered
+        campaign.remarks = stored.remarks
     return campaign
 
 

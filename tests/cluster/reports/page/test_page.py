@@ -156,7 +156,7 @@ def test_scenarios_that_meet_one_bug_are_one_finding(tmp_path: Path) -> None:
     assert codec.loads(finding.yaml, "a.yaml") == finding.judgement.trace
 
 
-def test_a_stored_judgement_that_was_altered_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_a_stored_judgement_that_was_altered_is_left_out_and_said(tmp_path: Path) -> None:
     folder = campaign_of(tmp_path, {"a": judged("diverge"), "bb": judged("agree")})
     database = sqlite3.connect(folder / "campaign.sqlite")
     with database:
@@ -164,7 +164,7 @@ def test_a_stored_judgement_that_was_altered_is_left_out_and_counted(tmp_path: P
     database.close()
     (campaign,) = read_campaigns(folder)
     assert [row[0] for row in campaign.rows] == ["bb"]
-    assert campaign.gaps == ["1 stored results were altered and are left out"]
+    assert campaign.gaps == [f"{folder / 'campaign.sqlite'}: 1 altered row of results left out"]
     assert campaign.exit_code == 3
 
 
