@@ -5,6 +5,7 @@ Each trace must still be found, and the clean engine must agree on it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from typing import TypeGuard
 
 from cluster.campaigns.budget import duration_text
@@ -41,6 +42,14 @@ def division(hours: float, num_faults: int) -> str:
         f"nightly: {night} in all: regressions until {replay} at most, then the hunt (last trace begun at {traces}, "
         f"shrinking until {hunt}), then {num_faults} faults measured; what a part leaves goes to the next"
     )
+
+
+def night_number(seed: int) -> int:
+    """Return the number of a night, that of its day where its seed is a date; nights in a row have numbers in a row."""
+    try:
+        return date.fromisoformat(str(seed)).toordinal()
+    except ValueError:
+        return seed
 
 
 def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONFIG) -> list[str]:
