@@ -216,6 +216,14 @@ def test_a_log_that_is_not_there_is_reported_if_the_run_before_was_killed(
     assert run(folder, SCENARIOS) == (len(SCENARIOS), [])
 
 
+def test_a_database_that_is_missing_beside_its_log_is_reported(tmp_path: Path) -> None:
+    folder = killed(tmp_path)
+    (folder / DATABASE).unlink()
+    what = "is missing beside its log (campaign.sqlite-wal): whatever it held is gone, and is run again"
+    assert run(folder, SCENARIOS) == (0, [f"{folder / DATABASE}: {what}"])
+    assert run(folder, SCENARIOS) == (len(SCENARIOS), [])
+
+
 def test_a_run_that_was_killed_behind_its_end_has_left_no_log_to_its_readers(tmp_path: Path) -> None:
     run(tmp_path, SCENARIOS)
     with Campaign(tmp_path) as seen:
