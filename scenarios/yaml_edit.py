@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import yaml
 
-from scenarios.strict_yaml import OLD_BOOLEANS, one_line
+from scenarios.strict_yaml import OLD_BOOLEANS
 
 # A word, a date, an address.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|https?://[!-\"$-~]+")
@@ -36,10 +36,11 @@ def with_values(text: str, changes: Mapping[str, str | None]) -> str:
 
 
 def scalar(value: str) -> str:
-    """Return a value on one line, quoted where it would be read as something else."""
-    text = one_line(value)
-    is_plain = _PLAIN.fullmatch(text) and text.lower() not in (*OLD_BOOLEANS, "null")
-    return text if is_plain else json.dumps(text, ensure_ascii=False)
+    """Return a value on one line, quoted where it would be read as something else, with escapes of what is unseen."""
+    if _PLAIN.fullmatch(value) and value.lower() not in (*OLD_BOOLEANS, "null"):
+        return value
+    quoted = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in quoted)
 
 
 def _tail(replaced: str) -> str:

@@ -126,7 +126,9 @@ def is_in(module: str, prefix: str) -> bool:
 
 
 def files_of(*folders: str) -> list[Path]:
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    found = {folder: [*(ROOT / folder).rglob("*.py")] for folder in folders}
+    assert [folder for folder, files in found.items() if not files] == [], "a folder of another name is not looked into"
+    return sorted(path for files in found.values() for path in files)
 
 
 def module_of(path: Path) -> str:

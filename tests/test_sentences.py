@@ -25,6 +25,7 @@ READS_TEXTS = {
     "cluster.reports.job_log": "the log of a job of Ray, for the artefacts in it",
     "cluster.reports.page.visible": "any text, for characters that cannot be seen",
     "cluster.storage.archive": "the log of a job of Ray, for the archive in it",
+    "cluster.storage.provenance": "a command that a user typed, for addresses in it",
 }
 
 

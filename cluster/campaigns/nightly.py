@@ -3,8 +3,9 @@
 Each trace must still be found, and the clean engine must agree on it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from typing import TypeGuard
 
 from cluster.campaigns.budget import duration_text
@@ -43,9 +44,30 @@ def division(hours: float, num_faults: int) -> str:
     )
 
 
+def night_number(seed: int) -> int:
+    """Return the number of a night, that of its day where its seed is a date; nights in a row have numbers in a row."""
+    try:
+        return date.fromisoformat(str(seed)).toordinal()
+    except ValueError:
+        return seed
+
+
 def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONFIG) -> list[str]:
-    """Return the faults measured tonight; those of `nights` nights in a row are all that exist on the device."""
-    return faults_on(config)[night % nights :: nights]
+    """Return the faults measured tonight; those of `nights` nights in a row are all that exist on the device.
+
+    A part begins with another of its faults each time.
+    """
+    return rotated(faults_on(config)[night % nights :: nights], night // nights)
+
+
+def rotated(names: Sequence[str], night: int) -> list[str]:
+    """Return names from another place of their list each night, so that nights that end early come to each."""
+    begin = int(len(names) * (night * GOLDEN_RATIO % 1.0))
+    return [*names[begin:], *names[:begin]]
+
+
+# State of a regression to which the night did not come.
+NOT_JUDGED = "not judged"
 
 
 class PartEntry(Value):
@@ -78,9 +100,8 @@ class Replay(Suite):
 class Regressions:
     """Traces of known faults by file, and the verdicts on each, with its faults on and without, under its own schedule.
 
-    `suite` is their planner. It begins in another place each night, so that nights whose budget ends before all are
-    judged come to each. `refused` are those that no engine runs without their faults, `elsewhere` those whose faults do
-    not exist on the device; the clean engine runs these too.
+    `suite` is their planner, which begins with another of them each night. `refused` are those that no engine runs
+    without their faults, `elsewhere` those whose faults do not exist on the device; the clean engine runs these too.
     """
 
     def __init__(
@@ -103,12 +124,10 @@ class Regressions:
         self._clean = {
             name: Job.of(trace, sweep=False, config=config) for name, trace in clean.items() if name not in self.refused
         }
-        names = list(traces)
-        begin = int(len(names) * (night * GOLDEN_RATIO % 1.0))
         self.suite = Replay(
             [
                 Scenario(name, jobs[name])
-                for name in names[begin:] + names[:begin]
+                for name in rotated(list(traces), night)
                 for jobs in (self._faulty, self._clean)
                 if name in jobs
             ],
@@ -215,4 +234,4 @@ def _is_judged(verdict: Verdict | None) -> TypeGuard[Verdict]:
 
 
 def _state(verdict: Verdict | None) -> str:
-    return "not judged" if verdict is None else verdict.kind
+    return NOT_JUDGED if verdict is None else verdict.kind

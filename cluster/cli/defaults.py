@@ -22,12 +22,21 @@ def default_map(app: typer.Typer, here: Path) -> dict[str, Any]:
     Raises:
         InputError: the file cannot be read, or a key is no command and no option.
     """
-    for folder in (here, *here.parents):
-        file = folder / "pyproject.toml"
-        if file.is_file():
-            table = _table(file)
-            return {} if table is None else _defaults(table, get_command(app), str(file))
-    return {}
+    file = _nearest(here)
+    table = None if file is None else _table(file)
+    return {} if table is None else _defaults(table, get_command(app), str(file))
+
+
+def place_of(error: Exception, here: Path) -> str:
+    """Return the file and the table whose default an error of usage is about, empty if it is about what was typed."""
+    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+    source = None if context is None or parameter is None else context.get_parameter_source(parameter.name)
+    return f"{_nearest(here)}: {TABLE}: " if source is not None and source.name == "DEFAULT_MAP" else ""
+
+
+def _nearest(here: Path) -> Path | None:
+    files = (folder / "pyproject.toml" for folder in (here, *here.parents))
+    return next((file for file in files if file.is_file()), None)
 
 
 def _table(file: Path) -> Mapping[str, Any] | None:

@@ -77,7 +77,7 @@ def _command(arguments: list[str]) -> int:
     from typer.exceptions import TyperException  # noqa: PLC0415
 
     from cluster.cli.commands import UserError, app  # noqa: PLC0415
-    from cluster.cli.defaults import default_map  # noqa: PLC0415
+    from cluster.cli.defaults import default_map, place_of  # noqa: PLC0415
     from cluster.dispatch.ray_job import keep_campaigns  # noqa: PLC0415
     from cluster.storage.errors import StoreError  # noqa: PLC0415
     from scenarios.strict_yaml import escaped  # noqa: PLC0415
@@ -89,7 +89,9 @@ def _command(arguments: list[str]) -> int:
     except UserError as error:
         return _refuse(escaped(str(error)))
     except TyperException as error:
-        return _refuse(escaped(error.format_message())) if error.format_message() else 2
+        # A value of a list of words is validated by Pydantic, which puts this before its sentence.
+        message = error.format_message().replace(": Value error, ", ": ", 1)
+        return _refuse(escaped(f"{place_of(error, Path.cwd())}{message}")) if message else 2
     except StoreError as error:
         _refuse(escaped(str(error)))
         return 3

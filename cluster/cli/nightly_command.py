@@ -26,6 +26,7 @@ from cluster.campaigns.nightly import (
     PartEntry,
     Regressions,
     division,
+    night_number,
     part_of_the_faults,
 )
 from cluster.campaigns.planner import Planner
@@ -142,13 +143,14 @@ def nightly(
     known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
     begun_from = corpus_of(corpus, out)
     history = FindingHistory(known_folder(known, engine, is_night=True), engine)
-    tonight = part_of_the_faults(seed, nights, config)
+    number = night_number(seed)
+    tonight = part_of_the_faults(number, nights, config)
     address = ray_address(ray, workers, config, context)
     print(division(hours, len(tonight)), file=sys.stderr)
     stop = Stop()
     with _stores(out, seed, engine) as (store, kept):
         folder = store.folder
-        replayed = Regressions(known_bugs, kept, config, night=seed)
+        replayed = Regressions(known_bugs, kept, config, night=number)
         planner = HuntPlanner(settings, store, None, begun_from)
         measurement = Measurement(tonight, TRIALS, TRACES, False, store, config)
         night = Night(replayed, planner, measurement)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED
+from cluster.cli.campaign import say
 from cluster.cli.finding_history import known_folder
 from cluster.cli.inputs import InputError
 from cluster.cli.options import Known
@@ -61,6 +62,8 @@ def write_report(
         OSError: the folder cannot be written.
     """
     campaigns = [campaign for each in folders for campaign in read_campaigns(each)]
+    for remark in (remark for campaign in campaigns for remark in campaign.remarks):
+        say(remark)
     findings = [group.finding for group in groups_of(campaigns)]
     engines = {finding.config.engine for finding in findings}
     engine = engines.pop() if len(engines) == 1 else SPECSTORM

@@ -40,8 +40,8 @@ def triage(
     given = {"status": state, "to": to, "until": until, "upstream": upstream, "note": note}
     changes: dict[str, str | None] = {key: value for key, value in given.items() if value is not None}
     _check_until(until)
-    if which is None:
-        if changes:
+    if not which:
+        if changes or which is not None:
             raise InputError("which finding? give its fingerprint or its file; `specstorm triage` alone lists them")
         print("\n".join(_listed(folder, engine)))
         return EXIT_AGREED
@@ -89,7 +89,7 @@ def _found(which: str, folder: Path, engine: str) -> tuple[Path, KnownFinding | 
 
 def _new_path(folder: Path, bug: str) -> Path:
     words = "".join(char if char.isascii() and char.isalnum() else " " for char in bug).split()
-    name = "_".join(words)[:_NAME_MAX]
+    name = "_".join(words)[:_NAME_MAX] or "finding"
     path = folder / f"{name}{KNOWN_SUFFIX}"
     # Two fingerprints may differ in what a name leaves out.
     return (

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED
+from cluster.cli.campaign import say
 from cluster.reports.report import findings_text, left_texts
 from cluster.storage.campaign import Campaign
 from cluster.storage.progress import Snapshot, read_progress
@@ -23,12 +24,16 @@ def watch(
     """Show rate, time left and findings of a campaign that is running elsewhere, until it ends."""
     on_terminal = sys.stdout.isatty()
     artefacts: set[str] = set()
+    said: set[str] = set()
     last = ""
     while True:
         with Campaign(campaign) as seen:
             is_running = seen.is_being_written
             losses = seen.losses().total()
             new = sorted({path.name for path in (campaign / "artefacts").glob("*.yaml")} - artefacts)
+            for remark in sorted({*seen.remarks} - said):
+                say(remark)
+            said.update(seen.remarks)
         text = _line(campaign, is_running, read_progress(campaign), losses)
         artefacts.update(new)
         for name in new:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from cluster.storage.database import connect_to_read, version_of
 from cluster.storage.errors import CampaignError, StoreError, is_damage, storing
-from cluster.storage.lock import is_locked
+from cluster.storage.lock import is_locked, killed_run
 from cluster.storage.provenance import Run
 from cluster.storage.schema import SCHEMA_VERSION, TABLES, Cell, Row
-from cluster.storage.wal import damage_of_log
+from cluster.storage.wal import absence_of_log, damage_of_log
 from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
@@ -56,6 +56,10 @@ class Contents(ABC):
         """Return the processes that wrote it, first to last."""
         runs = [Run.model_validate_json(str(about)) for _, about in self.select("runs")]
         return sorted(runs, key=lambda run: (run.begun, run.run))
+
+    def has_ended(self, run: str | None) -> bool:
+        """Whether a run recorded its end: if it was killed, then behind the last that it wrote."""
+        return any(Run.model_validate_json(str(about)).ended for _, about in self.select("runs", "run = ?", (run,)))
 
     def results(self) -> Iterator[Result]:
         """Yield the results of scenarios, in the order of their keys."""
@@ -118,7 +122,7 @@ def _result(row: Row) -> Result:
 class Campaign(Contents, AbstractContextManager["Campaign"]):
     """A campaign directory to read; a context manager.
 
-    `remarks` says what could not be read: an altered row is left out, and counted.
+    `remarks` says what could not be read: altered rows are left out, and what stood in a lost log is.
 
     Raises:
         CampaignError: the folder is not a campaign of this version.
@@ -129,15 +133,19 @@ class Campaign(Contents, AbstractContextManager["Campaign"]):
         self.folder = folder
         self.path = folder / DATABASE
         self.remarks: list[str] = []
-        self.num_altered = 0
         if not self.path.is_file():
             raise CampaignError(f"{folder}: is not a campaign: it has no {DATABASE}")
         if not self.path.stat().st_size:
             raise CampaignError(f"{self.path}: is empty (0 bytes); the command that wrote it, run again, begins anew")
         with storing(self.path):
-            # One that is being written ends anywhere.
-            damage = None if is_locked(folder) else damage_of_log(self.path)
+            # A log that is being written ends anywhere.
+            is_left = not is_locked(folder)
+            damage = damage_of_log(self.path) if is_left else None
+            killed = killed_run(folder) if is_left else None
+            absence = absence_of_log(self.path) if killed is not None else None
             self._connection = self._open()
+        if damage is None and absence is not None and not self.has_ended(killed):
+            damage = absence
         if damage is not None:
             self._remark(damage)
 
@@ -192,10 +200,9 @@ class Campaign(Contents, AbstractContextManager["Campaign"]):
             self._remark(f"{self.path}: {table} could not be read to its end")
         if num_bad:
             rows = "row" if num_bad == 1 else "rows"
-            self._remark(f"{self.path}: {num_bad:,} altered {rows} of {table} left out", num_bad)
+            self._remark(f"{self.path}: {num_bad:,} altered {rows} of {table} left out")
 
-    def _remark(self, text: str, num_bad: int = 0) -> None:
+    def _remark(self, text: str) -> None:
         assert "\n" not in text, "a remark is one line"
-        self.num_altered += num_bad
         if text not in self.remarks:
             self.remarks.append(text)

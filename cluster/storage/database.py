@@ -151,10 +151,10 @@ def _decode(data: bytes) -> str:
 
 def _ensure_sound(path: Path) -> list[str]:
     """Create, convert or repair a database, so that a sound one is at a path; return remarks about that."""
-    is_empty = path.exists() and not path.stat().st_size
-    if not path.exists() or is_empty or _has_no_tables(path):
+    if not path.exists() or not path.stat().st_size or _has_no_tables(path):
+        wrong = _what_is_gone(path)
         _create(path)
-        return [f"{path}: was empty (0 bytes): whatever it held is gone, and is run again"] if is_empty else []
+        return [] if wrong is None else [f"{path}: {wrong}: whatever it held is gone, and is run again"]
     version, wrong = _inspect(path)
     if version < SCHEMA_VERSION:
         kept, _ = _rebuild(path, version, f"version-{version}")
@@ -163,6 +163,13 @@ def _ensure_sound(path: Path) -> list[str]:
         return []
     kept, aside = _rebuild(path, SCHEMA_VERSION, "damaged")
     return [f"{path}: was damaged ({wrong}); {kept:,} rows were sound, the others run again; it stays as {aside.name}"]
+
+
+def _what_is_gone(path: Path) -> str | None:
+    """Describe that a database is empty or missing which held something; None if it is new."""
+    if path.exists():
+        return None if path.stat().st_size else "was empty (0 bytes)"
+    return f"is missing beside its log ({log_of(path).name})" if log_of(path).exists() else None
 
 
 def _inspect(path: Path) -> tuple[int, str | None]:

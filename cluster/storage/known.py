@@ -6,9 +6,9 @@ A folder holds both: a file `NAME.known.yaml` a known finding, written by people
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from cluster.storage.artefact import write_atomically
 from cluster.storage.errors import storing
@@ -31,7 +31,7 @@ class KnownFinding(Value):
     yet. `to` is whom it is `assigned`; a `fixed` one is fixed upstream.
     """
 
-    bug: str
+    bug: Annotated[str, Field(min_length=1)]
     upstream: str = ""
     status: Status
     to: str = ""
@@ -159,8 +159,8 @@ def _parsed(text: str, path: Path) -> KnownFinding:
         problem = error.errors(include_url=False)[0]
         where = tuple(problem["loc"])
         key = f"{'.'.join(map(str, where))}: " if where else ""
-        allowed = ", ".join(KnownFinding.model_fields)
-        raise ScenarioError(f"{path}:{lines.get(where, 1)}: {key}{problem['msg']}; keys are {allowed}") from error
+        message, allowed = problem["msg"].removeprefix("Value error, "), ", ".join(KnownFinding.model_fields)
+        raise ScenarioError(f"{path}:{lines.get(where, 1)}: {key}{message}; keys are {allowed}") from error
 
 
 def read_seen(folder: Path) -> dict[str, Sighting]:

@@ -38,10 +38,16 @@ def take_lock(folder: Path) -> IO[str]:
     raise CampaignError(f"{folder}: another process is writing this campaign; give another --out")
 
 
-def killed_run(lock: IO[str]) -> str | None:
-    """Return the run that was killed while it held a lock, None if the last one ended by itself."""
-    lock.seek(0)
-    return lock.read(RUN_CHARACTERS_MAX).strip() or None
+def killed_run(folder: Path) -> str | None:
+    """Return the run that was killed while it held the lock of a campaign, None if the last one ended by itself.
+
+    Nobody may write the campaign meanwhile.
+    """
+    try:
+        with (folder / LOCK).open(encoding="utf-8", errors="replace") as file:
+            return file.read(RUN_CHARACTERS_MAX).strip() or None
+    except FileNotFoundError:
+        return None
 
 
 def note_run(lock: IO[str], run: str | None) -> None:

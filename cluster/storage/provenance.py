@@ -2,13 +2,16 @@
 
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from secrets import token_hex
 
 from cluster.dispatch.job import build
@@ -17,6 +20,9 @@ from scenarios.spec import Value
 
 LIBRARIES = ("numpy", "ray", "torch", "triton")
 GIT_SECONDS_MAX = 5.0
+NOTIFY = "--notify"
+# Scheme and host; a user and a password before the host, and what follows it, are left out.
+_ADDRESS = re.compile(r"(https?://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\"]*")
 
 
 class Run(Value):
@@ -65,7 +71,7 @@ def this_run(seed: int | None = None, engine: str = "") -> Run:
     return Run(
         run=token_hex(8),
         begun=now(),
-        command=shlex.join(["specstorm", *sys.argv[1:]]),
+        command=shlex.join(["specstorm", *_without_secrets(sys.argv[1:])]),
         seed=seed,
         specstorm=build(),
         commit=_commit(),
@@ -76,6 +82,13 @@ def this_run(seed: int | None = None, engine: str = "") -> Run:
         engine=engine,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
+
+
+def _without_secrets(words: list[str]) -> Iterator[str]:
+    """Yield the words of a command; of an address that is notified no more than the host, the rest may be a secret."""
+    for before, word in pairwise(["", *words]):
+        is_told = before == NOTIFY or word.startswith(f"{NOTIFY}=")
+        yield _ADDRESS.sub(r"\1\2/...", word) if is_told else word
 
 
 def _versions() -> dict[str, str]:

@@ -50,7 +50,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         self._lock = take_lock(folder)
         try:
             with storing(folder):
-                killed = killed_run(self._lock)
+                killed = killed_run(folder)
                 absence = None if killed is None else absence_of_log(folder / DATABASE)
             self._db = Database(folder / DATABASE)
         except BaseException:
@@ -61,7 +61,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         self.progress = ProgressFile(folder, self.run.run)
         self._slots: dict[tuple[str, int], int] = {}
         try:
-            if absence is not None and not self._has_ended(killed):
+            if absence is not None and not self.has_ended(killed):
                 self.remarks.append(absence)
             self._begin_run()
         except BaseException:
@@ -79,10 +79,6 @@ class Store(Contents, AbstractContextManager["Store"]):
         # From here on a log is beside the database, until that is closed.
         with storing(self.folder):
             note_run(self._lock, self.run.run)
-
-    def _has_ended(self, run: str | None) -> bool:
-        """Whether a run recorded its end, so that it was killed behind the last that it wrote."""
-        return any(Run.model_validate_json(str(about)).ended for _, about in self._db.select("runs", "run = ?", (run,)))
 
     def __exit__(self, *exc: object) -> None:
         self.close()

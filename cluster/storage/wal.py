@@ -11,7 +11,7 @@ from pathlib import Path
 _HEADER_BYTES, _FRAME_BYTES = 32, 24
 _MAGIC_LITTLE, _MAGIC_BIG = 0x377F0682, 0x377F0683
 _WORDS = 2**32
-_GONE = "what was recorded in it last is gone, and is run again"
+_GONE = "what was recorded in it last is gone; the command that wrote it runs it again"
 
 
 def log_of(path: Path) -> Path:

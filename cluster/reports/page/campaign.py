@@ -13,7 +13,7 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGE
 from cluster.campaigns.hunt.canary import CANARY_SHARDS_MAX
 from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.shard_reports import Tally
-from cluster.campaigns.nightly import PartEntry
+from cluster.campaigns.nightly import NOT_JUDGED, PartEntry
 from cluster.campaigns.triage import FindingState
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
@@ -32,7 +32,7 @@ from workers.shrink.fingerprint import signature_of
 from workers.targets.registry import is_counted
 
 REGRESSIONS = "regressions"
-# The report of a night, which tells the time of its parts.
+# The report of a night, which tells the time of its parts, and the regressions that it did not come to.
 NIGHT = "report.json"
 _UNITS = {"hunt": "traces a second", "faults": "trials a second"}
 _FINDINGS = ("diverged", "crashed", "stuck")
@@ -88,7 +88,9 @@ class Campaign:
 
     `faults` are those that were switched on. `probes` counts the runs (of a hunt: the traces) that hit each probe,
     out of `num_probed`; `known_found` and `known_missed` are regressions whose faults were, or were not, found again;
-    `coverage` counts runs; `parts` are those of the night that it is of, as the process that ended it timed them.
+    `remarks` says what of it could not be read; `coverage` counts runs; `parts` are those of the night that it is of,
+    as the process that ended it timed them, and `num_unjudged` of its `num_regressions` were not judged when the time
+    for them ended.
     """
 
     name: str
@@ -104,11 +106,13 @@ class Campaign:
     faults: set[str] = field(default_factory=set)
     known_found: int = 0
     known_missed: list[str] = field(default_factory=list)
+    num_regressions: int = 0
+    num_unjudged: int = 0
     trials: list[Trial] = field(default_factory=list)
     hunt: HuntSummary | None = None
     processes: list[Process] = field(default_factory=list)
     parts: Mapping[str, PartEntry] = field(default_factory=dict)
-    num_damaged: int = 0
+    remarks: list[str] = field(default_factory=list)
     num_contradictions: int = 0
 
     @property
@@ -128,8 +132,7 @@ class Campaign:
             found.append(f"{given_up} of {len(self.trials)} trials did not find their fault")
         if self.num_contradictions:
             found.append(f"{self.num_contradictions} jobs were answered twice, and not alike")
-        if self.num_damaged:
-            found.append(f"{self.num_damaged} stored results were altered and are left out")
+        found += self.remarks
         if not (self.rows or self.hunt or self.trials or self.known_found):
             found.append("nothing has a result")
         return found
@@ -191,19 +194,27 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
         CampaignError: the folder holds no campaign, or one whose values another version wrote.
     """
     below = folder / REGRESSIONS
-    parts = _parts_of(folder / NIGHT)
+    parts, unjudged = _night_of(folder / NIGHT)
     with reading_values(folder, "report"):
         yield _read(folder, str(folder), is_regressions=False, parts=parts)
         if (below / DATABASE).is_file():
-            yield _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True, parts=parts)
+            regressions = _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True, parts=parts)
+            regressions.num_regressions, regressions.num_unjudged = len(unjudged), sum(unjudged)
+            yield regressions
 
 
-def _parts_of(report: Path) -> dict[str, PartEntry]:
-    """Return the parts of a night by its report; none where there is no such report, or an earlier version's."""
+def _night_of(report: Path) -> tuple[dict[str, PartEntry], list[bool]]:
+    """Return the parts of a night by its report, and of each regression whether the night did not come to it.
+
+    There are none where there is no such report, or an earlier version's.
+    """
     try:
-        return TypeAdapter(dict[str, PartEntry]).validate_python(from_json(report.read_bytes())["parts"])
+        values = from_json(report.read_bytes())
+        parts = TypeAdapter(dict[str, PartEntry]).validate_python(values["parts"])
+        unjudged = [NOT_JUDGED in (each["faulty"], each["clean"]) for each in values.get("regressions", ())]
     except (OSError, ValueError, KeyError, TypeError):
-        return {}
+        return {}, []
+    return parts, unjudged
 
 
 def _read(folder: Path, name: str, is_regressions: bool, parts: Mapping[str, PartEntry]) -> Campaign:
@@ -220,7 +231,7 @@ def _read(folder: Path, name: str, is_regressions: bool, parts: Mapping[str, Par
         answered = stored.answered()
         campaign.processes = [Process(run, answered[run.run]) for run in stored.runs()]
         campaign.num_contradictions = len(stored.contradictions())
-        campaign.num_damaged = stored.num_altered
+        campaign.remarks = stored.remarks
     return campaign
 
 

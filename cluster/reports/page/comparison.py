@@ -1,7 +1,9 @@
 """Comparison of campaigns, each with the one before it: findings, verdicts of scenarios, probes, sums."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from cluster.reports.page.campaign import Campaign
@@ -115,7 +117,8 @@ def _ran(campaign: Campaign) -> dict[str, str]:
     said = {
         "faults switched on": sorted(campaign.faults) if not campaign.is_regressions else (),
         "engine": campaign.engines,
-        "device": [plan.config.device for plan in plans],
+        "options of the engine": [" ".join(plan.config.flags()) for plan in plans if plan.config.flags()],
+        "sources of the engine": [plan.config.engine_digest for plan in plans if plan.config.engine_digest],
         "profile": [plan.profile for plan in plans],
         "seed": map(str, seeds),
         "corpus": [plan.corpus for plan in plans if plan.corpus],
@@ -123,8 +126,19 @@ def _ran(campaign: Campaign) -> dict[str, str]:
         "specstorm": [run.specstorm for run in runs],
         "commit": [run.commit[:10] + ("+" if run.commit.endswith("+") else "") for run in runs if run.commit],
         "machine": [run.system for run in runs],
+        "command": [_asked(run.command) for run in runs],
     }
     return {name: ", ".join(dict.fromkeys(texts)) for name, texts in said.items()}
+
+
+def _asked(command: str) -> str:
+    """Return a command without the folder of its results, which is another each time."""
+    words = shlex.split(command)
+    return shlex.join(
+        word
+        for before, word in pairwise(["", *words])
+        if "--out" not in (before, word) and not word.startswith("--out=")
+    )
 
 
 def _times(bug: str, campaign: Campaign) -> int:

@@ -124,7 +124,6 @@ class Finding:
             yield "reason", reason_text(self.verdict)
         if self.missing_order is not None:
             yield "missing order", self.missing_order
-            yield "harm", self.harm
         if self.judgement.trace.faults:
             yield "faults on", ", ".join(self.judgement.trace.faults)
 
@@ -139,10 +138,8 @@ class Finding:
 
     @property
     def outcomes(self) -> list[tuple[bool, str]]:
-        """Return whether each schedule agrees, and its name and outcome; none of a race that does nothing in any."""
-        each = self.judgement.outcomes
-        if self.missing_order is not None and all(outcome.agrees for outcome in each):
-            return []
+        """Return whether each schedule agrees, and its name and outcome; none of a race, of which `harm` says both."""
+        each = self.judgement.outcomes if self.missing_order is None else ()
         return [(outcome.agrees, f"{schedule_name(outcome.schedule)}: {outcome_text(outcome)}") for outcome in each]
 
     @property

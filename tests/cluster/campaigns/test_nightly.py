@@ -1,5 +1,6 @@
 """Regressions of a night: what was not judged is no fault that was missed, and other nights begin elsewhere."""
 
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.measurement import Measurement, measured_code
-from cluster.campaigns.nightly import Regressions
+from cluster.campaigns.nightly import Regressions, night_number, part_of_the_faults
 from cluster.dispatch.pool import InProcessPool
 from cluster.dispatch.session import Stop
 from cluster.reports.report import findings_text
@@ -106,6 +107,25 @@ def test_short_nights_come_to_every_trace_and_first_to_others(tmp_path: Path) ->
         assert len(new) == 10
         judged |= new
     assert judged == set(traces)
+
+
+def test_nights_in_a_row_measure_every_fault_once_whatever_months_they_are_in() -> None:
+    days = [date(2026, 10, 28) + timedelta(days=day) for day in range(130)]
+    assert days[-1] > date(2027, 3, 1)
+    parts = [part_of_the_faults(night_number(int(f"{day:%Y%m%d}")), 7) for day in days]
+    for first in range(len(days) - 6):
+        measured = [fault for part in parts[first : first + 7] for fault in part]
+        assert sorted(measured) == faults_on(DEFAULT_CONFIG), days[first]
+    assert night_number(20261132) == 20261132, "no date is a number as any"
+
+
+def test_short_nights_come_to_every_fault_and_first_to_others() -> None:
+    every = faults_on(DEFAULT_CONFIG)
+    weeks = [[part_of_the_faults(night, 7) for night in range(week, week + 7)] for week in range(0, 84, 7)]
+    assert all(sorted(fault for part in week for fault in part) == every for week in weeks)
+    # Of each part a third is measured before the time ends.
+    measured = {fault for week in weeks for part in week for fault in part[: len(part) // 3]}
+    assert sorted(measured) == every
 
 
 def test_trials_that_were_not_made_are_none_that_found_nothing(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A night's JSON goes to a command or an address; that it cannot is said, and changes nothing else."""
 
+import shlex
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -10,6 +11,7 @@ import pytest
 
 from cluster.cli.inputs import InputError
 from cluster.cli.notification import check_notify, notify_of
+from cluster.storage.provenance import this_run
 
 DOCUMENT = '{"exit_code": 1, "note": "\u00e4"}'
 
@@ -93,3 +95,20 @@ def test_what_could_not_be_notified_is_refused_before_the_night(target: str) -> 
 def test_what_can_be_notified_is_taken() -> None:
     for target in (None, "https://host/hook", "cat", "sh -c 'cat >/dev/null'"):
         check_notify(target)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["--notify", "https://me:pw@host:8/hooks/SECRET?a=b"], ["--notify", "https://host:8/..."]),
+        (["--notify=http://host/SECRET"], ["--notify=http://host/..."]),
+        (["--notify", "curl -d @- 'https://host/SECRET' -s"], ["--notify", "curl -d @- 'https://host/...' -s"]),
+        (["--notify", "http://host", "--known", "a"], ["--notify", "http://host/...", "--known", "a"]),
+        (["--out", "https://host/SECRET"], ["--out", "https://host/SECRET"]),
+    ],
+)
+def test_an_address_that_is_notified_is_kept_with_no_result_but_for_its_host(
+    given: list[str], kept: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["specstorm", "nightly", *given])
+    assert shlex.split(this_run().command) == ["specstorm", "nightly", *kept]

@@ -149,7 +149,7 @@ def test_workers_that_nobody_typed_yield_to_no_ray(folder: Path, capsys: Capture
         ("[tool.specstorm.run]\nworkrs = 2\n", "[tool.specstorm] run: unknown key 'workrs'; did you mean workers?"),
         ("[tool]\nspecstorm = 3\n", "tool.specstorm is 3; a table of options is wanted"),
         ("[tool.specstorm\n", "pyproject.toml: cannot be read: "),
-        ('[tool.specstorm]\nworkers = "many"\n', "'--workers'"),
+        ('[tool.specstorm]\nworkers = "many"\n', "pyproject.toml: [tool.specstorm]: Invalid value for '--workers'"),
     ],
 )
 def test_wrong_defaults_are_reported_in_a_line_with_their_file(
@@ -159,6 +159,12 @@ def test_wrong_defaults_are_reported_in_a_line_with_their_file(
     assert cli.run(["run", "scn", "--ray", "off"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def test_a_wrong_option_that_was_typed_is_not_that_of_a_file(folder: Path, capsys: Capture) -> None:
+    (folder / "pyproject.toml").write_text("[tool.specstorm]\nworkers = 2\n")
+    assert cli.run(["run", "scn", "--ray", "off", "--workers", "many"]) == 2
+    assert capsys.readouterr().err.startswith("specstorm: Invalid value for '--workers'")
 
 
 def test_a_document_of_every_listing_has_a_schema(capsys: Capture) -> None:

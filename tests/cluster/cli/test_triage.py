@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.campaigns.recurrence import recurrence
+from cluster.campaigns.recurrence import recurrence, recurrence_lines
 from cluster.cli import main as cli
 from cluster.storage.known import keep_seen, read_known
 
@@ -68,13 +68,15 @@ def test_what_a_night_has_seen_gets_a_file_of_its_own(known: Path, capsys: pytes
     ("arguments", "message"),
     [
         (("--state", "open"), "which finding?"),
+        (("", "--state", "open"), "which finding?"),
+        (("",), "which finding?"),
         (("counts accepted_rad", "--state", "open"), f"did you mean '{BUG}'?"),
         ((BUG, "--until", "soon"), "wanted is a date such as"),
         ((BUG, "--until", str(TODAY)), "which has come"),
-        ((BUG, "--state", "suppressed"), "until is a date with status suppressed"),
-        ((BUG, "--to", "ada"), "to is a name with status assigned"),
+        ((BUG, "--state", "suppressed"), ".known.yaml:2: until is a date with status suppressed"),
+        ((BUG, "--to", "ada"), ".known.yaml:2: to is a name with status assigned"),
         (("nowhere.known.yaml",), "is no file"),
-        ((BUG, "--state", "gone"), "Invalid value"),
+        ((BUG, "--state", "gone"), "Invalid value for '--state': 'gone' is not one of 'open', 'assigned', "),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_nothing_is_written(
@@ -84,3 +86,16 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_written(
     assert message in capsys.readouterr().err
     assert (known / "a.known.yaml").read_text() == TEXT
     assert len(list(known.iterdir())) == 2
+
+
+def test_the_fingerprint_of_an_error_in_several_lines_is_kept_as_it_is(
+    known: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bug = "crash step RuntimeError: first  line\nsecond, \x1b[31m and \u202e"
+    keep_seen(known, [bug], TODAY)
+    assert triage(known, bug, "--state", "assigned", "--to", "ada") == 0
+    result = recurrence([bug], read_known(known), {}, TODAY)
+    assert (result.known, result.new) == ((bug,), ())
+    told = [*recurrence_lines(result, read_known(known), {}), *capsys.readouterr().out.splitlines()]
+    assert [line for line in told if "assigned to ada" in line]
+    assert "".join(told).isprintable()

@@ -9,9 +9,11 @@ import pytest
 
 from benchmarks.robustness.store_damage import campaign, results_of, run, scenarios_of
 from cluster.campaigns.suite import Suite
+from cluster.cli import main as cli
 from cluster.storage.campaign import DATABASE, Campaign
 from cluster.storage.errors import CampaignError, StoreError
 from cluster.storage.lines import result_lines, write_lines
+from cluster.storage.lock import LOCK
 from cluster.storage.schema import COLUMNS_1, TABLES, columns_of, seal_of
 from cluster.storage.store import Store
 from cluster.storage.wal import log_of
@@ -190,18 +192,45 @@ def test_a_log_that_was_altered_is_reported_to_writers_and_readers(tmp_path: Pat
 
 
 @pytest.mark.parametrize("how", ["missing", "empty"])
-def test_a_log_that_is_not_there_is_reported_if_the_run_before_was_killed(tmp_path: Path, how: str) -> None:
+def test_a_log_that_is_not_there_is_reported_if_the_run_before_was_killed(
+    tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = killed(tmp_path)
     log = log_of(folder / DATABASE)
     if how == "missing":
         log.unlink()
     else:
         os.truncate(log, 0)
-    kept, remarks = run(folder, SCENARIOS)
-    assert kept == 0
-    gone = "what was recorded in it last is gone, and is run again"
-    assert remarks == [f"{log}: is {how}, and the run before was killed: {gone}"]
-    assert run(folder, SCENARIOS) == (len(SCENARIOS), []), "the run after it ended by itself"
+    gone = "what was recorded in it last is gone; the command that wrote it runs it again"
+    remark = f"{log}: is {how}, and the run before was killed: {gone}"
+    with Campaign(folder) as seen:
+        assert seen.remarks == [remark]
+    assert cli.run(["watch", "--once", str(folder)]) == 0
+    assert cli.run(["report", str(folder)]) == 0
+    told = capsys.readouterr()
+    assert told.err.splitlines() == [f"specstorm: {remark}"] * 2
+    assert told.out.endswith(f"Not judged to the end: {folder / 'report.html'}\n")
+    assert run(folder, SCENARIOS) == (0, [remark])
+    with Campaign(folder) as seen:
+        assert seen.remarks == [], "the run after it ended by itself"
+    assert run(folder, SCENARIOS) == (len(SCENARIOS), [])
+
+
+def test_a_database_that_is_missing_beside_its_log_is_reported(tmp_path: Path) -> None:
+    folder = killed(tmp_path)
+    (folder / DATABASE).unlink()
+    what = "is missing beside its log (campaign.sqlite-wal): whatever it held is gone, and is run again"
+    assert run(folder, SCENARIOS) == (0, [f"{folder / DATABASE}: {what}"])
+    assert run(folder, SCENARIOS) == (len(SCENARIOS), [])
+
+
+def test_a_run_that_was_killed_behind_its_end_has_left_no_log_to_its_readers(tmp_path: Path) -> None:
+    run(tmp_path, SCENARIOS)
+    with Campaign(tmp_path) as seen:
+        (ended,) = seen.runs()
+    (tmp_path / LOCK).write_text(ended.run)
+    with Campaign(tmp_path) as seen:
+        assert seen.remarks == []
 
 
 def test_artefacts_that_are_missing_or_damaged_are_written_again(tmp_path: Path) -> None:

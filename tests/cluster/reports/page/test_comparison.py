@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.page.comparison import comparisons
 from cluster.storage.store import Store
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
+from workers.targets.target import VLLM, RunConfig
 
 FAULT = "vllm-id-reuse"
 
@@ -61,6 +64,30 @@ def test_hunts_that_are_compared_say_what_differs_between_them(tmp_path: Path) -
     campaigns = [campaign for name in "ab" for campaign in read_campaigns(tmp_path / name)]
     (comparison,) = comparisons(campaigns)
     assert comparison.differences == (("faults switched on", "-", FAULT), ("seed", "1", "2"))
+
+
+def test_options_of_commands_that_differ_are_said_and_where_their_results_go_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = {"a": "run smoke --out a", "b": "run --out=b smoke", "c": "run smoke --out c --device triton-cpu"}
+    for name, command in commands.items():
+        monkeypatch.setattr("sys.argv", ["specstorm", *command.split()])
+        campaign_of(tmp_path / name, {"x": judged("agree")})
+    same, other = comparisons([campaign for name in commands for campaign in read_campaigns(tmp_path / name)])
+    assert same.differences == ()
+    assert other.differences == (("command", "specstorm run smoke", "specstorm run smoke --device triton-cpu"),)
+
+
+def test_hunts_of_an_engine_s_sources_say_which(tmp_path: Path) -> None:
+    laid_over = RunConfig(engine=VLLM, engine_path="mine", engine_digest="0a1b")
+    for name, config in {"a": RunConfig(engine=VLLM), "b": laid_over}.items():
+        with Store(tmp_path / name) as store:
+            store.keep_settings(HuntSettings(config=config).model_dump_json())
+    (comparison,) = comparisons([campaign for name in "ab" for campaign in read_campaigns(tmp_path / name)])
+    assert comparison.differences == (
+        ("options of the engine", "--engine vllm", "--engine vllm --engine-path mine"),
+        ("sources of the engine", "-", "0a1b"),
+    )
 
 
 def test_a_night_is_compared_with_a_night_and_its_regressions_with_regressions(tmp_path: Path) -> None:
