@@ -5,6 +5,7 @@ Of logprobs the ids and their order are expected exactly, each logprob within TO
 
 from collections.abc import Sequence
 from math import inf
+from operator import eq
 from struct import pack, unpack
 from typing import Any, TypeAlias
 
@@ -36,13 +37,13 @@ Place: TypeAlias = tuple[Owner | None, int | None]
 
 def first_difference(wanted: Sequence[Any], actual: Sequence[Any]) -> int | None:
     """Return the first index at which a value is not the expected one, or None; `actual` is at least as long."""
-    if actual[: len(wanted)] == wanted:
+    if sum(map(eq, wanted, actual)) == len(wanted) - wanted.count(SCRATCH):
         return None
-    scratch = SCRATCH
-    for index, value in enumerate(wanted):
-        if value is not scratch and value != actual[index]:
-            return index
-    return None
+    return next(
+        index
+        for index, (value, seen) in enumerate(zip(wanted, actual, strict=False))
+        if value is not SCRATCH and value != seen
+    )
 
 
 def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:

@@ -7,7 +7,7 @@ few, but for what windows add, which needs no state.
 import numpy as np
 
 from workers.kernels.arithmetic.definition import DECAY
-from workers.kernels.arithmetic.numpy import MASK, mix, mix_number, runs, taps
+from workers.kernels.arithmetic.numpy import MASK, mix, runs, taps
 from workers.kernels.recurrent_update.definition import RecurrentUpdate
 
 
@@ -38,15 +38,19 @@ def recurrent_update(a: RecurrentUpdate) -> None:
         return
     # A window that lies in two rows adds to no state.
     added = mix(np.array(inputs, np.uint64)[runs(len(inputs) - before, width)].dot(taps(width))).tolist()
-    for slot, states, first, own, start, num_drafts in rows:
-        state, hidden, last = states[0], [], first + len(own)
+    sums: list[int] = []
+    for slot, states, first, own, _, num_drafts in rows:
+        state, last = states[0], first + len(own)
         for each, word in zip(added[first:last], own, strict=True):
             state = (state * DECAY + each) & MASK
             states.append(state)
-            hidden.append(mix_number(word + state))
-        a.hidden[start : start + len(own)] = hidden
+            sums.append(word + state & MASK)
         # All are kept from one time before that of the token which is verified first.
         time, place = len(own) - 1 - num_drafts, slot * num_states
         a.states[place : place + 2 + num_drafts] = states[time:]
         place = slot * num_inputs
         a.conv[place : place + width + num_drafts] = inputs[first : last + before][time:]
+    hidden, at = mix(np.array(sums, np.uint64)), 0
+    for _, _, _, own, start, _ in rows:
+        a.hidden[start : start + len(own)] = hidden[at : at + len(own)]
+        at += len(own)
