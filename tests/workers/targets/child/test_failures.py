@@ -29,9 +29,9 @@ TRACE = loads(
 )
 # What is waited for in vain, and for how long.
 IN_VAIN = {
-    "says nothing": Seconds(start=0.3, answer=0.3),
-    "says half a line": Seconds(start=0.3, answer=0.3),
-    "says byte after byte": Seconds(start=0.3, answer=0.3),
+    "says nothing": Seconds(start=1.0, answer=1.0),
+    "says half a line": Seconds(start=1.0, answer=1.0),
+    "says byte after byte": Seconds(start=1.0, answer=1.0),
     "closes its output": Seconds(end=0.1),
 }
 SECONDS = {**IN_VAIN, "closes its input": Seconds(end=0.1)}
@@ -69,9 +69,9 @@ SAID_AT_A_STEP = {
     "raises what is no text": "error: Input should be a valid string",
     "answers with a list": "answer: Input should be an object",
     "delivers to nobody": "delivered to 'z', who was never submitted",
-    "says nothing": "gave no answer in 0.3 s",
-    "says half a line": "gave no answer in 0.3 s",
-    "says byte after byte": "gave no answer in 0.3 s",
+    "says nothing": "gave no answer in 1 s",
+    "says half a line": "gave no answer in 1 s",
+    "says byte after byte": "gave no answer in 1 s",
     "closes its output": "closed its output and lived on",
     "closes its input": "closed its input and lived on",
 }
