@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.storage.database import connect_to_read, version_of
+from cluster.storage.database import check_version, connect_to_read
 from cluster.storage.errors import CampaignError, StoreError, is_damage, storing
 from cluster.storage.lock import is_locked, killed_run
 from cluster.storage.provenance import Run
-from cluster.storage.schema import SCHEMA_VERSION, TABLES, Cell, Row
+from cluster.storage.schema import TABLES, Cell, Row
 from cluster.storage.wal import absence_of_log, damage_of_log
 from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport
@@ -153,20 +153,16 @@ class Campaign(Contents, AbstractContextManager["Campaign"]):
         try:
             connection = connect_to_read(self.path)
             try:
-                version = version_of(connection, self.path)
-                if version == SCHEMA_VERSION:
-                    return connection
+                check_version(connection, self.path)
             except BaseException:
                 connection.close()
                 raise
+            return connection
         except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
             what = f"{self.path}: is not a campaign database, or damaged: {error}"
             raise CampaignError(f"{what}; the command that wrote it, run again, repairs it") from error
-        connection.close()
-        what = f"{self.path}: is a campaign of version {version}; this is for version {SCHEMA_VERSION}"
-        raise CampaignError(f"{what}; the command that wrote it, run again, brings it up to date")
 
     def __exit__(self, *exc: object) -> None:
         self.close()

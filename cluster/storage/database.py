@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from cluster.storage.errors import CampaignError, StoreError, is_damage, store_error, storing
-from cluster.storage.schema import META, SCHEMA_VERSION, TABLES, Cell, Row, Table, columns_of, taken_over
+from cluster.storage.schema import META, SCHEMA_VERSION, TABLES, Cell, Row, Table
 from cluster.storage.wal import damage_of_log, log_of
 
 PAGE_BYTES = 4096
@@ -150,18 +150,15 @@ def _decode(data: bytes) -> str:
 
 
 def _ensure_sound(path: Path) -> list[str]:
-    """Create, convert or repair a database, so that a sound one is at a path; return remarks about that."""
+    """Create or repair a database, so that a sound one is at a path; return remarks about that."""
     if not path.exists() or not path.stat().st_size or _has_no_tables(path):
         wrong = _what_is_gone(path)
         _create(path)
         return [] if wrong is None else [f"{path}: {wrong}: whatever it held is gone, and is run again"]
-    version, wrong = _inspect(path)
-    if version < SCHEMA_VERSION:
-        kept, _ = _rebuild(path, version, f"version-{version}")
-        return [f"{path}: was written by an earlier version; its {kept:,} rows were taken over"]
+    wrong = _inspect(path)
     if wrong is None:
         return []
-    kept, aside = _rebuild(path, SCHEMA_VERSION, "damaged")
+    kept, aside = _rebuild(path)
     return [f"{path}: was damaged ({wrong}); {kept:,} rows were sound, the others run again; it stays as {aside.name}"]
 
 
@@ -172,26 +169,26 @@ def _what_is_gone(path: Path) -> str | None:
     return f"is missing beside its log ({log_of(path).name})" if log_of(path).exists() else None
 
 
-def _inspect(path: Path) -> tuple[int, str | None]:
-    """Return the version of a database, and a description of its damage, None if it is sound.
+def _inspect(path: Path) -> str | None:
+    """Describe the damage of a database; None if it is sound.
 
     Raises:
-        CampaignError: it is not a campaign of a known version.
+        CampaignError: it is not a campaign of this version.
     """
     with path.open("rb") as file:
         header = file.read(len(_HEADER))
     if sum(one == other for one, other in zip(header[:_MAGIC_BYTES], _HEADER, strict=False)) < _MAGIC_ALIKE_MIN:
         raise CampaignError(f"{path}: is not a campaign database; give another --out")
     if header not in (_HEADER, _HEADER_WITHOUT_LOG):
-        return SCHEMA_VERSION, "its header was altered"
+        return "its header was altered"
     try:
         with closing(_connect(path)) as connection:
-            version = version_of(connection, path)
-            return version, _wrong(connection) if version == SCHEMA_VERSION else None
+            check_version(connection, path)
+            return _wrong(connection)
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
-        return SCHEMA_VERSION, str(error)
+        return str(error)
 
 
 def _has_no_tables(path: Path) -> bool:
@@ -209,30 +206,21 @@ def _has_no_tables(path: Path) -> bool:
     return not count and not version
 
 
-def version_of(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the version of the schema of a database.
+def check_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database that is not a campaign's of this version; a damaged one may be.
 
     Raises:
-        CampaignError: it is of a later version, or not a campaign's.
+        CampaignError: it is of another version, or not a campaign's.
     """
     tables = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
     if "meta" in tables:
         rows = connection.execute("SELECT * FROM meta WHERE name = 'schema'").fetchall()
-        if not rows or TABLES["meta"].sealed(META) in rows:
-            return SCHEMA_VERSION
-        found = rows[0][1]
-        if TABLES["meta"].is_sound(rows[0]):
-            if found == "2":
-                return 2
-            raise CampaignError(f"{path}: is a campaign of version {found}; this is for version {SCHEMA_VERSION}")
-        return SCHEMA_VERSION
-    if version == 1 and "results" in tables:
-        return 1
+        if rows and TABLES["meta"].is_sound(rows[0]) and TABLES["meta"].sealed(META) not in rows:
+            what = f"is a campaign of version {rows[0][1]}; this is for version {SCHEMA_VERSION}"
+            raise CampaignError(f"{path}: {what}; give another --out")
     # A damaged list of tables may have lost one of them.
-    if len(tables & TABLES.keys()) > len(TABLES) // 2:
-        return SCHEMA_VERSION
-    raise CampaignError(f"{path}: is not a campaign database: its tables are others; give another --out")
+    elif len(tables & TABLES.keys()) <= len(TABLES) // 2:
+        raise CampaignError(f"{path}: is not a campaign database: its tables are others; give another --out")
 
 
 def _wrong(connection: sqlite3.Connection) -> str | None:
@@ -260,7 +248,7 @@ def _create(path: Path) -> None:
         connection.execute("COMMIT")
 
 
-def _rebuild(path: Path, version: int, why: str) -> tuple[int, Path]:
+def _rebuild(path: Path) -> tuple[int, Path]:
     """Copy the readable rows of a database into a new one that takes its place, and keep the old one aside.
 
     Return the number of rows taken over, and the path of the old one. A process that is killed or fails on the way
@@ -272,8 +260,8 @@ def _rebuild(path: Path, version: int, why: str) -> tuple[int, Path]:
             file.unlink(missing_ok=True)
         _copy_to_read(path, source)
         _create(target)
-        num_kept = _take_over(source, target, version)
-        aside = _put_aside(path, why)
+        num_kept = _take_over(source, target)
+        aside = _put_aside(path)
         os.replace(target, path)
     finally:
         for file in (target, source):
@@ -291,7 +279,7 @@ def _copy_to_read(path: Path, source: Path) -> None:
         file.write(_HEADER)
 
 
-def _take_over(source: Path, target: Path, version: int) -> int:
+def _take_over(source: Path, target: Path) -> int:
     count = 0
     with closing(sqlite3.connect(source)) as connection, closing(_connect(target, is_new=True)) as new:
         connection.text_factory = _decode
@@ -300,35 +288,31 @@ def _take_over(source: Path, target: Path, version: int) -> int:
         new.execute("BEGIN IMMEDIATE")
         for table in TABLES.values():
             insert = f"INSERT OR IGNORE INTO {table.name} VALUES ({', '.join('?' * (len(table.columns) + 1))})"
-            for row in _sound_rows(connection, table, version):
+            for row in _sound_rows(connection, table):
                 taken = new.execute(insert, table.sealed(row)).rowcount > 0
                 count += taken and table.name != "meta"
         new.execute("COMMIT")
     return count
 
 
-def _sound_rows(connection: sqlite3.Connection, table: Table, version: int) -> Iterator[Row]:
+def _sound_rows(connection: sqlite3.Connection, table: Table) -> Iterator[Row]:
     """Yield the rows of a table that are what was written, as far as they can be read; some perhaps twice."""
-    columns = columns_of(version, table.name)
-    if not columns:
-        return
-    query = f"SELECT {', '.join(columns)} FROM {table.name}"
-    if (yield from _sound_part(connection, table, query, version)):
+    query = f"SELECT {', '.join((*table.columns, 'seal'))} FROM {table.name}"
+    if (yield from _sound_part(connection, table, query)):
         return
     # Keys are digests: what lies beyond a page that cannot be read is reached by the beginning of its key.
     for number in range(KEY_RANGES):
         first, last = f"{number:03x}", f"{number:03x}g"
-        within = f"{query} WHERE {columns[0]} BETWEEN '{first}' AND '{last}'"
-        yield from _sound_part(connection, table, within, version)
+        within = f"{query} WHERE {table.columns[0]} BETWEEN '{first}' AND '{last}'"
+        yield from _sound_part(connection, table, within)
 
 
-def _sound_part(connection: sqlite3.Connection, table: Table, query: str, version: int) -> Generator[Row, None, bool]:
+def _sound_part(connection: sqlite3.Connection, table: Table, query: str) -> Generator[Row, None, bool]:
     """Yield the sound rows of a query, and return whether it could be read to its end."""
     try:
         for row in connection.execute(query):
-            sound = taken_over(version, table.name, row)
-            if sound is not None:
-                yield sound
+            if table.is_sound(row):
+                yield row[:-1]
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
@@ -336,10 +320,10 @@ def _sound_part(connection: sqlite3.Connection, table: Table, query: str, versio
     return True
 
 
-def _put_aside(path: Path, why: str) -> Path:
+def _put_aside(path: Path) -> Path:
     """Link or copy a database to the first free name, and move its log there; return that path."""
     number = 1
-    while (aside := path.with_name(f"{path.name}.{why}-{number}")).exists():
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
     try:
         os.link(path, aside)

@@ -1,15 +1,9 @@
-"""Schema of a campaign's database: its tables by version, and the seal that reveals an altered row."""
+"""Schema of a campaign's database: its tables, and the seal that reveals an altered row."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias
-
-from pydantic import ValidationError
-
-from scenarios.spec import Value
-from workers.record.verdict import Judgement
-from workers.run.shard import ShardReport
 
 SCHEMA_VERSION = 3
 Cell: TypeAlias = str | int | None
@@ -76,68 +70,3 @@ def seal_of(table: str, row: Iterable[object]) -> str:
 def text_digest(text: str) -> str:
     """Return the digest of an answer's JSON; equal answers have equal digests."""
     return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-# Columns that tables of version 1 had; it had no seals, but digests of answers.
-COLUMNS_1: Mapping[str, tuple[str, ...]] = {
-    "results": ("job", "scenario", "attempt", "verdict", "digest", "artefact", "judgement"),
-    "attempts": ("job", "attempt", "slot", "outcome"),
-    "late": ("job", "attempt", "digest", "judgement"),
-    "hunts": ("plan",),
-    "shards": ("job", "role", "number", "digest", "report"),
-    "trials": ("job", "trial"),
-    "findings": ("bug", "state"),
-}
-
-
-# What is found is evidence since version 3, and was sentences before: rows that hold any are left, and run again.
-_ANSWERS: Mapping[str, type[Value]] = {"results": Judgement, "shards": ShardReport}
-
-# In version 2, and in 1, the outcome of a lost attempt held the reason, too.
-ATTEMPTS_2 = ("job", "attempt", "run", "slot", "outcome")
-
-
-def columns_of(version: int, table: str) -> tuple[str, ...]:
-    """Return the columns that a table had in a version, its seal if any last; none where there was no such table."""
-    if version == 1:
-        return COLUMNS_1.get(table, ())
-    return (*(ATTEMPTS_2 if version == 2 and table == "attempts" else TABLES[table].columns), "seal")
-
-
-def taken_over(version: int, table: str, stored: Row) -> Row | None:
-    """Return a stored row of a version as one of this version, None if it is not what was written."""
-    row = _from_version_1(table, stored) if version == 1 else stored[:-1] if TABLES[table].is_sound(stored) else None
-    if row is None or version >= 3:
-        return row
-    if table == "attempts":
-        *attempt, outcome = row
-        kind, _, reason = (None, "", None) if outcome is None else str(outcome).partition(": ")
-        return (*attempt, kind, reason or None)
-    return row if _is_read(table, str(row[-1])) else None
-
-
-def _is_read(table: str, text: str) -> bool:
-    """Tell whether what a row of an earlier version holds can be read by this one."""
-    if table in ("late", "findings"):
-        return False
-    try:
-        if table in _ANSWERS:
-            _ANSWERS[table].model_validate_json(text)
-    except ValidationError:
-        return False
-    return True
-
-
-def _from_version_1(table: str, row: Row) -> Row | None:
-    match table:
-        case "results" | "shards" if row[4 if table == "results" else 3] != text_digest(str(row[-1])):
-            return None
-        case "late":
-            job, attempt, digest, judgement = row
-            return (job, digest, attempt, judgement) if digest == text_digest(str(judgement)) else None
-        case "attempts":
-            job, attempt, slot, outcome = row
-            return job, attempt, "", slot, outcome
-        case "trials":
-            return row[0], text_digest(str(row[1])), row[1]
-    return row

@@ -14,7 +14,7 @@ from cluster.storage.campaign import DATABASE, Campaign
 from cluster.storage.errors import CampaignError, StoreError
 from cluster.storage.lines import result_lines, write_lines
 from cluster.storage.lock import LOCK
-from cluster.storage.schema import COLUMNS_1, TABLES, columns_of, seal_of
+from cluster.storage.schema import TABLES
 from cluster.storage.store import Store
 from cluster.storage.wal import log_of
 
@@ -77,70 +77,23 @@ def test_an_empty_database_is_reported_and_begun_anew(tmp_path: Path) -> None:
     assert said == [f"{tmp_path / DATABASE}: was empty (0 bytes): whatever it held is gone, and is run again"]
 
 
-def test_what_is_no_campaign_and_what_is_of_a_later_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    foreign, later = tmp_path / "foreign", tmp_path / "later"
+def test_what_is_no_campaign_and_what_is_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    foreign, earlier, later = (tmp_path / name for name in ("foreign", "earlier", "later"))
     foreign.mkdir()
     alter(foreign, "CREATE TABLE songs (title)")
-    run(later, SCENARIOS[:1])
-    seal = TABLES["meta"].sealed(("schema", "9"))[-1]
-    alter(later, f"UPDATE meta SET value = '9', seal = '{seal}'")
+    for folder, version in ((earlier, "2"), (later, "9")):
+        run(folder, SCENARIOS[:1])
+        seal = TABLES["meta"].sealed(("schema", version))[-1]
+        alter(folder, f"UPDATE meta SET value = '{version}', seal = '{seal}'")
     for folder, message in (
         (foreign, "is not a campaign database: its tables are others"),
+        (earlier, "is a campaign of version 2; this is for version 3"),
         (later, "is a campaign of version 9; this is for version 3"),
     ):
         before = (folder / DATABASE).read_bytes()
         with pytest.raises(CampaignError, match=message):
             Store(folder)
         assert (folder / DATABASE).read_bytes()[100:] == before[100:], "the pages of tables are as they were"
-
-
-def test_a_campaign_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
-    run(tmp_path, SCENARIOS)
-    expected = results_of(tmp_path)
-    old = sqlite3.connect(tmp_path / "old.sqlite")
-    old.execute(f"ATTACH '{tmp_path / DATABASE}' AS new")
-    for table, columns in COLUMNS_1.items():
-        old.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
-        if table in ("results", "attempts"):
-            names = ", ".join(columns)
-            old.execute(f"INSERT INTO {table} SELECT {names} FROM new.{table}")
-    old.execute("UPDATE results SET judgement = judgement || ' ' WHERE scenario = 's1.yaml'")
-    old.execute("PRAGMA user_version=1")
-    old.commit()
-    old.close()
-    os.replace(tmp_path / "old.sqlite", tmp_path / DATABASE)
-    kept, said = run(tmp_path, SCENARIOS)
-    assert kept == len(SCENARIOS) - 1, "a judgement that is not what its digest says is run again"
-    assert said == [f"{tmp_path / DATABASE}: was written by an earlier version; its 17 rows were taken over"]
-    assert results_of(tmp_path) == expected
-    with Campaign(tmp_path) as taken:
-        attempts = sorted(int(attempt or 0) for _, attempt, *_ in taken.select("attempts"))
-    assert attempts == [1] * len(SCENARIOS) + [2]
-
-
-def test_a_campaign_of_the_second_version_is_taken_over_with_the_reasons_of_its_lost_attempts(tmp_path: Path) -> None:
-    run(tmp_path, SCENARIOS)
-    expected = results_of(tmp_path)
-    columns = ", ".join(columns_of(2, "attempts"))
-    attempts = [("j1", 1, "r", 0, "lost: raised: OSError"), ("j1", 2, "r", 0, "agreed"), ("j2", 1, "r", 0, "lost")]
-    alter(
-        tmp_path,
-        "DROP TABLE attempts",
-        f"CREATE TABLE attempts ({columns}, PRIMARY KEY (job, attempt, run)) WITHOUT ROWID",
-        *(f"INSERT INTO attempts VALUES {(*row, seal_of('attempts', row))}" for row in attempts),
-        f"UPDATE meta SET value = '2', seal = '{seal_of('meta', ('schema', '2'))}'",
-        "PRAGMA user_version=2",
-    )
-    with pytest.raises(CampaignError, match=r"is a campaign of version 2; .* run again, brings it up to date"):
-        Campaign(tmp_path)
-    kept, said = run(tmp_path, SCENARIOS)
-    assert kept == len(SCENARIOS)
-    assert said == [f"{tmp_path / DATABASE}: was written by an earlier version; its 13 rows were taken over"]
-    assert (tmp_path / "campaign.sqlite.version-2-1").is_file()
-    assert results_of(tmp_path) == expected
-    with Campaign(tmp_path) as taken:
-        assert taken.losses() == {"raised: OSError": 1}
-        assert taken.answered() == {"r": 1}
 
 
 def test_a_run_says_with_what_it_was_made_and_results_are_json_lines(tmp_path: Path) -> None:
