@@ -57,6 +57,13 @@ class Kill:
     wrong: str
 
 
+def command(ray: str, out: Path) -> list[str]:
+    """Return the command of a campaign: on a Ray, or `off`, in its own process."""
+    paths = sorted(map(str, (ROOT / "scenarios" / "smoke").glob("*.yaml")))[:NUM_SCENARIOS]
+    words = ["run", *paths, "--ray", ray, "--workers", "1" if ray == "off" else "2", "--out", str(out)]
+    return [sys.executable, "-m", "cluster", *words]
+
+
 class Place:
     """A Ray on which campaigns run: a private one each, or a head that they join."""
 
@@ -67,10 +74,8 @@ class Place:
 
     def start(self, out: Path) -> "subprocess.Popen[str]":
         """Start a campaign."""
-        paths = sorted(map(str, (ROOT / "scenarios" / "smoke").glob("*.yaml")))[:NUM_SCENARIOS]
-        words = ["run", *paths, "--ray", self._address, "--workers", "2", "--out", str(out)]
         return subprocess.Popen(
-            [sys.executable, "-m", "cluster", *words],
+            command(self._address, out),
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -92,10 +97,10 @@ class Place:
             return driver
         for pid in sorted(descendants(driver if self._head is None else self._head.pid)):
             try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
             except OSError:
                 continue
-            if PARTS[part] in command.replace("\0", " "):
+            if PARTS[part] in line.replace("\0", " "):
                 return pid
         return None
 
@@ -107,17 +112,17 @@ def place(joined: bool) -> Iterator[Place]:
         yield Place(head, Path(folder))
 
 
-def undisturbed(ray: Place) -> Rows:
-    """Return the results of a campaign in which nothing is killed."""
-    out = ray.folder / "calm"
-    process = ray.start(out)
-    _, err = process.communicate(timeout=START_SECONDS)
-    assert process.returncode == 0, err
-    return rows(out)
+def undisturbed() -> Rows:
+    """Return the results of a campaign in which nothing is killed: they are the same without Ray."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "calm")
+        environment = Place(None, out).environment
+        subprocess.run(command("off", out), env=environment, capture_output=True, timeout=START_SECONDS, check=True)
+        return rows(out)
 
 
-def killed(ray: Place, part: str, calm: Rows, by: signal.Signals = signal.SIGKILL) -> Kill:
-    """Kill a part in the middle of a campaign, or stop it; go on with it, and tell what came of it."""
+def killed(ray: Place, part: str, calm: Rows, by: signal.Signals = signal.SIGKILL, goes_on: str = "local") -> Kill:
+    """Kill a part in the middle of a campaign, or stop it; go on with it on another Ray, and tell what came of it."""
     out = ray.folder / f"killed-{time.monotonic_ns()}"
     process = ray.start(out)
     end = time.monotonic() + START_SECONDS
@@ -144,7 +149,7 @@ def killed(ray: Place, part: str, calm: Rows, by: signal.Signals = signal.SIGKIL
         wrong = "" if code == -signal.SIGKILL else f"exit code {code}"
     else:
         wrong = _end_of(code, seconds, said, words, out)
-    wrong = wrong or _after(words, out, calm)
+    wrong = wrong or _after(goes_on, out, calm)
     return Kill(part, by, code, seconds, said, wrong and f"{wrong}\n{err}")
 
 
@@ -162,14 +167,16 @@ def _end_of(code: int, seconds: float, said: str, words: list[str], out: Path) -
     return "" if left == ["campaign.sqlite"] else f"the campaign was not closed: {', '.join(left)}"
 
 
-def _after(words: list[str], out: Path, calm: Rows) -> str:
-    """Return what is wrong with a campaign after the same command has run again, on a private Ray."""
-    words = list(words)
-    words[words.index("--ray") + 1] = "local"
+def _after(ray: str, out: Path, calm: Rows) -> str:
+    """Return what is wrong with a campaign after its command has run again, on a private Ray or without one."""
     kept = num_results(out)
-    environment = Place(None, out).environment
     again = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, env=environment, timeout=START_SECONDS, check=False
+        command(ray, out),
+        capture_output=True,
+        text=True,
+        env=Place(None, out).environment,
+        timeout=START_SECONDS,
+        check=False,
     )
     if again.returncode != 0:
         return f"gone on with: exit code {again.returncode}: {again.stderr}"
@@ -200,8 +207,7 @@ def main() -> int:
     parser.add_argument("--place", action="append", choices=["private", "joined"], help="default: both")
     arguments = parser.parse_args()
     kills: list[Kill] = []
-    with place(joined=False) as private:
-        calm = undisturbed(private)
+    calm = undisturbed()
     for where in arguments.place or ["private", "joined"]:
         parts = arguments.part or list(PARTS)
         ways = [(part, signal.SIGKILL) for part in parts]

@@ -1,6 +1,6 @@
 """Target vLLM: the real engine, unmodified, in a process of its own that is kept between traces."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,6 +32,11 @@ _DEFINITION_IS_WRONG = (
 )
 
 
+def _first_of(matchers: Mapping[KnownBug, Callable[..., bool]], *seen: object) -> str:
+    """Return the name of the first known bug that is what was seen, none if it is none of them."""
+    return next((bug.name for bug, matches in matchers.items() if matches(*seen)), "")
+
+
 class Vllm(ChildKind):
     """The kind of engine that is vLLM's, as it is installed or laid over that, with the model runner that it takes.
 
@@ -48,14 +53,10 @@ class Vllm(ChildKind):
         return is_known_race(race, self.runner.name)
 
     def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
-        return next(
-            (bug.name for bug, matches in KNOWN_BUGS[self.runner.name].items() if matches(found, trace, steps)), ""
-        )
+        return _first_of(KNOWN_BUGS[self.runner.name], found, trace, steps)
 
     def known_crash(self, error: str, where: Site, trace: Trace) -> str:
-        return next(
-            (bug.name for bug, matches in KNOWN_CRASHES[self.runner.name].items() if matches(error, where, trace)), ""
-        )
+        return _first_of(KNOWN_CRASHES[self.runner.name], error, where, trace)
 
     def known_bugs(self) -> Sequence[KnownBug]:
         """Return the known bugs of its runner, less races, which are counted."""
