@@ -28,11 +28,7 @@ IDENTITIES = {
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("accepted_drafts", "fewer_drafts", "lookup_on_the_device", "preempted_while_in_flight", "hybrid"),
-        *("hybrid_drafts", "hybrid_drafts_looked_up", "hybrid_chunks_before_drafts"),
-    ],
+    "name", ["accepted_drafts", "fewer_drafts", "lookup_on_the_device", "preempted_while_in_flight", "hybrid"]
 )
 def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
     trace = load(SCENARIOS / f"{name}.yaml").explicit()
