@@ -1,6 +1,7 @@
 """Control plane of an engine: what is planned while it is paused, and what is attended to across a clearing.
 
 Verifies: that a paused engine plans no step, but for requests that it lets come to their ends, and begins none of any;
+that it executes none while a part of it sleeps;
 that nothing is attended to that was computed before the engine was told to forget all, as it is when other weights are
 loaded; that weights are those due once they are loaded or awake; that a neighbour has the same output each time.
 Does not verify: outputs (they are compared with those of undisturbed runs), ends of requests (contracts do that), other
@@ -74,6 +75,8 @@ class ControlPlane(Judge):
         elif what == "weights" and tokens != [0]:
             due = fact("weights", version=seen.values["version"])
             self._found.append(_difference("weights", None, seen.step, due, fact("unlike", count=tokens[0])))
+        elif what == "executed_asleep":
+            self._found.append(_difference("asleep", None, seen.step, fact("awake"), fact("executed")))
         elif what == "neighbour":
             self._neighbour = tokens if self._neighbour is None else self._neighbour
             if tokens != self._neighbour:

@@ -57,6 +57,8 @@ FACTS: Mapping[str, str] = {
     # The control plane.
     "paused": "not planned while the engine is paused ({mode})",
     "planned": "it is planned",
+    "awake": "no step until weights and caches are awake",
+    "executed": "a step while one of them sleeps",
     "weights": "the weights of version {version}",
     "unlike": "{count} tensors are unlike those",
     "of_an_era": "computed after {era} clearings",

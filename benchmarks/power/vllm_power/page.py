@@ -1,20 +1,18 @@
 """Write the tables of `docs/vllm_power.md`: reversals with what was measured of each, and the bugs of 2026.
 
 `python -m benchmarks.power.vllm_power.page [--results FILE]`. Results are JSON lines of the benchmark, by default
-`results.jsonl` beside this module; `bugs_2026.csv` says of each collected bug what a trace must have to show it, and
-`means.csv` which of these there are.
+`results.jsonl` beside this module; `bugs.py` says of each collected bug what expresses it, or what is missing.
 """
 
 import argparse
-import csv
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
+from benchmarks.power.vllm_power.bugs import bugs, descriptions, missing
 from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, all_reversals
 from benchmarks.power.vllm_power.runs import Results
 from benchmarks.power.vllm_power.trial import Result
@@ -24,40 +22,6 @@ FOLDER = Path(__file__).resolve().parent
 PAGE = ROOT / "docs" / "vllm_power.md"
 MEASURED = FOLDER / "results.jsonl"
 _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
-
-
-class Bug(NamedTuple):
-    """A collected bug of vLLM: its number, class, what is wrong in a few words, and what a trace must have."""
-
-    number: int
-    kind: str
-    what: str
-    means: tuple[str, ...]
-
-
-def _rows(name: str) -> Iterator[dict[str, str]]:
-    with (FOLDER / name).open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file, strict=True)
-
-
-def means() -> dict[str, bool]:
-    """Return whether there are the means that bugs need, by name."""
-    assert all(row["state"] in ("has", "lacks") for row in _rows("means.csv")), "means.csv: has or lacks is wanted"
-    return {row["means"]: row["state"] == "has" for row in _rows("means.csv")}
-
-
-def bugs() -> list[Bug]:
-    """Return the collected bugs of vLLM of 2026."""
-    return [
-        Bug(int(row["number"]), row["class"], row["what"], tuple(filter(None, row["means"].split(";"))))
-        for row in _rows("bugs_2026.csv")
-    ]
-
-
-def lacking(bug: Bug) -> tuple[str, ...]:
-    """Return what a bug needs and there is not."""
-    there = means()
-    return tuple(each for each in bug.means if not there[each])
 
 
 def parts(reversals: Sequence[Reversal], results: Mapping[str, Result]) -> dict[str, str]:
@@ -141,22 +105,37 @@ def _is_missed(result: Result | None) -> bool:
 
 def _bugs(reversals: Sequence[Reversal]) -> Iterator[str]:
     every = bugs()
-    now = [bug for bug in every if not lacking(bug)]
-    yield f"{len(now)} of {len(every)} can be expressed ({100 * len(now) / len(every):.0f} %)."
-    yield f"What the others lack: {_counts(Counter(each for bug in every for each in lacking(bug)))}.\n"
-    yield _row("number", "class", "what", "lacks", "reversal")
-    yield _row(*["---"] * 5)
+    now = [bug for bug in every if not missing(bug)]
+    alone = Counter(lacks[0] for bug in every if len(lacks := missing(bug)) == 1)
+    all_of_it = Counter(each for bug in every for each in missing(bug))
+    yield f"{len(now)} of {len(every)} can be expressed ({100 * len(now) / len(every):.0f} %).\n"
+    yield _row("what is missing", "bugs that need it", "and nothing else")
+    yield _row(*["---"] * 3)
+    for name, count in sorted(all_of_it.items(), key=lambda each: (-each[1], each[0])):
+        yield _row(f"{name}: {descriptions()[name]}", str(count), str(alone[name]))
     by_number: dict[int, list[str]] = {}
     for each in reversals:
         by_number.setdefault(each.number, []).append(f"`{each.id}`")
-    for bug in every:
+    yield "\n### What can be expressed\n"
+    yield _row("number", "class", "what", "engines", "a trace has", "planes", "evidence")
+    yield _row(*["---"] * 7)
+    for bug in now:
+        files = [f"[{Path(path).stem}](../{path})" for path in bug.evidence]
         yield _row(
             f"#{bug.number}",
             bug.kind,
             bug.what,
-            ", ".join(lacking(bug)) or "nothing",
-            ", ".join(by_number.get(bug.number, ["-"])),
+            ", ".join(bug.engines),
+            f"`{' '.join(bug.trace)}`",
+            ", ".join(bug.planes),
+            ", ".join([*by_number.get(bug.number, []), *files]),
         )
+    yield "\n### What cannot\n"
+    yield _row("number", "class", "what", "missing", "reversal")
+    yield _row(*["---"] * 5)
+    for bug in (each for each in every if missing(each)):
+        ids = ", ".join(by_number.get(bug.number, ["-"]))
+        yield _row(f"#{bug.number}", bug.kind, bug.what, ", ".join(missing(bug)), ids)
 
 
 def main(arguments: Iterable[str] | None = None) -> int:

@@ -56,6 +56,7 @@ Need: TypeAlias = Literal[
     "weights",
     "streaming",
     "dummy_steps",
+    "set_k",
 ]
 # What the number of a reversal is: a merged fix; a report of what another number has mended; a merged change of which
 # one part is taken back.

@@ -1,5 +1,3 @@
-import pytest
-
 from benchmarks.power.vllm_power import page
 from benchmarks.power.vllm_power.reversals import all_reversals
 from benchmarks.power.vllm_power.runs import Results
@@ -15,18 +13,6 @@ def told(reversal: int, found: Found | None) -> Result:
 def test_the_page_says_what_the_table_and_the_results_say() -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     assert page.written(text, page.parts(all_reversals(), Results(page.MEASURED).by_key)) == text
-
-
-def test_every_bug_has_a_number_a_class_and_words_and_needs_means_that_are_told() -> None:
-    bugs, means = page.bugs(), page.means()
-    assert len(bugs) == len({bug.number for bug in bugs}) == 117
-    assert all(bug.kind and bug.what for bug in bugs)
-    assert {each for bug in bugs for each in bug.means} == set(means)
-
-
-def test_a_bug_lacks_the_means_that_there_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "means", lambda: {"there": True, "not there": False})
-    assert page.lacking(page.Bug(1, "class", "what", ("there", "not there"))) == ("not there",)
 
 
 def test_a_table_and_its_figures_say_what_was_found_where_and_after_how_much() -> None:

@@ -98,6 +98,13 @@ def test_weights_that_are_others_than_those_due_are_told() -> None:
     )
 
 
+def test_no_step_is_executed_while_a_part_of_the_engine_sleeps() -> None:
+    assert judged(FIRST, control("pause_keep"), control("resume")) is None
+    found = judged(FIRST, control("pause_keep"), control("resume"), control("executed_asleep"))
+    assert found is not None
+    assert (found.variable, found.expected, found.actual) == ("asleep", fact("awake"), fact("executed"))
+
+
 def test_a_neighbour_has_the_same_output_each_time() -> None:
     assert judged(control("neighbour", 0, [7, 8]), control("neighbour", 0, [7, 8])) is None
     found = judged(control("neighbour", 0, [7, 8]), control("neighbour", 0, [7, 9]))

@@ -112,6 +112,8 @@ class ControlPlane:
     def stepped(self, executed: bool) -> None:
         """Do what comes behind a step, which `executed` the model or did not: a dummy batch, the neighbour's turn."""
         executor = self._engine.model_executor
+        if executed and executor.is_sleeping:
+            self._note("executed_asleep", 0, ())
         if self._is_dummy_due and not executed and not executor.is_sleeping:
             self._is_dummy_due = False
             self._probes["dummy_step"] += 1
@@ -173,6 +175,9 @@ class ControlPlane:
             self._woken(pausing, None)
         else:
             self._engine.resume_scheduler()
+        self._ended()
+
+    def _ended(self) -> None:
         self._pausing = None
         self._note("resume", 0, ())
         self._probes["resumed"] += 1
@@ -184,8 +189,9 @@ class ControlPlane:
             self._until = min(self._until, self._tick)
         elif self._pausing.level and not self._incomplete and event.what in self._engine.model_executor.sleeping_tags:
             self._probes["wake_in_parts"] += 1
+            # Whose engine says that it is awake wakes nothing more of it.
             if self._woken(self._pausing, [event.what]):
-                self._until = min(self._until, self._tick)
+                self._ended()
 
     def _woken(self, sleep: Sleep, tags: list[str] | None) -> bool:
         """Wake an engine, and load the weights that it has lost or that are due; tell whether all of it is awake."""

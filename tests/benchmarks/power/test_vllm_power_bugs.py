@@ -1,0 +1,90 @@
+from typing import Any
+
+import pytest
+
+from benchmarks.power.vllm_power import bugs
+from benchmarks.power.vllm_power.bugs import Bug, TableError, check, missing
+from benchmarks.power.vllm_power.reversals import ENGINES, all_reversals
+from scenarios.codec import load
+from workers.targets.vllm.installation import ROOT
+
+STALLED = "scenarios/vllm/padded_drafts.yaml"
+GOOD = Bug(1, "class", "what", ("there",), ("vllm",), ("num_speculative_tokens", "stall"), ("crash",), (STALLED,))
+
+
+@pytest.fixture
+def some_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bugs, "means", lambda: {"there": True, "not there": False})
+
+
+def test_every_bug_has_a_number_a_class_and_words_and_needs_means_that_are_told() -> None:
+    every, means = bugs.bugs(), bugs.means()
+    assert len(every) == len({bug.number for bug in every}) == 117
+    assert all(bug.kind and bug.what for bug in every)
+    assert {each for bug in every for each in bug.means} == set(means) == set(bugs.descriptions())
+    assert all(bugs.descriptions().values())
+
+
+@pytest.mark.parametrize("bug", bugs.bugs(), ids=lambda bug: str(bug.number))
+def test_what_expresses_a_bug_is_there(bug: Bug) -> None:
+    check(bug)
+
+
+def test_what_can_be_expressed_is_reversed_and_on_the_engines_that_have_the_code() -> None:
+    for bug in bugs.bugs():
+        runners = {ENGINES[runner] for each in all_reversals() if each.number == bug.number for runner in each.runners}
+        assert missing(bug) or set(bug.engines) == runners, f"#{bug.number}: its reversals are of {runners}"
+
+
+@pytest.mark.usefixtures("some_means")
+def test_a_bug_lacks_the_means_that_there_are_not() -> None:
+    assert missing(GOOD._replace(means=("there", "not there"))) == ("not there",)
+    check(GOOD)
+
+
+@pytest.mark.usefixtures("some_means")
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"means": ("not there",)}, "nothing expresses it"),
+        ({"planes": ()}, "engines, trace, planes and evidence are wanted"),
+        ({"engines": ("vllm-v3",)}, "engines are vllm, vllm-v1"),
+        ({"planes": ("fog",)}, "planes are races"),
+        ({"trace": ("snooze",)}, "'snooze' is no key"),
+        ({"trace": ("transfer.snooze",)}, "'transfer.snooze' is no key"),
+        ({"evidence": ("scenarios/vllm/no.yaml",)}, "no such file"),
+        ({"evidence": ("docs/findings/README.md",)}, "accepts none of its scenarios"),
+        ({"trace": ("preempt",)}, "lacks preempt"),
+        ({"trace": ("drafter=eagle",)}, "lacks drafter=eagle"),
+        ({"trace": ("transfer.loads=synchronous",)}, "lacks transfer.loads=synchronous"),
+        ({"trace": ("num_logprobs",)}, "lacks num_logprobs"),
+        ({"trace": ("continues",)}, "lacks continues"),
+    ],
+)
+def test_what_a_bug_names_and_is_not_there_is_told(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(TableError, match=rf"^bugs_2026.csv: #1: .*{why}"):
+        check(GOOD._replace(**change))
+
+
+@pytest.mark.usefixtures("some_means")
+def test_a_scenario_that_an_engine_refuses_is_no_evidence_for_it() -> None:
+    reordering = "scenarios/vllm-v1/decodes_first.yaml"
+    assert load(ROOT / reordering).spec.decodes_first
+    bug = GOOD._replace(trace=("decodes_first",), evidence=(reordering,))
+    check(bug._replace(engines=("vllm-v1",)))
+    with pytest.raises(TableError, match=r"vllm accepts none of its scenarios: spec\.decodes_first"):
+        check(bug)
+
+
+def test_a_scenario_has_the_events_features_and_values_that_it_has() -> None:
+    turns = load(ROOT / "scenarios/vllm/second_turns.yaml")
+    drawn = load(ROOT / STALLED)
+    assert all(bugs.has(turns, part) for part in ("continues", "layers=attention", "prefix_cache=true"))
+    assert all(bugs.has(drawn, part) for part in ("temperature", "allowed_tokens", "drafter=ngram_gpu", "stall"))
+    assert not any(bugs.has(drawn, part) for part in ("stop", "transfer", "preempt", "drafter=eagle", "min_p"))
+
+
+def test_means_have_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bugs, "_rows", lambda name: iter([{"means": "half", "state": "some", "what": "w"}]))
+    with pytest.raises(TableError, match="half: 'some'; expected has or lacks"):
+        bugs.means()
