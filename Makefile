@@ -19,8 +19,9 @@ quick: .venv/installed-dev
 quick-tests: .venv/installed-dev
 	$(BIN)/python -m pytest --quiet --quick --numprocesses 2 --no-loadscope-reorder
 
+# Three processes on two cores: tests of Ray mostly wait.
 test: .venv/installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 3 --no-loadscope-reorder
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .
