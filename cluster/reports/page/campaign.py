@@ -132,6 +132,8 @@ class Campaign:
             found.append(f"{given_up} of {len(self.trials)} trials did not find their fault")
         if self.num_contradictions:
             found.append(f"{self.num_contradictions} jobs were answered twice, and not alike")
+        if self.processes and self.processes[-1].run.ended is None:
+            found.append("its last run was killed, or has not ended yet")
         found += self.remarks
         if not (self.rows or self.hunt or self.trials or self.known_found):
             found.append("nothing has a result")

@@ -115,7 +115,7 @@ def test_probes_that_an_engine_does_not_count_are_not_never_hit(tmp_path: Path) 
     assert read(tmp_path / "run").engines == (VLLM,)
 
 
-def test_a_process_that_was_killed_has_no_rate_and_neither_has_its_campaign(tmp_path: Path) -> None:
+def test_a_process_that_was_killed_has_no_rate_and_its_campaign_is_not_judged_to_the_end(tmp_path: Path) -> None:
     campaign_of(tmp_path, {"a": judged("agree")})
     store = Store(tmp_path)
     keep(store, "hunt", 0, 12, 1)
@@ -125,6 +125,7 @@ def test_a_process_that_was_killed_has_no_rate_and_neither_has_its_campaign(tmp_
     assert [process.run.seconds is None for process in campaign.processes] == [False, True]
     assert [process.rate is None for process in campaign.processes] == [False, True]
     assert campaign.rates == {}
+    assert campaign.gaps == ["its last run was killed, or has not ended yet"]
     assert "not said" in [element.text for element in Page(page_of(tmp_path)).all("td")]
 
 
