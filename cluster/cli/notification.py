@@ -12,6 +12,7 @@ import typer
 
 from cluster.cli.campaign import say
 from cluster.cli.inputs import InputError
+from cluster.storage.provenance import without_secret
 from scenarios.strict_yaml import escaped
 
 SECONDS_MAX = 60.0
@@ -51,7 +52,7 @@ def notify_of(target: str | None, document: str) -> None:
         return
     problem = _posted(target, document) if target.startswith(_URLS) else _given(target, document)
     if problem:
-        say(escaped(f"--notify {target}: {problem}"))
+        say(escaped(f"--notify {without_secret(target)}: {problem}"))
 
 
 def _posted(url: str, document: str) -> str:

@@ -88,7 +88,12 @@ def _without_secrets(words: list[str]) -> Iterator[str]:
     """Yield the words of a command; of an address that is notified no more than the host, the rest may be a secret."""
     for before, word in pairwise(["", *words]):
         is_told = before == NOTIFY or word.startswith(f"{NOTIFY}=")
-        yield _ADDRESS.sub(r"\1\2/...", word) if is_told else word
+        yield without_secret(word) if is_told else word
+
+
+def without_secret(text: str) -> str:
+    """Return a text with no more than the host of each address."""
+    return _ADDRESS.sub(r"\1\2/...", text)
 
 
 def _versions() -> dict[str, str]:

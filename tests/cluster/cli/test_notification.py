@@ -71,16 +71,16 @@ def test_a_command_has_the_document_on_stdin_and_no_shell(tmp_path: Path, capsys
 
 def test_a_failure_is_one_line_on_stderr(server: Received, capsys: pytest.CaptureFixture[str]) -> None:
     failures = {
-        f"{server.url}/broken": "not posted: HTTP Error 500",
-        "http://127.0.0.1:1/": "not posted: <urlopen error",
-        "http://[": "not posted: ",
-        "sh -c 'echo no disk >&2; exit 3'": "exited with 3: no disk",
-        "/nowhere/at/all": "No such file",
+        f"{server.url}/broken": (f"{server.url}/...", "not posted: HTTP Error 500"),
+        "http://127.0.0.1:1/SECRET": ("http://127.0.0.1:1/...", "not posted: <urlopen error"),
+        "http://[": ("http://[/...", "not posted: "),
+        "sh -c 'echo no disk >&2; exit 3'": ("sh -c 'echo no disk >&2; exit 3'", "exited with 3: no disk"),
+        "/nowhere/at/all": ("/nowhere/at/all", "No such file"),
     }
-    for target, problem in failures.items():
+    for target, (named, problem) in failures.items():
         notify_of(target, DOCUMENT)
         (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith(f"specstorm: --notify {target}: ")
+        assert line.startswith(f"specstorm: --notify {named}: ")
         assert problem in line
     notify_of(None, DOCUMENT)
     assert capsys.readouterr() == ("", "")
