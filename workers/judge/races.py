@@ -87,9 +87,9 @@ class RaceDetector:
         clock, of = self._clocks[lane], record.lane
         if clock[of] < record.clock[of]:
             # Few of them are newer: a loop is faster than a list.
-            for of, time in enumerate(record.clock):
-                if clock[of] < time:
-                    clock[of] = time
+            for other, time in enumerate(record.clock):
+                if clock[other] < time:
+                    clock[other] = time
 
     def synchronized(self, record: EventRecord) -> None:
         self.waited(self._host, record)
