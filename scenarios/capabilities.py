@@ -305,13 +305,13 @@ def _features(
     if not isinstance(event, Submit):
         return None
     for feature in lacks:
-        if _asks(event, feature):
+        if asks(event, feature):
             seen = f"a request with {feature}"
             return Excess("", seen, f"features are {listed(allowed)}", _not_asking(event, feature))
     return None
 
 
-def _asks(event: Submit, feature: str) -> bool:
+def asks(event: Submit, feature: str) -> bool:
     """Tell whether a request asks for a feature."""
     if feature in _NOTHING:
         return getattr(event, feature) not in _NOTHING[feature]

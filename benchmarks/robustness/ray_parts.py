@@ -122,7 +122,10 @@ def undisturbed() -> Rows:
 
 
 def killed(ray: Place, part: str, calm: Rows, by: signal.Signals = signal.SIGKILL, goes_on: str = "local") -> Kill:
-    """Kill a part in the middle of a campaign, or stop it; go on with it on another Ray, and tell what came of it."""
+    """Kill a part in the middle of a campaign, or stop it; go on with it, and tell what came of it.
+
+    It `goes_on` on a private Ray (`local`), or without one (`off`).
+    """
     out = ray.folder / f"killed-{time.monotonic_ns()}"
     process = ray.start(out)
     end = time.monotonic() + START_SECONDS

@@ -45,6 +45,21 @@ class Shard:
     report: ShardReport
 
 
+@dataclass(frozen=True, slots=True)
+class LostLog:
+    """A log that the killed run `run` must have left, and is not there, as `remark` says."""
+
+    run: str
+    remark: str
+
+
+def lost_log(folder: Path) -> LostLog | None:
+    """Return the log that a campaign lacks, None if it lacks none; whoever opens the database may make a new one."""
+    killed = killed_run(folder)
+    remark = absence_of_log(folder / DATABASE) if killed is not None else None
+    return None if killed is None or remark is None else LostLog(killed, remark)
+
+
 class Contents(ABC):
     """Contents of a campaign as values."""
 
@@ -57,7 +72,7 @@ class Contents(ABC):
         runs = [Run.model_validate_json(str(about)) for _, about in self.select("runs")]
         return sorted(runs, key=lambda run: (run.begun, run.run))
 
-    def has_ended(self, run: str | None) -> bool:
+    def has_ended(self, run: str) -> bool:
         """Whether a run recorded its end: if it was killed, then behind the last that it wrote."""
         return any(Run.model_validate_json(str(about)).ended for _, about in self.select("runs", "run = ?", (run,)))
 
@@ -141,11 +156,10 @@ class Campaign(Contents, AbstractContextManager["Campaign"]):
             # A log that is being written ends anywhere.
             is_left = not is_locked(folder)
             damage = damage_of_log(self.path) if is_left else None
-            killed = killed_run(folder) if is_left else None
-            absence = absence_of_log(self.path) if killed is not None else None
+            lost = lost_log(folder) if is_left else None
             self._connection = self._open()
-        if damage is None and absence is not None and not self.has_ended(killed):
-            damage = absence
+        if damage is None and lost is not None and not self.has_ended(lost.run):
+            damage = lost.remark
         if damage is not None:
             self._remark(damage)
 

@@ -13,14 +13,13 @@ from pathlib import Path
 from cluster.dispatch.host import running_file, write_ahead
 from cluster.dispatch.job import Answer, Job, ShardJob, TrialJob, command
 from cluster.storage.artefact import artefact_name, is_artefact_of, portable, put_aside, write_artefact
-from cluster.storage.campaign import DATABASE, Contents, Result
+from cluster.storage.campaign import DATABASE, Contents, Result, lost_log
 from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
-from cluster.storage.lock import killed_run, note_run, take_lock
+from cluster.storage.lock import note_run, take_lock
 from cluster.storage.progress import ProgressFile
 from cluster.storage.provenance import Run, after, this_run
 from cluster.storage.schema import Cell, Row, text_digest
-from cluster.storage.wal import absence_of_log
 from workers.record.verdict import Judgement, Lost, is_finding
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
@@ -50,8 +49,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         self._lock = take_lock(folder)
         try:
             with storing(folder):
-                killed = killed_run(folder)
-                absence = None if killed is None else absence_of_log(folder / DATABASE)
+                lost = lost_log(folder)
             self._db = Database(folder / DATABASE)
         except BaseException:
             self._lock.close()
@@ -61,8 +59,8 @@ class Store(Contents, AbstractContextManager["Store"]):
         self.progress = ProgressFile(folder, self.run.run)
         self._slots: dict[tuple[str, int], int] = {}
         try:
-            if absence is not None and not self.has_ended(killed):
-                self.remarks.append(absence)
+            if lost is not None and not self.has_ended(lost.run):
+                self.remarks.append(lost.remark)
             self._begin_run()
         except BaseException:
             self._close()

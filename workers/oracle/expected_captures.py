@@ -37,6 +37,7 @@ Place: TypeAlias = tuple[Owner | None, int | None]
 
 def first_difference(wanted: Sequence[Any], actual: Sequence[Any]) -> int | None:
     """Return the first index at which a value is not the expected one, or None; `actual` is at least as long."""
+    # Nothing equals SCRATCH.
     if sum(map(eq, wanted, actual)) == len(wanted) - wanted.count(SCRATCH):
         return None
     return next(

@@ -12,10 +12,8 @@ from typing import NamedTuple
 
 import yaml
 
-from scenarios.capabilities import CONTINUES, EVENTS, FEATURES, lacking
+from scenarios.capabilities import EVENTS, FEATURES, asks, lacking
 from scenarios.codec import SUFFIX, load
-from scenarios.events import Continuation, Submit
-from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec, Transfer
 from scenarios.trace import Trace
 from workers.judge import control_plane, drafter_identities
@@ -150,17 +148,9 @@ def has(trace: Trace, part: str) -> bool:
     if key in EVENTS:
         return any(event.do == key for event in trace.events)
     if key in FEATURES:
-        return any(_asks(submit, key) for submit in trace.submits())
+        return any(asks(submit, key) for submit in trace.submits())
     owner: object = trace.spec
     if key.startswith(f"{TRANSFER}."):
         owner, key = trace.spec.transfer, key.removeprefix(f"{TRANSFER}.")
     seen = getattr(owner, key, None)
     return seen == yaml.safe_load(text) if text else bool(seen)
-
-
-def _asks(submit: Submit, feature: str) -> bool:
-    if feature == CONTINUES:
-        return isinstance(submit.prompt, Continuation)
-    if feature in SamplingParams.model_fields:
-        return bool(getattr(submit.params, feature) != SamplingParams.model_fields[feature].default)
-    return bool(getattr(submit, feature))

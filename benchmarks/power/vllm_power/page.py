@@ -104,15 +104,16 @@ def _is_missed(result: Result | None) -> bool:
 
 
 def _bugs(reversals: Sequence[Reversal]) -> Iterator[str]:
-    every = bugs()
-    now = [bug for bug in every if not missing(bug)]
-    alone = Counter(lacks[0] for bug in every if len(lacks := missing(bug)) == 1)
-    all_of_it = Counter(each for bug in every for each in missing(bug))
-    yield f"{len(now)} of {len(every)} can be expressed ({100 * len(now) / len(every):.0f} %).\n"
+    lacks = {bug: missing(bug) for bug in bugs()}
+    now = [bug for bug, names in lacks.items() if not names]
+    alone = Counter(names[0] for names in lacks.values() if len(names) == 1)
+    all_of_it = Counter(name for names in lacks.values() for name in names)
+    described = descriptions()
+    yield f"{len(now)} of {len(lacks)} can be expressed ({100 * len(now) / len(lacks):.0f} %).\n"
     yield _row("what is missing", "bugs that need it", "and nothing else")
     yield _row(*["---"] * 3)
     for name, count in sorted(all_of_it.items(), key=lambda each: (-each[1], each[0])):
-        yield _row(f"{name}: {descriptions()[name]}", str(count), str(alone[name]))
+        yield _row(f"{name}: {described[name]}", str(count), str(alone[name]))
     by_number: dict[int, list[str]] = {}
     for each in reversals:
         by_number.setdefault(each.number, []).append(f"`{each.id}`")
@@ -133,9 +134,10 @@ def _bugs(reversals: Sequence[Reversal]) -> Iterator[str]:
     yield "\n### What cannot\n"
     yield _row("number", "class", "what", "missing", "reversal")
     yield _row(*["---"] * 5)
-    for bug in (each for each in every if missing(each)):
-        ids = ", ".join(by_number.get(bug.number, ["-"]))
-        yield _row(f"#{bug.number}", bug.kind, bug.what, ", ".join(missing(bug)), ids)
+    for bug, names in lacks.items():
+        if names:
+            ids = ", ".join(by_number.get(bug.number, ["-"]))
+            yield _row(f"#{bug.number}", bug.kind, bug.what, ", ".join(names), ids)
 
 
 def main(arguments: Iterable[str] | None = None) -> int:

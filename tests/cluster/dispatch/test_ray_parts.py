@@ -41,7 +41,7 @@ def kills() -> dict[Way, Kill]:
 
     def kill(way: Way) -> Kill:
         with place(way.is_joined) as ray:
-            # Without a Ray of its own: how fast one starts says nothing of the one that was killed.
+            # What goes on needs no Ray, and starting one takes long.
             return killed(ray, way.part, calm, way.by, goes_on="off")
 
     with ThreadPoolExecutor(AT_A_TIME) as threads:
