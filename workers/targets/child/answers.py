@@ -19,11 +19,12 @@ V = TypeVar("V")
 
 
 class Failed(Value):
-    """An exception of the engine: its message, and where it was raised."""
+    """An exception of the engine: its message, and where it was raised; behind it the process may be of no use."""
 
     number: int
     error: str
     where: Site
+    is_last: bool = False
 
 
 class Answered(Value):

@@ -159,6 +159,8 @@ class EngineProcess:
         except MessageError as error:
             raise self.refuse(f"answered {question} with {error}") from error
         if isinstance(answer, Failed):
+            if answer.is_last:
+                self._end()
             raise EngineFailed(answer.error, answer.where)
         return answer
 

@@ -20,7 +20,10 @@ from workers.targets.target import DeviceError, EngineFailed, Progress, RunConfi
 
 # Counts the races of a run that are known.
 KNOWN_RACE = "known_race"
-_DEVICES = {"sim": "sim (streams and pinned memory, simulated)"}
+_DEVICES = {
+    "sim": "sim (streams and pinned memory, simulated)",
+    "cuda": "cuda (a GPU, whose order no schedule changes)",
+}
 
 A = TypeVar("A", bound=Value)
 

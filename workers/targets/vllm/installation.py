@@ -12,12 +12,12 @@ from workers.targets.target import VLLM, VLLM_V1, DeviceError, Kernels
 from workers.targets.vllm.runner_name import RunnerName
 
 ROOT = Path(__file__).resolve().parents[3]
-HOME = ".venv-vllm"
 CHILD = "workers.targets.vllm.inside.main"
+# Installations, each with exact versions: for CPUs, which has the simulated device too, and for GPUs.
+HOME, GPU_HOME = ".venv-vllm", ".venv-vllm-gpu"
 # One core an engine, no network, no compilation.
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_CI_ENV": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "HF_HUB_OFFLINE": "1",
@@ -25,15 +25,17 @@ ENVIRONMENT = {
     "TORCH_COMPILE_DISABLE": "1",
     "OMP_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
 }
+OF_CPUS = {"VLLM_CPU_CI_ENV": "1", "CUDA_VISIBLE_DEVICES": ""}
+# Products of float32 are float32: logits of one row are the same, but for rounding, in whatever batch it is.
+OF_GPUS = {"TRITON_F32_DEFAULT": "ieee", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelRunner:
     """One of vLLM's model runners: the engine by which it is known here, and what its process needs.
 
-    `packages` are folders of an installation that only it has on its path.
+    `packages` are folders of an installation for CPUs that only it has on its path.
     """
 
     name: RunnerName
@@ -47,16 +49,17 @@ FIRST_RUNNER = ModelRunner("v1", VLLM_V1, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
 SECOND_RUNNER = ModelRunner("v2", VLLM, {}, packages=("triton",))
 
 
-def home_of(given: str) -> Path:
-    """Return the folder of the installation that is asked for, by default the one that `make vllm-cpu` made."""
-    return Path(given) if given else ROOT / HOME
+def home_of(given: str, device: str = "sim") -> Path:
+    """Return the folder of the installation that is asked for, by default the one that was made for the device."""
+    return Path(given) if given else ROOT / (GPU_HOME if device == "cuda" else HOME)
 
 
 def making(target: str) -> str:
     """Return how an installation is made, from a checkout or from what was installed of a wheel."""
     if (ROOT / "Makefile").is_file():
         return f"make {target}"
-    return f"`make {target}` in a checkout of Specstorm makes {HOME}; name that with --engine-home"
+    home = GPU_HOME if target == "vllm-gpu" else HOME
+    return f"`make {target}` in a checkout of Specstorm makes {home}; name that with --engine-home"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Installation:
     home: Path
     runner: ModelRunner
 
-    def python(self) -> Path:
+    def python(self, device: str = "sim") -> Path:
         """Return the Python that vLLM is installed for.
 
         Raises:
@@ -74,8 +77,9 @@ class Installation:
         """
         python, engine = self.home / "bin" / "python", self.runner.engine
         if not (self.home / "installed").exists() or not python.exists():
-            raise DeviceError(f"engine {engine}: vLLM is not installed in {self.home}; {making('vllm-cpu')}")
-        for folder in self.runner.packages:
+            made = making("vllm-gpu" if device == "cuda" else "vllm-cpu")
+            raise DeviceError(f"engine {engine}: vLLM is not installed in {self.home}; {made}")
+        for folder in self._packages(device):
             if not (self.home / folder / "installed").exists():
                 missing = f"{folder} is not installed in {self.home / folder}"
                 raise DeviceError(f"engine {engine}: {missing}; {making('vllm-cpu')}")
@@ -95,15 +99,20 @@ class Installation:
             DeviceError: it is not installed; the message says what to do.
         """
         arguments = (device, self.runner.name, kernels, str(self.home / "models"), *((overlay,) if overlay else ()))
-        folders = os.pathsep.join([str(ROOT), *(str(self.home / folder) for folder in self.runner.packages)])
+        folders = os.pathsep.join([str(ROOT), *(str(self.home / folder) for folder in self._packages(device))])
         own = {"PYTHONPATH": folders, "PYTHONHASHSEED": hash_seed, **self.runner.environment}
-        return Launch((str(self.python()), "-m", child, *arguments), {**ENVIRONMENT, **own}, ROOT)
+        of_device = OF_GPUS if device == "cuda" else OF_CPUS
+        return Launch((str(self.python(device)), "-m", child, *arguments), {**ENVIRONMENT, **of_device, **own}, ROOT)
+
+    def _packages(self, device: str) -> tuple[str, ...]:
+        """Return the folders on the path of its process: what a GPU's PyTorch needs is installed with it."""
+        return () if device == "cuda" else self.runner.packages
 
 
 @cache
 def keeper_of(home: str, overlay: str, device: str, runner: ModelRunner, kernels: Kernels) -> Keeper:
     """Return the keeper of the process on a device with an installation and a tree laid over it; it ends with ours."""
-    installation = Installation(home_of(home), runner)
+    installation = Installation(home_of(home, device), runner)
     keeper = Keeper(runner.engine, partial(installation.launch, device, overlay, kernels))
     atexit.register(keeper.stop)
     return keeper

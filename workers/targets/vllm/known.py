@@ -241,8 +241,12 @@ def _loses_loads_in_steps(trace: Trace) -> bool:
 
 
 def _token_too_many(error: str, where: Site, trace: Trace) -> bool:
-    """Tell whether an embedding is given what is no token, of a request whose load failed in a step."""
-    return where.function == "embedding" and error.startswith("IndexError") and _loses_loads_in_steps(trace)
+    """Tell whether an embedding is given what is no token, of a request whose load failed in a step.
+
+    A GPU says so at some later call.
+    """
+    is_there = where.function == "embedding" and error.startswith("IndexError")
+    return (is_there or "device-side assert" in error) and _loses_loads_in_steps(trace)
 
 
 def _is_kept_elsewhere(found: Difference) -> bool:

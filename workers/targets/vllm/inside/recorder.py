@@ -1,21 +1,20 @@
 """Recorder of an engine's steps: what was planned, what the model was given, and what was made of it, from outside.
 
-What lies on the device is copied by a task of the engine's own stream, which orders nothing and is no access to the
-race detector. A runner is wrapped where it has its inputs ready, the scheduler where a step's results come back.
+What lies on the device is read back in the order of the engine's own stream, which orders nothing and is no access to
+the race detector. A runner is wrapped where it has its inputs ready, the scheduler where a step's results come back.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from workers.targets.child.messages import Message
-from workers.targets.simulated_torch.device import activate
 from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
+from workers.targets.vllm.inside.readback import Parts, Readback
 from workers.targets.vllm.runner_name import RunnerName
 
-# Tensors that hold one value after the other of their rows.
-Parts = Sequence[torch.Tensor]
 # What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name.
 Inputs = Callable[..., None]
 
@@ -184,9 +183,9 @@ _RUNNERS: Mapping[RunnerName, Callable[[Any, Inputs], RunnerObserver]] = {
 class StepRecorder:
     """Observations of one session; `number_of` tells which request of the trace an engine's id is."""
 
-    def __init__(self, engine: Any, runner: RunnerName, is_device: bool, number_of: Callable[[str], int]) -> None:
+    def __init__(self, engine: Any, runner: RunnerName, readback: Readback, number_of: Callable[[str], int]) -> None:
         self._scheduler = engine.scheduler
-        self._is_device, self._number_of = is_device, number_of
+        self._readback, self._number_of = readback, number_of
         self._seen: list[Message] = []
         self._steps: dict[int, int] = {}
         self._step = -1
@@ -217,6 +216,7 @@ class StepRecorder:
 
     def take(self) -> list[Message]:
         """Return what was seen since the last call; of a step on the device, once it has run."""
+        self._readback.arrived()
         seen, self._seen = self._seen, []
         return seen
 
@@ -262,6 +262,10 @@ class StepRecorder:
         """Note something else of the step that was planned last."""
         self._note(point, names, **values)
 
+    def finish(self) -> None:
+        """Wait for what a device has not come to."""
+        self._readback.finish()
+
     def drained(self, more: Mapping[str, int]) -> None:
         """Note what is still held once nothing is left to do, and what `more` there is."""
         scheduler = self._scheduler
@@ -289,20 +293,12 @@ class StepRecorder:
         """Note values of tensors as they are once the device has come so far."""
         step = self._step
         parts = {name: [given] if isinstance(given, torch.Tensor) else given for name, given in tensors.items()}
-        views = {name: [self._view(tensor) for tensor in given] for name, given in parts.items()}
 
-        def keep() -> None:
+        def keep(views: Mapping[str, Parts]) -> None:
             read = {name: [value for view in given for value in values_of(view)] for name, given in views.items()}
-            self._note(point, names, step, **values, **read)
+            self._keep(point, names, step, **values, **read)
 
-        if self._is_device:
-            activate().enqueue("observe", keep)
-        else:
-            keep()
-
-    def _view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor that a task may read: of one of the device a view."""
-        return activate().host_view(tensor) if self._is_device and tensor.device.type != "cpu" else tensor
+        self._readback.read(parts, keep)
 
     def _observed_update(self, plan: Any, result: Any) -> Any:
         step = self._steps.pop(id(plan), None)
@@ -312,6 +308,9 @@ class StepRecorder:
         return self._update(plan, result)
 
     def _note(self, point: str, names: list[str], step: int | None = None, **values: Any) -> None:
-        requests = [self._number_of(name) for name in names]
         step = self._step if step is None else step
+        self._readback.tell(partial(self._keep, point, names, step, **values))
+
+    def _keep(self, point: str, names: list[str], step: int, **values: Any) -> None:
+        requests = [self._number_of(name) for name in names]
         self._seen.append({"point": point, "step": step, "requests": requests, "values": values})

@@ -11,6 +11,8 @@ from concurrent.futures import wait
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, ResetPrefixCache, Stall, Submit
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
@@ -90,6 +92,9 @@ class Session:
 
     def close(self) -> None:
         """Give the engine back as it was given, if it has drained."""
+        if runner_of(self.engine).device.type == "cuda":
+            # What fails late fails in this session.
+            torch.cuda.synchronize()
         if not self.drained():
             return
         scheduler = self.engine.scheduler
@@ -158,7 +163,10 @@ class Session:
         return self._recorder.take()
 
     def ended(self) -> None:
-        if self._recorder is not None and self.drained():
+        if self._recorder is None:
+            return
+        self._recorder.finish()
+        if self.drained():
             self._recorder.drained(self._flights.left() if self._flights is not None else {})
 
     def drained(self) -> bool:

@@ -1,4 +1,4 @@
-"""Copies between a cache and a store: tasks on two streams of the simulated device, or at once on a CPU."""
+"""Copies between a cache and a store: on two streams of a device, or at once on a CPU."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,6 +19,7 @@ class Copies:
             torch.zeros((num_slots, *each.shape[1:]), dtype=each.dtype, device=each.device) for each in self.cache
         ]
         self._is_device = self.cache[0].device.type != "cpu"
+        self._is_simulated = self.cache[0].device.type == "sim"
         self.loads: Any = _stream() if self._is_device else None
         self.stores: Any = _stream() if self._is_device else None
 
@@ -53,7 +54,10 @@ class Copies:
                 _move(told, *sources, *targets)
                 continue
             with torch.cuda.stream(stream):
-                activate().enqueue(name, _task(told), sources, targets)
+                if self._is_simulated:
+                    activate().enqueue(name, _task(told), sources, targets)
+                else:
+                    _move(told, *sources, *targets)
                 landed[layer_name] = _event()
                 landed[layer_name].record(stream)
         return landed
@@ -100,5 +104,5 @@ def _move(done: Callable[[], None], *views: torch.Tensor) -> None:
     """Copy the first half of some tensors to the second, and tell that it is done."""
     half = len(views) // 2
     for source, target in zip(views[:half], views[half:], strict=True):
-        target.copy_(source)
+        target.copy_(source, non_blocking=True)
     done()

@@ -1,0 +1,81 @@
+"""Tests of installations of vLLM: what is asked of one, and what is said of one that is missing."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.cli import main as cli
+from cluster.cli.inputs import config_of
+from workers.targets.registry import kind_of
+from workers.targets.target import VLLM, VLLM_V1, DeviceError, RunConfig
+from workers.targets.vllm import installation
+from workers.targets.vllm.installation import FIRST_RUNNER, ROOT, SECOND_RUNNER, Installation, home_of, making
+
+KIND = kind_of(VLLM_V1)
+
+
+def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
+    config = RunConfig(engine=VLLM_V1, engine_home=str(tmp_path))
+    with pytest.raises(DeviceError, match=f"vLLM is not installed in {tmp_path}; make vllm-cpu"):
+        KIND.require(config)
+    on_gpu = config.model_copy(update={"device": "cuda"})
+    with pytest.raises(DeviceError, match=f"vLLM is not installed in {tmp_path}; make vllm-gpu"):
+        KIND.require(on_gpu)
+    with pytest.raises(DeviceError, match=r"triton-cpu: engine vllm-v1 runs on sim .* and cpu and cuda"):
+        KIND.require(config.model_copy(update={"device": "triton-cpu"}))
+
+
+def test_a_device_has_an_installation_of_its_own_unless_one_is_named() -> None:
+    assert home_of("", "sim") == home_of("", "cpu") == ROOT / ".venv-vllm"
+    assert home_of("", "cuda") == ROOT / ".venv-vllm-gpu"
+    assert home_of("elsewhere", "cuda") == Path("elsewhere")
+
+
+def test_a_gpu_is_hidden_from_engines_of_cpus_and_shown_to_those_of_gpus(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for file in ("installed", "bin/python"):
+        (tmp_path / file).touch()
+    launched = {device: Installation(tmp_path, FIRST_RUNNER).launch(device) for device in ("sim", "cuda")}
+    assert launched["sim"].environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert "CUDA_VISIBLE_DEVICES" not in launched["cuda"].environment
+    # Its Triton is installed with its PyTorch.
+    assert Installation(tmp_path, SECOND_RUNNER).launch("cuda").environment["PYTHONPATH"] == str(ROOT)
+
+
+def test_the_second_runner_needs_triton_and_a_device_with_streams(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for file in ("installed", "bin/python"):
+        (tmp_path / file).touch()
+    config = RunConfig(engine=VLLM, engine_home=str(tmp_path))
+    KIND.require(config)
+    missing = f"engine vllm: triton is not installed in {tmp_path}/triton; make vllm-cpu"
+    with pytest.raises(DeviceError, match=missing):
+        kind_of(VLLM).require(config)
+    with pytest.raises(DeviceError, match=r"cpu: engine vllm runs on sim \(streams .* and cuda \(a GPU, .*\)$"):
+        kind_of(VLLM).require(config.model_copy(update={"device": "cpu"}))
+
+
+def test_a_command_with_a_folder_that_holds_no_engine_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option, said in (("--engine-path", "it holds no package vllm"), ("--engine-home", "not installed in")):
+        assert cli.run(["hunt", "--engine", VLLM_V1, option, str(tmp_path), "--ray", "off"]) == 2
+        message = capsys.readouterr().err
+        assert said in message
+        assert message.count("\n") == 1
+    # Both runners lie in one package.
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").touch()
+    laid_over = [config_of(RunConfig(engine=engine, engine_path=str(tmp_path))) for engine in (VLLM_V1, VLLM)]
+    assert laid_over[0].engine_digest == laid_over[1].engine_digest != ""
+    assert cli.run(["hunt", "--engine-path", str(tmp_path)]) == 2
+    assert "engine specstorm is this program itself" in capsys.readouterr().err
+
+
+def test_where_there_is_no_makefile_the_advice_says_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert making("vllm-cpu") == "make vllm-cpu"
+    monkeypatch.setattr(installation, "ROOT", tmp_path)
+    told = making("vllm-cpu")
+    assert told == "`make vllm-cpu` in a checkout of Specstorm makes .venv-vllm; name that with --engine-home"

@@ -1,0 +1,99 @@
+"""Readback: values of tensors as they are once the device has come so far, told without ordering anything.
+
+Where there is no device they are read at once. On the simulated one a task of the engine's own stream reads them; on a
+GPU they are copied to pinned memory by that stream, and told once the copy is there. What the host has to tell waits
+there for what was launched before it: all is told in the order of launches.
+"""
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+import torch
+
+from workers.targets.simulated_torch.device import activate
+
+Parts: TypeAlias = Sequence[torch.Tensor]
+# Is told tensors on the host, by name.
+Told: TypeAlias = Callable[[Mapping[str, Parts]], None]
+
+
+class Readback(Protocol):
+    """Way in which tensors of a device are read."""
+
+    @abstractmethod
+    def read(self, tensors: Mapping[str, Parts], told: Told) -> None:
+        """Have tensors told as they are once the device has come so far."""
+
+    def tell(self, told: Callable[[], None]) -> None:
+        """Have the host's part told in its place."""
+        told()
+
+    def arrived(self) -> None:
+        """Tell what has come by now."""
+        return
+
+    def finish(self) -> None:
+        """Wait for all that is to come, and tell it."""
+        return
+
+
+class AtOnce(Readback):
+    """Readback without a device."""
+
+    def read(self, tensors: Mapping[str, Parts], told: Told) -> None:
+        told(tensors)
+
+
+class ByTasks(Readback):
+    """Readback by tasks of the simulated device, which are no accesses to the lanes that are judged."""
+
+    def read(self, tensors: Mapping[str, Parts], told: Told) -> None:
+        device = activate()
+        views = {
+            name: [part if part.device.type == "cpu" else device.host_view(part) for part in parts]
+            for name, parts in tensors.items()
+        }
+        device.enqueue("observe", lambda: told(views))
+
+
+class ByCopies(Readback):
+    """Readback by copies of a GPU to pinned memory: `arrived` waits for none, `finish` for all."""
+
+    def __init__(self) -> None:
+        # With the event behind what it waits for: of the host's part none.
+        self._coming: deque[tuple[Any, Callable[[], None]]] = deque()
+
+    def read(self, tensors: Mapping[str, Parts], told: Told) -> None:
+        copies = {name: [_copied(part) for part in parts] for name, parts in tensors.items()}
+        event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        self._coming.append((event, partial(told, copies)))
+
+    def tell(self, told: Callable[[], None]) -> None:
+        self._coming.append((None, told))
+
+    def arrived(self) -> None:
+        while self._coming and (self._coming[0][0] is None or self._coming[0][0].query()):
+            self._coming.popleft()[1]()
+
+    def finish(self) -> None:
+        while self._coming:
+            event, told = self._coming.popleft()
+            if event is not None:
+                event.synchronize()
+            told()
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy on the host, which the current stream makes of what lies on a GPU."""
+    if tensor.device.type == "cpu":
+        return tensor.clone()
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    copy.copy_(tensor, non_blocking=True)
+    return copy
+
+
+READBACKS: Mapping[str, type[Readback]] = {"cpu": AtOnce, "sim": ByTasks, "cuda": ByCopies}
