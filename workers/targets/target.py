@@ -256,6 +256,10 @@ class TargetKind(Protocol):
         """
         return {}
 
+    def laid_over(self, config: RunConfig) -> str:
+        """Return what runs where sources are laid over an installation, nothing where none are."""
+        return ""
+
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Return what else a finding must be seen under to be one, None if nothing."""
         return None

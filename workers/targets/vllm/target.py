@@ -20,7 +20,7 @@ from workers.targets.target import (
     KnownBug,
     RunConfig,
 )
-from workers.targets.vllm import limits
+from workers.targets.vllm import limits, sources
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
 from workers.targets.vllm.known_races import is_known_race
@@ -82,6 +82,9 @@ class Vllm(ChildKind):
             return self.keeper(config).process().ask({"do": "kernels"}, answers.Kernels).interpreted
         except EngineFailed as error:
             raise DeviceError(f"engine {self.name}: {error}") from error
+
+    def laid_over(self, config: RunConfig) -> str:
+        return sources.told(Path(config.engine_path), home_of(config.engine_home)) if config.engine_path else ""
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Have a finding seen with interpreted kernels, too: they are vLLM's, their definitions ours."""
