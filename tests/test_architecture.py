@@ -59,7 +59,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "workers.targets",
     ),
     "workers.targets.child.inside": INSIDE,
-    "workers.targets.vllm.inside": (*INSIDE, "workers.targets.vllm.inside", "workers.targets.vllm.runner_name"),
+    "workers.targets.vllm.inside": (
+        *INSIDE,
+        "workers.targets.vllm.inside",
+        "workers.targets.vllm.runner_name",
+        "workers.targets.vllm.sources",
+    ),
     # What judges an engine in another process knows no engine.
     "workers.targets.child": (
         "scenarios",
