@@ -220,7 +220,7 @@ class DrafterIdentities(Judge):
             yield _difference("passes", None, (number, None), fact("inputs_of_every_step"), fact("none_shown"))
 
     def _proposes_none(self, number: int, step: Step) -> bool:
-        """Tell whether a step proposes nothing and keeps what it computed, and no request of it is given drafts next."""
+        """Tell whether a step proposes nothing and keeps what it computed, and none of its requests has drafts next."""
         following = self._steps.get(number + 1)
         behind = following.inputs if following is not None else None
         drafts = dict(zip(behind.requests, behind.values["drafts"], strict=True)) if behind is not None else {}
