@@ -19,7 +19,7 @@ READS_TEXTS = {
     "workers.targets.simulated_torch.__main__": "an option",
     "workers.targets.vllm.releases": "an index of packages, and what a package requires",
     "workers.targets.vllm.sources": "the version in a file of an engine's sources",
-    "cluster.cli.bisect_command": "versions that a user names",
+    "cluster.cli.builds": "versions that a user names",
     "cluster.cli.inputs": "names of files",
     "cluster.cli.selection": "an option",
     "cluster.dispatch.reach": "an address",

@@ -274,6 +274,13 @@ class TargetKind(Protocol):
         """
         return nullcontext(config)
 
+    def over(self, tree: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:
+        """Lay a tree of sources over an installation; give the configuration that runs it.
+
+        What it has started ends with the context.
+        """
+        return nullcontext(config)
+
     def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
         """Return the name of the known bug that a difference is, an empty one if it is none.
 

@@ -72,6 +72,16 @@ class Vllm(ChildKind):
         finally:
             self.keeper(released).stop()
 
+    @contextmanager
+    def over(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
+        """Lay a tree of vLLM's sources over an installation; its processes end with the context."""
+        laid = config.model_copy(update={"engine_path": str(tree)})
+        try:
+            yield laid
+        finally:
+            for kernels in self.kernels or (laid.kernels,):
+                self.keeper(laid.model_copy(update={"kernels": kernels})).stop()
+
     def keeper(self, config: RunConfig) -> Keeper:
         return keeper_of(config.engine_home, config.engine_path, config.device, self.runner, config.kernels)
 
