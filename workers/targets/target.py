@@ -97,11 +97,12 @@ class Watch:
 
 
 class KnownBug(NamedTuple):
-    """A bug of an engine that is known: its name, where it is dealt with, and what it is."""
+    """A bug of an engine that is known: its name, where it is dealt with, what it is, and the version without it."""
 
     name: str
     upstream: str
     note: str
+    mended: str = ""
 
 
 class Confirmation(NamedTuple):
@@ -281,7 +282,9 @@ class TargetKind(Protocol):
         """
         return nullcontext(config)
 
-    def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
+    def known(
+        self, found: Difference, trace: Trace, steps: Sequence[Observation], config: RunConfig = DEFAULT_CONFIG
+    ) -> str:
         """Return the name of the known bug that a difference is, an empty one if it is none.
 
         The submits of the trace are the requests that were taken in, in that order; `steps` is what the engine has
@@ -289,7 +292,7 @@ class TargetKind(Protocol):
         """
         return ""
 
-    def known_crash(self, error: str, where: Site, trace: Trace) -> str:
+    def known_crash(self, error: str, where: Site, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> str:
         """Return the name of the known bug that made the engine raise an error, an empty one if it is none."""
         return ""
 

@@ -273,6 +273,7 @@ _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
         "vllm_drafter_prefix_successor",
         "docs/findings/vllm_drafter_prefix_successor.md",
         "vLLM 0.32.0 hands a drafter blocks of which the last entry is of another token that followed.",
+        mended="0.33.0",
     ): _drafter_prefix_successor,
     _LOGPROB_TOKENS: _logprobs_beside_drafts,
 }
@@ -287,6 +288,7 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
         "vllm_grammar_rows",
         "https://github.com/vllm-project/vllm/issues/49694",
         "vLLM 0.32.0 takes the rows of a mask apart by drafts that were cut since.",
+        mended="0.33.0",
     ): _grammar_rows,
     KnownBug(
         "vllm_min_tokens_asynchronous",
