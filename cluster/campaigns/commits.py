@@ -3,6 +3,7 @@
 The checkout is read alone: neither its files nor its index change.
 """
 
+import os
 import subprocess
 import tarfile
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from pathlib import Path
 COMMITS_MAX = 256
 _DIGITS = 12
 _GIT_SECONDS = 300
+# By which git tells its hooks, and what they start, of the checkout that they are of: not the one asked about here.
+_OF_ANOTHER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 
 
 class RepositoryError(Exception):
@@ -88,7 +91,8 @@ class Repository:
 
     def _run(self, *question: str) -> "subprocess.CompletedProcess[bytes]":
         asked = ("git", "--no-optional-locks", "-C", str(self.folder), *question)
+        environment = {name: value for name, value in os.environ.items() if name not in _OF_ANOTHER}
         try:
-            return subprocess.run(asked, capture_output=True, check=False, timeout=_GIT_SECONDS)
+            return subprocess.run(asked, capture_output=True, check=False, timeout=_GIT_SECONDS, env=environment)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise RepositoryError(f"git: {error}") from error

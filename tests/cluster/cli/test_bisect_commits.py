@@ -113,10 +113,11 @@ def test_an_older_bad_commit_than_the_good_one_asks_for_the_first_good_one(
     assert {entry.version: entry.subject for entry in document.releases}[made["rename"]] == "rename"
 
 
-def test_without_a_good_commit_it_is_looked_as_far_back_as_commits_go(
-    tmp_path: Path, bug: Path, capsys: pytest.CaptureFixture[str]
+def test_without_a_good_commit_it_is_looked_as_far_back_as_commits_go_also_in_a_hook_of_another_checkout(
+    tmp_path: Path, bug: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = repository_of(tmp_path / "checkout", [HISTORY[0], HISTORY[1], HISTORY[4]])
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     assert cli.run(["bisect", str(bug), "--repository", str(tmp_path / "checkout")]) == 1
     last = f"first bad: {made['rewrite core']} (rewrite core); last good: {made['write core']}"
     assert capsys.readouterr().out.splitlines()[-1] == last
