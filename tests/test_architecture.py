@@ -31,6 +31,7 @@ LANES_IN_COMMON = (
 )
 # What is loaded inside an engine's own process: nothing that judges, and nothing of our engine.
 MESSAGES = ("workers.targets.child.answers", "workers.targets.child.messages")
+SHARED_WITH_VLLM = ("workers.targets.vllm.runner_name", "workers.targets.vllm.sources")
 INSIDE = ("scenarios", "workers.targets.simulated_torch", "workers.targets.child.inside", *MESSAGES)
 # The most specific prefix of a module's name decides what of the project it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -59,7 +60,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "workers.targets",
     ),
     "workers.targets.child.inside": INSIDE,
-    "workers.targets.vllm.inside": (*INSIDE, "workers.targets.vllm.inside", "workers.targets.vllm.runner_name"),
+    "workers.targets.vllm.inside": (*INSIDE, "workers.targets.vllm.inside", *SHARED_WITH_VLLM),
     # What judges an engine in another process knows no engine.
     "workers.targets.child": (
         "scenarios",

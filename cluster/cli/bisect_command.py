@@ -1,16 +1,15 @@
-"""Command `bisect`: which release of an engine shows a bug first."""
+"""Command `bisect`: which release of an engine, or which commit of its sources, shows a bug first."""
 
-import re
-from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cluster.campaigns.bisection import Bisection, Status
+from cluster.campaigns.commits import COMMITS_MAX
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
-from cluster.cli.inputs import InputError, bundled, check_trace, config_for, read_trace
+from cluster.cli.builds import Commits, Releases, commits_of, releases_of
+from cluster.cli.inputs import bundled, check_trace, config_for, read_trace
 from cluster.cli.options import EngineHome, Json, NoLimits
 from cluster.dispatch.job import WORKER, build, load_judge
 from cluster.reports.documents import BisectDocument, ReleaseEntry
@@ -21,9 +20,10 @@ from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import Device, DeviceError, RunConfig
 
-# Folder of installed releases below the user's home.
-CACHE = Path(".cache", "specstorm", "engines")
-VERSION = re.compile(r"\d+(\.\d+)+(\.?(post|rc)\d+)?")
+Good = Annotated[
+    str,
+    typer.Option(metavar="REV", help=f"A commit without the bug. Default: up to {COMMITS_MAX} back that matter."),
+]
 
 
 def bisect(
@@ -44,6 +44,12 @@ def bisect(
         Path | None,
         typer.Option("--environments", metavar="DIR", help="Where releases are installed, one folder each."),
     ] = None,
+    repository: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A git checkout of the engine: try its commits, not releases."),
+    ] = None,
+    good: Good = "",
+    bad: Annotated[str, typer.Option(metavar="REV", help="A commit with the bug. Default: HEAD.")] = "",
     lanes: Annotated[
         Device, typer.Option("--device", help="sim (simulated streams and pinned memory) or cpu.")
     ] = "sim",
@@ -51,65 +57,54 @@ def bisect(
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
-    """Try a failing trace on releases of an engine, as few as possible: which one shows the bug first."""
+    """Try a failing trace on releases of an engine, or commits, as few as possible: which one shows the bug first."""
     released = [name for name in known_engines() if kind_of(name).releases]
     asked = RunConfig(engine=engine or released[0], device=lanes, engine_home=engine_home)
     file = bundled(file)
     config = config_for(file, asked, context)
-    if config.engine not in released:
-        raise InputError(f"--engine is {config.engine}; it has no releases: {', '.join(released)} has")
-    bisection = Bisection(_versions(versions, kind_of(config.engine).releases))
+    if repository is None:
+        builds: Releases | Commits = releases_of(config, versions, folder, good or bad)
+    else:
+        builds = commits_of(config, repository, (good, bad), bool(versions or folder))
+    bisection = Bisection(builds.names)
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
-    tried = TriedReleases(trace, config, folder if folder is not None else Path.home() / CACHE)
-    while (version := bisection.next()) is not None:
-        entry = tried.entry(version)
-        bisection.record(version, entry.status)
+    tried = Tried(trace, builds)
+    while (name := bisection.next()) is not None:
+        entry = tried.entry(name)
+        bisection.record(name, entry.status)
         if not as_json:
-            print(f"{entry.version:<12} {entry.status:<8} {entry.seen}", flush=True)
+            subject = f"  ({entry.subject})" if entry.subject else ""
+            print(f"{name:<12} {entry.status:<8} {entry.seen}{subject}", flush=True)
     document = _document(file, bisection, tried)
     if as_json:
         print(document.model_dump_json(indent=2))
     else:
-        print(f"\n{_conclusion(document)}")
+        print(f"\n{_conclusion(document, tried)}")
     return document.exit_code
 
 
-def _versions(text: str, releases: Sequence[str]) -> list[str]:
-    """Return the releases of an option, by default those known, oldest first.
+class Tried:
+    """Verdicts on a trace by build; the first finding is the bug that is looked for."""
 
-    Raises:
-        InputError: one is no version, or they are not in order.
-    """
-    versions = text.split(",") if text else list(releases)
-    for version in versions:
-        if not VERSION.fullmatch(version):
-            raise InputError(
-                f"--versions: {version!r} is no version; wanted some like {releases[0]}, with commas between"
-            )
-    numbers = [[int(number) for number in re.findall(r"\d+", version)] for version in versions]
-    if any(older >= newer for older, newer in pairwise(numbers)):
-        raise InputError(f"--versions: {text}; wanted the oldest first, each once")
-    return versions
-
-
-class TriedReleases:
-    """Verdicts on a trace by release; the first finding is the bug that is looked for."""
-
-    def __init__(self, trace: Trace, config: RunConfig, folder: Path) -> None:
-        self._trace, self._config, self._folder = trace, config, folder
+    def __init__(self, trace: Trace, builds: Releases | Commits) -> None:
+        self._trace, self.builds = trace, builds
         self.bug: Signature | None = None
         self.entries: dict[str, ReleaseEntry] = {}
 
-    def entry(self, version: str) -> ReleaseEntry:
-        """Install a release if it is not there, and judge the trace on it."""
+    def entry(self, name: str) -> ReleaseEntry:
+        """Judge the trace on a build."""
+        status: Status
         try:
-            with kind_of(self._config.engine).release(version, self._folder, self._config) as config:
+            with self.builds.running(name) as config:
                 status, seen = self._status(load_judge(WORKER).judge(self._trace, False, config))
         except DeviceError as error:
             status, seen = "skipped", escaped(str(error))
-        self.entries[version] = ReleaseEntry(version=version, status=status, seen=seen)
-        return self.entries[version]
+        if status == "skipped" and self.builds.told_good(name):
+            status, seen = "good", f"as told; {seen}"
+        subject = escaped(self.builds.subjects.get(name, ""))
+        self.entries[name] = ReleaseEntry(version=name, subject=subject, status=status, seen=seen)
+        return self.entries[name]
 
     def _status(self, judgement: Judgement) -> tuple[Status, str]:
         verdict = judgement.verdict
@@ -125,7 +120,7 @@ class TriedReleases:
         return "skipped", f"another finding: {escaped(signature.bug)}"
 
 
-def _document(file: Path, bisection: Bisection, tried: TriedReleases) -> BisectDocument:
+def _document(file: Path, bisection: Bisection, tried: Tried) -> BisectDocument:
     statuses, change = set(bisection.known.values()), bisection.change()
     code = EXIT_FOUND if "bad" in statuses else EXIT_AGREED if "good" in statuses else EXIT_NOT_JUDGED
     ends: dict[str, str] = {}
@@ -149,14 +144,21 @@ def _document(file: Path, bisection: Bisection, tried: TriedReleases) -> BisectD
     )
 
 
-def _conclusion(document: BisectDocument) -> str:
+def _conclusion(document: BisectDocument, tried: Tried) -> str:
+    noun = tried.builds.noun
     left = f"; {', '.join(document.between)} between them cannot tell" if document.between else ""
     if document.first_bad is not None:
-        return f"first bad: {document.first_bad}; last good: {document.last_good}{left}"
+        return f"first bad: {_named(document.first_bad, tried)}; last good: {document.last_good}{left}"
     if document.first_good is not None:
-        return f"last bad: {document.last_bad}; first good: {document.first_good}{left}"
+        return f"last bad: {document.last_bad}; first good: {_named(document.first_good, tried)}{left}"
     seen = {entry.status for entry in document.releases}
     if "bad" in seen:
         oldest = next(entry.version for entry in document.releases if entry.status == "bad")
-        return f"bad in every release that could tell, from {oldest} on"
-    return "good in every release that could tell" if "good" in seen else "no release could tell"
+        return f"bad in every {noun} that could tell, from {_named(oldest, tried)} on"
+    return f"good in every {noun} that could tell" if "good" in seen else f"no {noun} could tell"
+
+
+def _named(name: str, tried: Tried) -> str:
+    """Return the name of a build with the first line of its message, if it is a commit."""
+    subject = tried.entries[name].subject
+    return f"{name} ({subject})" if subject else name

@@ -240,13 +240,16 @@ def check_writable(folder: Path) -> None:
 
 
 def require_engine(config: RunConfig) -> None:
-    """Make sure that this process can run the engine; say which kernels of sources that are named are interpreted.
+    """Make sure that this process can run the engine; say what sources that are named are, and how their kernels run.
 
     Raises:
         DeviceError: it cannot; the message says why.
     """
     kind = kind_of(config.engine)
     kind.require(config)
+    laid_over = kind.laid_over(config)
+    if laid_over:
+        print(f"specstorm: engine {config.engine}: {escaped(laid_over)}", file=sys.stderr)
     interpreted = kind.interpreted(config) if config.engine_home or config.engine_path else {}
     if interpreted:
         print(f"specstorm: engine {config.engine}: {kernels_text(interpreted)}", file=sys.stderr)

@@ -85,9 +85,11 @@ class DoctorDocument(Document):
 
 
 class ReleaseEntry(Value):
-    """One release of an engine, whether it shows a bug, and what was seen or why it was skipped."""
+    """One release of an engine or commit, whether it shows a bug, and what was seen or why it was skipped."""
 
     version: str
+    # The first line of a commit's message.
+    subject: str = ""
     status: Literal["bad", "good", "skipped"]
     seen: str
 

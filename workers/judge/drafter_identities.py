@@ -7,7 +7,7 @@ a mask for each draft; slots and lengths that follow from these and from the blo
 for, is written into a block that its request does not hold; that each entry a request attends to was written for that
 position and that token, by the request itself but for a prefix that it found; that the drafts which the target verifies
 next are those proposed; that the drafter runs in every step but beside a request that is about to reach the longest
-length.
+length, and but where one that proposes all at once proposes nothing, keeps its entries, and none is verified.
 Does not verify: hidden states; rows of rejected drafts, and what lies behind the longest length, but for where they are
 written; drafts of a prompt's chunk, which nobody verifies; tokens of a request of whose earlier stay a result may come.
 """
@@ -171,7 +171,7 @@ class DrafterIdentities(Judge):
                 yield from self._keeps(number, step.context, step.inputs, rows)
             for seen in step.passes:
                 yield from self._pass(number, seen, rows)
-            if not step.passes:
+            if not step.passes and step.context is None:
                 self._miss(rows.values())
             self._note(number, step, rows)
 
@@ -216,8 +216,16 @@ class DrafterIdentities(Judge):
         planned = zip(step.planned.requests, step.planned.values["scheduled_computed"], strict=True)
         longest = max(computed + rows[request].num_scheduled for request, computed in planned)
         most = max((len(drafts) for other in self._steps.values() for drafts in other.proposed.values()), default=0)
-        if not step.passes and longest + most + 1 <= self._length_max:
+        if not step.passes and longest + most + 1 <= self._length_max and not self._proposes_none(number, step):
             yield _difference("passes", None, (number, None), fact("inputs_of_every_step"), fact("none_shown"))
+
+    def _proposes_none(self, number: int, step: Step) -> bool:
+        """Tell whether a step proposes nothing and keeps what it computed, and none of its requests has drafts next."""
+        following = self._steps.get(number + 1)
+        behind = following.inputs if following is not None else None
+        drafts = dict(zip(behind.requests, behind.values["drafts"], strict=True)) if behind is not None else {}
+        is_asked = any(drafts.get(request) for request in step.planned.requests)
+        return step.context is not None and not any(step.proposed.values()) and not is_asked
 
     def _miss(self, rows: Iterable[Row]) -> None:
         """Note the entries that were due in a step without a pass: its positions are never computed again."""

@@ -119,7 +119,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         # It failed to give the engine back.
         return Crashed(stats=run.stats(), error=error_text(error), where=error.where)
     if isinstance(ended, Crashed):
-        return ended.model_copy(update={"known": kind.known_crash(ended.error, ended.where, trace)})
+        return ended.model_copy(update={"known": kind.known_crash(ended.error, ended.where, trace, config)})
     if not isinstance(ended, _Ended):
         return ended
     found, stats, outputs, steps, taken = ended
@@ -139,7 +139,8 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
     # An engine numbers requests in the order in which it takes them in.
     others = [event for event in explicit.events if not isinstance(event, Submit)]
     by_number = explicit.model_copy(update={"events": (*[given.submit for given in taken], *others)})
-    return Diverged(stats=stats, difference=found.model_copy(update={"known": kind.known(found, by_number, steps)}))
+    known = kind.known(found, by_number, steps, config)
+    return Diverged(stats=stats, difference=found.model_copy(update={"known": known}))
 
 
 class _Ended(NamedTuple):

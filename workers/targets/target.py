@@ -97,11 +97,12 @@ class Watch:
 
 
 class KnownBug(NamedTuple):
-    """A bug of an engine that is known: its name, where it is dealt with, and what it is."""
+    """A bug of an engine that is known: its name, where it is dealt with, what it is, and the version without it."""
 
     name: str
     upstream: str
     note: str
+    mended: str = ""
 
 
 class Confirmation(NamedTuple):
@@ -256,6 +257,10 @@ class TargetKind(Protocol):
         """
         return {}
 
+    def laid_over(self, config: RunConfig) -> str:
+        """Return what runs where sources are laid over an installation, nothing where none are."""
+        return ""
+
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Return what else a finding must be seen under to be one, None if nothing."""
         return None
@@ -270,7 +275,16 @@ class TargetKind(Protocol):
         """
         return nullcontext(config)
 
-    def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
+    def over(self, tree: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:
+        """Lay a tree of sources over an installation; give the configuration that runs it.
+
+        What it has started ends with the context.
+        """
+        return nullcontext(config)
+
+    def known(
+        self, found: Difference, trace: Trace, steps: Sequence[Observation], config: RunConfig = DEFAULT_CONFIG
+    ) -> str:
         """Return the name of the known bug that a difference is, an empty one if it is none.
 
         The submits of the trace are the requests that were taken in, in that order; `steps` is what the engine has
@@ -278,7 +292,7 @@ class TargetKind(Protocol):
         """
         return ""
 
-    def known_crash(self, error: str, where: Site, trace: Trace) -> str:
+    def known_crash(self, error: str, where: Site, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> str:
         """Return the name of the known bug that made the engine raise an error, an empty one if it is none."""
         return ""
 

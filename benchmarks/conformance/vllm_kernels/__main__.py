@@ -2,10 +2,11 @@
 
 Then beside those definitions that run in their place on the simulated device, which must leave the same bytes.
 
-`make vllm-kernels`, or `python -m benchmarks.conformance.vllm_kernels`. The kernels are those of the package in
-.venv-vllm, interpreted; the inputs are the cases that the twins of our ops are tested on. What may differ is listed in
-`differences.py`, with reasons. Exit code 1 if anything else differs, or something on the list does not; 2 if there is
-no installation to run. A definition for another source than the installed one is told, and does not run.
+`make vllm-kernels`, or `python -m benchmarks.conformance.vllm_kernels`; with `--engine-path DIR` definitions alone are
+held, against the kernels of a tree of sources that is laid over the installed ones. Else the kernels are those of the
+package in .venv-vllm, interpreted; the inputs are the cases that the twins of our ops are tested on. What may differ is
+listed in `differences.py`, with reasons. Exit code 1 if anything else differs, or something on the list does not; 2 if
+there is no installation to run. A definition for another source than the installed one is told, and does not run.
 """
 
 import argparse
@@ -55,28 +56,30 @@ class Held(NamedTuple):
     example: str
 
 
-def held_of(home: Path, batches: int = BATCHES) -> list[Held]:
+def held_of(home: Path, batches: int = BATCHES, tree: Path | None = None) -> list[Held]:
     """Return what is counted of all kernels beside their definitions, on as many batches of each size.
+
+    The kernels are those of a tree that is laid over the installed ones, if one is given.
 
     Raises:
         DeviceError: vLLM or Triton is not installed there; the message says what to do.
         subprocess.CalledProcessError: a kernel could not be run.
     """
     found = []
-    for each in _told(home, HELD, str(batches)):
+    for each in _told(home, HELD, str(batches), *(() if tree is None else (str(tree.resolve()),))):
         same, other, broke_off = (each["counts"].get(name, 0) for name in ("same", "other", "broke_off"))
         found.append(Held(each["kernel"], same, other, broke_off, each["is_of_this"], each["example"]))
     return found
 
 
-def _told(home: Path, child: str, argument: str) -> list[Mapping[str, Any]]:
+def _told(home: Path, child: str, *arguments: str) -> list[Mapping[str, Any]]:
     """Return what a program of vLLM's Python tells, a line of JSON each."""
     python = Installation(home, FIRST_RUNNER).python()
     if not (home / TRITON / "triton").is_dir():
         raise DeviceError(f"Triton is not installed in {home / TRITON}; make vllm-kernels")
     path = os.pathsep.join((str(ROOT), str(home / TRITON)))
     done = subprocess.run(
-        [str(python), "-m", child, argument],
+        [str(python), "-m", child, *arguments],
         env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -115,10 +118,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--twin", choices=TWINS, default="definition", help="which twin of our ops to compare with")
     parser.add_argument("--engine-home", type=Path, default=ROOT / HOME, metavar="DIR", help="an installation of vLLM")
+    parser.add_argument("--engine-path", type=Path, metavar="DIR", help="a tree of vLLM's sources, laid over that")
     asked = parser.parse_args()
     try:
-        held = held_of(asked.engine_home)
+        held = held_of(asked.engine_home, tree=asked.engine_path)
         print("\n".join(lines_of(held)), flush=True)
+        if asked.engine_path is not None:
+            return 1 if any(each.num_other for each in held) else 0
         rows = rows_of(asked.engine_home, asked.twin)
     except (DeviceError, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from workers.targets.child.inside.interpreter import interpret
 from workers.targets.simulated_torch.device import Watching, activate
 from workers.targets.simulated_torch.kernel_definitions import Definition, Definitions, digest_of
 from workers.targets.vllm.inside.kernels.table import TABLE
+from workers.targets.vllm.inside.main import lay_over
 from workers.targets.vllm.inside.replacements import library_of_cuda
 
 _MORE = 3
@@ -95,9 +97,7 @@ def held(seeds: int) -> Iterator[dict[str, Any]]:
 
     from workers.targets.simulated_torch.triton_tasks import queued  # noqa: PLC0415
 
-    whatever_source = {
-        name: Definition(each.run, digest_of(_kernel(name).fn), each.covers) for name, each in TABLE.items()
-    }
+    whatever_source = {name: _for_any_source(name, digest_of(_kernel(name).fn)) for name in TABLE}
     defined, interpreted = (queued(Definitions(table))(InterpretedFunction.run) for table in (whatever_source, {}))
     activate().begin(watching=Watching(races=False, guard=False))
     counts: dict[str, Counter[str]] = {name: Counter() for name in TABLE}
@@ -111,8 +111,14 @@ def held(seeds: int) -> Iterator[dict[str, Any]]:
         if how == "other":
             example.setdefault(launch.kernel, f"grid {launch.grid}")
     for name, count in counts.items():
-        is_of_this = digest_of(_kernel(name).fn) == TABLE[name].digest
+        is_of_this = TABLE[name].for_source(digest_of(_kernel(name).fn)) is not None
         yield {"kernel": name, "counts": dict(count), "is_of_this": is_of_this, "example": example.get(name, "")}
+
+
+def _for_any_source(name: str, digest: str) -> Definition:
+    """Return the definition of a kernel for its source, or the one for another as if it were for that."""
+    found = TABLE[name].for_source(digest) or TABLE[name]
+    return Definition(found.run, digest, found.covers)
 
 
 def _kernel(name: str) -> Any:
@@ -121,7 +127,9 @@ def _kernel(name: str) -> Any:
 
 
 def main() -> None:
-    """Hold all definitions, on as many batches of each size as the argument says."""
+    """Hold all definitions, on as many batches of each size as the argument says, laid over by a tree of sources."""
+    for tree in sys.argv[2:]:
+        lay_over(Path(tree))
     interpret()
     activate()
     utils: Any = import_module("vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils")

@@ -117,6 +117,9 @@ def of_inputs(b: Batch) -> Iterator[Launch]:
                 "num_rejected_ptr": _int32(b.logits - sampled),
                 "all_token_ids_ptr": all_tokens,
                 "total_len_ptr": b.of_requests(b.total),
+                "draft_tokens_ptr": None,
+                "draft_tokens_out_ptr": None,
+                "num_draft_tokens": 0,
             },
         )
     yield Launch(f"{_INPUTS}._post_update_num_computed_tokens_kernel", (rows,), common)
@@ -159,6 +162,10 @@ def of_tables(b: Batch) -> Iterator[Launch]:
             "block_table_strides": widths.astype(np.int64),
             "num_blocks_ptr": _int32(counts),
             "num_reqs": rows,
+            "num_computed_tokens_ptr": b.of_requests(b.prefill),
+            "sliding_window_reach_ptr": np.zeros(num_groups, dtype=np.int32),
+            "block_sizes_ptr": _int32(blocks),
+            "MASK_SLIDING_WINDOW": False,
             "BLOCK_SIZE": 1024,
         },
     )
@@ -188,7 +195,7 @@ def of_tables(b: Batch) -> Iterator[Launch]:
     for is_grouped in (True, False):
         yield Launch(
             f"{GPU}.buffer_utils._apply_write_kernel",
-            (rows,),
+            (rows, 1 + int(min(widths)) // 4),
             {
                 "output_ptr": tables if is_grouped else tables[0],
                 "output_stride": widths.astype(np.int64) if is_grouped else int(widths[0]),
@@ -197,7 +204,7 @@ def of_tables(b: Batch) -> Iterator[Launch]:
                 "write_contents_ptr": b.tokens(int(lengths.sum()) + 1),
                 "write_cu_lens_ptr": _int32(np.cumsum(lengths)),
                 "write_group_ids_ptr": _int32(b.random.integers(0, 2, rows)) if is_grouped else None,
-                "BLOCK_SIZE": 1024,
+                "BLOCK_SIZE": 4,
                 "MULTI_GROUP": is_grouped,
             },
         )
@@ -292,8 +299,9 @@ def _at_once(b: Batch, sampled: Array, rejected: Array) -> Launch:
     first = np.where(b.random.integers(0, 3, rows) == 0, length - b.query, b.computed[b.states])
     positions = [begin + np.arange(count) for begin, count in zip(first, b.query, strict=True)]
     out = {
-        "input_ids": (sizes.requests * queries, np.int32),
-        "query_positions": (sizes.requests * queries, np.int64),
+        "input_ids": (sizes.requests * queries + 3, np.int32),
+        "is_padding": (sizes.requests * queries + 3, bool),
+        "query_positions": (sizes.requests * queries + 3, np.int64),
         "query_start_loc": (sizes.requests + 1, np.int32),
         "seq_lens": (sizes.requests, np.int32),
         "query_slot_mapping": (sizes.requests * queries + 3, np.int64),

@@ -291,6 +291,7 @@ def _verified(b: Batch, given: dict[str, Any]) -> Iterator[Launch]:
             "target_local_argmax_ptr": _sampled(count, blocks, np.int64),
             "expanded_local_pos_ptr": b.local(),
             "num_speculative_steps": sizes.drafts,
+            "num_logits": count,
             "BLOCK_SIZE": width,
         },
     )
@@ -309,6 +310,9 @@ def _verified(b: Batch, given: dict[str, Any]) -> Iterator[Launch]:
             "synthetic_conditional_rates_ptr": None,
             "cumulative_log_p_ptr": None,
             "local_residual_mass_ptr": None,
+            "fly_entropy_ptr": None,
+            "fly_entropy_threshold": 0.0,
+            "FLY_WINDOW_SIZE": 0,
             "vocab_num_blocks": blocks,
             "PADDED_VOCAB_NUM_BLOCKS": power_of_2(blocks),
             "SYNTHETIC_MODE": False,

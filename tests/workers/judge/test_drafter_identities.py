@@ -183,6 +183,26 @@ def test_what_a_drafter_of_all_drafts_at_once_keeps_and_is_given_is_judged(
     assert (breach.variable, breach.step, breach.position) == expected
 
 
+@pytest.mark.parametrize(("drafts", "breach"), [(0, None), (1, ("passes", 0, None))])
+def test_no_pass_is_due_of_one_that_proposes_nothing_and_keeps_its_entries_unless_drafts_are_verified_next(
+    drafts: int, breach: Any
+) -> None:
+    run = at_once()
+    run[0][3:5] = [("proposed", {"proposed": [[]]})]
+    run[1][1][1]["drafts"] = [drafts]
+    run[1][1][1].update(given([6, 20][: 1 + drafts], [5, 6][: 1 + drafts], 6 + drafts))
+    run[1][2][1].update({"positions": [5, 6][: 1 + drafts], "slots": slots([5, 6][: 1 + drafts])})
+    run[1][3] = drafting(0, [20, MASK, MASK], [6, 7, 8], 9)
+    run[1][5] = ("processed", {"sampled": [[20]]})
+    found = judged(run, shift=0, mask=MASK)
+    assert (found and (found.variable, found.step, found.position)) == breach
+    # What was not kept is missed by who attends to it, later.
+    del run[0][2]
+    found = judged(run, shift=0, mask=MASK)
+    assert found is not None
+    assert found.variable == "passes"
+
+
 def chunks(tail: int) -> Run:
     """Return a prompt in two chunks, the first of which ends with a token given for the next one."""
     first, second = PROMPT[:3], PROMPT[3:]

@@ -13,7 +13,7 @@ from workers.record.evidence import Difference
 from workers.record.verdict import Diverged
 from workers.run.check import check
 from workers.run.engine_run import Options
-from workers.targets.target import Confirmation, Kernels, RunConfig, Unconfirmed, Watch
+from workers.targets.target import DEFAULT_CONFIG, Confirmation, Kernels, RunConfig, Unconfirmed, Watch
 
 SUBMIT = Submit(tick=0, request="a", prompt=(1, 3), max_tokens=4)
 TRACE = Trace(spec=EngineSpec(vocab_size=6), events=(SUBMIT,)).explicit()
@@ -36,7 +36,7 @@ class DefinedKind(SamplerBoxKind):
         interpreted = config.model_copy(update={"kernels": "interpreted"})
         return Confirmation(interpreted, "a definition is wrong") if config.kernels == "defined" else None
 
-    def known(self, found: Difference, trace: Trace, steps: object) -> str:
+    def known(self, found: Difference, trace: Trace, steps: object, config: RunConfig = DEFAULT_CONFIG) -> str:
         return self.bug
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:

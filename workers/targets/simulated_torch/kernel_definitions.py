@@ -120,12 +120,17 @@ def flat(tensor: torch.Tensor) -> Array:
 class Definition:
     """What a kernel computes, for launches that it `covers`: given the grid, and the launch's arguments as attributes.
 
-    `digest` is that of the kernel which it was held against.
+    `digest` is that of the kernel which it was held against; `others` are definitions of the kernel for other sources.
     """
 
     run: Callable[[tuple[int, ...], Given], None]
     digest: str
     covers: Callable[[Mapping[str, Any]], bool] = lambda given: True
+    others: tuple["Definition", ...] = ()
+
+    def for_source(self, digest: str) -> "Definition | None":
+        """Return the definition for the kernel of a digest, None if there is none."""
+        return next((each for each in (self, *self.others) if each.digest == digest), None)
 
 
 class Definitions:
@@ -138,25 +143,33 @@ class Definitions:
     def of(self, kernel: Any) -> Definition | None:
         """Return the definition of a kernel, given as a Python function; None if it has none, or another source."""
         name = name_of(kernel)
-        found = self._by_name.get(name)
-        if found is None:
+        if name not in self._by_name:
             self.launched[name] = "has no definition"
-        elif digest_of(kernel) != found.digest:
-            self.launched[name] = _OTHER_SOURCE
             return None
+        found = self._by_name[name].for_source(digest_of(kernel))
+        if found is None:
+            self.launched[name] = _OTHER_SOURCE
         return found
 
     def interpreted(self) -> dict[str, str]:
         """Return why kernels are interpreted, by name: those launched so far, and those of another source."""
         told = dict(self.launched)
         for name, definition in self._by_name.items():
-            module, _, function = name.rpartition(".")
-            kernel = getattr(import_module(module), function, None)
+            kernel = _kernel_named(name)
             if kernel is None:
                 told[name] = "is not there"
-            elif digest_of(kernel.fn) != definition.digest:
+            elif definition.for_source(digest_of(kernel)) is None:
                 told[name] = _OTHER_SOURCE
         return told
+
+
+def _kernel_named(name: str) -> Any:
+    """Return a kernel as a Python function, None if its module, or a kernel of Triton's by its name, is not there."""
+    module, _, function = name.rpartition(".")
+    try:
+        return getattr(getattr(import_module(module), function, None), "fn", None)
+    except ImportError:
+        return None
 
 
 def name_of(kernel: Any) -> str:

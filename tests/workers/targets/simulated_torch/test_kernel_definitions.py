@@ -66,10 +66,21 @@ def test_a_kernel_runs_as_its_definition_only_with_the_source_that_it_was_held_a
 def test_kernels_that_are_gone_or_have_another_source_are_told_before_any_is_launched() -> None:
     here, digest = f"{__name__}.salted_by", digest_of(salted)
     assert Definitions({here: Definition(nothing, digest)}).interpreted() == {}
+    gone = f"{__name__}.gone", "no_such_module.gone", f"{__name__}.nothing"
     told = Definitions(
-        {here: Definition(nothing, "other"), f"{__name__}.gone": Definition(nothing, digest)}
+        {here: Definition(nothing, "other"), **dict.fromkeys(gone, Definition(nothing, digest))}
     ).interpreted()
-    assert told == {here: "has another source than its definition was held against", f"{__name__}.gone": "is not there"}
+    assert told == {
+        here: "has another source than its definition was held against",
+        **dict.fromkeys(gone, "is not there"),
+    }
+
+
+def test_a_kernel_has_the_definition_that_is_for_its_source_among_several() -> None:
+    later = Definition(nothing, digest_of(count))
+    definitions = Definitions({name_of(count): Definition(nothing, "other", others=(later,))})
+    assert definitions.of(count) is later
+    assert definitions.of(with_names(STEP=2)) is None
 
 
 def test_a_digest_is_of_functions_that_a_kernel_calls_and_of_their_constants() -> None:

@@ -11,6 +11,7 @@ from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
+from tests.cluster.cli.test_bisect_commits import repository_of
 from workers.judge.proposals import first_unlike
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
@@ -243,3 +244,29 @@ def test_a_version_that_lacks_a_hooked_or_replaced_name_is_refused_by_it(
     assert cli.run(["replay", str(FILES[0]), "--engine", VLLM_V1, "--engine-path", str(tmp_path)]) == 2
     refusal = f"Unknown: vLLM 0.32.0 has no {missing}.{name}; known are 0.32.0"
     assert capsys.readouterr().err == f"specstorm: engine vllm-v1: {refusal}\n"
+
+
+def test_the_commit_that_brought_a_bug_is_found_among_commits_of_sources(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "vllm/v1/core/sched/utils.py"
+    (installed,) = (ROOT / ".venv-vllm").glob("lib/python*/site-packages")
+    right = (installed / name).read_text()
+    wrong = right.replace("num_output_tokens >= request.max_tokens", "num_output_tokens > request.max_tokens")
+    assert wrong != right
+    history = [
+        ("begin", "vllm/__init__.py", (installed / "vllm" / "__init__.py").read_text()),
+        ("write a comment", name, f"{right}# More.\n"),
+        ("break the syntax", name, f"{right}def\n"),
+        ("let requests go on", name, wrong),
+        ("write another comment", name, f"{wrong}# Less.\n"),
+    ]
+    made = repository_of(tmp_path / "checkout", history)
+    options = ["--engine", VLLM_V1, "--device", "cpu", "--repository", str(tmp_path / "checkout")]
+    assert cli.run(["bisect", str(ROOT / "scenarios" / "vllm" / "batch.yaml"), *options]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    skipped = [line for line in lines if "skipped" in line]
+    assert [line for line in skipped if "SyntaxError" not in line] == []
+    between = f"; {made['break the syntax']} between them cannot tell"
+    good, bad = made["write a comment"], made["let requests go on"]
+    assert lines[-1] == f"first bad: {bad} (let requests go on); last good: {good}{between}"

@@ -20,19 +20,28 @@ class Unknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A package as it is installed, and the versions of it that were seen to run."""
+    """A package that is installed, or sources of it laid `over` that version; and those that were seen to run.
+
+    A checkout's `number` is no number.
+    """
 
     package: str
     number: str
     known: tuple[str, ...]
+    over: str = ""
+
+    @property
+    def text(self) -> str:
+        """What runs: the version, and the one that its compiled code is of, if that is another."""
+        return self.number if self.over in ("", self.number) else f"{self.number} over {self.over}"
 
     def has(self, since: str) -> bool:
-        """Tell whether it is as new as a version; all are as new as none."""
-        return not since or _numbers(self.number) >= _numbers(since)
+        """Tell whether it is as new as a version; all are as new as none, and a checkout as new as any."""
+        return not since or not _numbers(self.number) or _numbers(self.number) >= _numbers(since)
 
     def lacks(self, name: str) -> Unknown:
         """Return the refusal for a name."""
-        return Unknown(f"{self.package} {self.number} has no {name}; known are {', '.join(self.known)}")
+        return Unknown(f"{self.package} {self.text} has no {name}; known are {', '.join(self.known)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.interpreter import interpret
 from workers.targets.child.inside.main import serve
-from workers.targets.child.inside.overlay import Overlay
+from workers.targets.child.inside.overlay import OtherName, Overlay, version_of
 from workers.targets.child.inside.replacements import Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.simulated_torch.kernel_definitions import Definitions
@@ -19,9 +20,10 @@ from workers.targets.vllm.inside.hooks import hooks_on
 from workers.targets.vllm.inside.kernels.table import TABLE
 from workers.targets.vllm.inside.replacements import replacements_on
 from workers.targets.vllm.runner_name import RunnerName
+from workers.targets.vllm.sources import PACKAGE, is_whole
 
-# Seen to run here.
-KNOWN = ("0.32.0",)
+# Seen to run here, 0.33.0 as sources alone (docs/new_release.md).
+KNOWN = ("0.32.0", "0.33.0")
 
 
 def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, str]:
@@ -32,8 +34,10 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
     """
     where, named, kernels, models, *overlay = arguments
     runner: RunnerName = "v2" if named == "v2" else "v1"
+    # What vLLM caches of its classes is of other sources than these, if another process has left it.
+    os.environ["VLLM_CACHE_ROOT"] = os.path.join(tempfile.gettempdir(), "vllm")
     for folder in overlay:
-        sys.meta_path.insert(0, Overlay("vllm", Path(folder)))
+        lay_over(Path(folder), where)
     if runner == "v2":
         # Which runner it takes where Triton is found is vLLM's own choice.
         os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
@@ -42,14 +46,27 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
     import vllm  # noqa: PLC0415  what is laid over comes first
 
     torch.set_num_threads(1)
-    version = Version("vLLM", vllm.__version__, KNOWN)
+    version = Version("vLLM", vllm.__version__, KNOWN, over=version_of(_package_on(where)) if overlay else "")
     device = _device(*map(Path, overlay)) if where == "sim" else None
     definitions = Definitions(TABLE if kernels == "defined" else {})
     for replacement in replacements_on(where, runner, definitions):
         replacement.apply(version)
     for hooks in hooks_on(where, runner):
         hooks.check(version)
-    return Engines(Path(models), runner, where, definitions), device, version.number
+    return Engines(Path(models), runner, where, definitions), device, version.text
+
+
+def lay_over(folder: Path, device: str = "sim") -> None:
+    """Have vLLM found in a folder of its sources first: all of them, as of a release or a checkout, or a few."""
+    sys.meta_path.insert(0, Overlay("vllm", folder, is_whole=is_whole(folder)))
+    if device != "cuda":
+        # By the name that vLLM's own sources know, and not the installed build's.
+        sys.meta_path.insert(0, OtherName("vllm", f"{version_of(PACKAGE)}+cpu"))
+
+
+def _package_on(device: str) -> str:
+    """Return the distribution that is installed for a device."""
+    return "vllm" if device == "cuda" else PACKAGE
 
 
 def _device(sources: Path | None = None) -> SimulatedDevice:

@@ -163,8 +163,20 @@ def library_of_cuda(before: Any) -> SimpleNamespace:
     return SimpleNamespace(log1p=lambda x: tl.log(1.0 + x))
 
 
+def _here(before: Any) -> Any:
+    return lambda look: look()
+
+
 _STATES = StatesCopied()
 REPLACEMENTS: tuple[RunnerReplacement, ...] = (
+    RunnerReplacement(
+        "vllm.model_executor.models.registry",
+        "_run_in_subprocess",
+        "the process that it starts to inspect a model's class has no sources laid over; here is no CUDA to keep away",
+        _here,
+        devices=("cpu", "sim"),
+        runners=("v1", "v2"),
+    ),
     RunnerReplacement(
         "vllm.platforms.cpu",
         "CpuPlatform.check_and_update_config",

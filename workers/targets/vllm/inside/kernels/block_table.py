@@ -45,7 +45,11 @@ def compute_slot_mappings(programs: tuple[int, ...], given: Given) -> None:
 
 
 DEFINITIONS = {
-    "_gather_block_tables_kernel": Definition(gather_block_tables, "ab43743b91d5089a"),
+    "_gather_block_tables_kernel": Definition(
+        gather_block_tables,
+        "ab43743b91d5089a",
+        others=(Definition(gather_block_tables, "4ac12c153276f329", lambda given: not given["MASK_SLIDING_WINDOW"]),),
+    ),
     "_compute_slot_mappings_kernel": Definition(
         compute_slot_mappings, "8a2af52f430c7b2e", lambda given: given["CP_SIZE"] == 1
     ),

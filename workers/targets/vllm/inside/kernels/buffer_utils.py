@@ -12,13 +12,31 @@ def apply_write(programs: tuple[int, ...], given: Given) -> None:
     begin = 0
     for number in range(programs[0]):
         end = given.write_cu_lens_ptr[number]
-        to, stride = given.output_ptr, given.output_stride
-        if given.MULTI_GROUP:
-            group = given.write_group_ids_ptr[number]
-            to, stride = to.to(group, np.int32), stride[group]
-        first = given.write_indices_ptr[number] * stride + given.write_starts_ptr[number]
-        to.span(first, end - begin)[:] = given.write_contents_ptr.span(begin, end - begin)
+        _write(number, begin, end - begin, given)
         begin = end
 
 
-DEFINITIONS = {"_apply_write_kernel": Definition(apply_write, "d56b383497d07ea5")}
+def _write(number: int, begin: int, count: int, given: Given) -> None:
+    """Write so many values of a part that begins at a place of the contents."""
+    to, stride = given.output_ptr, given.output_stride
+    if given.MULTI_GROUP:
+        group = given.write_group_ids_ptr[number]
+        to, stride = to.to(group, np.int32), stride[group]
+    first = given.write_indices_ptr[number] * stride + given.write_starts_ptr[number]
+    to.span(first, count)[:] = given.write_contents_ptr.span(begin, count)
+
+
+def apply_write_in_chunks(programs: tuple[int, ...], given: Given) -> None:
+    """Do the same, of each part as much as the grid's second dimension has chunks for."""
+    begin, reach = 0, programs[1] * given.BLOCK_SIZE
+    for number in range(programs[0]):
+        end = given.write_cu_lens_ptr[number]
+        _write(number, begin, min(end - begin, reach), given)
+        begin = end
+
+
+DEFINITIONS = {
+    "_apply_write_kernel": Definition(
+        apply_write, "d56b383497d07ea5", others=(Definition(apply_write_in_chunks, "945f832d53977420"),)
+    )
+}

@@ -74,7 +74,7 @@ def _is_plain(given: Mapping[str, Any]) -> bool:
     """Tell whether a launch has no states at ends of blocks, and computes in float32."""
     tensors = (given["x_ptr"], given["w_ptr"], given["o_ptr"], given["bias_ptr"])
     in_float32 = all(each is None or each.dtype == torch.float32 for each in tensors)
-    return in_float32 and not given["IS_APC_ENABLED"] and not given["launch_pdl"]
+    return in_float32 and not given.get("IS_APC_ENABLED") and not given["launch_pdl"]
 
 
 def _is_plain_update(given: Mapping[str, Any]) -> bool:
@@ -83,6 +83,16 @@ def _is_plain_update(given: Mapping[str, Any]) -> bool:
 
 
 DEFINITIONS = {
-    "_causal_conv1d_fwd_kernel": Definition(causal_conv1d_fwd, "33e2292f6353c287", _is_plain),
-    "_causal_conv1d_update_kernel": Definition(causal_conv1d_update, "0c359f2f88a6f471", _is_plain_update),
+    "_causal_conv1d_fwd_kernel": Definition(
+        causal_conv1d_fwd,
+        "33e2292f6353c287",
+        _is_plain,
+        others=(Definition(causal_conv1d_fwd, "b3845d5bc9ab6e50", _is_plain),),
+    ),
+    "_causal_conv1d_update_kernel": Definition(
+        causal_conv1d_update,
+        "0c359f2f88a6f471",
+        _is_plain_update,
+        others=(Definition(causal_conv1d_update, "ad18164ba7e74774", _is_plain_update),),
+    ),
 }

@@ -1,5 +1,8 @@
 """Definition of the kernel of `vllm.v1.worker.gpu.spec_decode.dflash.speculator`: inputs of a drafter of all drafts."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from workers.targets.simulated_torch.kernel_definitions import Array, Definition, Given
@@ -29,6 +32,8 @@ def prepare_dflash_inputs(programs: tuple[int, ...], given: Given) -> None:
         queries, places = row * num_queries + offsets, last + 1 + offsets
         ids = np.where(offsets == 0, np.int64(tokens[state]).astype(np.int32), given.parallel_drafting_token_id)
         given.out_input_ids_ptr.put(queries, ids)
+        if hasattr(given, "out_is_padding_ptr"):
+            given.out_is_padding_ptr.put(queries, False)
         given.out_query_positions_ptr.put(queries, np.minimum(places, given.max_model_len - 1))
         given.out_query_slot_mapping_ptr.put(queries, _slots(given, row, places))
         is_drawn = offsets >= shift
@@ -67,10 +72,25 @@ def _pad(num_rows: int, given: Given) -> None:
         out.span(num_rows * steps, rows * steps)[:] = value
     behind = num_rows * queries
     given.out_query_slot_mapping_ptr.span(behind, given.max_num_tokens - behind)[:] = given.PAD_SLOT_ID
+    if hasattr(given, "out_is_padding_ptr"):
+        for out, value in (
+            (given.out_input_ids_ptr, 0),
+            (given.out_query_positions_ptr, 0),
+            (given.out_is_padding_ptr, True),
+        ):
+            out.span(behind, given.max_num_tokens - behind)[:] = value
+
+
+def _is_whole(given: Mapping[str, Any]) -> bool:
+    """Tell whether no other process has a part of the tokens."""
+    return bool(given["CP_SIZE"] == 1)
 
 
 DEFINITIONS = {
     "_prepare_dflash_inputs_kernel": Definition(
-        prepare_dflash_inputs, "af6e490376d61e61", lambda given: given["CP_SIZE"] == 1
+        prepare_dflash_inputs,
+        "af6e490376d61e61",
+        _is_whole,
+        others=(Definition(prepare_dflash_inputs, "6a878b11523f9aa3", _is_whole),),
     )
 }

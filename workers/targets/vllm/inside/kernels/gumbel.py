@@ -10,6 +10,8 @@ from workers.targets.vllm.inside.kernels.arithmetic import highest, noise
 MODULE = "vllm.v1.worker.gpu.sample.gumbel"
 # What a draft is drawn with is not what it is verified with.
 _DRAFT_SALT = 1 << 30
+# The number of a drafter's step lies above these bits of a seed.
+_STEP_BITS = 32
 
 
 def apply_temperature(programs: tuple[int, ...], given: Given) -> None:
@@ -23,12 +25,23 @@ def apply_temperature(programs: tuple[int, ...], given: Given) -> None:
 
 def gumbel_sample(programs: tuple[int, ...], given: Given) -> None:
     """Write of each block of a line of logits the token drawn, and its logit with noise; at temperature 0 the best."""
+    _sample(programs, given, of_steps=False)
+
+
+def gumbel_sample_of_steps(programs: tuple[int, ...], given: Given) -> None:
+    """Do the same, with a seed for each step of a drafter whose logits are kept."""
+    _sample(programs, given, of_steps=True)
+
+
+def _sample(programs: tuple[int, ...], given: Given, of_steps: bool) -> None:
     num_rows, num_blocks = programs[:2]
     for row in range(num_rows):
         state = given.expanded_idx_mapping_ptr[row]
         temperature, seed = np.float32(0), 0
         if state >= 0:
             temperature, seed = np.float32(given.temp_ptr[state]), given.seeds_ptr[state]
+        if of_steps and given.logits_cache_ptr is not None:
+            seed ^= _column(row, given) << _STEP_BITS
         for block in range(num_blocks):
             first = block * given.BLOCK_SIZE
             count = min(given.BLOCK_SIZE, given.vocab_size - first)
@@ -57,14 +70,22 @@ def _keep_logits(row: int, state: int, first: int, count: int, given: Given) -> 
     """Keep a block of a request's logits as they are before temperature, if they are asked for."""
     if given.logits_cache_ptr is None:
         return
-    column = given.logits_cache_col_ptr[row if given.PER_TOKEN_COL else 0]
+    column = _column(row, given)
     kept = given.logits_cache_source_ptr.span(row * given.logits_cache_source_stride + first, count)
     if state >= 0:
         at = state * given.logits_cache_stride_0 + column * given.logits_cache_stride_1 + first
         given.logits_cache_ptr.span(at, count)[:] = kept
 
 
+def _column(row: int, given: Given) -> int:
+    """Return the step of a drafter that a line of logits is kept for."""
+    found: int = given.logits_cache_col_ptr[row if given.PER_TOKEN_COL else 0]
+    return found
+
+
 DEFINITIONS = {
     "_temperature_kernel": Definition(apply_temperature, "930f5bc1b88a3642"),
-    "_gumbel_sample_kernel": Definition(gumbel_sample, "456e87678d3111f7"),
+    "_gumbel_sample_kernel": Definition(
+        gumbel_sample, "456e87678d3111f7", others=(Definition(gumbel_sample_of_steps, "dd614c9147a1a899"),)
+    ),
 }

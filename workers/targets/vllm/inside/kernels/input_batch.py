@@ -110,7 +110,11 @@ DEFINITIONS = {
     "_prepare_pos_seq_lens_kernel": Definition(prepare_pos_seq_lens, "6e93ae9116d7df95"),
     "_combine_sampled_and_draft_tokens_kernel": Definition(combine_sampled_and_draft_tokens, "52ca2c9a3bce57d3"),
     "_get_num_sampled_and_rejected_kernel": Definition(get_num_sampled_and_rejected, "cabd3e9378588d75"),
-    "_post_update_kernel": Definition(post_update, "2fbf24d1e4a42601"),
+    "_post_update_kernel": Definition(
+        post_update,
+        "2fbf24d1e4a42601",
+        others=(Definition(post_update, "1e2aa8979a8383d8", lambda given: given["draft_tokens_ptr"] is None),),
+    ),
     "_post_update_num_computed_tokens_kernel": Definition(post_update_num_computed_tokens, "a1961770067c2ea9"),
     "_expand_idx_mapping_kernel": Definition(expand_idx_mapping, "ce073d1318001db2"),
 }

@@ -21,7 +21,7 @@ def compute_local_logits_stats(programs: tuple[int, ...], given: Given) -> None:
     num_lines, num_blocks = programs[:2]
     for line in range(num_lines):
         step = given.expanded_local_pos_ptr[line]
-        if step >= given.num_speculative_steps:
+        if _is_bonus(line, step, given):
             continue
         state = given.expanded_idx_mapping_ptr[line]
         temperature = np.float32(given.temp_ptr[state])
@@ -44,6 +44,13 @@ def compute_local_logits_stats(programs: tuple[int, ...], given: Given) -> None:
                 mass = _mass(logits, given.BLOCK_SIZE)
                 given.draft_local_max_ptr[line * given.draft_local_max_stride + block] = mass[0]
                 given.draft_local_sumexp_ptr[line * given.draft_local_sumexp_stride + block] = mass[1]
+
+
+def _is_bonus(line: int, step: int, given: Given) -> bool:
+    """Tell whether no draft follows a line of logits: by its number, or by what the next line is of."""
+    if hasattr(given, "num_logits"):
+        return line + 1 >= given.num_logits or bool(given.expanded_local_pos_ptr[line + 1] == 0)
+    return bool(step >= given.num_speculative_steps)
 
 
 def _mass(logits: Array, width: int) -> tuple[Any, Any]:
@@ -180,7 +187,7 @@ def insert_resampled(programs: tuple[int, ...], given: Given) -> None:
 
 
 def _is_standard(given: Mapping[str, Any]) -> bool:
-    return not (given["SYNTHETIC_MODE"] or given["USE_BLOCK_VERIFICATION"])
+    return not (given["SYNTHETIC_MODE"] or given["USE_BLOCK_VERIFICATION"] or given.get("FLY_WINDOW_SIZE"))
 
 
 def _is_drawn(given: Mapping[str, Any]) -> bool:
@@ -188,8 +195,16 @@ def _is_drawn(given: Mapping[str, Any]) -> bool:
 
 
 DEFINITIONS = {
-    "_compute_local_logits_stats_kernel": Definition(compute_local_logits_stats, "3e0a89b6ded6d05b"),
-    "_rejection_kernel": Definition(rejection, "5b5887d6bac9d00e", _is_standard),
-    "_resample_kernel": Definition(resample, "5234a92ef8150a4e", _is_drawn),
+    "_compute_local_logits_stats_kernel": Definition(
+        compute_local_logits_stats,
+        "3e0a89b6ded6d05b",
+        others=(Definition(compute_local_logits_stats, "956d97fc63e86b04"),),
+    ),
+    "_rejection_kernel": Definition(
+        rejection, "5b5887d6bac9d00e", _is_standard, others=(Definition(rejection, "1526b26931d9428b", _is_standard),)
+    ),
+    "_resample_kernel": Definition(
+        resample, "5234a92ef8150a4e", _is_drawn, others=(Definition(resample, "eeca18cfffe9c741", _is_drawn),)
+    ),
     "_insert_resampled_kernel": Definition(insert_resampled, "79146f45ddb9fe4c"),
 }

@@ -1,0 +1,98 @@
+"""Commits of a git checkout that change a package's Python sources, and the sources of each in a folder.
+
+The checkout is read alone: neither its files nor its index change.
+"""
+
+import os
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+# How far back it is looked where no commit is named.
+COMMITS_MAX = 256
+_DIGITS = 12
+_GIT_SECONDS = 300
+# By which git tells its hooks, and what they start, of the checkout that they are of: not the one asked about here.
+_OF_ANOTHER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+
+
+class RepositoryError(Exception):
+    """What is no checkout, or no commit of it; the message says which, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit by the digits that it is named with, and the first line of its message."""
+
+    revision: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A git checkout in a folder that holds the sources of a package."""
+
+    folder: Path
+    package: str
+
+    def commits(self, older: str, newer: str) -> list[Commit]:
+        """Return what changed the package's Python sources up to a commit, oldest first, behind an older one or since.
+
+        The older one is the first of them; without one, the last `COMMITS_MAX` are returned. Of a merge all that it
+        brings is one change.
+
+        Raises:
+            RepositoryError: this is no checkout, a name is no commit, or the one is no ancestor of the other.
+        """
+        end = self._revision(newer)
+        start = self._revision(older) if older else ""
+        if start and not self.is_ancestor(start, end):
+            raise RepositoryError(f"{older} is no ancestor of {newer}; `git merge-base {older} {newer}` names one")
+        sources = f":(top,glob){self.package}/**/*.py"
+        limits = ("--first-parent", f"--abbrev={_DIGITS}", "--format=%h %s")
+        behind = (f"{start}..{end}",) if start else (f"--max-count={COMMITS_MAX}", end)
+        lines = self._said("log", *limits, *behind, "--", sources).splitlines()
+        first = self._said("log", "--max-count=1", *limits, start).splitlines() if start else []
+        found = [Commit(*line.split(" ", 1)) for line in (*lines, *first)]
+        if not found:
+            raise RepositoryError(f"{newer} has no commit that changes {self.package}/*.py")
+        return found[::-1]
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Tell whether a commit is another one, or what that descends from."""
+        asked = ("merge-base", "--is-ancestor", self._revision(older), self._revision(newer))
+        return self._run(*asked).returncode == 0
+
+    def extract(self, commit: str, folder: Path) -> None:
+        """Write the package's Python sources of a commit below a folder.
+
+        Raises:
+            RepositoryError: it has no such package.
+        """
+        done = self._run("archive", "--format=tar", commit, "--", f":(top,glob){self.package}/**/*.py")
+        if done.returncode:
+            raise RepositoryError(f"it has no {self.package}/*.py")
+        with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+        if not (folder / self.package / "__init__.py").is_file():
+            raise RepositoryError(f"it has no {self.package}/__init__.py")
+
+    def _revision(self, name: str) -> str:
+        return self._said("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", of=name).strip()
+
+    def _said(self, *question: str, of: str = "") -> str:
+        done = self._run(*question)
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").splitlines() or [f"{of} is no commit of it"]
+            raise RepositoryError(lines[0].removeprefix("fatal: "))
+        return done.stdout.decode(errors="replace")
+
+    def _run(self, *question: str) -> "subprocess.CompletedProcess[bytes]":
+        asked = ("git", "--no-optional-locks", "-C", str(self.folder), *question)
+        environment = {name: value for name, value in os.environ.items() if name not in _OF_ANOTHER}
+        try:
+            return subprocess.run(asked, capture_output=True, check=False, timeout=_GIT_SECONDS, env=environment)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise RepositoryError(f"git: {error}") from error

@@ -1,0 +1,118 @@
+"""Builds of an engine among which `bisect` looks for a bug: its releases, or commits of a checkout of its sources."""
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from cluster.campaigns.commits import Repository, RepositoryError
+from cluster.cli.inputs import InputError
+from workers.targets.registry import kind_of, known_engines
+from workers.targets.target import DeviceError, RunConfig
+
+# Folder of installed releases below the user's home.
+CACHE = Path(".cache", "specstorm", "engines")
+VERSION = re.compile(r"\d+(\.\d+)+(\.?(post|rc)\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """Releases of an engine, each installed below a folder."""
+
+    config: RunConfig
+    names: Sequence[str]
+    folder: Path
+    noun: str = "release"
+    subjects: Mapping[str, str] = field(default_factory=dict)
+
+    def told_good(self, name: str) -> bool:
+        return False
+
+    def running(self, name: str) -> AbstractContextManager[RunConfig]:
+        return kind_of(self.config.engine).release(name, self.folder, self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Commits of an engine's sources, each laid over what is installed."""
+
+    config: RunConfig
+    repository: Repository
+    subjects: Mapping[str, str]
+    # The oldest, if a user says that it has not the bug.
+    good: str
+    noun: str = "commit"
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [*self.subjects]
+
+    def told_good(self, name: str) -> bool:
+        return name == self.good
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[RunConfig]:
+        with tempfile.TemporaryDirectory(prefix="specstorm-commit-") as folder:
+            try:
+                self.repository.extract(name, Path(folder))
+            except RepositoryError as error:
+                raise DeviceError(str(error)) from error
+            with kind_of(self.config.engine).over(Path(folder), self.config) as config:
+                yield config
+
+
+def releases_of(config: RunConfig, versions: str, folder: Path | None, commit: str) -> Releases:
+    """Return the releases of an engine that an option names, by default those known.
+
+    Raises:
+        InputError: it has none, one is no version, they are not in order, or a commit is named.
+    """
+    if commit:
+        raise InputError("--good and --bad name commits; --repository DIR says of which checkout")
+    known = kind_of(config.engine).releases
+    if not known:
+        released = [name for name in known_engines() if kind_of(name).releases]
+        raise InputError(f"--engine is {config.engine}; it has no releases: {', '.join(released)} has")
+    return Releases(config, _versions(versions, known), folder if folder is not None else Path.home() / CACHE)
+
+
+def _versions(text: str, releases: Sequence[str]) -> list[str]:
+    """Return the releases of an option, by default those known, oldest first.
+
+    Raises:
+        InputError: one is no version, or they are not in order.
+    """
+    versions = text.split(",") if text else list(releases)
+    for version in versions:
+        if not VERSION.fullmatch(version):
+            raise InputError(
+                f"--versions: {version!r} is no version; wanted some like {releases[0]}, with commas between"
+            )
+    numbers = [[int(number) for number in re.findall(r"\d+", version)] for version in versions]
+    if any(older >= newer for older, newer in pairwise(numbers)):
+        raise InputError(f"--versions: {text}; wanted the oldest first, each once")
+    return versions
+
+
+def commits_of(config: RunConfig, folder: Path, ends: tuple[str, str], are_releases_named: bool) -> Commits:
+    """Return the commits of a checkout between a good and a bad one, either of which may be the older.
+
+    Raises:
+        InputError: the engine has no sources of its own, the checkout no such commits, or releases are asked for, too.
+    """
+    if are_releases_named:
+        raise InputError("--repository tries commits; --versions and --environments are of releases")
+    package, good, newer = kind_of(config.engine).package, ends[0], ends[1] or "HEAD"
+    if not package:
+        raise InputError(f"--engine is {config.engine}; it is this program itself, and not laid over anything")
+    repository = Repository(folder, package)
+    try:
+        is_fix = bool(good) and repository.is_ancestor(newer, good)
+        found = repository.commits(newer, good) if is_fix else repository.commits(good, newer)
+    except RepositoryError as error:
+        raise InputError(f"--repository is {folder}: {error}") from error
+    told = found[0].revision if good and not is_fix else ""
+    return Commits(config, repository, {each.revision: each.subject for each in found}, told)

