@@ -97,11 +97,12 @@ class LanesWait(Value):
 
 
 class Stuck(Value):
-    """The engine stopped making progress."""
+    """The engine stopped making progress; `known` is the known bug of the engine that it is."""
 
     kind: Literal["stuck"] = "stuck"
     stats: Stats
     waits: NotDrained | LanesWait = Field(discriminator="kind")
+    known: str = ""
 
 
 class Vacuous(Value):

@@ -180,8 +180,8 @@ def finding_lines(verdict: Verdict) -> list[str]:
             lines = [f"in {site_text(where)}: {error}"]
             lines += [] if order is None else [f"missing order: {missing_order_text(order)}"]
             return [*lines, known_text(known)] if known else lines
-        case Stuck():
-            return [reason_text(verdict)]
+        case Stuck(known=known):
+            return [reason_text(verdict), known_text(known)] if known else [reason_text(verdict)]
         case Vacuous(missing=missing):
             return [shown_text(each) for each in missing]
         case Lost(reason=reason):

@@ -120,6 +120,8 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         return Crashed(stats=run.stats(), error=error_text(error), where=error.where)
     if isinstance(ended, Crashed):
         return ended.model_copy(update={"known": kind.known_crash(ended.error, ended.where, trace, config)})
+    if isinstance(ended, Stuck):
+        return ended.model_copy(update={"known": kind.known_hang(trace, ended.stats.probes, config)})
     if not isinstance(ended, _Ended):
         return ended
     found, stats, outputs, steps, taken = ended

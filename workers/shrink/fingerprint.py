@@ -93,8 +93,8 @@ def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:
         case Crashed(error=error, where=where, missing_order=order, known=known):
             rule = _general(error, trace)
             return Signature(plane="crash", variable=where.function, lanes=_lanes(order), rule=rule, known=known)
-        case Stuck(waits=waits):
-            return Signature(plane="liveness", variable="progress", rule=_wait(waits))
+        case Stuck(waits=waits, known=known):
+            return Signature(plane="liveness", variable="progress", rule=_wait(waits), known=known)
         case Agreed() | Vacuous() | Lost():
             return None
 

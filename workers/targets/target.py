@@ -296,6 +296,10 @@ class TargetKind(Protocol):
         """Return the name of the known bug that made the engine raise an error, an empty one if it is none."""
         return ""
 
+    def known_hang(self, trace: Trace, probes: Mapping[str, int], config: RunConfig = DEFAULT_CONFIG) -> str:
+        """Return the name of the known bug for which a run of a trace made no progress, an empty one if it is none."""
+        return ""
+
     def known_bugs(self) -> Sequence[KnownBug]:
         """Return the known bugs of the engine."""
         return ()

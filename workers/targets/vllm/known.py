@@ -13,6 +13,8 @@ from workers.record.observation import Observation
 from workers.targets.target import KnownBug
 from workers.targets.vllm.runner_name import RunnerName
 
+# How a disturbed transfer loses blocks.
+_LOSING = ("drop", "fail")
 # Contracts that are judged by the logprobs that were delivered.
 _BY_LOGPROBS = ("greedy", "penalties", "logit_bias", "top_k", "top_p", "min_p")
 
@@ -252,7 +254,23 @@ def _loses_loads_in_steps(trace: Trace) -> bool:
     transfer = trace.spec.transfer
     if transfer is None or (transfer.loads, transfer.failures) != ("synchronous", "recompute"):
         return False
-    return any(isinstance(event, DisturbTransfer) and event.how in ("drop", "fail") for event in trace.events)
+    return any(isinstance(event, DisturbTransfer) and event.how in _LOSING for event in trace.events)
+
+
+def _failed_load_reserved(trace: Trace, probes: Mapping[str, int]) -> bool:
+    """Tell whether a load was lost whose request is computed again in a pool that has not room for it twice."""
+    transfer = trace.spec.transfer
+    if transfer is None or (transfer.loads, transfer.failures) != ("asynchronous", "recompute"):
+        return False
+    lost = {event.request for event in trace.events if isinstance(event, DisturbTransfer) and event.how in _LOSING}
+    blocks = [_num_blocks(submit, trace) for submit in trace.submits() if submit.request in lost]
+    return probes.get("lost_load", 0) > 0 and any(2 * count > trace.spec.num_blocks for count in blocks)
+
+
+def _num_blocks(submit: Submit, trace: Trace) -> int:
+    """Return how many blocks a prompt takes, of one that goes on from another request's at most."""
+    length = len(submit.prompt) if isinstance(submit.prompt, tuple) else trace.spec.max_model_len
+    return -(-length // trace.spec.block_size)
 
 
 def _token_too_many(error: str, where: Site, trace: Trace) -> bool:
@@ -356,6 +374,14 @@ _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
 KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
     "v1": {**_BUGS_OF_BOTH, **_BUGS_OF_FIRST},
     "v2": {**_BUGS_OF_BOTH, **_BUGS_OF_SECOND},
+}
+# Of a trace that made no progress, and what was counted of it.
+KNOWN_HANGS: Mapping[KnownBug, Callable[[Trace, Mapping[str, int]], bool]] = {
+    KnownBug(
+        "vllm_failed_load_reserved",
+        "docs/findings/vllm_failed_load_reserved.md",
+        "vLLM 0.32.0 has a request whose load has failed wait for room that is reserved for itself.",
+    ): _failed_load_reserved,
 }
 _CrashMatcher = Callable[[str, Site, Trace], bool]
 # Of what the engine raises, and where, on which trace.

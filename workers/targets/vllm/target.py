@@ -23,7 +23,7 @@ from workers.targets.target import (
 )
 from workers.targets.vllm import limits, sources
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
-from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
+from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES, KNOWN_HANGS
 from workers.targets.vllm.known_races import is_known_race
 from workers.targets.vllm.releases import RELEASES, environment_of
 
@@ -66,9 +66,13 @@ class Vllm(ChildKind):
     def known_crash(self, error: str, where: Site, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> str:
         return _first_of(KNOWN_CRASHES[self.runner.name], config, error, where, trace)
 
+    def known_hang(self, trace: Trace, probes: Mapping[str, int], config: RunConfig = DEFAULT_CONFIG) -> str:
+        return _first_of(KNOWN_HANGS, config, trace, probes)
+
     def known_bugs(self) -> Sequence[KnownBug]:
         """Return the known bugs of its runner, less races, which are counted."""
-        return list(dict.fromkeys((*KNOWN_BUGS[self.runner.name], *KNOWN_CRASHES[self.runner.name])))
+        name = self.runner.name
+        return list(dict.fromkeys((*KNOWN_BUGS[name], *KNOWN_CRASHES[name], *KNOWN_HANGS)))
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:

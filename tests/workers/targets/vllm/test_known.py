@@ -2,8 +2,9 @@
 
 import pytest
 
-from scenarios.events import Submit
+from scenarios.events import DisturbTransfer, Submit
 from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec, Transfer
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, fact
 from workers.record.observation import Observation
@@ -36,3 +37,26 @@ def test_logprobs_of_a_prompts_padding_are_known_of_one_token_and_a_row_for_each
     )
     assert Vllm().known(found, Trace(events=(submit,)), [begun, later]) == name
     assert VllmV1().known(found, Trace(events=(submit,)), [begun, later]) == ""
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "how", "failures", "lost", "name"),
+    [
+        (6, "fail", "recompute", 1, "vllm_failed_load_reserved"),
+        (7, "drop", "recompute", 1, "vllm_failed_load_reserved"),
+        # Neither with room for it twice, nor without a loss, nor where a lost load ends its request.
+        (8, "fail", "recompute", 1, ""),
+        (6, "fail", "recompute", 0, ""),
+        (6, "repeat", "recompute", 1, ""),
+        (6, "fail", "fail", 1, ""),
+    ],
+)
+def test_no_progress_is_known_behind_a_lost_load_without_room_for_it_twice(
+    num_blocks: int, how: str, failures: str, lost: int, name: str
+) -> None:
+    transfer = Transfer.model_validate({"failures": failures})
+    spec = EngineSpec(block_size=32, num_blocks=num_blocks, transfer=transfer)
+    submit = Submit(tick=0, request="a", prompt=(1,) * 97, max_tokens=2)
+    disturbed = DisturbTransfer.model_validate({"tick": 1, "do": "disturb_transfer", "request": "a", "how": how})
+    trace = Trace(spec=spec, events=(submit, disturbed))
+    assert Vllm().known_hang(trace, {"lost_load": lost}) == VllmV1().known_hang(trace, {"lost_load": lost}) == name
