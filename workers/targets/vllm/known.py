@@ -5,6 +5,7 @@ mechanism, as far as a run shows it: what else goes wrong in the same place is n
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from scenarios.events import DisturbTransfer, Submit, clears_cache
 from scenarios.trace import Trace
@@ -113,9 +114,40 @@ def _logprobs_of_others(found: Difference, trace: Trace, steps: Sequence[Observa
     return is_of_logprobs and is_asked and not trace.spec.num_speculative_tokens and _names_tokens(trace)
 
 
+def _prompt_logprobs_of_padding(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a prompt of one token has logprobs, here or in another run, as many as drafts that fill it up."""
+    if found.variable != "prompt_logprobs" or not trace.spec.num_speculative_tokens:
+        return False
+    counts = [fact.values.get("count") for fact in (found.expected, found.actual) if isinstance(fact, Fact)]
+    return any(
+        submit.prompt_length == 1 and trace.spec.num_speculative_tokens * submit.params.num_prompt_logprobs in counts
+        for submit in _submits_of(found, trace)
+    )
+
+
+def _states_behind_prompts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a state goes on too early of a row of one token, without drafts, that stands behind a prompt's."""
+    if found.variable != "kept":
+        return False
+    inputs = next(seen for seen in steps if (seen.point, seen.step) == ("inputs", found.step))
+    numbers = list(map("submit {}".format, inputs.requests))
+    starts, drafts = inputs.values["starts"], inputs.values["drafts"]
+    widths = [stop - start for start, stop in pairwise(starts)]
+    goes_on = next(values for name, values in inputs.values.items() if name.startswith("goes_on_"))
+    row = numbers.index(found.request)
+    before = range(row)
+    is_behind = any(not drafts[each] and (widths[each] > 1 or not goes_on[each]) for each in before)
+    return (widths[row], drafts[row]) == (1, 0) and is_behind
+
+
 def _logprobs_beside_drafts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether logprobs of named tokens are missing, or others are in their place, beside drafts."""
+    """Tell whether logprobs of named tokens are missing, or others are in their place, beside drafts.
+
+    They may be in the run that outputs are compared with alone.
+    """
     is_missing = found.plane == "contracts" and found.variable in ("logprobs", "logprob_tokens")
+    if found.variable == "logprobs" and isinstance(found.expected, tuple) and isinstance(found.actual, tuple):
+        is_missing |= len(found.expected) != len(found.actual)
     is_asked = any(submit.params.logprob_tokens for submit in _submits_of(found, trace))
     return is_missing and is_asked and trace.spec.num_speculative_tokens > 0
 
@@ -326,6 +358,16 @@ _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
         "docs/findings/vllm_v2_sampling_states_in_flight.md",
         "vLLM 0.32.0 writes temperatures and seeds of rows while a drafter may still read those of their last owners.",
     ): _sampling_states_in_flight,
+    KnownBug(
+        "vllm_v2_states_behind_prompts",
+        "docs/findings/vllm_v2_states_behind_prompts.md",
+        "vLLM 0.32.0 takes a decode for a prompt behind one as long as a run of drafts, and its state too early.",
+    ): _states_behind_prompts,
+    KnownBug(
+        "vllm_v2_prompt_logprobs_of_padding",
+        "docs/findings/vllm_v2_prompt_logprobs_of_padding.md",
+        "vLLM 0.32.0 delivers logprobs of drafts that fill up a prompt of one token as those of the prompt.",
+    ): _prompt_logprobs_of_padding,
 }
 KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
     "v1": {**_BUGS_OF_BOTH, **_BUGS_OF_FIRST},

@@ -22,6 +22,7 @@ from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, wi
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 TEMPERATURE_MAX = 2.0
+_BESIDE_HYBRIDS = ("eagle", "ngram_gpu", "ngram")
 
 
 def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -86,6 +87,15 @@ def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Exce
     if spec.transfer is None or not isinstance(event, DummyStep):
         return None
     return Excess("", event.do, "beside a store there is none", None, "no connector says which blocks it uses")
+
+
+def hybrids_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: beside a hybrid model no drafter has caches in groups of their own, or is given states of many layers."""
+    if spec.layers != "hybrid" or not spec.num_speculative_tokens or spec.drafter in _BESIDE_HYBRIDS:
+        return None
+    allowed = f"with layers hybrid allowed are {', '.join(_BESIDE_HYBRIDS)}"
+    mended, reason = spec.model_copy(update={"layers": "attention"}), "of others the model has no states, or no group"
+    return Excess("drafter", spec.drafter, allowed, mended, reason)
 
 
 def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -207,6 +217,6 @@ SECOND_RUNNER = replace(
         # Its sampler takes biases beside drafts.
         features=(),
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
-        spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
+        spec=(hybrids_have_few_drafters, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
     ),
 )
