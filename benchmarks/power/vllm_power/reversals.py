@@ -65,7 +65,6 @@ NEEDS: tuple[Need, ...] = get_args(Need)
 # Needs that no drawn trace meets together, and why.
 UNMET: dict[frozenset[Need], str] = {
     frozenset({"connector", "hybrid"}): "no transfers run beside a hybrid model",
-    frozenset({"streaming"}): "a request's prompt does not go on",
 }
 # Those that no drawn trace of the first runner meets.
 UNMET_BY_FIRST: dict[frozenset[Need], str] = {

@@ -12,6 +12,7 @@ from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
+from workers.targets.vllm import known_sessions
 from workers.targets.vllm.runner_name import RunnerName
 
 # Contracts that are judged by the logprobs that were delivered.
@@ -307,6 +308,7 @@ _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
         "vLLM 0.32.0 hands a drafter blocks of which the last entry is of another token that followed.",
     ): _drafter_prefix_successor,
     _LOGPROB_TOKENS: _logprobs_beside_drafts,
+    **known_sessions.BUGS,
 }
 _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
     _FAILED_LOAD: _load_failed_in_flight,
@@ -370,13 +372,14 @@ _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     ): _prompt_logprobs_of_padding,
 }
 KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
-    "v1": {**_BUGS_OF_BOTH, **_BUGS_OF_FIRST},
+    "v1": {**_BUGS_OF_BOTH, **_BUGS_OF_FIRST, **known_sessions.BUGS_OF_FIRST},
     "v2": {**_BUGS_OF_BOTH, **_BUGS_OF_SECOND},
 }
 _CrashMatcher = Callable[[str, Site, Trace], bool]
 # Of what the engine raises, and where, on which trace.
 _CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
     _FAILED_LOAD: _token_too_many,
+    **known_sessions.CRASHES,
     KnownBug(
         "vllm_padded_below_threshold",
         "https://github.com/vllm-project/vllm/pull/54028",
