@@ -19,7 +19,12 @@ from scenarios.trace import Trace, problems
 _PLAIN = SamplingParams()
 # Fields of a submit that ask for something beyond a prompt and a number of tokens.
 # What asks for nothing there; every draft being right has two spellings.
-_NOTHING: dict[str, tuple[object, ...]] = {"accept": ("all", "1"), "stop": ((),), "priority": (0,)}
+_NOTHING: dict[str, tuple[object, ...]] = {
+    "accept": ("all", "1"),
+    "stop": ((),),
+    "priority": (0,),
+    "session": (None,),
+}
 # A prompt that goes on from another request.
 CONTINUES = "continues"
 EVENTS = tuple(event.model_fields["do"].default for event in get_args(get_args(AnyEvent)[0]))

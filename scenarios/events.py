@@ -70,6 +70,8 @@ class Submit(Event):
     `accept` is a cyclic script of bits over output positions: a draft for output position o is right iff
     `accept[o % len(accept)]` is 1. `all`, `none` and `alternate` stand for 1, 0 and 10. Where tokens depend on drafts,
     a draft is right if it is what the largest logits would lead to.
+    Requests of a `session` are its parts, in their order: one goes on behind all tokens of the part before but the last
+    one delivered, of which nothing is computed, once that part has ended; never behind one that was aborted.
     """
 
     do: Literal["submit"] = "submit"
@@ -79,6 +81,7 @@ class Submit(Event):
     accept: Literal["all", "none", "alternate"] | Bits | AcceptRate = "all"
     stop: tuple[Index, ...] = ()
     priority: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
+    session: RequestName | None = None
     params: SamplingParams = SamplingParams()
 
     @property
@@ -119,6 +122,13 @@ class Reorder(Event):
 
     do: Literal["reorder"] = "reorder"
     how: Literal["reverse", "rotate", "shuffle"] = "reverse"
+
+
+class EndSession(Event):
+    """The client adds no more parts to a session. Without such an event it ends behind the last part."""
+
+    do: Literal["end_session"] = "end_session"
+    session: RequestName
 
 
 class SetK(Event):
@@ -285,6 +295,7 @@ AnyEvent: TypeAlias = Annotated[
     | Reorder
     | SetK
     | ResetPrefixCache
+    | EndSession
     | NoValidToken
     | NanLogits
     | SpoilLogit

@@ -28,6 +28,8 @@ CONTROL_PROBES: Mapping[str, str] = {
 }
 PROBES: Mapping[str, str] = {
     "admit": "a request is scheduled for the first time",
+    "session_part": "a part of a session begins behind the part before",
+    "session_part_queued": "a part of a session waits until the part before has ended",
     "name_reused": "a request is submitted under the name of one that has ended",
     "resume": "a preempted request is scheduled again",
     "discard": "a prefill chunk that is not the last is scheduled; its sample is discarded",

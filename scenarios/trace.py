@@ -1,11 +1,22 @@
 """Trace: the only input of a run; whatever can change the verdict is in it."""
 
 import difflib
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationInfo, model_validator
 
-from scenarios.events import LANES, PLACES, AnyEvent, Continuation, Schedule, Submit, accept_bits, prompt_tokens
+from scenarios.events import (
+    LANES,
+    PLACES,
+    AnyEvent,
+    Continuation,
+    EndSession,
+    Schedule,
+    Submit,
+    accept_bits,
+    prompt_tokens,
+)
 from scenarios.features import refusals
 from scenarios.probes import PROBES
 from scenarios.spec import RATE_STEPS, Count, EngineSpec, Index, Name, Value
@@ -74,7 +85,34 @@ def problems(trace: Trace) -> list[Problem]:
     if sorted(order) != sorted(LANES):
         message = f"order is {', '.join(order)}; it must name each of {', '.join(LANES)} once"
         found.append(Problem(("schedule", "order"), message))
-    return found + _expect_problems(trace)
+    return found + _session_problems(trace) + _expect_problems(trace)
+
+
+def _session_problems(trace: Trace) -> list[Problem]:
+    """Return problems of parts of sessions: names that others bear, and lengths that a session can come to."""
+    found, spec = [], trace.spec
+    names = Counter(submit.request for submit in trace.submits())
+    before: dict[str, int] = {}
+    in_order = sorted(enumerate(trace.events), key=lambda each: (each[1].tick, PLACES.index(each[1].at)))
+    for index, part in in_order:
+        if isinstance(part, EndSession) and part.session not in before:
+            found.append(Problem(("events", index, "session"), f"session {part.session!r} has no part by then"))
+        if not isinstance(part, Submit) or part.session is None:
+            continue
+        if names[part.request] > 1:
+            message = f"{part.request!r} is the name of several; a part of a session has one of its own"
+            found.append(Problem(("events", index, "request"), message))
+        if isinstance(part.prompt, Continuation):
+            message = "it continues a request; a part of a session goes on from the part before"
+            found.append(Problem(("events", index, "prompt"), message))
+        length = before.get(part.session, 0) + part.prompt_length
+        needed = spec.blocks_needed(length, part.max_tokens)
+        if length >= spec.max_model_len or needed > spec.num_blocks:
+            room = f"max_model_len is {spec.max_model_len}, num_blocks {spec.num_blocks}"
+            message = f"session {part.session!r} can have {length} tokens by then, in {needed} blocks; {room}"
+            found.append(Problem(("events", index, "session"), message))
+        before[part.session] = length + part.max_tokens
+    return found
 
 
 def _spec_problems(trace: Trace) -> list[Problem]:

@@ -127,7 +127,9 @@ def test_a_limit_says_where_what_and_why_and_mends_that_alone(message: str) -> N
 def test_a_feature_that_is_lacking_beside_drafts_alone_is_refused_and_left_out_there() -> None:
     trace = asking(stop=(5,), params=SamplingParams(temperature=1.0, top_k=3))
     told = lacking(trace, SOME) or ""
-    assert told.startswith("events.0: a request with stop; features are accept, priority, continues, min_tokens")
+    assert told.startswith(
+        "events.0: a request with stop; features are accept, priority, session, continues, min_tokens"
+    )
     assert "top_k" not in told
     assert within(trace, SOME) == asking(params=SamplingParams(temperature=1.0))
     plain = trace.model_copy(update={"spec": SPEC.model_copy(update={"num_speculative_tokens": 0})})

@@ -112,7 +112,7 @@ REFUSED = [
     (
         "events:\n  - {tick: 0}",
         2,
-        'events[0] lacks "do"; allowed are abort, disturb_transfer, dummy_step, load_weights',
+        'events[0] lacks "do"; allowed are abort, disturb_transfer, dummy_step, end_session, load_weights',
     ),
     ("events:\n  -\n    tick: 0\n    do: abrot", 4, 'unknown event "abrot"; did you mean abort? allowed are abort,'),
     ("events:\n  - {tick: 0, do: [1]}", 2, "unknown event a list of 1; allowed are abort"),

@@ -31,7 +31,7 @@ def test_an_engine_with_more_features_gets_them_in_valid_traces() -> None:
         submits = [event for trace in traces for event in trace.submits()]
         assert any(trace.spec.drafter == "eagle3" for trace in traces) is (capabilities is fewer)
         assert {event.params.num_prompt_logprobs for event in submits} == set(range(7))
-        for feature in set(FEATURES) - {CONTINUES, *OURS.features}:
+        for feature in set(FEATURES) - {CONTINUES, "session", *OURS.features}:
             default = SamplingParams.model_fields[feature].default
             assert any(getattr(event.params, feature) != default for event in submits), feature
         assert {trace.spec.drafter_quality for trace in traces} == {"good", "mediocre", "bad"}

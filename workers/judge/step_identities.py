@@ -3,9 +3,9 @@
 Verifies: that the model is given tokens of the vocabulary, those of the request where they are no drafts, and none but
 drafts behind what is known of it; at positions that go on from what was computed; lengths and slots that follow from
 these and from the blocks planned; no block written that is another's but for a prefix that both have, and so no slot
-twice in a step; a state in a block that is its request's alone, from which the request goes on unless it begins; counts
-of the scheduler that are the true ones, or above them by drafts in flight, and mirrors that are the true ones once
-corrected; that every planned step is shown, and that nothing is left at the end.
+twice in a step; a state in a block that is its request's alone, from which the request goes on unless it begins, behind
+what was kept of the step before; counts of the scheduler that are the true ones, or above them by drafts in flight, and
+mirrors that are the true ones once corrected; that every planned step is shown, and that nothing is left at the end.
 Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
 """
 
@@ -41,6 +41,8 @@ class Residency:
     is_followed: bool = True
     # A block that a step was to load is lost: what is computed behind it does not count, and how much is not told.
     has_lost: bool = False
+    # In which of the blocks for its states the last step left each of them.
+    columns: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -178,10 +180,13 @@ class StepIdentities(Judge):
                 due = fact("at_least", least=values["seq_lens"][row])
                 yield _difference("counts", "bounds", request, (number, None), due, bound)
             yield from self._slots(number, request, seen["slots"], values["tables"][row], owners)
+            columns = [(values["seq_lens"][row] - 1) // size for size in self._state_sizes]
             for group, held in enumerate(states.get(request, ())):
                 slot, goes_on = values[f"states_{group}"][row], values[f"goes_on_{group}"][row]
-                due = held[(values["seq_lens"][row] - 1) // self._state_sizes[group]]
-                yield from self._state(number, request, slot, goes_on, due, holders)
+                yield from self._state(number, request, slot, goes_on, held[columns[group]], holders)
+                is_there = stay.columns[group : group + 1] == columns[group : group + 1]
+                yield from self._kept(number, request, values[f"kept_{group}"][row], is_there)
+            stay.columns = columns
 
     def _row(self, number: int, request: int, seen: Mapping[str, Any], length: int) -> Iterator[Difference]:
         """Yield wrong tokens, positions and length of a row."""
@@ -232,6 +237,17 @@ class StepIdentities(Judge):
         if goes_on != (first > 0):
             how = fact("begins"), fact("goes_on")
             yield _difference("inputs", "goes_on", request, (number, first), how[first > 0], how[goes_on])
+
+    def _kept(self, number: int, request: int, kept: int, is_there: bool) -> Iterator[Difference]:
+        """Yield a state that goes on behind other tokens of the step before than those kept of it.
+
+        One that is not where that step left it is a copy, which goes on behind its first token.
+        """
+        stay = self._residencies[request]
+        due = max(1, len(self._steps[stay.last].sampled.get(request, []))) if is_there else 1
+        if kept != due:
+            there = fact("behind_kept", kept=kept)
+            yield _difference("inputs", "kept", request, (number, stay.computed), fact("behind_kept", kept=due), there)
 
     def _mirrors(self, number: int, corrected: Observation) -> Iterator[Difference]:
         """Yield counts of the host that are not the true ones once they have been corrected."""

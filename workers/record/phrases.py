@@ -140,6 +140,7 @@ FACTS: Mapping[str, str] = {
     "a_block_for_its_state": "a block of its own for its state",
     "begins": "it begins",
     "goes_on": "it goes on from a state",
+    "behind_kept": "its state behind {kept} tokens of the step before",
     "none_held": "no {what} held at the end",
     # What lies where a request attends.
     "entry_of_prefix": "keys and values of token {token} behind its own tokens",

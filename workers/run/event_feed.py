@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from scenarios.capabilities import Capabilities
-from scenarios.events import Abort, AnyEvent, Continuation, Pausing, Place, Submit, prompt_tokens
+from scenarios.events import Abort, AnyEvent, Continuation, EndSession, Pausing, Place, Submit, prompt_tokens
 from scenarios.trace import Trace
 from workers.judge.contracts.judge import Contracts
 from workers.oracle.incremental_tape import script_of
@@ -33,7 +33,8 @@ class EventFeed:
 
     `contracts` receives each submit and abort, with what was delivered before and after. `scripts` has the script of
     each submit, empty ones for an engine whose drafts are not scripted. `prompts` are those of the submits that go on
-    from other requests, by their numbers, as they came to be; None of one that had none to go on from.
+    from other requests, or from another part of their session, by their numbers, as they came to be; None of one that
+    had none to go on from.
     """
 
     def __init__(
@@ -48,7 +49,10 @@ class EventFeed:
         self._target = target
         self._scripts = scripts
         self._contracts = contracts
-        self._goes_on = any(isinstance(event.prompt, Continuation) for event in trace.submits())
+        self._goes_on = any(isinstance(event.prompt, Continuation) or event.session for event in trace.submits())
+        # The last part of each session, and parts that wait for the end of the one before, which each names.
+        self._sessions: dict[str, str] = {}
+        self._waiting: list[tuple[Submit, int, str]] = []
 
     def drained(self) -> bool:
         """Tell whether no event is left, no request is alive and no step is in flight."""
@@ -57,6 +61,7 @@ class EventFeed:
     def step(self) -> None:
         """Let the engine do one step, with the events of its tick."""
         self._target.step(self._happen)
+        self._begin_parts()
         self.tick += 1
 
     def _happen(self, place: Place) -> None:
@@ -75,6 +80,15 @@ class EventFeed:
 
     def _submit(self, event: Submit, submit: int) -> None:
         contracts, target, name = self._contracts, self._target, event.request
+        if event.session is not None:
+            before = self._sessions.get(event.session)
+            self._sessions[event.session] = name
+            if before is not None:
+                self.prompts[submit] = None
+                self._waiting.append((event, submit, before))
+                target.submit(event, submit, self._scripts[submit])
+                self._begin_parts()
+                return
         if isinstance(event.prompt, Continuation):
             prompt = self.prompts[submit] = self._continued(event, event.prompt)
             if prompt is None:
@@ -91,6 +105,21 @@ class EventFeed:
         if contracts is not None:
             contracts.submitted(event, before, target.outputs().get(name) if is_again else None)
 
+    def _begin_parts(self) -> None:
+        """Note parts of sessions that go on from the part before, with the prompts that they have then."""
+        for part in list(self._waiting):
+            event, submit, before = part
+            outputs = self._target.outputs()
+            if event.request not in outputs:
+                continue
+            assert isinstance(event.prompt, tuple), "the trace is explicit"
+            # Nothing is computed of the last token.
+            prompt = (*self._last[before], *outputs[before].tokens[:-1], *event.prompt)
+            self.prompts[submit] = self._last[event.request] = prompt
+            if self._contracts is not None:
+                self._contracts.submitted(event.model_copy(update={"prompt": prompt}), None, None)
+            self._waiting.remove(part)
+
     def _continued(self, event: Submit, turn: Continuation) -> tuple[int, ...] | None:
         """Return the prompt of a request that goes on from another one, as far as there is room; None if none came."""
         before, spec = self._last.get(turn.continues), self._trace.spec
@@ -104,16 +133,22 @@ class EventFeed:
 
 
 def with_prompts(trace: Trace, prompts: Mapping[int, tuple[int, ...] | None]) -> Trace:
-    """Return a trace whose requests go on from others with the prompts that they came to have, or not at all."""
-    if not prompts:
+    """Return a trace whose requests go on from others with the prompts that they came to have, or not at all.
+
+    Parts of sessions are requests of their own there.
+    """
+    if not prompts and not any(event.session for event in trace.submits()):
         return trace
     numbers = count()
     events: list[AnyEvent] = []
     for event in trace.events:
         if isinstance(event, Submit) and (number := next(numbers)) in prompts:
             if (prompt := prompts[number]) is not None:
-                events.append(event.model_copy(update={"prompt": prompt}))
-        elif not (isinstance(event, Submit) and isinstance(event.prompt, Continuation)):
+                events.append(event.model_copy(update={"prompt": prompt, "session": None}))
+        elif isinstance(event, Submit):
+            if not isinstance(event.prompt, Continuation):
+                events.append(event.model_copy(update={"session": None}))
+        elif not isinstance(event, EndSession):
             events.append(event)
     return trace.model_copy(update={"events": tuple(events)})
 

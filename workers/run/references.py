@@ -154,7 +154,7 @@ def requests_of(trace: Trace, taken: Sequence[Delivery]) -> Requests:
         own = name if given is last[name] else _another(f"{name}.{number}", {*last, *submits})
         if given.output is not None:
             submits[own], outputs[own], names[own] = (
-                given.submit.model_copy(update={"request": own}),
+                given.submit.model_copy(update={"request": own, "session": None}),
                 given.output,
                 name,
             )

@@ -88,27 +88,52 @@ def _convolved(b: Batch, dim: int, width: int) -> Iterator[Launch]:
         },
     )
     tokens = 1 + b.seed % min(2, keep)
+    update = {
+        **common,
+        "conv_state_indices_ptr": slots,
+        "batch": rows,
+        "stride_conv_state_dim": 1,
+        "stride_conv_state_tok": dim,
+        "stride_state_indices": 1,
+    }
     yield Launch(
         f"{_CONV}._causal_conv1d_update_kernel",
         (rows, 1),
         {
-            **common,
+            **update,
             "x_ptr": b.random.normal(0, 2, (rows * tokens + 1, dim)).astype(np.float32),
             "conv_state_ptr": cache,
-            "conv_state_indices_ptr": slots,
             "num_accepted_tokens_ptr": None,
             "query_start_loc_ptr": None,
             "o_ptr": np.full((rows * tokens + 1, dim), np.nan, dtype=np.float32),
-            "batch": rows,
             "seqlen": tokens,
             "state_len": keep,
             "stride_x_seq": tokens * dim,
             "stride_o_seq": tokens * dim,
             "stride_conv_state_seq": keep * dim,
-            "stride_conv_state_dim": 1,
-            "stride_conv_state_tok": dim,
-            "stride_state_indices": 1,
             "IS_VARLEN": False,
             "IS_SPEC_DECODING": False,
+        },
+    )
+    longest = max([1, *b.query.tolist()])
+    length = keep + longest - 1
+    yield Launch(
+        f"{_CONV}._causal_conv1d_update_kernel",
+        (rows, 1),
+        {
+            **update,
+            "x_ptr": finite,
+            "conv_state_ptr": b.random.normal(0, 2, (2 * rows + 2, length, dim)).astype(np.float32),
+            "num_accepted_tokens_ptr": b.random.integers(1, longest + 1, rows).astype(np.int32),
+            "query_start_loc_ptr": b.starts.astype(np.int32),
+            "o_ptr": np.full((count + 1, dim), np.nan, dtype=np.float32),
+            "seqlen": longest,
+            "state_len": length,
+            "stride_x_seq": 0,
+            "stride_o_seq": 0,
+            "stride_conv_state_seq": length * dim,
+            "NP2_STATELEN": power_of_2(length),
+            "IS_VARLEN": True,
+            "IS_SPEC_DECODING": True,
         },
     )

@@ -194,13 +194,23 @@ STATES = {0: [[20], [21]], 1: [[22], [23]]}
 def hybrid_steps() -> list[Step]:
     """The same of a model with two groups of layers that have states."""
     run = steps()
-    for step in run:
+    for number, step in enumerate(run):
         requests, given = step["scheduled"]["requests"], step["inputs"]
         step["scheduled"]["states"] = [[request, STATES[request]] for request, _ in step["scheduled"]["blocks"]]
         for group in (0, 1):
             given[f"states_{group}"] = [STATES[request][group][0] for request in requests]
             given[f"goes_on_{group}"] = [given["positions"][start] > 0 for start in given["starts"][:-1]]
+            given[f"kept_{group}"] = [kept_before(run, number, request) for request in requests]
     return run
+
+
+def kept_before(run: list[Step], number: int, request: int) -> int:
+    """Return how many tokens the step before gave a request, at least one."""
+    if not number:
+        return 1
+    before = run[number - 1]
+    sampled = dict(zip(before["scheduled"]["requests"], before["processed"]["sampled"], strict=True))
+    return max(1, len(sampled.get(request, [])))
 
 
 @pytest.mark.parametrize(
@@ -211,6 +221,8 @@ def hybrid_steps() -> list[Step]:
         (_set(2, "scheduled", "blocks", 1, [1, [7, 3, 21]]), ("blocks", "states", 0, 2, 7)),
         (_set(0, "inputs", "goes_on_1", 0, True), ("inputs", "goes_on", 0, 0, 0)),
         (_set(2, "inputs", "goes_on_0", 1, False), ("inputs", "goes_on", 0, 2, 7)),
+        (_set(2, "inputs", "kept_1", 1, 1), ("inputs", "kept", 0, 2, 7)),
+        (_set(1, "inputs", "kept_0", 1, 2), ("inputs", "kept", 1, 1, 4)),
     ],
 )
 def test_a_state_lies_in_a_block_of_its_request_alone_which_goes_on_from_it_unless_it_begins(

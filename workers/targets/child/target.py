@@ -5,9 +5,10 @@ process does is an `EngineFailed` of the message it was asked with, at the lates
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.events import Abort, AnyEvent, EndSession, Place, Submit
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.evidence import MissingOrder
@@ -26,6 +27,19 @@ _DEVICES = {
 }
 
 A = TypeVar("A", bound=Value)
+
+
+# Reasons of parts behind which a session goes on.
+_GOES_ON = ("stop", "length")
+
+
+@dataclass(slots=True, eq=False)
+class _Parts:
+    """The parts of a session: the `current` one, and those that wait for its end; none is added if it `is_over`."""
+
+    current: str
+    waiting: list[str] = field(default_factory=list)
+    is_over: bool = False
 
 
 class ChildTarget(Target):
@@ -51,16 +65,53 @@ class ChildTarget(Target):
         self._num_requests = 0
         self._num_outputs = 0
         self._seen: list[Observation] = []
+        self._sessions: dict[str, _Parts] = {}
+        # The last part of each session that no event ends.
+        last = {submit.session: submit.request for submit in trace.submitted() if submit.session is not None}
+        ended = {event.session for event in trace.events if isinstance(event, EndSession)}
+        self._last_parts = {request: session for session, request in last.items() if session not in ended}
         opened = {"spec": trace.spec.model_dump_json(), "schedule": trace.schedule.model_dump_json()}
         self._ask({"do": "open", **opened, "races": watch.races, "steps": watch.steps}, Nothing)
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
         assert script == [], "its drafts are not scripted"
         before = self._delivered.get(event.request)
-        if before is None or before.finish_reason is not None:
-            self._num_requests += 1
-            self._delivered[event.request] = Output((), None)
+        if event.session is not None:
+            self._add_part(event, event.session)
+        elif before is None or before.finish_reason is not None:
+            self._take(event.request)
             self._pending.append(event.model_dump(mode="json"))
+
+    def _take(self, request: str) -> None:
+        """Have an output for a request that is there from now on."""
+        self._num_requests += 1
+        self._delivered[request] = Output((), None)
+
+    def _add_part(self, event: Submit, session: str) -> None:
+        """Add a part to a session that is not over, and end it behind its last one."""
+        parts = self._sessions.get(session)
+        if parts is None:
+            self._take(event.request)
+            self._sessions[session] = _Parts(event.request)
+        elif parts.is_over:
+            return
+        else:
+            parts.waiting.append(event.request)
+        self._pending.append(event.model_dump(mode="json"))
+        self._begin_parts()
+        if event.request in self._last_parts:
+            self.apply(EndSession(tick=event.tick, at=event.at, session=session))
+
+    def _begin_parts(self) -> None:
+        """Have outputs for parts of sessions behind parts that have ended, and give up those of others."""
+        for parts in self._sessions.values():
+            reason = self._delivered[parts.current].finish_reason
+            if reason not in (None, *_GOES_ON):
+                parts.is_over = True
+                parts.waiting.clear()
+            elif reason is not None and parts.waiting:
+                parts.current = parts.waiting.pop(0)
+                self._take(parts.current)
 
     def abort(self, event: Abort) -> None:
         request = self._delivered.get(event.request)
@@ -69,6 +120,8 @@ class ChildTarget(Target):
             self._pending.append(event.model_dump(mode="json"))
 
     def apply(self, event: AnyEvent) -> None:
+        if isinstance(event, EndSession) and event.session in self._sessions:
+            self._sessions[event.session].is_over = True
         self._pending.append(event.model_dump(mode="json"))
 
     def step(self, happen: Callable[[Place], None]) -> None:
@@ -84,6 +137,7 @@ class ChildTarget(Target):
         answer = self._ask({"do": "step", "events": events}, Stepped)
         for delivery in answer.deliveries:
             self._deliver(delivery)
+        self._begin_parts()
         self._is_drained = answer.drained
         self.probes = answer.probes
         self._seen += _observations(answer.seen)

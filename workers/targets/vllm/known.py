@@ -5,12 +5,14 @@ mechanism, as far as a run shows it: what else goes wrong in the same place is n
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from scenarios.events import DisturbTransfer, Submit, clears_cache
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
+from workers.targets.vllm import known_sessions
 from workers.targets.vllm.runner_name import RunnerName
 
 # How a disturbed transfer loses blocks.
@@ -115,9 +117,40 @@ def _logprobs_of_others(found: Difference, trace: Trace, steps: Sequence[Observa
     return is_of_logprobs and is_asked and not trace.spec.num_speculative_tokens and _names_tokens(trace)
 
 
+def _prompt_logprobs_padded(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a prompt of one token has logprobs, here or in another run, as many as drafts that fill it up."""
+    if found.variable != "prompt_logprobs" or not trace.spec.num_speculative_tokens:
+        return False
+    counts = [fact.values.get("count") for fact in (found.expected, found.actual) if isinstance(fact, Fact)]
+    return any(
+        submit.prompt_length == 1 and trace.spec.num_speculative_tokens * submit.params.num_prompt_logprobs in counts
+        for submit in _submits_of(found, trace)
+    )
+
+
+def _states_behind_prompts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a state goes on too early of a row of one token, without drafts, that stands behind a prompt's."""
+    if found.variable != "kept":
+        return False
+    inputs = next(seen for seen in steps if (seen.point, seen.step) == ("inputs", found.step))
+    numbers = list(map("submit {}".format, inputs.requests))
+    starts, drafts = inputs.values["starts"], inputs.values["drafts"]
+    widths = [stop - start for start, stop in pairwise(starts)]
+    goes_on = next(values for name, values in inputs.values.items() if name.startswith("goes_on_"))
+    row = numbers.index(found.request)
+    before = range(row)
+    is_behind = any(not drafts[each] and (widths[each] > 1 or not goes_on[each]) for each in before)
+    return (widths[row], drafts[row]) == (1, 0) and is_behind
+
+
 def _logprobs_beside_drafts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether logprobs of named tokens are missing, or others are in their place, beside drafts."""
+    """Tell whether logprobs of named tokens are missing, or others are in their place, beside drafts.
+
+    They may be in the run that outputs are compared with alone.
+    """
     is_missing = found.plane == "contracts" and found.variable in ("logprobs", "logprob_tokens")
+    if found.variable == "logprobs" and isinstance(found.expected, tuple) and isinstance(found.actual, tuple):
+        is_missing |= len(found.expected) != len(found.actual)
     is_asked = any(submit.params.logprob_tokens for submit in _submits_of(found, trace))
     return is_missing and is_asked and trace.spec.num_speculative_tokens > 0
 
@@ -210,21 +243,6 @@ def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[
     return bool(names) and found.request not in names
 
 
-def _prompt_logprobs_padded(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a prompt of one token has as many rows of logprobs as it was padded with drafts when it began."""
-    if (found.plane, found.variable) != ("contracts", "prompt_logprobs") or not isinstance(found.actual, Fact):
-        return False
-    submits, count = trace.submitted(), found.actual.values.get("count")
-    return any(
-        drafts * submits[number].params.num_prompt_logprobs == count
-        for seen in steps
-        if seen.point == "scheduled"
-        for number, drafts in zip(seen.requests, seen.values["planned_drafts"], strict=True)
-        if drafts and submits[number].request == found.request
-        if (number, 1) in [(begun, len(tokens)) for begun, tokens in seen.values["begun"]]
-    )
-
-
 def _load_failed_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a request was planned again before the step came back in which a load of its own failed."""
     planned = {seen.step: seen.requests for seen in steps if seen.point == "scheduled"}
@@ -313,6 +331,7 @@ _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
         mended="0.33.0",
     ): _drafter_prefix_successor,
     _LOGPROB_TOKENS: _logprobs_beside_drafts,
+    **known_sessions.BUGS,
 }
 _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
     _FAILED_LOAD: _load_failed_in_flight,
@@ -370,9 +389,14 @@ _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
         "docs/findings/vllm_v2_sampling_states_in_flight.md",
         "vLLM 0.32.0 writes temperatures and seeds of rows while a drafter may still read those of their last owners.",
     ): _sampling_states_in_flight,
+    KnownBug(
+        "vllm_v2_states_behind_prompts",
+        "docs/findings/vllm_v2_states_behind_prompts.md",
+        "vLLM 0.32.0 takes a decode for a prompt behind one as long as a run of drafts, and its state too early.",
+    ): _states_behind_prompts,
 }
 KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
-    "v1": {**_BUGS_OF_BOTH, **_BUGS_OF_FIRST},
+    "v1": {**_BUGS_OF_BOTH, **_BUGS_OF_FIRST, **known_sessions.BUGS_OF_FIRST},
     "v2": {**_BUGS_OF_BOTH, **_BUGS_OF_SECOND},
 }
 # Of a trace that made no progress, and what was counted of it.
@@ -387,6 +411,7 @@ _CrashMatcher = Callable[[str, Site, Trace], bool]
 # Of what the engine raises, and where, on which trace.
 _CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
     _FAILED_LOAD: _token_too_many,
+    **known_sessions.CRASHES,
     KnownBug(
         "vllm_padded_below_threshold",
         "https://github.com/vllm-project/vllm/pull/54028",

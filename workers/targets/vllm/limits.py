@@ -22,6 +22,7 @@ from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, wi
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 TEMPERATURE_MAX = 2.0
+_BESIDE_HYBRIDS = ("eagle", "ngram_gpu", "ngram")
 
 
 def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -34,6 +35,18 @@ def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent]
         return None
     seen, mended = "all are banned by stops or bad words", with_params(event, {"allowed_tokens": ()})
     return Excess("params.allowed_tokens", seen, "one must be left", mended)
+
+
+def parts_show_no_prompt(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: no part of a session has logprobs of its prompt."""
+    if not isinstance(event, Submit) or event.session is None or not event.params.num_prompt_logprobs:
+        return None
+    seen, allowed = event.params.num_prompt_logprobs, "a part of a session has 0"
+    mended, reason = (
+        with_params(event, {"num_prompt_logprobs": 0}),
+        "of a prompt that goes on the rest alone is computed",
+    )
+    return Excess("params.num_prompt_logprobs", seen, allowed, mended, reason)
 
 
 def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -88,6 +101,15 @@ def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Exce
     return Excess("", event.do, "beside a store there is none", None, "no connector says which blocks it uses")
 
 
+def hybrids_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: beside a hybrid model no drafter has caches in groups of their own, or is given states of many layers."""
+    if spec.layers != "hybrid" or not spec.num_speculative_tokens or spec.drafter in _BESIDE_HYBRIDS:
+        return None
+    allowed = f"with layers hybrid allowed are {', '.join(_BESIDE_HYBRIDS)}"
+    mended, reason = spec.model_copy(update={"layers": "attention"}), "of others the model has no states, or no group"
+    return Excess("drafter", spec.drafter, allowed, mended, reason)
+
+
 def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: the number of drafts of a drafter that asserts it never changes."""
     if not isinstance(event, SetK) or spec.drafter != "ngram_gpu":
@@ -109,6 +131,8 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     otherwise="attention",
     reason="its kernels for CPUs take no rejected draft back from a state",
 )
+# A state cannot go back behind the last token of a part, and what is stored of a session is not asked for again.
+_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.transfer is not None)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
     KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size allow"),
@@ -117,7 +141,7 @@ _POOL_HOLDS_MODEL = (
 
 FIRST_RUNNER = Capabilities(
     events=(
-        *("abort", "preempt", "stall", "reset_prefix_cache", "disturb_transfer", "set_k", "dummy_step"),
+        *("abort", "preempt", "stall", "reset_prefix_cache", "disturb_transfer", "set_k", "dummy_step", "end_session"),
         *CONTROL_EVENTS,
     ),
     places=("before_schedule",),
@@ -166,6 +190,8 @@ FIRST_RUNNER = Capabilities(
         "empty_step",
         "cache_reset",
         "name_reused",
+        "session_part",
+        "session_part_queued",
         "grammar_wait",
         "grammar_drafts",
         "grammar_cut",
@@ -176,12 +202,16 @@ FIRST_RUNNER = Capabilities(
     ),
     limits=Limits(
         # Its front refuses them beside drafts, and its engine takes no notice of them there.
-        features=(Without(("logit_bias", "min_p"), when=lambda spec: spec.num_speculative_tokens > 0),),
+        features=(
+            Without(("logit_bias", "min_p"), when=lambda spec: spec.num_speculative_tokens > 0),
+            _SESSIONS_OF_ATTENTION,
+        ),
         events=(
             OneOf(Preempt, "mode", ("deliver",), "modes"),
             ParamAtMost("temperature", lambda submit: TEMPERATURE_MAX),
             ParamAtMost("min_tokens", lambda submit: submit.max_tokens),
             some_token_is_allowed,
+            parts_show_no_prompt,
             grammars_end_by_stops,
             each_state_allows_a_token,
             lookups_on_the_device_stay,
@@ -205,8 +235,8 @@ SECOND_RUNNER = replace(
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.
-        features=(),
+        features=(_SESSIONS_OF_ATTENTION,),
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
-        spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
+        spec=(hybrids_have_few_drafters, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
     ),
 )

@@ -7,7 +7,6 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec, Transfer
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, fact
-from workers.record.observation import Observation
 from workers.targets.vllm.target import Vllm, VllmV1
 
 
@@ -25,8 +24,6 @@ def test_logprobs_of_a_prompts_padding_are_known_of_one_token_and_a_row_for_each
     prompt: tuple[int, ...], drafts: int, count: int, name: str
 ) -> None:
     submit = Submit(tick=0, request="a", prompt=prompt, max_tokens=2, params=SamplingParams(num_prompt_logprobs=4))
-    begun = Observation("scheduled", 3, (0,), {"planned_drafts": [drafts], "begun": [(0, list(prompt))]})
-    later = Observation("scheduled", 4, (0,), {"planned_drafts": [2], "begun": []})
     found = Difference(
         plane="contracts",
         variable="prompt_logprobs",
@@ -35,8 +32,9 @@ def test_logprobs_of_a_prompts_padding_are_known_of_one_token_and_a_row_for_each
         expected=fact("nothing"),
         actual=fact("num_logprobs", count=count),
     )
-    assert Vllm().known(found, Trace(events=(submit,)), [begun, later]) == name
-    assert VllmV1().known(found, Trace(events=(submit,)), [begun, later]) == ""
+    trace = Trace(spec=EngineSpec(num_speculative_tokens=drafts), events=(submit,))
+    assert Vllm().known(found, trace, ()) == name
+    assert VllmV1().known(found, trace, ()) == ""
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from workers.targets.target import VLLM, RunConfig
 from workers.targets.vllm.target import Vllm, VllmV1
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
+FINDINGS = SCENARIOS.parents[1] / "docs" / "findings"
 KIND, CONFIG, TAPES = Vllm(), RunConfig(engine=VLLM), Tapes()
 # Mistakes that leave no two accesses unordered.
 IDENTITIES = {
@@ -28,7 +29,11 @@ IDENTITIES = {
 
 
 @pytest.mark.parametrize(
-    "name", ["accepted_drafts", "fewer_drafts", "lookup_on_the_device", "preempted_while_in_flight", "hybrid"]
+    "name",
+    [
+        *("accepted_drafts", "fewer_drafts", "lookup_on_the_device", "preempted_while_in_flight", "hybrid"),
+        *("hybrid_drafts", "hybrid_drafts_looked_up", "hybrid_chunks_before_drafts"),
+    ],
 )
 def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
     trace = load(SCENARIOS / f"{name}.yaml").explicit()
@@ -37,6 +42,13 @@ def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
     # A drafter that is a model reads what the host may be writing: docs/findings/vllm_v2_sampling_states_in_flight.md.
     has_model = trace.spec.num_speculative_tokens > 0 and trace.spec.drafter != "ngram_gpu"
     assert (verdict.stats.probes.get(KNOWN_RACE, 0) > 0) == has_model
+
+
+@pytest.mark.parametrize("name", ["vllm_v2_states_behind_prompts", "vllm_v2_prompt_logprobs_padded"])
+def test_what_is_known_of_the_second_runner_is_found_under_the_name_of_its_page(name: str) -> None:
+    verdict = check(load(FINDINGS / f"{name}.yaml").explicit(), TAPES, config=CONFIG)
+    assert isinstance(verdict, Diverged)
+    assert verdict.difference.known == name
 
 
 def test_both_runners_give_the_same_tokens() -> None:

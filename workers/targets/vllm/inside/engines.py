@@ -118,8 +118,10 @@ class Engines:
         # A draft model computes one token more of each request than is scheduled.
         beside = spec.max_num_seqs if spec.drafter == "draft_model" else 0
         is_hybrid = spec.layers == "hybrid"
-        # A state takes a block of the same pool, two where it is kept at ends of blocks: who has all others still fits.
-        num_states = HYBRID_LAYERS.count("conv") * (1 + spec.prefix_cache) if is_hybrid else 0
+        # A state takes a block of the same pool, one more where it is kept at ends of blocks, and one for each draft:
+        # who has all others still fits.
+        num_each = 1 + spec.prefix_cache + spec.num_speculative_tokens
+        num_states = HYBRID_LAYERS.count("conv") * num_each if is_hybrid else 0
         config = EngineArgs(
             model=str(self._weights(spec, version)),
             dtype="float32",

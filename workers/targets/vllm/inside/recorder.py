@@ -58,18 +58,22 @@ def _has_state(group: Any) -> bool:
 def _states(groups: Sequence[Any]) -> dict[str, Parts]:
     """Return of each group of layers with a state in which slot it is, row by row, and whether a row goes on from it.
 
-    Rows with one token come first: all of these go on.
+    Rows that verify drafts or have one token come first: all of these go on, behind as many tokens of the step before
+    as are kept of it. Others go on behind its first.
     """
     found: dict[str, Parts] = {}
     for number, metadata in enumerate(groups):
-        is_one = torch.ones(metadata.num_decodes, dtype=torch.bool)
-        slots, goes_on = [], [is_one]
+        slots, goes_on = [], [torch.ones(metadata.num_decodes, dtype=torch.bool)]
+        kept = [torch.ones(metadata.num_decodes, dtype=torch.int32)]
         if metadata.num_decodes:
             slots.append(metadata.state_indices_tensor_d[:, 0])
+            if metadata.num_accepted_tokens is not None:
+                kept = [metadata.num_accepted_tokens]
         if metadata.num_prefills:
             slots.append(metadata.state_indices_tensor_p)
             goes_on.append(metadata.has_initial_states_p)
-        found |= {f"states_{number}": slots, f"goes_on_{number}": goes_on}
+            kept.append(torch.ones(metadata.num_prefills, dtype=torch.int32))
+        found |= {f"states_{number}": slots, f"goes_on_{number}": goes_on, f"kept_{number}": kept}
     return found
 
 

@@ -5,7 +5,7 @@ the prefix cache is reset; or what the scheduler does to itself: a request is pr
 Pauses and the like are events of `control`.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, ResetPrefixCache, Stall, Submit
+from scenarios.events import Abort, AnyEvent, DisturbTransfer, EndSession, Preempt, ResetPrefixCache, Stall, Submit
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.control import ControlPlane, Surroundings
@@ -25,6 +25,8 @@ from workers.targets.vllm.inside.transfer.flights import silent
 
 # Bounds on the requests that run; releases before 0.31.0 have the first alone.
 _LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
+# What a server sends behind the last part of a session; nothing is computed of it.
+_END_OF_SESSION = Submit(tick=0, request="end", prompt=(0,), max_tokens=1)
 
 
 class Session:
@@ -54,6 +56,11 @@ class Session:
         # Requests that an event has preempted, until a step is planned without them.
         self._preempted: set[str] = set()
         self._width: dict[str, int] = {}
+        self._num_taken = 0
+        # By session its request of the engine, and by that the parts that wait, and all tokens so far.
+        self._sessions: dict[str, str] = {}
+        self._parts: dict[str, deque[Submit]] = {}
+        self._tokens: dict[str, list[int]] = {}
         # Aborts that came during a step.
         self._aborted: list[str] = []
         scheduler = engine.scheduler
@@ -117,6 +124,9 @@ class Session:
                 self._submit(event)
             case Abort():
                 self._abort(event)
+            case EndSession(session=session):
+                if self._sessions.get(session) in self.engine.scheduler.requests:
+                    self._add(self._sessions[session], _END_OF_SESSION, resumable=False)
             case Preempt(request=name):
                 self._preempt_now(name)
             case ResetPrefixCache(running=running):
@@ -177,19 +187,50 @@ class Session:
             self._recorder.controlled(what, version, tokens)
 
     def _submit(self, event: Submit) -> None:
-        from vllm.v1.engine import EngineCoreRequest  # noqa: PLC0415
-
         if self._ids.get(event.request) in self._alive:
             return
-        count = len(self._names)
-        request_id = f"{self._number}-{count}"
-        if event.request in self._ids:
-            self.probes["name_reused"] += 1
+        session = event.session
+        request_id = self._sessions.get(session) if session is not None else None
+        if request_id is not None and request_id in self.engine.scheduler.requests:
+            self._parts[request_id].append(event)
+            self.probes["session_part_queued"] += request_id in self._alive
+            self._add(request_id, event, resumable=True)
+            if request_id not in self._alive:
+                self._begin_part(request_id)
+            return
+        if session is not None:
+            assert isinstance(event.prompt, tuple), "the trace is explicit"
+            # A pause may have ended the session between two parts: the next one is a request with the same prompt.
+            before = self._tokens[request_id][:-1] if request_id is not None else ()
+            event = event.model_copy(update={"prompt": (*before, *event.prompt)})
+            self._sessions[session] = f"{self._number}-{self._num_taken}"
+            self._parts[self._sessions[session]] = deque()
+        request_id = f"{self._number}-{self._num_taken}"
+        self.probes["name_reused"] += event.request in self._ids
+        self._take(request_id, event, ())
+        self._add(request_id, event, resumable=session is not None)
+
+    def _begin_part(self, request_id: str) -> None:
+        """Let a session's next part be the request of the trace that the engine's is from now on."""
+        self.probes["session_part"] += 1
+        self._take(request_id, self._parts[request_id].popleft(), self._tokens[request_id][:-1])
+
+    def _take(self, request_id: str, event: Submit, before: Sequence[int]) -> None:
+        """Have a request of the engine bear the name of one of the trace, whose prompt goes on from some tokens."""
+        assert isinstance(event.prompt, tuple), "the trace is explicit"
+        self._num_taken += 1
         self._ids[event.request] = request_id
         self._names[request_id] = event.request
         self._alive.add(request_id)
         named = event.params.logprob_tokens
         self._width[request_id] = 1 + len(named) if named else event.params.num_logprobs
+        self._tokens[request_id] = [*before, *event.prompt]
+
+    def _add(self, request_id: str, event: Submit, *, resumable: bool) -> None:
+        """Hand a request to the engine, or a part of one that it has."""
+        from vllm.v1.engine import EngineCoreRequest  # noqa: PLC0415
+
+        assert isinstance(event.prompt, tuple), "the trace is explicit"
         request = EngineCoreRequest(
             request_id=request_id,
             prompt_token_ids=list(event.prompt),
@@ -197,11 +238,12 @@ class Session:
             sampling_params=sampling_params(event),
             pooling_params=None,
             # Among equals, who came first goes first.
-            arrival_time=float(count),
+            arrival_time=float(self._num_taken),
             lora_request=None,
             cache_salt=None,
             data_parallel_rank=None,
             priority=event.priority,
+            **({"resumable": True} if resumable else {}),
         )
         taken, wave = self.engine.preprocess_add_request(request)
         if taken.structured_output_request is not None:
@@ -322,9 +364,8 @@ class Session:
     def _told(self, output: Any) -> Delivery:
         """Return one request's new tokens, why it has ended, and the logprobs of them and of its prompt, flat."""
         request_id = output.request_id
-        reason = None if output.finish_reason is None else str(output.finish_reason)
-        if reason is not None:
-            self._alive.discard(request_id)
+        name, reason = self._names[request_id], None if output.finish_reason is None else str(output.finish_reason)
+        self._tokens[request_id] += output.new_token_ids
         flat: list[int | float] = []
         if output.new_logprobs is not None:
             # Rows are as wide as the widest request of the batch asks for.
@@ -335,13 +376,23 @@ class Session:
         if output.new_prompt_logprobs_tensors is not None:
             tensors = output.new_prompt_logprobs_tensors
             of_prompt = _flat(tensors.logprob_token_ids.flatten().tolist(), tensors.logprobs.flatten().tolist())
+        if reason is not None:
+            self._end(request_id)
         return Delivery(
-            request=self._names[request_id],
+            request=name,
             tokens=tuple(output.new_token_ids),
             finish_reason=reason,
             logprobs=tuple(flat),
             prompt_logprobs=tuple(of_prompt),
         )
+
+    def _end(self, request_id: str) -> None:
+        """Note the end of a request, behind which its session may go on."""
+        self._alive.discard(request_id)
+        if request_id not in self.engine.scheduler.requests:
+            self._parts.pop(request_id, None)
+        elif self._parts.get(request_id):
+            self._begin_part(request_id)
 
 
 def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:

@@ -1,6 +1,6 @@
 """Definitions of the kernels of `vllm.model_executor.layers.mamba.ops.causal_conv1d`: short convolutions, with states.
 
-States at ends of blocks, drafts, and launches whose rows have several lengths are left to the kernels.
+States at ends of blocks, and launches whose rows have several lengths but no drafts, are left to the kernels.
 """
 
 from collections.abc import Mapping
@@ -41,20 +41,34 @@ def causal_conv1d_fwd(programs: tuple[int, ...], given: Given) -> None:
 
 
 def causal_conv1d_update(programs: tuple[int, ...], given: Given) -> None:
-    """Convolve the next tokens of each row behind its state, and leave the new state."""
-    size, count = given.dim, given.seqlen
+    """Convolve the next tokens of each row behind its state, and leave the new state.
+
+    Beside drafts a state is longer: a row goes on behind as many of its last tokens as were kept, and leaves all.
+    """
+    size, keep = given.dim, given.KERNEL_WIDTH - 1
     strides = given.stride_conv_state_tok, given.stride_conv_state_dim
+    strides_x, strides_o = (given.stride_x_token, given.stride_x_dim), (given.stride_o_token, given.stride_o_dim)
     for row in range(min(programs[0], given.batch)):
         slot = given.conv_state_indices_ptr[row * given.stride_state_indices]
         if given.HAS_NULL_BLOCK and slot == given.null_block_id:
             continue
-        strides_x, strides_o = (given.stride_x_token, given.stride_x_dim), (given.stride_o_token, given.stride_o_dim)
-        tokens = given.x_ptr.rows(row * given.stride_x_seq, (count, size), strides_x)
-        state = given.conv_state_ptr.rows(slot * given.stride_conv_state_seq, (given.state_len, size), strides)
-        before = state[: given.KERNEL_WIDTH - 1].copy()
+        count, start_x, start_o = given.seqlen, row * given.stride_x_seq, row * given.stride_o_seq
+        if given.IS_VARLEN:
+            start = given.query_start_loc_ptr[row]
+            count = given.query_start_loc_ptr[row + 1] - start
+            start_x, start_o = start * given.stride_x_token, start * given.stride_o_token
+        if count == 0:
+            continue
+        tokens = given.x_ptr.rows(start_x, (count, size), strides_x)
+        kept = given.num_accepted_tokens_ptr[row] if given.IS_SPEC_DECODING else 1
+        first = slot * given.stride_conv_state_seq
+        behind = given.conv_state_ptr.rows(first + (kept - 1) * given.stride_conv_state_tok, (keep, size), strides)
+        before = behind.copy()
         found = _convolved(before, tokens, given)
-        state[:] = np.concatenate([state, tokens])[count:]
-        given.o_ptr.rows(row * given.stride_o_seq, (count, size), strides_o)[:] = found
+        passed = 1 if given.IS_SPEC_DECODING else count
+        after = np.concatenate([before, tokens])[passed:]
+        given.conv_state_ptr.rows(first, (len(after), size), strides)[:] = after
+        given.o_ptr.rows(start_o, (count, size), strides_o)[:] = found
 
 
 def _convolved(before: Array, tokens: Array, given: Given) -> Array:
@@ -78,8 +92,10 @@ def _is_plain(given: Mapping[str, Any]) -> bool:
 
 
 def _is_plain_update(given: Mapping[str, Any]) -> bool:
-    is_even = not given["IS_VARLEN"] and not given["IS_SPEC_DECODING"] and given["seqlen"] > 0
-    return is_even and given["state_len"] == given["KERNEL_WIDTH"] - 1 and _is_plain(given)
+    keep, is_drafted = given["KERNEL_WIDTH"] - 1, given["IS_SPEC_DECODING"]
+    kept = keep + (given["seqlen"] - 1 if is_drafted else 0)
+    is_even = given["IS_VARLEN"] == is_drafted and given["seqlen"] > 0
+    return is_even and given["state_len"] == kept and _is_plain(given)
 
 
 DEFINITIONS = {

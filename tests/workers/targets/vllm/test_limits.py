@@ -1,0 +1,38 @@
+"""Limits of vLLM that its runners do not share."""
+
+import pytest
+
+from scenarios.capabilities import lacking, within
+from scenarios.drafters import Drafter
+from scenarios.edges import drawn_for
+from scenarios.events import Submit
+from scenarios.spec import EngineSpec
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from workers.targets.registry import kind_of
+from workers.targets.target import VLLM, VLLM_V1
+
+
+@pytest.mark.parametrize("drafter", ["eagle", "ngram_gpu", "draft_model", "eagle3", "mtp", "dflash"])
+def test_a_hybrid_model_has_drafts_in_the_second_runner_of_drafters_that_keep_no_caches_in_groups_of_their_own(
+    drafter: Drafter,
+) -> None:
+    spec = EngineSpec(layers="hybrid", sampling="standard", block_size=32, drafter=drafter)
+    trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
+    assert "num_speculative_tokens: 3" in str(lacking(trace, kind_of(VLLM_V1).capabilities))
+    second = kind_of(VLLM).capabilities
+    if drafter in ("eagle", "ngram_gpu"):
+        assert lacking(trace, second) is None
+        return
+    wanted = f"spec.drafter: {drafter}; with layers hybrid allowed are eagle, ngram_gpu, ngram: "
+    assert str(lacking(trace, second)).startswith(wanted)
+    mended = within(trace, second).spec
+    assert (mended.layers, mended.drafter) == ("attention", drafter)
+
+
+def test_generated_traces_of_the_second_runner_have_drafts_beside_hybrid_models() -> None:
+    capabilities = kind_of(VLLM).capabilities
+    specs = [drawn_for(random_trace(seed), capabilities).spec for seed in range(100)]
+    beside = [spec for spec in specs if spec.layers == "hybrid" and spec.num_speculative_tokens]
+    assert {spec.drafter for spec in beside} == {"eagle", "ngram_gpu", "ngram"}
+    assert {spec.is_aligned and spec.prefix_cache for spec in beside} == {False, True}

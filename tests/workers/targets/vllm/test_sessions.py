@@ -1,0 +1,69 @@
+"""Streaming sessions of the real vLLM: parts agree with requests of their own, known bugs are found by their names."""
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.codec import load
+from scenarios.edges import drawn_for
+from scenarios.events import EndSession, Schedule
+from scenarios.strategies import random_trace
+from scenarios.trace import problems
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Diverged
+from workers.run.check import check
+from workers.run.engine_run import UNJUDGED, Run
+from workers.targets.registry import kind_of
+from workers.targets.target import VLLM, VLLM_V1, RunConfig
+
+ROOT = Path(__file__).resolve().parents[4]
+TAPES = Tapes()
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+@pytest.mark.parametrize("name", ["sessions", "sessions_ended_by_tokens"])
+def test_parts_of_sessions_are_answered_as_requests_with_their_prompts(name: str, engine: str) -> None:
+    trace = load(ROOT / "scenarios" / "vllm" / f"{name}.yaml").explicit()
+    verdict = check(trace, TAPES, config=RunConfig(engine=engine))
+    assert isinstance(verdict, Agreed)
+    assert verdict.stats.probes["session_part"] >= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        *((name, VLLM) for name in ("preempted", "drafts", "grammars", "drafters")),
+        ("seeds", VLLM_V1),
+    ],
+)
+def test_what_is_known_of_sessions_is_found_under_the_name_of_its_page(name: str, engine: str) -> None:
+    trace = load(ROOT / "docs" / "findings" / f"vllm_session_{name}.yaml").explicit()
+    verdict = check(trace, TAPES, config=RunConfig(engine=engine))
+    assert isinstance(verdict, Diverged)
+    assert verdict.difference.known == f"vllm_session_{name}"
+
+
+def test_a_part_goes_on_behind_all_but_the_last_token_and_an_aborted_one_ends_its_session() -> None:
+    trace = load(ROOT / "scenarios" / "vllm" / "sessions.yaml").explicit()
+    trace = trace.model_copy(update={"schedule": Schedule(policy="lazy")})
+    run = Run(trace, TAPES, UNJUDGED, kind_of(VLLM), RunConfig(engine=VLLM))
+    assert run.to_end() is None
+    outputs = run.target.outputs()
+    run.target.close()
+    own = {submit.request: submit.prompt for submit in trace.submits()}
+    came = {submit.request: submit.prompt for submit in run.explicit().submits()}
+    assert all(submit.session is None for submit in run.explicit().submits())
+    assert not any(isinstance(event, EndSession) for event in run.explicit().events)
+    for part, before in (("a.1", "a"), ("a.2", "a.1"), ("c.1", "c"), ("d.1", "d")):
+        assert came[part] == (*came[before], *outputs[before].tokens[:-1], *own[part])
+    assert outputs["c.1"].finish_reason == "abort"
+    assert "c.2" not in came
+
+
+def test_generated_traces_have_sessions_whose_parts_are_valid() -> None:
+    capabilities = kind_of(VLLM).capabilities
+    traces = [drawn_for(random_trace(seed), capabilities) for seed in range(120)]
+    assert all(problems(trace) == [] for trace in traces)
+    parts = [[submit for submit in trace.submits() if submit.session is not None] for trace in traces]
+    assert sum(len(each) > 1 for each in parts) > 8
+    assert any(isinstance(event, EndSession) for trace in traces for event in trace.events)

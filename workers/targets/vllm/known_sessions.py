@@ -1,0 +1,111 @@
+"""Known bugs of vLLM's streaming sessions: matchers by mechanism, as far as a run shows it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from scenarios.events import Submit
+from scenarios.trace import Trace
+from workers.record.evidence import Difference, Site
+from workers.record.observation import Observation
+from workers.targets.target import KnownBug
+
+
+def _session_of(found: Difference, trace: Trace) -> Sequence[Submit]:
+    """Return the parts of the session that a difference is about, in their order; none if it is about no such request.
+
+    Steps name a session by the number of its first part.
+    """
+    parts = [
+        submit
+        for number, submit in enumerate(trace.submits())
+        if submit.session is not None and found.request in (submit.request, f"submit {number}")
+    ]
+    return [submit for submit in trace.submits() if parts and submit.session == parts[0].session]
+
+
+def _is_later_part(found: Difference, trace: Trace) -> bool:
+    """Tell whether a difference is about a part that goes on from another."""
+    return any(part.request == found.request for part in _session_of(found, trace)[1:])
+
+
+def _begun(found: Difference, trace: Trace, steps: Sequence[Observation]) -> Iterator[tuple[int, Sequence[int]]]:
+    """Yield how much is computed, and the tokens known, each time that the session begins or goes on."""
+    first = next(iter(_session_of(found, trace)), None)
+    number = list(trace.submits()).index(first) if first is not None else None
+    for seen in steps:
+        tokens = dict(seen.values["begun"]).get(number) if seen.point == "scheduled" else None
+        if tokens is not None:
+            yield seen.values["scheduled_computed"][seen.requests.index(number)], tokens
+
+
+def of_grammars(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a part goes on in a session of which a part has a grammar."""
+    return _is_later_part(found, trace) and any(part.params.grammar for part in _session_of(found, trace))
+
+
+def of_drafts_behind_ends(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a session of a synchronous engine goes on behind drafts that were verified with its last token."""
+    drafts = trace.spec.num_speculative_tokens
+    return trace.spec.depth == 1 and drafts > 0 and len(_session_of(found, trace)) > 1
+
+
+def crash_of_drafts_behind_ends(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether more is computed of such a session than it has tokens."""
+    is_there = (where.function, where.file) == ("schedule", "scheduler.py") and error.startswith("AssertionError")
+    has_sessions = any(submit.session is not None for submit in trace.submits())
+    return is_there and has_sessions and trace.spec.depth == 1 and trace.spec.num_speculative_tokens > 0
+
+
+def of_seeds(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a part that draws its tokens draws others than a request of its own would."""
+    is_drawn = any(part.request == found.request and part.params.temperature for part in trace.submits())
+    return is_drawn and found.variable in ("tokens", "logprobs") and _is_later_part(found, trace)
+
+
+def of_preemptions(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a session was preempted with its part's last token in flight: it is lost, or its tokens are."""
+    if trace.spec.depth == 1 or not any(submit.session is not None for submit in trace.submits()):
+        return False
+    if (found.plane, found.variable) == ("books", "leaks"):
+        return True
+    lengths = [len(tokens) for _, tokens in _begun(found, trace, steps)]
+    return lengths != sorted(lengths)
+
+
+def of_drafters(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a drafter's entry in front of a part is that of the token which the session has dropped."""
+    if found.variable != "draft_cache" or found.position is None:
+        return False
+    return any(computed == found.position + 1 for computed, _ in list(_begun(found, trace, steps))[1:])
+
+
+_DRAFTS_BEHIND_ENDS = KnownBug(
+    "vllm_session_drafts",
+    "https://github.com/vllm-project/vllm/pull/44526",
+    "vLLM 0.32.0 goes on with a session behind drafts that it does not have, if it is synchronous.",
+)
+BUGS: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
+    KnownBug(
+        "vllm_session_grammars",
+        "https://github.com/vllm-project/vllm/pull/57685",
+        "vLLM 0.32.0 lets a part of a session go on with the grammar of its first part, or with none.",
+    ): of_grammars,
+    _DRAFTS_BEHIND_ENDS: of_drafts_behind_ends,
+    KnownBug(
+        "vllm_session_preempted",
+        "docs/findings/vllm_session_preempted.md",
+        "vLLM 0.32.0 loses a session, or its tokens, that is preempted with the last token of a part in flight.",
+    ): of_preemptions,
+    KnownBug(
+        "vllm_session_drafters",
+        "docs/findings/vllm_session_drafters.md",
+        "vLLM 0.32.0 keeps a drafter's entry of the token that a session drops.",
+    ): of_drafters,
+}
+BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
+    KnownBug(
+        "vllm_session_seeds",
+        "docs/findings/vllm_session_seeds.md",
+        "vLLM 0.32.0 draws tokens of a part of a session with the generator of its first part, or with none.",
+    ): of_seeds,
+}
+CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {_DRAFTS_BEHIND_ENDS: crash_of_drafts_behind_ends}
