@@ -143,6 +143,7 @@ FIRST_RUNNER = Capabilities(
         "drafter": ("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram_gpu", "ngram"),
         "drafter_quality": (),
         "transfer": (),
+        "offloading": (),
         "decodes_first": (),
         "draft_sampling": (),
     },

@@ -21,6 +21,7 @@ from workers.targets.vllm.inside.hybrid import (
     states_remembered,
     tokens_convolved,
 )
+from workers.targets.vllm.inside.transfer.pool import copying_by_tasks, sized_by_chunks, worker_of_any_device
 from workers.targets.vllm.runner_name import RunnerName
 
 _COUNTS_A_DRAW = 4
@@ -270,6 +271,30 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         states_remembered,
         devices=("sim",),
         runners=("v2",),
+    ),
+    RunnerReplacement(
+        "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector",
+        "build_offloading_config",
+        "its pool is asked for in bytes, and here in chunks: how many bytes these take it knows alone",
+        sized_by_chunks,
+        devices=("sim",),
+        runners=("v1", "v2"),
+    ),
+    RunnerReplacement(
+        "vllm.v1.kv_offload.cpu.spec",
+        "CPUOffloadingSpec.get_worker",
+        "it refuses devices other than CUDA's and their like",
+        worker_of_any_device,
+        devices=("sim",),
+        runners=("v1", "v2"),
+    ),
+    RunnerReplacement(
+        "vllm.v1.kv_offload.cpu.gpu_worker",
+        "SingleDirectionOffloadingHandler.__init__",
+        "it asserts that caches are CUDA's, and its copies are CUDA's or Triton's by addresses: here tasks of its streams",
+        copying_by_tasks,
+        devices=("sim",),
+        runners=("v1", "v2"),
     ),
     RunnerReplacement(
         "vllm.v1.worker.gpu.buffer_utils",
