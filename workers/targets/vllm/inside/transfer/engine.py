@@ -23,9 +23,7 @@ def transfer_config(spec: EngineSpec) -> Any:
             "eviction_policy": spec.offloading.eviction,
             "offload_prompt_only": spec.offloading.stored == "prompts",
         }
-        return KVTransferConfig(
-            kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=extra
-        )
+        return KVTransferConfig(kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=extra)
     assert spec.transfer is not None, "it has a store"
     # What such a drafter keeps of a block's last token depends on the token behind it.
     drops = spec.num_speculative_tokens > 0 and spec.drafter in ("eagle", "eagle3")
@@ -39,12 +37,12 @@ def transfer_config(spec: EngineSpec) -> Any:
 
 
 def observe_own_connector(engine: Any, spec: EngineSpec) -> None:
-    """Observe vLLM's own connector of an engine that has just been made with one, as `flights` of its scheduler's side."""
+    """Observe vLLM's own connector of an engine that has just been made, if it has one."""
     if spec.offloading is None:
         return
     from vllm.distributed.kv_transfer import get_kv_transfer_group  # noqa: PLC0415
 
-    engine.scheduler.connector.flights = Offloads(engine, get_kv_transfer_group())
+    engine.scheduler.connector.flights = Offloads(engine, get_kv_transfer_group(), spec.offloading)
 
 
 def flights_of(engine: Any) -> Flights | Offloads | None:

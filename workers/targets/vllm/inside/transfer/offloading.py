@@ -4,7 +4,7 @@ A job is in flight from the step that plans it until its end is known to the hos
 the kernels of a step, or because its event was asked. What it copies is told when its bytes are copied.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,20 +12,26 @@ from types import SimpleNamespace
 from typing import Any
 
 from scenarios.events import DisturbTransfer
+from scenarios.spec import Offloading
 from workers.targets.vllm.inside.transfer.flights import Note, silent
 from workers.targets.vllm.inside.transfer.planner import blocks_used
 from workers.targets.vllm.inside.transfer.pool import Swaps
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Job:
-    """A load or a store in flight, with the blocks of the cache and the chunks of the pool that it was planned with."""
+    """A load or a store in flight, with the blocks of the cache and the chunks of the pool that it was planned with.
+
+    Once it is launched its end is `due` so many ticks later at the soonest.
+    """
 
     number: int
     of: str
     request: str
     blocks: list[int]
     chunks: list[int]
+    ticks: int
+    due: int = 0
 
 
 class Offloads:
@@ -34,8 +40,9 @@ class Offloads:
     While a batch `is_dummy` all of its slots are padding.
     """
 
-    def __init__(self, engine: Any, agent: Any) -> None:
+    def __init__(self, engine: Any, agent: Any, spec: Offloading) -> None:
         self.agent, self.is_dummy = agent, False
+        self._ticks = {"load": spec.load_ticks, "store": spec.store_ticks}
         self._engine = engine.scheduler
         self._planner = engine.scheduler.connector.connector_scheduler
         self._copier = agent.connector_worker.worker
@@ -95,11 +102,14 @@ class Offloads:
         """Wrap both sides for as long as the engine lives."""
         self.agent.touched = self.touched
         _around(self._planner, "build_connector_meta", self._planned)
+        _around(self._planner, "get_num_new_matched_tokens", self._looked_up)
+        _around(self._planner.manager, "prepare_store", self._making_room)
         _around(self.agent, "handle_preemptions", self._before_a_step)
         _around(self._copier, "wait", self._waited)
         _around(self._copier, "get_finished", self._finished)
         for of, handler in self._handlers.items():
             _around(handler, "transfer_async", partial(self._copying, of))
+            _around(handler, "get_finished", partial(self._due, handler))
 
     def _planned(self, build: Callable[..., Any], output: Any) -> Any:
         metadata = build(output)
@@ -108,30 +118,54 @@ class Offloads:
         metadata.preempted = set(output.preempted_req_ids or ())
         return metadata
 
+    def _looked_up(self, look: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        found = look(*arguments, **options)
+        self.probes["lookup_wait"] += found[0] is None
+        return found
+
+    def _making_room(self, prepare: Callable[..., Any], *arguments: Any) -> Any:
+        room = prepare(*arguments)
+        self.probes["store_eviction"] += len(room.evicted_keys) if room is not None else 0
+        return room
+
     def _before_a_step(self, handle: Callable[..., Any], metadata: Any) -> None:
-        """Tell of the jobs that a step was planned with, before any of them is waited for."""
-        for of, jobs in (("load", metadata.load_jobs), ("store", metadata.store_jobs)):
-            for job_id, job in jobs.items():
-                self._begin(of, job_id, job)
+        """Tell of the jobs that a step was planned with: of stores before any of them is waited for, of loads behind that."""
+        # What is waited for leaves the metadata.
+        for job_id, planned in metadata.store_jobs.items():
+            self._begin("store", job_id, planned)
         for job in self.jobs.values():
             self.probes["store_of_preempted"] += job.of == "store" and job.request in metadata.preempted
         handle(metadata)
+        # Loads may be given blocks of stores that were waited for.
+        for job_id, planned in metadata.load_jobs.items():
+            self._begin("load", job_id, planned)
         self._look()
 
     def _begin(self, of: str, job_id: int, job: Any) -> None:
         at_cache, at_pool = (job.dst_spec, job.src_spec) if of == "load" else (job.src_spec, job.dst_spec)
         blocks, chunks = at_cache.block_ids.tolist(), at_pool.block_ids.tolist()
-        begun = Job(job_id - self._first, of, job.req_id, blocks, chunks)
+        begun = Job(job_id - self._first, of, job.req_id, blocks, chunks, self._ticks[of])
         self.jobs[job_id] = begun
         self.probes[of] += 1
-        self.probes["store_of_ended"] += of == "store" and job.req_id not in self._engine.requests
         self._tell(begun, "begins", begun.blocks, begun.chunks)
 
     def _copying(self, of: str, copy: Callable[..., bool], job_id: int, *specs: Any) -> bool:
         job = self.jobs.get(job_id)
         if job is not None:
+            job.due = self.tick + job.ticks
             self._swaps[of].told = lambda blocks, slots: self._tell(job, "copies", blocks, slots)
         return copy(job_id, *specs)
+
+    def _due(self, handler: Any, finished: Callable[[], list[Any]]) -> list[Any]:
+        """Have the copies of one direction that are due be done, and nobody ask for others: under every schedule alike."""
+        every = list(handler._transfers)
+        due = [each for each in every if each.job_id not in self.jobs or self.jobs[each.job_id].due <= self.tick]
+        for copy in due:
+            copy.end_event.synchronize()
+        handler._transfers = deque(due)
+        results = finished()
+        handler._transfers.extend(each for each in every if each.job_id not in {copy.job_id for copy in due})
+        return results
 
     def _waited(self, wait: Callable[..., None], job_ids: set[int]) -> None:
         wait(job_ids)
@@ -147,6 +181,7 @@ class Offloads:
     def _end(self, job_id: int, is_ahead: bool = False) -> None:
         job = self.jobs.pop(job_id, None)
         if job is not None:
+            self.probes["store_of_ended"] += job.of == "store" and job.request not in self._engine.requests
             self.probes["load_of_aborted"] += job.of == "load" and job.request in self.aborted
             self._tell(job, "ends", job.blocks, job.chunks, is_ahead)
 

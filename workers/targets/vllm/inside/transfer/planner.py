@@ -22,9 +22,7 @@ class StepPlan:
     writes: set[int] = field(default_factory=set)
 
 
-def blocks_used(
-    requests: Mapping[str, Any], manager: Any, output: Any, block_size: int
-) -> tuple[set[int], set[int]]:
+def blocks_used(requests: Mapping[str, Any], manager: Any, output: Any, block_size: int) -> tuple[set[int], set[int]]:
     """Return the blocks that the kernels of a planned step read, and those that they write."""
     reads: set[int] = set()
     writes: set[int] = set()

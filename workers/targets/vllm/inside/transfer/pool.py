@@ -1,4 +1,4 @@
-"""Copies of vLLM's offloading connector as tasks of the simulated device, and its pool of the host's memory by chunks."""
+"""Copies of vLLM's offloading connector as tasks of the simulated device, and its pool of memory of the host."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ CHUNKS = "chunks"
 
 
 def sized_by_chunks(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what describes an engine to its offloading connector, with the bytes of as many chunks as are asked for."""
+    """Return what describes an engine to its offloading connector, with the bytes of so many chunks."""
     from vllm.utils.math_utils import round_up  # noqa: PLC0415
     from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec  # noqa: PLC0415
 
@@ -46,8 +46,8 @@ def copying_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
     @wraps(before)
     def prepare(self: Any, *arguments: Any, **options: Any) -> None:
         tensor: Any = torch.Tensor
-        # It asserts that caches are CUDA's; what is on this device stands for that.
-        tensor.is_cuda = property(lambda each: each.device.type == "sim")
+        # It asserts that caches are CUDA's; those of any device here stand for that.
+        tensor.is_cuda = property(lambda each: True)
         try:
             before(self, *arguments, **options)
         finally:
@@ -93,7 +93,8 @@ class Swaps:
         self._caches = [_span(cache, page) for cache, page in zip(caches, pages, strict=True)]
         self._pools = [_span(pool, page) for pool, page in zip(pools, pages, strict=True)]
         self._is_store: bool = handler.gpu_to_cpu
-        self._early = torch.cuda.Stream()
+        self._is_device = self._caches[0].tensor.device.type != "cpu"
+        self._early: Any = _stream() if self._is_device else None
         self.told: Callable[[list[int], list[int]], None] = _nobody
 
     @property
@@ -113,8 +114,6 @@ class Swaps:
         writes = [_bytes(written, target, size) for _, target, size in rows]
         pages = self._pages((source, target) for source, target, _ in rows)
         told = self.told
-        stream: Any = torch.accelerator.current_stream()
-        activate().name_stream(stream, "stores" if self._is_store else "loads")
         held: list[torch.Tensor] = []
 
         def read_all(*views: torch.Tensor) -> None:
@@ -129,6 +128,11 @@ class Swaps:
             read_all(*views[: len(reads)])
             write_all(*views[len(reads) :])
 
+        if not self._is_device:
+            copy_all(*reads, *writes)
+            return
+        stream: Any = torch.cuda.current_stream()
+        activate().name_stream(stream, "stores" if self._is_store else "loads")
         if not is_src_access_order_any:
             activate().enqueue(self._name, copy_all, reads, writes)
             return
@@ -147,6 +151,39 @@ class Swaps:
             if block is not None and slot is not None:
                 pairs.append((block, slot))
         return [block for block, _ in pairs], [slot for _, slot in pairs]
+
+
+class Event:
+    """Event of a device whose work is done when it is launched."""
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        """Make one; nothing takes any time."""
+
+    def record(self, stream: Any = None) -> None:
+        """Do nothing: what comes before is done."""
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        """Do nothing: what comes before is done."""
+
+    def elapsed_time(self, end: "Event") -> float:
+        return 0.0
+
+
+class TorchWithEvents:
+    """PyTorch where no device has events, with such ones."""
+
+    Event = Event
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+def _stream() -> Any:
+    stream: Any = torch.cuda.Stream
+    return stream()
 
 
 def _bytes(spans: Sequence[_Span], address: int, size: int) -> torch.Tensor:
