@@ -6,7 +6,7 @@ mechanism, as far as a run shows it: what else goes wrong in the same place is n
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from scenarios.events import DisturbTransfer, Submit, clears_cache
+from scenarios.events import DisturbTransfer, ResetPrefixCache, Submit, clears_cache
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
@@ -116,6 +116,10 @@ def _logprobs_of_others(found: Difference, trace: Trace, steps: Sequence[Observa
 def _logprobs_beside_drafts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether logprobs of named tokens are missing, or others are in their place, beside drafts."""
     is_missing = found.plane == "contracts" and found.variable in ("logprobs", "logprob_tokens")
+    # Where another run has them: which steps verify drafts depends on who is in them.
+    seen, wanted = found.actual, found.expected
+    if found.variable == "logprobs" and isinstance(seen, tuple) and isinstance(wanted, tuple):
+        is_missing |= len(seen) != len(wanted)
     is_asked = any(submit.params.logprob_tokens for submit in _submits_of(found, trace))
     return is_missing and is_asked and trace.spec.num_speculative_tokens > 0
 
@@ -129,6 +133,13 @@ def _narrow_bonus_logits(error: str, where: Site, trace: Trace) -> bool:
     """Tell whether the logits at the bonus position are as few as one request names tokens."""
     is_there = (where.function, where.file) == ("_get_logprobs_tensors", "rejection_sampler.py")
     return is_there and error.startswith("RuntimeError: shape mismatch") and _names_tokens(trace)
+
+
+def _reset_with_a_load(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether the offloading connector takes a load for a store, of a request that a reset may have preempted."""
+    is_there = (where.function, where.file) == ("build_connector_meta", "scheduler.py")
+    is_reset = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
+    return is_there and is_reset and error == "AssertionError: " and trace.spec.offloading is not None
 
 
 def _padded_below_threshold(error: str, where: Site, trace: Trace) -> bool:
@@ -340,6 +351,11 @@ _CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
         "https://github.com/vllm-project/vllm/pull/54028",
         "vLLM 0.32.0 pads a request to a run of drafts and then cuts it to the threshold of chunks.",
     ): _padded_below_threshold,
+    KnownBug(
+        "vllm_offloaded_reset",
+        "docs/findings/vllm_offloaded_reset.md",
+        "vLLM 0.32.0 takes the load of a request that a reset has preempted for a store, and ends.",
+    ): _reset_with_a_load,
 }
 KNOWN_CRASHES: Mapping[RunnerName, Mapping[KnownBug, _CrashMatcher]] = {
     "v1": {**_CRASHES_OF_BOTH, _LOGPROB_TOKENS: _narrow_bonus_logits},

@@ -129,7 +129,7 @@ class Offloads:
         return room
 
     def _before_a_step(self, handle: Callable[..., Any], metadata: Any) -> None:
-        """Tell of the jobs that a step was planned with: of stores before any of them is waited for, of loads behind that."""
+        """Tell of the jobs of a plan: of stores before any of them is waited for, of loads behind that."""
         # What is waited for leaves the metadata.
         for job_id, planned in metadata.store_jobs.items():
             self._begin("store", job_id, planned)
@@ -157,7 +157,7 @@ class Offloads:
         return copy(job_id, *specs)
 
     def _due(self, handler: Any, finished: Callable[[], list[Any]]) -> list[Any]:
-        """Have the copies of one direction that are due be done, and nobody ask for others: under every schedule alike."""
+        """Have the copies of one direction that are due be done, and no others: under every schedule alike."""
         every = list(handler._transfers)
         due = [each for each in every if each.job_id not in self.jobs or self.jobs[each.job_id].due <= self.tick]
         for copy in due:
