@@ -131,5 +131,5 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
     if not pick("preempted", 3):
         yield Preempt(tick=event.tick + 1 + pick("preempt", 12), request=event.request)
     if transfer is None and trace.spec.prefix_cache and index and not pick("emptied", 2):
-        # What the prefix cache has is not loaded.
-        yield ResetPrefixCache(tick=event.tick, running=not pick("running", 2))
+        # What the prefix cache has is not loaded. Who is preempted and loads at once ends a synchronous engine.
+        yield ResetPrefixCache(tick=event.tick, running=trace.spec.depth > 1 and not pick("running", 2))

@@ -13,9 +13,9 @@ from typing import Any
 
 from scenarios.events import DisturbTransfer
 from scenarios.spec import Offloading
+from workers.targets.simulated_torch.batch_copies import Addresses, BatchCopies
 from workers.targets.vllm.inside.transfer.flights import Note, silent
 from workers.targets.vllm.inside.transfer.planner import blocks_used
-from workers.targets.vllm.inside.transfer.pool import Swaps
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Offloads:
         self._planner = engine.scheduler.connector.connector_scheduler
         self._copier = agent.connector_worker.worker
         self._handlers = {"store": self._copier._store_handler, "load": self._copier._load_handler}
-        self._swaps: dict[str, Swaps] = {of: each._swap_blocks_batch for of, each in self._handlers.items()}
+        self._copies: dict[str, BatchCopies] = {of: each._swap_blocks_batch for of, each in self._handlers.items()}
         self._wrap()
         self.begin(Counter(), silent)
 
@@ -62,8 +62,7 @@ class Offloads:
 
     @property
     def memory(self) -> Mapping[str, object]:
-        pools = self._swaps["store"].pools
-        return {"offloading": SimpleNamespace(pool=pools)}
+        return {"offloading": SimpleNamespace(pool=self._handlers["store"].dst_tensors)}
 
     @property
     def holds_blocks(self) -> bool:
@@ -153,8 +152,20 @@ class Offloads:
         job = self.jobs.get(job_id)
         if job is not None:
             job.due = self.tick + job.ticks
-            self._swaps[of].told = lambda blocks, slots: self._tell(job, "copies", blocks, slots)
+            self._copies[of].told = partial(self._copied, job)
         return copy(job_id, *specs)
+
+    def _copied(self, job: Job, rows: Addresses) -> None:
+        """Tell which blocks were copied, each with its place in the pool: by the addresses of the first layer's."""
+        store = self._handlers["store"]
+        cache, pool = store.src_tensors[0], store.dst_tensors[0]
+        pairs = []
+        for source, target, _ in rows:
+            at_cache, at_pool = (source, target) if job.of == "store" else (target, source)
+            block, place = at_cache - cache.data_ptr(), at_pool - pool.data_ptr()
+            if 0 <= block < cache.numel() and 0 <= place < pool.numel():
+                pairs.append((block // cache.shape[1], place // cache.shape[1]))
+        self._tell(job, "copies", [block for block, _ in pairs], [place for _, place in pairs])
 
     def _due(self, handler: Any, finished: Callable[[], list[Any]]) -> list[Any]:
         """Have the copies of one direction that are due be done, and no others: under every schedule alike."""
