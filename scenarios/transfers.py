@@ -9,6 +9,7 @@ from typing import Literal
 from scenarios.capabilities import Capabilities
 from scenarios.draw import below
 from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, PromptDraw, ResetPrefixCache, Submit
+from scenarios.features import refusals
 from scenarios.spec import Offloading, Transfer
 from scenarios.trace import Trace, problems
 
@@ -42,9 +43,10 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         keys = {"transfer": transfer, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
         return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
     if capabilities.allowed("offloading") is None and not below(ONE_IN, seed, _SITE, "is offloaded", 0):
+        offloading = trace.spec.model_copy(update={"offloading": _offloading(seed)})
         prefix_cache = bool(below(2, seed, _SITE, "prefix cache", 0))
-        keys = {"offloading": _offloading(seed), "prefix_cache": prefix_cache}
-        return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
+        cached = offloading.model_copy(update={"prefix_cache": prefix_cache})
+        return _transferring(trace.model_copy(update={"spec": offloading if refusals(cached, ()) else cached}))
     return trace
 
 

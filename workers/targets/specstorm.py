@@ -139,7 +139,7 @@ class SpecstormTarget(Target):
 
 
 # Keys of the specification that mean nothing to it.
-_LACKING = ("drafter_quality", "transfer")
+_LACKING = ("drafter_quality", "transfer", "offloading")
 
 
 class Specstorm(TargetKind):
