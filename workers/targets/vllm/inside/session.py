@@ -85,7 +85,8 @@ class Session:
         drafter = drafter_of(runner)
         # What is named first keeps that name: caches of the drafter are told from those of the target.
         cached = {"drafter": SimpleNamespace(caches=drafter.caches)} if drafter is not None else {}
-        return cached | {"runner": runner} | (self._flights.memory if self._flights is not None else {})
+        beside = self._flights.memory if self._flights is not None else {}
+        return {**cached, "runner": runner, **beside}
 
     def close(self) -> None:
         """Give the engine back as it was given, if it has drained."""
