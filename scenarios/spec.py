@@ -43,6 +43,22 @@ class Transfer(Value):
     failures: Literal["recompute", "fail"] = "recompute"
 
 
+class Offloading(Value):
+    """Offloading of full blocks to the host's memory, by a connector that an engine ships itself.
+
+    The host has room for `chunks`, each of `blocks_per_chunk` blocks of one request; the one that goes by `eviction`
+    makes room. Stored are full chunks of `stored`: prompts alone, or of all that is computed. No load is done before
+    `load_ticks` have passed, no store before `store_ticks`, unless the engine waits for it.
+    """
+
+    chunks: Annotated[int, Field(strict=True, ge=1, le=1024)] = 16
+    blocks_per_chunk: Annotated[int, Field(strict=True, ge=1, le=16)] = 1
+    eviction: Literal["lru", "arc"] = "lru"
+    stored: Literal["all", "prompts"] = "all"
+    load_ticks: Ticks = 1
+    store_ticks: Ticks = 1
+
+
 class EngineSpec(Value):
     """Sizes and switches of one engine; every field changes what the engine does, none says how fast.
 
@@ -56,7 +72,7 @@ class EngineSpec(Value):
     `decodes_first` has an engine with a dense batch move the rows that decode before the others, as some kernels want.
     `last_match` says whether a request takes over the last block that it finds in the prefix cache. A drafter's cache
     entry of its last token may depend on the next token, which may be another one here.
-    `transfer` is that of an engine with a store beside its cache.
+    `transfer` is that of an engine with a store beside its cache, `offloading` that of one whose own connector has one.
     A token is drawn by its block of the vocabulary, its tile in that, and itself: `vocab_block` is the least size of a
     block, `vocab_tile` that of a tile, both powers of two. Small ones bring a small vocabulary across their borders.
     """
@@ -91,6 +107,12 @@ class EngineSpec(Value):
     drafter_quality: Literal["good", "mediocre", "bad"] = "good"
     decodes_first: Annotated[bool, Field(strict=True)] = False
     transfer: Transfer | None = None
+    offloading: Offloading | None = None
+
+    @property
+    def has_store(self) -> bool:
+        """Tell whether blocks are kept beside the cache, by whatever connector."""
+        return self.transfer is not None or self.offloading is not None
 
     @property
     def is_aligned(self) -> bool:

@@ -8,12 +8,13 @@ from typing import Literal
 
 from scenarios.capabilities import Capabilities
 from scenarios.draw import below
-from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, PromptDraw, Submit
-from scenarios.spec import Transfer
+from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, PromptDraw, ResetPrefixCache, Submit
+from scenarios.features import refusals
+from scenarios.spec import Offloading, Transfer
 from scenarios.trace import Trace, problems
 
 _SITE = "transfer"
-# Of so many traces one has transfers.
+# Of so many traces one has transfers, and of the others one is offloaded.
 ONE_IN = 4
 # Small stores evict; of the last one nobody meets the end.
 STORES = (2, 4, 8, 64)
@@ -30,24 +31,31 @@ LATER_MAX = 24
 
 def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with transfers, for an engine that has them; the trace itself in most cases."""
-    has_them = capabilities.allowed("transfer") is None and "disturb_transfer" in capabilities.events
-    if not has_them or trace.spec.layers == "hybrid" or below(ONE_IN, trace.seed, _SITE, "has any", 0):
+    if trace.spec.layers == "hybrid":
         return trace
-    return _transferring(trace)
-
-
-def _transferring(trace: Trace) -> Trace:
-    """Return a trace with transfers."""
     seed = trace.seed
-    prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
-    transfer = _transfer(seed)
-    # Who asks again for what it has lost may need room twice.
-    num_blocks = trace.spec.num_blocks if transfer.failures == "fail" else 2 * trace.spec.num_blocks + 2
-    keys = {"transfer": transfer, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
-    changed = trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)})
+    has_them = capabilities.allowed("transfer") is None and "disturb_transfer" in capabilities.events
+    if has_them and not below(ONE_IN, seed, _SITE, "has any", 0):
+        prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
+        transfer = _transfer(seed)
+        # Who asks again for what it has lost may need room twice.
+        num_blocks = trace.spec.num_blocks if transfer.failures == "fail" else 2 * trace.spec.num_blocks + 2
+        keys = {"transfer": transfer, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
+        return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
+    if capabilities.allowed("offloading") is None and not below(ONE_IN, seed, _SITE, "is offloaded", 0):
+        offloading = trace.spec.model_copy(update={"offloading": _offloading(seed)})
+        prefix_cache = bool(below(2, seed, _SITE, "prefix cache", 0))
+        cached = offloading.model_copy(update={"prefix_cache": prefix_cache})
+        return _transferring(trace.model_copy(update={"spec": offloading if refusals(cached, ()) else cached}))
+    return trace
+
+
+def _transferring(changed: Trace) -> Trace:
+    """Return a trace of an engine with a store, with prompts that it has, and what happens around transfers."""
+    seed = changed.seed
     are_apart = below(3, seed, _SITE, "apart", 0)
     events: list[AnyEvent] = []
-    for index, event in enumerate(trace.events):
+    for index, event in enumerate(changed.events):
         if not isinstance(event, Submit):
             events.append(event)
             continue
@@ -73,6 +81,20 @@ def _transfer(seed: int) -> Transfer:
     )
 
 
+def _offloading(seed: int) -> Offloading:
+    def pick(what: str, bound: int) -> int:
+        return below(bound, seed, _SITE, what, 0)
+
+    return Offloading(
+        chunks=STORES[pick("blocks", len(STORES))],
+        blocks_per_chunk=(1, 1, 2, 3)[pick("blocks of a chunk", 4)],
+        eviction=("lru", "arc")[pick("eviction", 2)],
+        stored=("all", "all", "prompts")[pick("stored", 3)],
+        load_ticks=LATENCIES[pick("load ticks", len(LATENCIES))],
+        store_ticks=LATENCIES[pick("store ticks", len(LATENCIES))],
+    )
+
+
 def _with_prompt(event: Submit, index: int, trace: Trace) -> Submit:
     """Return a request whose prompt is some blocks long and begins as all do, where such a one fits."""
     size, seed = trace.spec.block_size, trace.seed
@@ -93,10 +115,9 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
         return below(bound, trace.seed, _SITE, what, index)
 
     transfer = trace.spec.transfer
-    assert transfer is not None, "the trace has transfers"
-    # A step that waits in vain for what is computed again has others behind it where steps overlap.
-    is_whole = trace.spec.depth > 1 and (transfer.loads, transfer.failures) == ("synchronous", "recompute")
-    if pick("disturbed", 3):
+    if transfer is not None and pick("disturbed", 3):
+        # A step that waits in vain for what is computed again has others behind it where steps overlap.
+        is_whole = trace.spec.depth > 1 and (transfer.loads, transfer.failures) == ("synchronous", "recompute")
         of: Literal["load", "store"] = "load" if pick("of", 4) else "store"
         hows = WHOLE if is_whole and of == "load" else HOWS
         yield DisturbTransfer(
@@ -111,3 +132,6 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
         yield Abort(tick=event.tick + 1 + pick("abort", 6), request=event.request)
     if not pick("preempted", 3):
         yield Preempt(tick=event.tick + 1 + pick("preempt", 12), request=event.request)
+    if transfer is None and trace.spec.prefix_cache and index and not pick("emptied", 2):
+        # What the prefix cache has is not loaded. Who is preempted and loads at once ends a synchronous engine.
+        yield ResetPrefixCache(tick=event.tick, running=trace.spec.depth > 1 and not pick("running", 2))

@@ -73,6 +73,7 @@ def test_an_event_at_a_place_that_an_engine_lacks_happens_at_the_next_one() -> N
     )
     ours = kind_of(VLLM_V1).capabilities
     found = extended(Trace(events=events), ours)
-    _, abort, preempt = drawn_for(found, replace(ours, features=())).events[:3]
+    alone = replace(ours, features=(), spec={**ours.spec, "offloading": (None,)})
+    _, abort, preempt = drawn_for(found, alone).events[:3]
     assert abort == Abort(tick=3, at="before_process", request="a")
     assert preempt == Preempt(tick=3, request="a")

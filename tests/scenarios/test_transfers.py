@@ -3,7 +3,7 @@
 import pytest
 
 from scenarios.edges import drawn_for
-from scenarios.events import DisturbTransfer
+from scenarios.events import DisturbTransfer, ResetPrefixCache
 from scenarios.random_trace import random_trace
 from scenarios.spec import Transfer
 from workers.targets.registry import kind_of
@@ -20,6 +20,21 @@ def test_one_trace_of_six_has_a_store_and_all_that_can_be_done_to_a_transfer_is_
     assert {of for of, _ in done} == {"load", "store"}
     for key in ("loads", "stores", "failures"):
         assert len({getattr(trace.spec.transfer, key) for trace in having}) == 2
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_one_trace_of_six_is_offloaded_with_small_pools_and_with_caches_that_are_emptied(engine: str) -> None:
+    traces = [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(400)]
+    having = [trace for trace in traces if trace.spec.offloading is not None]
+    assert len(traces) // 8 < len(having) < len(traces) // 4
+    assert not any(trace.spec.transfer or trace.spec.layers == "hybrid" for trace in having)
+    assert not any(isinstance(each, DisturbTransfer) for trace in having for each in trace.events)
+    for key, count in {"chunks": 4, "blocks_per_chunk": 3, "eviction": 2, "stored": 2, "store_ticks": 4}.items():
+        assert len({getattr(trace.spec.offloading, key) for trace in having}) == count
+    cached = [trace for trace in having if trace.spec.prefix_cache]
+    emptied = [trace for trace in cached if any(isinstance(each, ResetPrefixCache) for each in trace.events)]
+    assert len(having) // 4 < len(cached) < len(having)
+    assert len(emptied) > len(cached) // 2
 
 
 def test_no_load_of_overlapping_steps_is_lost_where_its_request_is_computed_again() -> None:

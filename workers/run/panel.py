@@ -129,16 +129,16 @@ def _step_identities(case: Case) -> StepIdentities | None:
 
 
 def _attended_tokens(case: Case) -> AttendedTokens | None:
-    return AttendedTokens() if case.trace.spec.transfer is not None else None
+    return AttendedTokens() if case.trace.spec.has_store else None
 
 
 def _transfer_identities(case: Case) -> TransferIdentities | None:
-    return TransferIdentities() if case.trace.spec.transfer is not None else None
+    return TransferIdentities() if case.trace.spec.has_store else None
 
 
 def _drafter_identities(case: Case) -> DrafterIdentities | None:
     # What a load brings into a drafter's cache is not among what it sees.
-    is_whole = shows_steps(case.capabilities) and case.trace.spec.transfer is None
+    is_whole = shows_steps(case.capabilities) and not case.trace.spec.has_store
     return DrafterIdentities() if is_whole else None
 
 

@@ -39,8 +39,9 @@ _FEATURES = (
     "top_p",
     "seed",
 )
-# Keys of other engines: its drafters have no weights, and no kernel of it takes decodes and prompts apart.
-_OTHERS = ("drafter_quality", "decodes_first")
+# Keys of other engines: its drafters have no weights, no kernel of it takes decodes and prompts apart, and no store is
+# beside its cache.
+_OTHERS = ("drafter_quality", "decodes_first", "transfer", "offloading")
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "draft_logits_read": ("draft_logits",),
@@ -136,10 +137,6 @@ class SpecstormTarget(Target):
 
     def close(self) -> None:
         self.machine.close()
-
-
-# Keys of the specification that mean nothing to it.
-_LACKING = ("drafter_quality", "transfer")
 
 
 class Specstorm(TargetKind):

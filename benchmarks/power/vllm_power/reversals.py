@@ -51,6 +51,7 @@ Need: TypeAlias = Literal[
     "probabilistic_drafts",
     "dflash",
     "connector",
+    "offloading",
     "pause",
     "sleep",
     "weights",

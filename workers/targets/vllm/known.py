@@ -7,7 +7,7 @@ mechanism, as far as a run shows it: what else goes wrong in the same place is n
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from scenarios.events import DisturbTransfer, Submit, clears_cache
+from scenarios.events import DisturbTransfer, ResetPrefixCache, Submit, clears_cache
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
@@ -164,6 +164,13 @@ def _narrow_bonus_logits(error: str, where: Site, trace: Trace) -> bool:
     """Tell whether the logits at the bonus position are as few as one request names tokens."""
     is_there = (where.function, where.file) == ("_get_logprobs_tensors", "rejection_sampler.py")
     return is_there and error.startswith("RuntimeError: shape mismatch") and _names_tokens(trace)
+
+
+def _reset_with_a_load(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether the offloading connector takes a load for a store, of a request that a reset may have preempted."""
+    is_there = (where.function, where.file) == ("build_connector_meta", "scheduler.py")
+    is_reset = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
+    return is_there and is_reset and error == "AssertionError: " and trace.spec.offloading is not None
 
 
 def _padded_below_threshold(error: str, where: Site, trace: Trace) -> bool:
@@ -417,6 +424,11 @@ _CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
         "https://github.com/vllm-project/vllm/pull/54028",
         "vLLM 0.32.0 pads a request to a run of drafts and then cuts it to the threshold of chunks.",
     ): _padded_below_threshold,
+    KnownBug(
+        "vllm_offloaded_reset",
+        "docs/findings/vllm_offloaded_reset.md",
+        "vLLM 0.32.0 takes the load of a request that a reset has preempted for a store, and ends.",
+    ): _reset_with_a_load,
 }
 KNOWN_CRASHES: Mapping[RunnerName, Mapping[KnownBug, _CrashMatcher]] = {
     "v1": {**_CRASHES_OF_BOTH, _LOGPROB_TOKENS: _narrow_bonus_logits},

@@ -14,7 +14,18 @@ from scenarios.capabilities import (
     Without,
     with_params,
 )
-from scenarios.events import CONTROL_EVENTS, AnyEvent, DummyStep, LoadWeights, Pause, Preempt, SetK, Sleep, Submit
+from scenarios.events import (
+    CONTROL_EVENTS,
+    AnyEvent,
+    DisturbTransfer,
+    DummyStep,
+    LoadWeights,
+    Pause,
+    Preempt,
+    SetK,
+    Sleep,
+    Submit,
+)
 from scenarios.probes import CONTROL_PROBES, OF_TRANSFERS
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
@@ -70,16 +81,31 @@ def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
 
 def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: a hybrid model has no store beside its cache."""
-    if spec.transfer is None or spec.layers == "attention":
+    if not spec.has_store or spec.layers == "attention":
         return None
-    allowed = "layers: attention, or none"
-    mended, reason = spec.model_copy(update={"transfer": None}), "blocks that fail to load are told of one group alone"
-    return Excess("transfer", "with layers hybrid", allowed, mended, reason)
+    key, allowed = "transfer" if spec.transfer is not None else "offloading", "layers: attention, or none"
+    mended, reason = spec.model_copy(update={key: None}), "judges of a store know blocks of one group alone"
+    return Excess(key, "with layers hybrid", allowed, mended, reason)
+
+
+def stores_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: an engine has one connector."""
+    if spec.transfer is None or spec.offloading is None:
+        return None
+    allowed, mended = "an engine has one connector", spec.model_copy(update={"offloading": None})
+    return Excess("offloading", "beside transfer", allowed, mended)
+
+
+def own_transfers_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: no event changes what vLLM's own connector does."""
+    if spec.offloading is None or not isinstance(event, DisturbTransfer):
+        return None
+    return Excess("", event.do, "with offloading there is none", None, "no load of vLLM's own connector fails")
 
 
 def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: beside a store nothing is forgotten by a pause, and weights stay those of what it holds."""
-    if spec.transfer is None:
+    if not spec.has_store:
         return None
     reason = "it refuses to forget blocks that are in a transfer"
     match event:
@@ -96,7 +122,7 @@ def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess
 
 def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: beside a store no dummy batch runs."""
-    if spec.transfer is None or not isinstance(event, DummyStep):
+    if not spec.has_store or not isinstance(event, DummyStep):
         return None
     return Excess("", event.do, "beside a store there is none", None, "no connector says which blocks it uses")
 
@@ -167,6 +193,7 @@ FIRST_RUNNER = Capabilities(
         "drafter": ("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram_gpu", "ngram"),
         "drafter_quality": (),
         "transfer": (),
+        "offloading": (),
         "decodes_first": (),
         "draft_sampling": (),
     },
@@ -216,9 +243,10 @@ FIRST_RUNNER = Capabilities(
             each_state_allows_a_token,
             lookups_on_the_device_stay,
             clearings_are_without_transfers,
+            own_transfers_are_undisturbed,
             weights_with_heads_stay,
         ),
-        spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
+        spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, stores_are_alone, *_POOL_HOLDS_MODEL),
     ),
     planes=("races", "blocks", "books", "counts", "inputs", "kv", "transfers"),
     logit_margin=1e-4,
@@ -237,6 +265,6 @@ SECOND_RUNNER = replace(
         # Its sampler takes biases beside drafts.
         features=(_SESSIONS_OF_ATTENTION,),
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
-        spec=(hybrids_have_few_drafters, transfers_are_of_attention, *_POOL_HOLDS_MODEL),
+        spec=(hybrids_have_few_drafters, transfers_are_of_attention, stores_are_alone, *_POOL_HOLDS_MODEL),
     ),
 )

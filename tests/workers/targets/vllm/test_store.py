@@ -6,15 +6,16 @@ import pytest
 
 from scenarios.capabilities import lacking, within
 from scenarios.codec import load
-from scenarios.events import AnyEvent, LoadWeights, Pause, Sleep
+from scenarios.events import AnyEvent, DisturbTransfer, LoadWeights, Pause, Sleep
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.record.evidence import Difference
+from workers.record.evidence import Difference, Site
 from workers.record.observation import Observation
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1
 from workers.targets.vllm.inside.transfer.store import Store
 
+FINDINGS = Path(__file__).resolve().parents[4] / "docs" / "findings"
 TOKENS = [1, 2, 3, 4, 5, 6]
 KEYS = [tuple(TOKENS[:stop]) for stop in (2, 4, 6)]
 
@@ -72,10 +73,38 @@ def test_what_does_not_go_beside_a_store_is_refused_and_brought_within(event: An
     assert mended.spec.transfer is not None
 
 
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+@pytest.mark.parametrize(
+    ("keys", "event", "told"),
+    [
+        ({}, DisturbTransfer(tick=1, request="a"), "events.0: disturb_transfer; with offloading there is none: "),
+        ({}, Pause(tick=1), "events.0.clear_cache: True; beside a store it is false: "),
+        ({"layers": "hybrid", "num_speculative_tokens": 0}, None, "spec.offloading: with layers hybrid; "),
+        ({"transfer": {}}, None, "spec.offloading: beside transfer; an engine has one connector"),
+    ],
+)
+def test_what_does_not_go_beside_offloading_is_refused_and_brought_within(
+    keys: dict[str, object], event: AnyEvent | None, told: str, engine: str
+) -> None:
+    spec = {"layers": "attention", "sampling": "standard", "block_size": 32, "drafter": "eagle", "offloading": {}}
+    trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=(event,) if event is not None else ())
+    capabilities = kind_of(engine).capabilities
+    assert (lacking(trace, capabilities) or "").startswith(told)
+    assert lacking(within(trace, capabilities), capabilities) is None
+
+
+def test_a_reset_that_ends_the_offloading_connector_is_known_where_it_preempts_and_nowhere_else() -> None:
+    trace = load(FINDINGS / "vllm_offloaded_reset.yaml").explicit()
+    there = Site(function="build_connector_meta", file="scheduler.py", line=1862)
+    for engine in (VLLM, VLLM_V1):
+        assert kind_of(engine).known_crash("AssertionError: ", there, trace) == "vllm_offloaded_reset"
+        calm = trace.model_copy(update={"events": trace.events[:1]})
+        assert not kind_of(engine).known_crash("AssertionError: ", there, calm)
+        assert not kind_of(engine).known_crash("KeyError: 1", there, trace)
+
+
 def test_a_load_that_fails_beside_a_step_in_flight_is_known_of_its_own_request_alone() -> None:
-    trace = load(
-        Path(__file__).resolve().parents[4] / "docs" / "findings" / "vllm_failed_load_in_flight.yaml"
-    ).explicit()
+    trace = load(FINDINGS / "vllm_failed_load_in_flight.yaml").explicit()
     values = {"number": 0, "phase": "ends", "of": "load", "is_synchronous": True, "blocks": [3], "slots": [0]}
     failed = Observation("transfer", 6, (1,), {**values, "lost": [0], "is_ahead": False})
     planned = [Observation("scheduled", step, (1,), {}) for step in (6, 7)]

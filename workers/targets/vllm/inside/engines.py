@@ -22,7 +22,7 @@ from workers.targets.vllm.inside.neighbour import OneRequest
 from workers.targets.vllm.inside.readback import READBACKS
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
-from workers.targets.vllm.inside.transfer.engine import connect, transfer_config, unconnected
+from workers.targets.vllm.inside.transfer.engine import connect, observe_own_connector, transfer_config, unconnected
 from workers.targets.vllm.runner_name import RunnerName
 
 ENGINES_MAX = 6
@@ -153,6 +153,7 @@ class Engines:
         engine.output_queue, engine.engines_running = SimpleQueue(), False
         with unconnected():
             EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=False)
+            observe_own_connector(engine, spec)
         if spec.decodes_first:
             # As a backend for attention asks for it whose kernels take decodes and prompts apart.
             runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens

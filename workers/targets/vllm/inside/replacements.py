@@ -21,6 +21,12 @@ from workers.targets.vllm.inside.hybrid import (
     states_remembered,
     tokens_convolved,
 )
+from workers.targets.vllm.inside.transfer.pool import (
+    TorchWithEvents,
+    copying_by_tasks,
+    sized_by_chunks,
+    worker_of_any_device,
+)
 from workers.targets.vllm.runner_name import RunnerName
 
 _COUNTS_A_DRAW = 4
@@ -282,6 +288,36 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         states_remembered,
         devices=("sim",),
         runners=("v2",),
+    ),
+    RunnerReplacement(
+        "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector",
+        "build_offloading_config",
+        "its pool is asked for in bytes, and here in chunks: how many bytes these take it knows alone",
+        sized_by_chunks,
+        devices=("cpu", "sim"),
+        runners=("v1", "v2"),
+    ),
+    RunnerReplacement(
+        "vllm.v1.kv_offload.cpu.spec",
+        "CPUOffloadingSpec.get_worker",
+        "it refuses devices other than CUDA's and their like",
+        worker_of_any_device,
+        devices=("cpu", "sim"),
+        runners=("v1", "v2"),
+    ),
+    RunnerReplacement(
+        "vllm.v1.kv_offload.cpu.gpu_worker",
+        "SingleDirectionOffloadingHandler.__init__",
+        "it asserts that caches are CUDA's, and its copies are CUDA's or Triton's by addresses: here its device's",
+        copying_by_tasks,
+        devices=("cpu", "sim"),
+        runners=("v1", "v2"),
+    ),
+    RunnerReplacement(
+        "vllm.v1.kv_offload.cpu.gpu_worker",
+        "torch",
+        "its events are those of an accelerator, of which a CPU build has none",
+        lambda before: TorchWithEvents(),
     ),
     RunnerReplacement(
         "vllm.v1.worker.gpu.buffer_utils",

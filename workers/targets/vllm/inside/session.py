@@ -91,11 +91,11 @@ class Session:
     @property
     def memory(self) -> Mapping[str, object]:
         runner = runner_of(self.engine)
-        copies = self._flights.agent.mover.copies if self._flights is not None else None
         drafter = drafter_of(runner)
         # What is named first keeps that name: caches of the drafter are told from those of the target.
         cached = {"drafter": SimpleNamespace(caches=drafter.caches)} if drafter is not None else {}
-        return cached | {"runner": runner} | ({"transfer": copies} if copies is not None else {})
+        beside = self._flights.memory if self._flights is not None else {}
+        return {**cached, "runner": runner, **beside}
 
     def close(self) -> None:
         """Give the engine back as it was given, if it has drained."""
@@ -132,7 +132,7 @@ class Session:
             case ResetPrefixCache(running=running):
                 self.probes["cache_reset"] += 1
                 # While blocks wait for a transfer, or for a step that writes them, vLLM refuses to preempt all.
-                running &= self._flights is None or not (self._flights.flights or self.engine.batch_queue)
+                running &= self._flights is None or not (self._flights.holds_blocks or self.engine.batch_queue)
                 if self.engine.reset_prefix_cache(reset_running_requests=running) or running:
                     self._control.cleared()
             case Stall(request=name, ticks=ticks):

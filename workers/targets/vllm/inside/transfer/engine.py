@@ -6,14 +6,25 @@ from typing import Any
 
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.inside.transfer.flights import Flights
+from workers.targets.vllm.inside.transfer.offloading import Offloads
+from workers.targets.vllm.inside.transfer.pool import CHUNKS
 
 
 def transfer_config(spec: EngineSpec) -> Any:
     """Return vLLM's configuration of the transfers of an engine, None for one without."""
-    if spec.transfer is None:
+    if not spec.has_store:
         return None
     from vllm.config import KVTransferConfig  # noqa: PLC0415  what they replace must be replaced by then
 
+    if spec.offloading is not None:
+        extra = {
+            CHUNKS: spec.offloading.chunks,
+            "blocks_per_chunk": spec.offloading.blocks_per_chunk,
+            "eviction_policy": spec.offloading.eviction,
+            "offload_prompt_only": spec.offloading.stored == "prompts",
+        }
+        return KVTransferConfig(kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=extra)
+    assert spec.transfer is not None, "it has a store"
     # What such a drafter keeps of a block's last token depends on the token behind it.
     drops = spec.num_speculative_tokens > 0 and spec.drafter in ("eagle", "eagle3")
     return KVTransferConfig(
@@ -25,10 +36,19 @@ def transfer_config(spec: EngineSpec) -> Any:
     )
 
 
-def flights_of(engine: Any) -> Flights | None:
+def observe_own_connector(engine: Any, spec: EngineSpec) -> None:
+    """Observe vLLM's own connector of an engine that has just been made, if it has one."""
+    if spec.offloading is None:
+        return
+    from vllm.distributed.kv_transfer import get_kv_transfer_group  # noqa: PLC0415
+
+    engine.scheduler.connector.flights = Offloads(engine, get_kv_transfer_group(), spec.offloading)
+
+
+def flights_of(engine: Any) -> Flights | Offloads | None:
     """Return the transfers of an engine that has a connector."""
     connector = engine.scheduler.connector
-    flights: Flights | None = connector.flights if connector is not None else None
+    flights: Flights | Offloads | None = connector.flights if connector is not None else None
     return flights
 
 

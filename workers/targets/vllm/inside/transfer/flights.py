@@ -68,6 +68,16 @@ class Flights:
         self._num_flights = 0
         self._armed: dict[tuple[str, str], list[DisturbTransfer]] = {}
 
+    @property
+    def memory(self) -> Mapping[str, object]:
+        copies = self.agent.mover.copies
+        return {"transfer": copies} if copies is not None else {}
+
+    @property
+    def holds_blocks(self) -> bool:
+        """Tell whether a transfer has blocks that nobody may be made to give back."""
+        return bool(self.flights)
+
     def of(self, request: str, of: str) -> list[Flight]:
         """Return the loads or the stores of a request, first begun first."""
         return [flight for flight in self.flights if (flight.request, flight.of) == (request, of)]

@@ -4,6 +4,7 @@ What is stored is known to be right: full blocks of tokens that the host has see
 at the latest.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,19 @@ class StepPlan:
     preempted: set[str] = field(default_factory=set)
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
+
+
+def blocks_used(requests: Mapping[str, Any], manager: Any, output: Any, block_size: int) -> tuple[set[int], set[int]]:
+    """Return the blocks that the kernels of a planned step read, and those that they write."""
+    reads: set[int] = set()
+    writes: set[int] = set()
+    for name in output.num_scheduled_tokens:
+        request, blocks = requests[name], manager.get_block_ids(name)[0]
+        reads.update(blocks)
+        # The host's count is above the true one by drafts in flight, which is above what is known.
+        known = request.num_tokens - (0 if request.num_output_placeholders else 1)
+        writes.update(blocks[min(request.num_computed_tokens, known) // block_size :])
+    return reads, writes
 
 
 class Planner:
@@ -73,13 +87,9 @@ class Planner:
         """Return what a step that is scheduled begins."""
         loads, self._loads = self._loads, []
         plan = StepPlan(loads=loads, preempted=set(output.preempted_req_ids or ()))
+        plan.reads, plan.writes = blocks_used(self._requests, self.manager, output, self.flights.block_size)
         for name, count in output.num_scheduled_tokens.items():
             request, blocks = self._requests[name], self.manager.get_block_ids(name)[0]
-            plan.reads.update(blocks)
-            # The host's count is above the true one by drafts in flight, which is above what is known.
-            known = request.num_tokens - (0 if request.num_output_placeholders else 1)
-            first = min(request.num_computed_tokens, known) // self.flights.block_size
-            plan.writes.update(blocks[first:])
             store = self._store(request, blocks, min(request.num_tokens, request.num_computed_tokens + count))
             plan.stores += [store] if store is not None else []
         return plan

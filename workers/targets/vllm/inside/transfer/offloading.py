@@ -1,0 +1,226 @@
+"""Jobs of vLLM's own offloading connector, observed from outside on both of its sides, as transfers of one engine.
+
+A job is in flight from the step that plans it until its end is known to the host: because it was waited for, before
+the kernels of a step, or because its event was asked. What it copies is told when its bytes are copied.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from scenarios.events import DisturbTransfer
+from scenarios.spec import Offloading
+from workers.targets.simulated_torch.batch_copies import Addresses, BatchCopies
+from workers.targets.vllm.inside.transfer.flights import Note, silent
+from workers.targets.vllm.inside.transfer.planner import blocks_used
+
+
+@dataclass(slots=True)
+class Job:
+    """A load or a store in flight, with the blocks of the cache and the chunks of the pool that it was planned with.
+
+    Once it is launched its end is `due` so many ticks later at the soonest.
+    """
+
+    number: int
+    of: str
+    request: str
+    blocks: list[int]
+    chunks: list[int]
+    ticks: int
+    due: int = 0
+
+
+class Offloads:
+    """All that is seen of the jobs of an engine; `agent` is the connector's side of the worker.
+
+    While a batch `is_dummy` all of its slots are padding.
+    """
+
+    def __init__(self, engine: Any, agent: Any, spec: Offloading) -> None:
+        self.agent, self.is_dummy = agent, False
+        self._ticks = {"load": spec.load_ticks, "store": spec.store_ticks}
+        self._engine = engine.scheduler
+        self._planner = engine.scheduler.connector.connector_scheduler
+        self._copier = agent.connector_worker.worker
+        self._handlers = {"store": self._copier._store_handler, "load": self._copier._load_handler}
+        self._copies: dict[str, BatchCopies] = {of: each._swap_blocks_batch for of, each in self._handlers.items()}
+        self._wrap()
+        self.begin(Counter(), silent)
+
+    def begin(self, probes: Counter[str], note: Note) -> None:
+        """Begin a trace, with an empty pool."""
+        assert not self._planner._jobs, "an idle engine has no jobs"
+        self._planner.reset_cache()
+        self.probes, self.note, self.tick = probes, note, 0
+        self.jobs: dict[int, Job] = {}
+        self.aborted: set[str] = set()
+        self._first: int = self._planner._job_counter
+
+    @property
+    def memory(self) -> Mapping[str, object]:
+        return {"offloading": SimpleNamespace(pool=self._handlers["store"].dst_tensors)}
+
+    @property
+    def holds_blocks(self) -> bool:
+        """Tell whether a load has blocks that nobody may be made to give back."""
+        return any(job.of == "load" for job in self.jobs.values())
+
+    def disturb(self, event: DisturbTransfer, request: str) -> None:
+        raise ValueError("nobody disturbs vLLM's own transfers")
+
+    def left(self) -> Mapping[str, int]:
+        """Return what is held once nothing is left to do."""
+        planner, manager, worker = self._planner, self._planner.manager, self.agent.connector_worker
+        chunks = manager._num_allocated_chunks - len(manager._free_list) - manager._num_evictable_cache_chunks
+        return {
+            "transfers in flight": len(self.jobs),
+            "jobs of the connector": len(planner._jobs),
+            "requests of the connector": len(planner._req_status),
+            "blocks fenced for jobs": len(planner._block_id_to_pending_jobs),
+            "chunks being loaded": len(planner._chunks_being_loaded or ()),
+            "pinned chunks of the pool": chunks,
+            "chunks of the pool being written": manager._num_write_pending_chunks,
+            "jobs of the worker": len(worker._load_jobs) + len(worker._unsubmitted_store_jobs),
+            "copies of the worker": sum(len(handler._transfers) for handler in self._handlers.values()),
+        }
+
+    def touched(self) -> tuple[list[int], list[int]] | None:
+        """Return the blocks that the running step's kernels read, and those that they write; None if nobody knows."""
+        if self.is_dummy:
+            return [], []
+        if not self.agent.has_connector_metadata():
+            return None
+        reads, writes = self.agent._get_connector_metadata().touched
+        return sorted(reads), sorted(writes)
+
+    def _wrap(self) -> None:
+        """Wrap both sides for as long as the engine lives."""
+        self.agent.touched = self.touched
+        _around(self._planner, "build_connector_meta", self._planned)
+        _around(self._planner, "get_num_new_matched_tokens", self._looked_up)
+        _around(self._planner.manager, "prepare_store", self._making_room)
+        _around(self.agent, "handle_preemptions", self._before_a_step)
+        _around(self._copier, "wait", self._waited)
+        _around(self._copier, "get_finished", self._finished)
+        for of, handler in self._handlers.items():
+            _around(handler, "transfer_async", partial(self._copying, of))
+            _around(handler, "get_finished", partial(self._due, handler))
+
+    def _planned(self, build: Callable[..., Any], output: Any) -> Any:
+        metadata = build(output)
+        requests, manager = self._engine.requests, self._engine.kv_cache_manager
+        metadata.touched = blocks_used(requests, manager, output, self._engine.block_size)
+        metadata.preempted = set(output.preempted_req_ids or ())
+        return metadata
+
+    def _looked_up(self, look: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        found = look(*arguments, **options)
+        self.probes["lookup_wait"] += found[0] is None
+        return found
+
+    def _making_room(self, prepare: Callable[..., Any], *arguments: Any) -> Any:
+        room = prepare(*arguments)
+        self.probes["store_eviction"] += len(room.evicted_keys) if room is not None else 0
+        return room
+
+    def _before_a_step(self, handle: Callable[..., Any], metadata: Any) -> None:
+        """Tell of the jobs of a plan: of stores before any of them is waited for, of loads behind that."""
+        # What is waited for leaves the metadata.
+        for job_id, planned in metadata.store_jobs.items():
+            self._begin("store", job_id, planned)
+        for job in self.jobs.values():
+            self.probes["store_of_preempted"] += job.of == "store" and job.request in metadata.preempted
+        handle(metadata)
+        # Loads may be given blocks of stores that were waited for.
+        for job_id, planned in metadata.load_jobs.items():
+            self._begin("load", job_id, planned)
+        self._look()
+
+    def _begin(self, of: str, job_id: int, job: Any) -> None:
+        at_cache, at_pool = (job.dst_spec, job.src_spec) if of == "load" else (job.src_spec, job.dst_spec)
+        blocks, chunks = at_cache.block_ids.tolist(), at_pool.block_ids.tolist()
+        begun = Job(job_id - self._first, of, job.req_id, blocks, chunks, self._ticks[of])
+        self.jobs[job_id] = begun
+        self.probes[of] += 1
+        self._tell(begun, "begins", begun.blocks, begun.chunks)
+
+    def _copying(self, of: str, copy: Callable[..., bool], job_id: int, *specs: Any) -> bool:
+        job = self.jobs.get(job_id)
+        if job is not None:
+            job.due = self.tick + job.ticks
+            self._copies[of].told = partial(self._copied, job)
+        return copy(job_id, *specs)
+
+    def _copied(self, job: Job, rows: Addresses) -> None:
+        """Tell which blocks were copied, each with its place in the pool: by the addresses of the first layer's."""
+        store = self._handlers["store"]
+        cache, pool = store.src_tensors[0], store.dst_tensors[0]
+        pairs = []
+        for source, target, _ in rows:
+            at_cache, at_pool = (source, target) if job.of == "store" else (target, source)
+            block, place = at_cache - cache.data_ptr(), at_pool - pool.data_ptr()
+            if 0 <= block < cache.numel() and 0 <= place < pool.numel():
+                pairs.append((block // cache.shape[1], place // cache.shape[1]))
+        self._tell(job, "copies", [block for block, _ in pairs], [place for _, place in pairs])
+
+    def _due(self, handler: Any, finished: Callable[[], list[Any]]) -> list[Any]:
+        """Have the copies of one direction that are due be done, and no others: under every schedule alike."""
+        every = list(handler._transfers)
+        due = [each for each in every if each.job_id not in self.jobs or self.jobs[each.job_id].due <= self.tick]
+        for copy in due:
+            copy.end_event.synchronize()
+        handler._transfers = deque(due)
+        results = finished()
+        handler._transfers.extend(each for each in every if each.job_id not in {copy.job_id for copy in due})
+        return results
+
+    def _waited(self, wait: Callable[..., None], job_ids: set[int]) -> None:
+        wait(job_ids)
+        for job_id in sorted(job_ids):
+            self._end(job_id, is_ahead=True)
+
+    def _finished(self, finished: Callable[[], list[Any]]) -> list[Any]:
+        results = finished()
+        for result in results:
+            self._end(result.job_id)
+        return results
+
+    def _end(self, job_id: int, is_ahead: bool = False) -> None:
+        job = self.jobs.pop(job_id, None)
+        if job is not None:
+            self.probes["store_of_ended"] += job.of == "store" and job.request not in self._engine.requests
+            self.probes["load_of_aborted"] += job.of == "load" and job.request in self.aborted
+            self._tell(job, "ends", job.blocks, job.chunks, is_ahead)
+
+    def _look(self) -> None:
+        """Tell which blocks of loads in flight the engine holds for free, or has registered before they arrived."""
+        loads = [job for job in self.jobs.values() if job.of == "load"]
+        if loads:
+            blocks = self._engine.kv_cache_manager.block_pool.blocks
+            pairs = [(job.number, block) for job in loads for block in job.blocks]
+            free = [[number, block] for number, block in pairs if not blocks[block].ref_cnt]
+            registered = [[number, block] for number, block in pairs if blocks[block].block_hash is not None]
+            self.note("in_flight", [], free=free, registered=registered)
+
+    def _tell(self, job: Job, phase: str, blocks: list[int], slots: list[int], is_ahead: bool = False) -> None:
+        self.note(
+            "transfer",
+            [job.request],
+            number=job.number,
+            phase=phase,
+            of=job.of,
+            is_synchronous=False,
+            blocks=blocks,
+            slots=slots,
+            lost=[],
+            is_ahead=is_ahead,
+        )
+
+
+def _around(holder: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Let a method of an object be called by a wrapper, which is given it first."""
+    setattr(holder, name, partial(wrapper, getattr(holder, name)))
