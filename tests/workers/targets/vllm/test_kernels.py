@@ -3,6 +3,8 @@
 Beside the definitions that run in their place nothing differs.
 """
 
+from pathlib import Path
+
 from benchmarks.conformance.vllm_kernels.__main__ import held_of, lines_of, rows_of, table_of
 from benchmarks.conformance.vllm_kernels.differences import unlisted
 from workers.targets.vllm.installation import HOME, ROOT
@@ -18,3 +20,19 @@ def test_definitions_leave_the_bytes_that_their_kernels_leave() -> None:
     assert len(held) > 30
     assert all(each.is_of_this and each.num_other == 0 for each in held), lines_of(held)
     assert all(each.num_same > each.num_broke_off for each in held), lines_of(held)
+
+
+def test_kernels_of_a_tree_that_is_laid_over_are_held_and_a_changed_one_is_told(tmp_path: Path) -> None:
+    name = "vllm/v1/worker/gpu/sample/min_p.py"
+    (installed,) = (ROOT / HOME).glob("lib/python*/site-packages")
+    text = (installed / name).read_text()
+    changed = text.replace("tl.log(min_p)", "tl.log(min_p) + 1.0")
+    assert changed != text
+    for file, content in ((name, changed), ("vllm/__init__.py", (installed / "vllm/__init__.py").read_text())):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(content)
+    held = held_of(ROOT / HOME, batches=1, tree=tmp_path)
+    others = [
+        (each.kernel.rpartition(".")[2], each.is_of_this) for each in held if each.num_other or not each.is_of_this
+    ]
+    assert others == [("_min_p_kernel", False)]

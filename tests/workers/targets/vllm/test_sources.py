@@ -11,6 +11,12 @@ from workers.targets.vllm import sources
 from workers.targets.vllm.target import VllmV1
 
 
+def make_whole(package: Path) -> None:
+    for folder in ("config", "distributed", "engine", "model_executor", "v1/core", "v1/worker"):
+        assert not sources.is_whole(package.parent)
+        (package / folder).mkdir(parents=True)
+
+
 def test_sources_that_are_laid_over_are_told_with_the_version_of_both(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -23,7 +29,7 @@ def test_sources_that_are_laid_over_are_told_with_the_version_of_both(
     (tree / "vllm" / "__init__.py").touch()
     config = RunConfig(engine=VLLM_V1, engine_home=str(home), engine_path=str(tree))
     require_engine(config)
-    (tree / "vllm" / "version.py").touch()
+    make_whole(tree / "vllm")
     require_engine(config)
     (tree / "vllm" / "_version.py").write_text("version: str\n__version__ = version = '0.33.0'\n")
     require_engine(config)
@@ -43,7 +49,7 @@ def test_a_known_bug_is_new_where_it_was_mended_and_in_sources_without_a_version
         folder.mkdir(parents=True)
     laid_over = RunConfig(engine=VLLM_V1, engine_home=str(tmp_path), engine_path=str(tmp_path))
     assert VllmV1().known(*found, laid_over) == "vllm_grammar_rows"
-    (tree / "version.py").touch()
+    make_whole(tree)
     assert VllmV1().known(*found, laid_over) == ""
     for number, known in (("0.32.1", "vllm_grammar_rows"), ("0.33.0", ""), ("0.100.0", "")):
         (tree / "_version.py").write_text(f"__version__ = version = '{number}'\n")
