@@ -5,7 +5,12 @@ import pytest
 from benchmarks.power.vllm_power.edits import overlay
 from benchmarks.power.vllm_power.reversals import Reversal, all_reversals, edits_of
 from benchmarks.power.vllm_power.trial import INSTALLED, Task, tried
-from workers.targets.target import VLLM_V1
+from scenarios.codec import load
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Diverged
+from workers.run.shard import judged_under_schedules
+from workers.targets.target import VLLM_V1, RunConfig
+from workers.targets.vllm.installation import ROOT
 
 
 @pytest.mark.parametrize("reversal", all_reversals(), ids=lambda each: each.id)
@@ -24,3 +29,23 @@ def test_a_reversal_is_found_within_a_few_traces_and_none_is_found_in_an_edit_th
     same = edit.__class__(edit.module, edit.function, find=edit.without, put=edit.without)
     result = tried(Task(reversal.id, (same,), VLLM_V1), 6)
     assert (result.found, result.refused, result.traces) == (None, "", 6)
+
+
+@pytest.mark.parametrize(
+    ("number", "scenario", "plane"),
+    [
+        (31341, "offloaded_prompts", "races"),
+        (48596, "offloaded_at_ends", "kv"),
+        (49285, "offloaded_in_part", "kv"),
+    ],
+)
+def test_what_a_fix_of_the_offloading_connector_mended_is_found_on_a_scenario(
+    number: int, scenario: str, plane: str, tmp_path: Path
+) -> None:
+    reversal = next(each for each in all_reversals() if each.number == number)
+    config = RunConfig(engine=VLLM_V1, engine_path=str(overlay(edits_of(reversal), INSTALLED, tmp_path)))
+    trace = load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit()
+    verdicts, _ = judged_under_schedules(trace, Tapes(), config)
+    found = verdicts[-1]
+    assert isinstance(found, Diverged)
+    assert found.difference.plane == plane
