@@ -7,16 +7,14 @@ mechanism, as far as a run shows it: what else goes wrong in the same place is n
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from scenarios.events import DisturbTransfer, ResetPrefixCache, Submit, clears_cache
+from scenarios.events import Submit, clears_cache
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
-from workers.targets.vllm import known_sessions
+from workers.targets.vllm import known_sessions, known_transfers
 from workers.targets.vllm.runner_name import RunnerName
 
-# How a disturbed transfer loses blocks.
-_LOSING = ("drop", "fail")
 # Contracts that are judged by the logprobs that were delivered.
 _BY_LOGPROBS = ("greedy", "penalties", "logit_bias", "top_k", "top_p", "min_p")
 
@@ -166,13 +164,6 @@ def _narrow_bonus_logits(error: str, where: Site, trace: Trace) -> bool:
     return is_there and error.startswith("RuntimeError: shape mismatch") and _names_tokens(trace)
 
 
-def _reset_with_a_load(error: str, where: Site, trace: Trace) -> bool:
-    """Tell whether the offloading connector takes a load for a store, of a request that a reset may have preempted."""
-    is_there = (where.function, where.file) == ("build_connector_meta", "scheduler.py")
-    is_reset = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
-    return is_there and is_reset and error == "AssertionError: " and trace.spec.offloading is not None
-
-
 def _padded_below_threshold(error: str, where: Site, trace: Trace) -> bool:
     """Tell whether chunks are shorter than what a request of one token is padded to."""
     is_there = (where.function, where.file) == ("schedule", "scheduler.py") and error.startswith("AssertionError")
@@ -250,63 +241,6 @@ def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[
     return bool(names) and found.request not in names
 
 
-def _load_failed_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a request was planned again before the step came back in which a load of its own failed."""
-    planned = {seen.step: seen.requests for seen in steps if seen.point == "scheduled"}
-    failed = _failed_loads(found, trace, steps) if trace.spec.depth > 1 else ()
-    return any(seen.requests[0] in planned.get(seen.step + 1, ()) for seen in failed)
-
-
-def _load_failed_in_a_step(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a load of a request has failed in a step of its own."""
-    return any(True for _ in _failed_loads(found, trace, steps))
-
-
-def _failed_loads(found: Difference, trace: Trace, steps: Sequence[Observation]) -> Iterator[Observation]:
-    """Yield ends of a request's loads in steps that have lost what was to be computed again."""
-    if not _loses_loads_in_steps(trace):
-        return
-    for seen in steps:
-        is_load = seen.point == "transfer" and (seen.values["of"], seen.values["phase"]) == ("load", "ends")
-        if not is_load or not seen.values["lost"] or seen.step > found.step:
-            continue
-        if found.request in (f"submit {seen.requests[0]}", trace.submitted()[seen.requests[0]].request):
-            yield seen
-
-
-def _loses_loads_in_steps(trace: Trace) -> bool:
-    """Tell whether loads are lost that are part of a step, and are computed again."""
-    transfer = trace.spec.transfer
-    if transfer is None or (transfer.loads, transfer.failures) != ("synchronous", "recompute"):
-        return False
-    return any(isinstance(event, DisturbTransfer) and event.how in _LOSING for event in trace.events)
-
-
-def _failed_load_reserved(trace: Trace, probes: Mapping[str, int]) -> bool:
-    """Tell whether a load was lost whose request is computed again in a pool that has not room for it twice."""
-    transfer = trace.spec.transfer
-    if transfer is None or (transfer.loads, transfer.failures) != ("asynchronous", "recompute"):
-        return False
-    lost = {event.request for event in trace.events if isinstance(event, DisturbTransfer) and event.how in _LOSING}
-    blocks = [_num_blocks(submit, trace) for submit in trace.submits() if submit.request in lost]
-    return probes.get("lost_load", 0) > 0 and any(2 * count > trace.spec.num_blocks for count in blocks)
-
-
-def _num_blocks(submit: Submit, trace: Trace) -> int:
-    """Return how many blocks a prompt takes, of one that goes on from another request's at most."""
-    length = len(submit.prompt) if isinstance(submit.prompt, tuple) else trace.spec.max_model_len
-    return -(-length // trace.spec.block_size)
-
-
-def _token_too_many(error: str, where: Site, trace: Trace) -> bool:
-    """Tell whether an embedding is given what is no token, of a request whose load failed in a step.
-
-    A GPU says so at some later call.
-    """
-    is_there = where.function == "embedding" and error.startswith("IndexError")
-    return (is_there or "device-side assert" in error) and _loses_loads_in_steps(trace)
-
-
 def _is_kept_elsewhere(found: Difference) -> bool:
     """Tell whether the synchronous engine keeps the contract."""
     return found.elsewhere is not None and found.elsewhere.how == "keeps"
@@ -324,12 +258,6 @@ _LOGPROB_TOKENS = KnownBug(
     "vLLM 0.32.0 leaves logprobs of named tokens out beside drafts, or ends where others want logprobs.",
 )
 
-_FAILED_LOAD = KnownBug(
-    "vllm_failed_load_in_flight",
-    "https://github.com/vllm-project/vllm/issues/45138",
-    "vLLM 0.32.0 computes a request again whose load failed in a step, beside its step in flight.",
-)
-
 _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "vllm_drafter_prefix_successor",
@@ -341,7 +269,6 @@ _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
     **known_sessions.BUGS,
 }
 _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
-    _FAILED_LOAD: _load_failed_in_flight,
     KnownBug(
         "vllm_backup_tokens_staging",
         "docs/findings/vllm_backup_tokens_staging.md",
@@ -385,7 +312,6 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
     ): _counts_of_kept_requests,
 }
 _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
-    _FAILED_LOAD: _load_failed_in_a_step,
     KnownBug(
         "vllm_v2_prompt_logprobs_padded",
         "docs/findings/vllm_v2_prompt_logprobs_padded.md",
@@ -403,32 +329,19 @@ _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     ): _states_behind_prompts,
 }
 KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
-    "v1": {**_BUGS_OF_BOTH, **_BUGS_OF_FIRST, **known_sessions.BUGS_OF_FIRST},
-    "v2": {**_BUGS_OF_BOTH, **_BUGS_OF_SECOND},
-}
-# Of a trace that made no progress, and what was counted of it.
-KNOWN_HANGS: Mapping[KnownBug, Callable[[Trace, Mapping[str, int]], bool]] = {
-    KnownBug(
-        "vllm_failed_load_reserved",
-        "docs/findings/vllm_failed_load_reserved.md",
-        "vLLM 0.32.0 has a request whose load has failed wait for room that is reserved for itself.",
-    ): _failed_load_reserved,
+    "v1": {**_BUGS_OF_BOTH, **known_transfers.BUGS_OF_FIRST, **_BUGS_OF_FIRST, **known_sessions.BUGS_OF_FIRST},
+    "v2": {**_BUGS_OF_BOTH, **known_transfers.BUGS_OF_SECOND, **_BUGS_OF_SECOND},
 }
 _CrashMatcher = Callable[[str, Site, Trace], bool]
 # Of what the engine raises, and where, on which trace.
 _CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
-    _FAILED_LOAD: _token_too_many,
+    **known_transfers.CRASHES,
     **known_sessions.CRASHES,
     KnownBug(
         "vllm_padded_below_threshold",
         "https://github.com/vllm-project/vllm/pull/54028",
         "vLLM 0.32.0 pads a request to a run of drafts and then cuts it to the threshold of chunks.",
     ): _padded_below_threshold,
-    KnownBug(
-        "vllm_offloaded_reset",
-        "docs/findings/vllm_offloaded_reset.md",
-        "vLLM 0.32.0 takes the load of a request that a reset has preempted for a store, and ends.",
-    ): _reset_with_a_load,
 }
 KNOWN_CRASHES: Mapping[RunnerName, Mapping[KnownBug, _CrashMatcher]] = {
     "v1": {**_CRASHES_OF_BOTH, _LOGPROB_TOKENS: _narrow_bonus_logits},

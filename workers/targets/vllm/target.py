@@ -23,8 +23,9 @@ from workers.targets.target import (
 )
 from workers.targets.vllm import limits, sources
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
-from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES, KNOWN_HANGS
+from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
 from workers.targets.vllm.known_races import is_known_race
+from workers.targets.vllm.known_transfers import HANGS
 from workers.targets.vllm.releases import RELEASES, environment_of
 
 _DEFINITION_IS_WRONG = (
@@ -67,12 +68,12 @@ class Vllm(ChildKind):
         return _first_of(KNOWN_CRASHES[self.runner.name], config, error, where, trace)
 
     def known_hang(self, trace: Trace, probes: Mapping[str, int], config: RunConfig = DEFAULT_CONFIG) -> str:
-        return _first_of(KNOWN_HANGS, config, trace, probes)
+        return _first_of(HANGS, config, trace, probes)
 
     def known_bugs(self) -> Sequence[KnownBug]:
         """Return the known bugs of its runner, less races, which are counted."""
         name = self.runner.name
-        return list(dict.fromkeys((*KNOWN_BUGS[name], *KNOWN_CRASHES[name], *KNOWN_HANGS)))
+        return list(dict.fromkeys((*KNOWN_BUGS[name], *KNOWN_CRASHES[name], *HANGS)))
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:

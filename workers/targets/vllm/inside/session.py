@@ -17,6 +17,7 @@ from scenarios.events import Abort, AnyEvent, DisturbTransfer, EndSession, Preem
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.control import ControlPlane, Surroundings
+from workers.targets.vllm.inside.deliveries import delivery_of
 from workers.targets.vllm.inside.drafting import drafter_of
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.sampling_params import sampling_params
@@ -362,29 +363,13 @@ class Session:
         self.probes["discard_while_drafting"] += bool(chunks and plan.scheduled_spec_decode_tokens)
 
     def _told(self, output: Any) -> Delivery:
-        """Return one request's new tokens, why it has ended, and the logprobs of them and of its prompt, flat."""
+        """Return what one output delivers; note the end of its request."""
         request_id = output.request_id
-        name, reason = self._names[request_id], None if output.finish_reason is None else str(output.finish_reason)
+        delivery = delivery_of(output, self._names[request_id], self._width[request_id])
         self._tokens[request_id] += output.new_token_ids
-        flat: list[int | float] = []
-        if output.new_logprobs is not None:
-            # Rows are as wide as the widest request of the batch asks for.
-            width = self._width[request_id]
-            for ids, logprobs in zip(output.new_logprobs.logprob_token_ids, output.new_logprobs.logprobs, strict=True):
-                flat += _flat(ids[:width].tolist(), logprobs[:width].tolist())
-        of_prompt: list[int | float] = []
-        if output.new_prompt_logprobs_tensors is not None:
-            tensors = output.new_prompt_logprobs_tensors
-            of_prompt = _flat(tensors.logprob_token_ids.flatten().tolist(), tensors.logprobs.flatten().tolist())
-        if reason is not None:
+        if delivery.finish_reason is not None:
             self._end(request_id)
-        return Delivery(
-            request=name,
-            tokens=tuple(output.new_token_ids),
-            finish_reason=reason,
-            logprobs=tuple(flat),
-            prompt_logprobs=tuple(of_prompt),
-        )
+        return delivery
 
     def _end(self, request_id: str) -> None:
         """Note the end of a request, behind which its session may go on."""
@@ -393,11 +378,6 @@ class Session:
             self._parts.pop(request_id, None)
         elif self._parts.get(request_id):
             self._begin_part(request_id)
-
-
-def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
-    """Return ids, each followed by its logprob."""
-    return [value for pair in zip(ids, logprobs, strict=True) for value in pair]
 
 
 def submit_of(request_id: str) -> int:

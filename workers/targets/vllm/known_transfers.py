@@ -1,0 +1,102 @@
+"""Known bugs of vLLM's transfers: matchers by mechanism, as far as a run shows it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from scenarios.events import DisturbTransfer, ResetPrefixCache, Submit
+from scenarios.trace import Trace
+from workers.record.evidence import Difference, Site
+from workers.record.observation import Observation
+from workers.targets.target import KnownBug
+
+# How a disturbed transfer loses blocks.
+_LOSING = ("drop", "fail")
+
+
+def of_load_failed_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a request was planned again before the step came back in which a load of its own failed."""
+    planned = {seen.step: seen.requests for seen in steps if seen.point == "scheduled"}
+    failed = _failed_loads(found, trace, steps) if trace.spec.depth > 1 else ()
+    return any(seen.requests[0] in planned.get(seen.step + 1, ()) for seen in failed)
+
+
+def of_load_failed_in_a_step(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a load of a request has failed in a step of its own."""
+    return any(True for _ in _failed_loads(found, trace, steps))
+
+
+def _failed_loads(found: Difference, trace: Trace, steps: Sequence[Observation]) -> Iterator[Observation]:
+    """Yield ends of a request's loads in steps that have lost what was to be computed again."""
+    if not _loses_loads_in_steps(trace):
+        return
+    for seen in steps:
+        is_load = seen.point == "transfer" and (seen.values["of"], seen.values["phase"]) == ("load", "ends")
+        if not is_load or not seen.values["lost"] or seen.step > found.step:
+            continue
+        if found.request in (f"submit {seen.requests[0]}", trace.submitted()[seen.requests[0]].request):
+            yield seen
+
+
+def _loses_loads_in_steps(trace: Trace) -> bool:
+    """Tell whether loads are lost that are part of a step, and are computed again."""
+    transfer = trace.spec.transfer
+    if transfer is None or (transfer.loads, transfer.failures) != ("synchronous", "recompute"):
+        return False
+    return any(isinstance(event, DisturbTransfer) and event.how in _LOSING for event in trace.events)
+
+
+def hang_of_failed_load(trace: Trace, probes: Mapping[str, int]) -> bool:
+    """Tell whether a load was lost whose request is computed again in a pool that has not room for it twice."""
+    transfer = trace.spec.transfer
+    if transfer is None or (transfer.loads, transfer.failures) != ("asynchronous", "recompute"):
+        return False
+    lost = {event.request for event in trace.events if isinstance(event, DisturbTransfer) and event.how in _LOSING}
+    blocks = [_num_blocks(submit, trace) for submit in trace.submits() if submit.request in lost]
+    return probes.get("lost_load", 0) > 0 and any(2 * count > trace.spec.num_blocks for count in blocks)
+
+
+def _num_blocks(submit: Submit, trace: Trace) -> int:
+    """Return how many blocks a prompt takes, of one that goes on from another request's at most."""
+    length = len(submit.prompt) if isinstance(submit.prompt, tuple) else trace.spec.max_model_len
+    return -(-length // trace.spec.block_size)
+
+
+def crash_of_failed_load(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether an embedding is given what is no token, of a request whose load failed in a step.
+
+    A GPU says so at some later call.
+    """
+    is_there = where.function == "embedding" and error.startswith("IndexError")
+    return (is_there or "device-side assert" in error) and _loses_loads_in_steps(trace)
+
+
+def crash_of_reset_with_a_load(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether the offloading connector takes a load for a store, of a request that a reset may have preempted."""
+    is_there = (where.function, where.file) == ("build_connector_meta", "scheduler.py")
+    is_reset = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
+    return is_there and is_reset and error == "AssertionError: " and trace.spec.offloading is not None
+
+
+_FAILED_LOAD = KnownBug(
+    "vllm_failed_load_in_flight",
+    "https://github.com/vllm-project/vllm/issues/45138",
+    "vLLM 0.32.0 computes a request again whose load failed in a step, beside its step in flight.",
+)
+_Matcher = Callable[[Difference, Trace, Sequence[Observation]], bool]
+BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {_FAILED_LOAD: of_load_failed_in_flight}
+BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {_FAILED_LOAD: of_load_failed_in_a_step}
+CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {
+    _FAILED_LOAD: crash_of_failed_load,
+    KnownBug(
+        "vllm_offloaded_reset",
+        "docs/findings/vllm_offloaded_reset.md",
+        "vLLM 0.32.0 takes the load of a request that a reset has preempted for a store, and ends.",
+    ): crash_of_reset_with_a_load,
+}
+# Of a trace that made no progress, and what was counted of it.
+HANGS: Mapping[KnownBug, Callable[[Trace, Mapping[str, int]], bool]] = {
+    KnownBug(
+        "vllm_failed_load_reserved",
+        "docs/findings/vllm_failed_load_reserved.md",
+        "vLLM 0.32.0 has a request whose load has failed wait for room that is reserved for itself.",
+    ): hang_of_failed_load,
+}
