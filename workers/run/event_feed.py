@@ -107,7 +107,9 @@ class EventFeed:
 
     def _begin_parts(self) -> None:
         """Note parts of sessions that go on from the part before, with the prompts that they have then."""
-        for part in list(self._waiting):
+        if not self._waiting:
+            return
+        for part in tuple(self._waiting):
             event, submit, before = part
             outputs = self._target.outputs()
             if event.request not in outputs:
