@@ -81,11 +81,11 @@ class EventFeed:
     def _submit(self, event: Submit, submit: int) -> None:
         contracts, target, name = self._contracts, self._target, event.request
         if event.session is not None:
-            before = self._sessions.get(event.session)
+            part_before = self._sessions.get(event.session)
             self._sessions[event.session] = name
-            if before is not None:
+            if part_before is not None:
                 self.prompts[submit] = None
-                self._waiting.append((event, submit, before))
+                self._waiting.append((event, submit, part_before))
                 target.submit(event, submit, self._scripts[submit])
                 self._begin_parts()
                 return
@@ -107,7 +107,9 @@ class EventFeed:
 
     def _begin_parts(self) -> None:
         """Note parts of sessions that go on from the part before, with the prompts that they have then."""
-        for part in list(self._waiting):
+        if not self._waiting:
+            return
+        for part in tuple(self._waiting):
             event, submit, before = part
             outputs = self._target.outputs()
             if event.request not in outputs:
