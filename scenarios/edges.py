@@ -13,7 +13,6 @@ from scenarios.events import (
     Abort,
     AnyEvent,
     Continuation,
-    EndSession,
     Preempt,
     PromptDraw,
     ResetPrefixCache,
@@ -23,7 +22,7 @@ from scenarios.events import (
 from scenarios.extensions import extended
 from scenarios.features import refusals
 from scenarios.spec import EngineSpec
-from scenarios.trace import Trace, problems
+from scenarios.trace import Trace
 from scenarios.transfers import with_transfers
 
 _SITE = "edge"
@@ -69,8 +68,6 @@ class _Edges:
             self._set_if_allowed(decodes_first=True)
         if CONTINUES in self._capabilities.features and self._one_in(5, "turns"):
             self._turns()
-        if "session" in self._capabilities.features_on(self.spec) and self._one_in(5, "sessions"):
-            self._sessions()
         return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})
 
     def _pick(self, bound: int, what: str, index: int = 0) -> int:
@@ -212,20 +209,3 @@ class _Edges:
             )
             if self._one_in(3, "emptied", number) and "reset_prefix_cache" in self._capabilities.events:
                 self.events.append(ResetPrefixCache(tick=max(0, tick - 1)))
-
-    def _sessions(self) -> None:
-        """Let requests be the first parts of sessions, whose other parts come before they end or later."""
-        for number, (place, before) in enumerate(self._submits()[: 1 + self._pick(2, "sessions", 1)]):
-            parts, session = [before.model_copy(update={"session": f"s{number}"})], f"s{number}"
-            for part in range(1 + self._pick(3, "parts", number)):
-                own = 1 + self._pick(12, "own of a part", 4 * number + part)
-                tick = parts[-1].tick + self._pick(TURN_AFTER, "part", 4 * number + part)
-                fields = {"tick": tick, "request": f"{session}.{part}", "prompt": PromptDraw(tokens=own)}
-                parts.append(parts[-1].model_copy(update={**fields, "max_tokens": 1 + self._pick(8, "tokens", part)}))
-            events: list[AnyEvent] = [*parts]
-            if self._one_in(3, "ended", number):
-                events.append(EndSession(tick=parts[-1].tick + self._pick(TURN_AFTER, "end", number), session=session))
-            changed = [*self.events[:place], *self.events[place + 1 :], *events]
-            trace = self._trace.model_copy(update={"spec": self.spec, "events": tuple(changed)})
-            if not problems(trace):
-                self.events = changed

@@ -20,6 +20,7 @@ from workers.targets.devices import machine_on, parts_on
 from workers.targets.target import DEVICES, SPECSTORM, Progress, RunConfig, Target, TargetKind, Watch
 from workers.targets.warm_up import warm_up
 
+_EVENTS_OF_OTHERS = ("submit", "disturb_transfer", "end_session")
 # What a request may ask for.
 # A bias would be one more thing that changes logits on the device; of a prompt no logits are computed.
 _FEATURES = (
@@ -144,7 +145,9 @@ class Specstorm(TargetKind):
 
     name = SPECSTORM
     capabilities = Capabilities(
-        events=tuple(event for event in EVENTS if event not in ("submit", "disturb_transfer", *CONTROL_EVENTS)),
+        events=tuple(
+            event for event in EVENTS if event not in ("submit", "disturb_transfer", "end_session", *CONTROL_EVENTS)
+        ),
         features=_FEATURES,
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _OTHERS), ())

@@ -139,7 +139,7 @@ def given(where: str) -> dict[str, list[Any]]:
 def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_those_are_few() -> None:
     found = given("spec")
     # Only engines that have weights know of their quality; only some move rows that decode, or have a store.
-    assert set(found) == set(EngineSpec.model_fields) - {"drafter_quality", "decodes_first", "transfer"}
+    assert set(found) == set(EngineSpec.model_fields) - {"drafter_quality", "decodes_first", "transfer", "offloading"}
     for key in found.keys() & values_of_keys(EngineSpec).keys():
         values = values_of_keys(EngineSpec)[key]
         allowed = Specstorm.capabilities.allowed(key)
@@ -149,8 +149,8 @@ def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_t
 
 def test_every_key_of_a_request_and_of_its_sampling_parameters_is_in_the_list() -> None:
     assert set(given("params")) == set(SamplingParams.model_fields) & set(Specstorm.capabilities.features)
-    # Every request has a name and parameters; one feature uses a name again.
-    assert set(given("submit")) == set(Submit.model_fields) - {"do", "request", "params"}
+    # Every request has a name and parameters; one feature uses a name again. Sessions are of engines that have them.
+    assert set(given("submit")) == set(Submit.model_fields) - {"do", "request", "params", "session"}
     again = [event for feature in FEATURES for event in feature.events if isinstance(event, Submit)]
     assert {event.request for event in again} <= {event.request for event in SUBMITS}
     assert again

@@ -5,10 +5,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.codec import load
-from scenarios.edges import drawn_for
 from scenarios.events import EndSession, Schedule
-from scenarios.strategies import random_trace
-from scenarios.trace import problems
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
@@ -58,12 +55,3 @@ def test_a_part_goes_on_behind_all_but_the_last_token_and_an_aborted_one_ends_it
         assert came[part] == (*came[before], *outputs[before].tokens[:-1], *own[part])
     assert outputs["c.1"].finish_reason == "abort"
     assert "c.2" not in came
-
-
-def test_generated_traces_have_sessions_whose_parts_are_valid() -> None:
-    capabilities = kind_of(VLLM).capabilities
-    traces = [drawn_for(random_trace(seed), capabilities) for seed in range(120)]
-    assert all(problems(trace) == [] for trace in traces)
-    parts = [[submit for submit in trace.submits() if submit.session is not None] for trace in traces]
-    assert sum(len(each) > 1 for each in parts) > 8
-    assert any(isinstance(event, EndSession) for trace in traces for event in trace.events)

@@ -47,7 +47,7 @@ def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everythin
     assert len(traces) // 12 < len(hybrid) < len(traces) // 4
     assert {trace.spec.depth for trace in hybrid} == {1, 2}
     assert {trace.spec.prefix_cache for trace in hybrid} == {False, True}
-    for feature in set(FEATURES) - {CONTINUES, *Specstorm.capabilities.features}:
+    for feature in set(FEATURES) - {CONTINUES, "session", *Specstorm.capabilities.features}:
         assert any(getattr(event.params, feature) for trace in traces for event in trace.submits())
     assert sum(any(event.params.grammar for event in trace.submits()) for trace in traces) > len(traces) // 8
 
@@ -103,7 +103,7 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
     assert message == f"specstorm: {file}: engine vllm-v1 cannot run it: {REFUSED[spec]}\n"
 
 
-DRAFTING = EngineSpec(num_speculative_tokens=1)
+DRAFTING = EngineSpec(layers="attention", num_speculative_tokens=1)
 ALLOWED = ", ".join(kind_of(VLLM_V1).capabilities.features_on(DRAFTING))
 BESIDE_DRAFTS = f"events.1: a request with logit_bias; features are {ALLOWED}"
 GRAMMAR = "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [7], params: {grammar: "
