@@ -14,6 +14,11 @@ OF_TRANSFERS: Mapping[str, str] = {
     "store_of_ended": "a request has ended and keeps its blocks until they are stored",
     "store_eviction": "a block leaves a store because another one needs its place",
 }
+# Of engines with streaming sessions.
+OF_SESSIONS: Mapping[str, str] = {
+    "session_part": "a part of a session begins behind the part before",
+    "session_part_queued": "a part of a session waits until the part before has ended",
+}
 # Of an engine's control plane.
 CONTROL_PROBES: Mapping[str, str] = {
     "pause": "generation is paused",
@@ -28,8 +33,6 @@ CONTROL_PROBES: Mapping[str, str] = {
 }
 PROBES: Mapping[str, str] = {
     "admit": "a request is scheduled for the first time",
-    "session_part": "a part of a session begins behind the part before",
-    "session_part_queued": "a part of a session waits until the part before has ended",
     "name_reused": "a request is submitted under the name of one that has ended",
     "resume": "a preempted request is scheduled again",
     "discard": "a prefill chunk that is not the last is scheduled; its sample is discarded",
@@ -133,5 +136,6 @@ PROBES: Mapping[str, str] = {
     "prompt_block_plus_1": "a prompt one token longer than a block",
     "prompt_other": "a prompt of any other length",
     **OF_TRANSFERS,
+    **OF_SESSIONS,
     **CONTROL_PROBES,
 }

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from scenarios.capabilities import EVENTS, Capabilities
 from scenarios.events import CONTROL_EVENTS, Abort, AnyEvent, Place, Submit
-from scenarios.probes import CONTROL_PROBES, OF_TRANSFERS, PROBES
+from scenarios.probes import CONTROL_PROBES, OF_SESSIONS, OF_TRANSFERS, PROBES
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.drafters.drafter import DRAFTERS
@@ -153,7 +153,7 @@ class Specstorm(TargetKind):
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _OTHERS), ())
         | {"drafter": tuple(DRAFTERS)},
         devices=dict.fromkeys(DEVICES, LANES),
-        probes=tuple(probe for probe in PROBES if probe not in (*CONTROL_PROBES, *OF_TRANSFERS)),
+        probes=tuple(probe for probe in PROBES if probe not in (*CONTROL_PROBES, *OF_TRANSFERS, *OF_SESSIONS)),
         faults=True,
         planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),
         logs_decisions=True,
