@@ -87,7 +87,7 @@ class Findings:
         self._keep(triage.state)
 
     def keep_open(self) -> None:
-        """Write the smallest trace so far of each open finding as its artefact; a hunt that goes on makes it smaller."""
+        """Write the smallest trace so far of each open finding as its artefact; a hunt that goes on shrinks it."""
         for triage in self.by_bug.values():
             state, small = triage.state, triage.state.smallest
             if not triage.is_open or small is None or not is_finding(small.verdict):
