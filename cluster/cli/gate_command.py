@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from io import StringIO
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -14,7 +14,7 @@ from cluster.campaigns.commits import Changes, RepositoryError
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, weightiest
 from cluster.campaigns.gate import SEED, TRACES_END, TRACES_MIN, Choice, Gate, changes_of, choice_of
-from cluster.campaigns.hunt.jobs import CANARY, HuntSettings
+from cluster.campaigns.hunt.jobs import CANARY
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.campaign import open_campaign, write_results
@@ -23,7 +23,6 @@ from cluster.cli.hunt_commands import carry_out, hunt_on_pool, settings_of
 from cluster.cli.inputs import (
     SCENARIOS,
     InputError,
-    bundled,
     check_engine,
     check_writable,
     config_of,
@@ -41,7 +40,6 @@ from cluster.reports.hunt_report import hunt_document, hunt_lines
 from cluster.reports.report import document, line_of, print_report, progress_for
 from cluster.storage.artefact import write_atomically
 from cluster.storage.corpus import NO_CORPUS, Corpus
-from cluster.storage.store import Store
 from scenarios.strict_yaml import escaped
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import RunConfig
@@ -85,19 +83,22 @@ def gate(
     config = _config_of(engine, engine_home, engine_path)
     settings = settings_of("mixed", SEED, (), CANARY, config)
     check_writable(junit.parent if junit is not None else Path())
-    changes, choice, scenarios = _chosen(config, base)
+    chosen = _chosen(config, base)
+    print("\n".join(chosen.lines), file=sys.stderr)
     # Three of twelve traces of the hunt begin from what was chosen; of all, fresh ones find more.
-    corpus = NO_CORPUS if choice.is_all else Corpus.read([bundled(Path(each.name)) for each in scenarios])
+    paths = [] if chosen.choice.is_all else [SCENARIOS / each.name for each in chosen.scenarios]
+    corpus = Corpus.read(paths) if paths else NO_CORPUS
     history = FindingHistory(known_folder(known, config.engine), config.engine, is_night=False)
     address = ray_address(ray, workers, config, context)
     stop = Stop()
     with open_campaign(out, "gate", SEED, config.engine) as store:
         folder = store.folder
-        gated = _gate(scenarios, settings, corpus, store, minutes, traces)
+        planner = HuntPlanner(settings, store, None, corpus)
+        gated = Gate(Suite(chosen.scenarios, store), planner, Budget(60 * minutes), traces)
         code = carry_out(_works(gated, stop), address, workers, deadline, stop, config, context=context, folder=folder)
         recurring = history.update(gated.bugs())
         code = weightiest(code, gated.exit_code(recurring.known))
-        told = _document(gated, changes, choice, recurring.known, code)
+        told = _document(gated, chosen, recurring.known, code)
         text = _text(gated, folder, history.lines, recurring.known, code)
     report = told.model_dump_json(indent=2)
     print(report if json else text)
@@ -109,7 +110,8 @@ def gate(
         if junit is not None:
             write_atomically(junit, (folder / JUNIT).read_text(encoding="utf-8"))
 
-    code = write_results(folder, {"report.txt": text, REPORT: report}, write, code, context)
+    texts = {"report.txt": "\n".join([*chosen.lines, "", text]), REPORT: report}
+    code = write_results(folder, texts, write, code, context)
     beside = sys.stderr if json else sys.stdout
     for line in new if github else ():
         print(line, file=beside)
@@ -132,8 +134,17 @@ def _config_of(engine: str, home: str, path: str) -> RunConfig:
     return config_of(RunConfig(engine=engine, engine_home=home, engine_path=path))
 
 
-def _chosen(config: RunConfig, base: str) -> tuple[Changes, Choice, list[Scenario]]:
-    """Return what differs, the choice for it, and the scenarios that were chosen; say so on stderr.
+class Chosen(NamedTuple):
+    """What differs, the choice for it, the scenarios that were chosen, and the lines that say so."""
+
+    changes: Changes
+    choice: Choice
+    scenarios: Sequence[Scenario]
+    lines: tuple[str, str]
+
+
+def _chosen(config: RunConfig, base: str) -> Chosen:
+    """Return what is chosen for the sources that differ.
 
     Raises:
         InputError: there is nothing to hold the sources against, or no scenario is chosen.
@@ -145,29 +156,19 @@ def _chosen(config: RunConfig, base: str) -> tuple[Changes, Choice, list[Scenari
         option = f"--base is {base}" if base else f"--engine-path is {config.engine_path}"
         raise InputError(f"{option}: {error}; --base REV names a commit to hold it against") from error
     choice = choice_of(changes.files, kind.package, kind.areas, kind.smoke)
-    folders = [Path(name) for name in dict.fromkeys((kind.package, config.engine)) if (SCENARIOS / name).is_dir()]
-    every, _ = read_scenarios(folders, None, (), config)
+    folders = [SCENARIOS / name for name in dict.fromkeys((kind.package, config.engine))]
+    every, _ = read_scenarios([folder for folder in folders if folder.is_dir()], None, (), config)
     scenarios = [each for each in every if choice.takes(Path(each.name).stem)]
     if not scenarios:
         raise InputError(f"none of {len(every)} scenarios that engine {config.engine} can run is chosen: {choice.why}")
     count = len(changes.files)
     differ = f"{count} {'file differs' if count == 1 else 'files differ'} from {changes.against}"
     begun = "" if choice.is_all else ", a quarter of whose traces begins from these"
-    print(f"gate: {escaped(differ)}: {escaped(choice.why)}", file=sys.stderr)
-    print(f"gate: {len(scenarios)} of {len(every)} scenarios, then a hunt of seed {SEED}{begun}", file=sys.stderr)
-    return changes, choice, scenarios
-
-
-def _gate(
-    scenarios: Sequence[Scenario],
-    settings: HuntSettings,
-    corpus: Corpus,
-    store: Store,
-    minutes: float,
-    traces: int,
-) -> Gate:
-    planner = HuntPlanner(settings, store, None, corpus)
-    return Gate(Suite(scenarios, store), planner, Budget(60 * minutes), traces)
+    lines = (
+        f"gate: {escaped(differ)}: {escaped(choice.why)}",
+        f"gate: {len(scenarios)} of {len(every)} scenarios, then a hunt of seed {SEED}{begun}",
+    )
+    return Chosen(changes, choice, scenarios, lines)
 
 
 def _works(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
@@ -186,14 +187,14 @@ def _works(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
     return scenarios_on, hunt_on
 
 
-def _document(gated: Gate, changes: Changes, choice: Choice, known: tuple[str, ...], code: int) -> GateDocument:
+def _document(gated: Gate, chosen: Chosen, known: tuple[str, ...], code: int) -> GateDocument:
     lines = [line_of(gated.suite, each, gated.planner.store.folder) for each in gated.suite.scenarios]
     return GateDocument(
         specstorm=build(),
         exit_code=code,
-        against=changes.against,
-        changed=changes.files,
-        why=choice.why,
+        against=chosen.changes.against,
+        changed=chosen.changes.files,
+        why=chosen.choice.why,
         run=document(lines, code),
         hunt=hunt_document(gated.planner.hunt, code, known),
         known=known,

@@ -10,6 +10,7 @@ import pytest
 
 from cluster.campaigns.budget import Budget
 from cluster.cli import gate_command
+from cluster.reports.page.campaign import read_campaigns
 from scenarios.trace import Trace
 from tests.cluster.cli.conftest import Here
 from tests.cluster.cli.test_bisect_commits import git, repository_of
@@ -55,6 +56,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 def tree(folder: Path, core: str) -> Path:
     """Make a checkout whose branch has changed one source."""
     repository_of(folder / "tree", HISTORY)
+    # A checkout that is named as its package hides no scenarios of that name.
+    (folder / "seeds").mkdir()
     git(folder / "tree", "checkout", "--quiet", "-b", "change")
     (folder / "tree" / "seeds" / "core.py").write_text(core)
     return folder / "tree"
@@ -74,7 +77,10 @@ def test_a_change_without_a_mistake_passes_on_its_scenarios_and_the_hunt(tmp_pat
     last, where = done.stdout.splitlines()[-2:]
     assert last.startswith("gate: passed: nothing new in 1 scenarios and ")
     assert where == "results: out, page: out/report.html"
-    assert (tmp_path / "out" / "report.txt").read_text().strip().endswith(last)
+    report = (tmp_path / "out" / "report.txt").read_text().splitlines()
+    assert (report[:2], report[-1]) == (said[:2], last)
+    (campaign,) = read_campaigns(tmp_path / "out")
+    assert (campaign.exit_code, campaign.rates) == (0, {})
     document = document_of("gate", (tmp_path / "out" / "gate.json").read_text())
     assert document["changed"] == ["seeds/core.py"]
     assert document["hunt"]["traces"] >= 12
