@@ -106,3 +106,9 @@ def test_a_tree_that_is_no_checkout_is_held_against_what_is_installed_also_insid
         assert changes.against == f"what is installed in {installed}"
     with pytest.raises(RepositoryError, match="not a git repository"):
         changes_of(tmp_path / "alone", "ours", "HEAD", installed)
+
+
+def test_a_checkout_that_git_does_not_read_is_refused_and_not_taken_for_a_folder_without_one(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("nonsense")
+    with pytest.raises(RepositoryError, match="invalid gitfile format"):
+        changes_of(tmp_path, "ours", "", tmp_path)
