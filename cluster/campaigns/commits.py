@@ -1,4 +1,4 @@
-"""Commits of a git checkout that change a package's Python sources, and the sources of each in a folder.
+"""Commits of a git checkout that change a package's Python sources, the sources of each, and files that differ.
 
 The checkout is read alone: neither its files nor its index change.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 COMMITS_MAX = 256
 _DIGITS = 12
 _GIT_SECONDS = 300
+# What a change is held against unless a commit is named: the first of them that is there.
+MAIN = ("origin/main", "main")
 # By which git tells its hooks, and what they start, of the checkout that they are of: not the one asked about here.
 _OF_ANOTHER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 
@@ -28,6 +30,14 @@ class Commit:
 
     revision: str
     subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Files of a tree that differ, by path from its root, and what they were held against."""
+
+    files: tuple[str, ...]
+    against: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,40 @@ class Repository:
         if not (folder / self.package / "__init__.py").is_file():
             raise RepositoryError(f"it has no {self.package}/__init__.py")
 
+    def holds_package(self) -> bool:
+        """Tell whether the folder is of a git checkout that has the package, and not only inside one.
+
+        Raises:
+            RepositoryError: git cannot say.
+        """
+        first = f"{self.package}/__init__.py"
+        done = self._run("ls-files", "--error-unmatch", "--", first)
+        said = done.stderr.decode(errors="replace").strip()
+        if done.returncode and not any(why in said for why in ("not a git repository", "did not match any file")):
+            raise RepositoryError(said.partition("\n")[0].removeprefix("fatal: ") or f"git told nothing of {first}")
+        return not done.returncode
+
+    def changed(self, base: str = "") -> "Changes":
+        """Return the files that differ from where a commit and this one parted, uncommitted and new ones, too.
+
+        Without a commit it is the first of `MAIN`, or else the one that is checked out.
+
+        Raises:
+            RepositoryError: the name is no commit, or has none in common with this one.
+        """
+        there = [
+            name for name in MAIN if not base and not self._run("rev-parse", "--verify", "--quiet", name).returncode
+        ]
+        name = base or (there[0] if there else "HEAD")
+        parted = self._run("merge-base", self._revision(name), self._revision("HEAD"))
+        if parted.returncode:
+            raise RepositoryError(f"{name} and HEAD have no commit in common here; a shallow checkout has too few")
+        start = parted.stdout.decode().strip()
+        tracked = self._said("diff", "--name-only", "--no-renames", "--relative", "-z", start, "--")
+        new = self._said("ls-files", "--others", "--exclude-standard", "-z")
+        files = sorted({each for each in f"{tracked}{new}".split("\0") if each})
+        return Changes(tuple(files), f"{name} ({start[:_DIGITS]})")
+
     def _revision(self, name: str) -> str:
         return self._said("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", of=name).strip()
 
@@ -92,6 +136,8 @@ class Repository:
     def _run(self, *question: str) -> "subprocess.CompletedProcess[bytes]":
         asked = ("git", "--no-optional-locks", "-C", str(self.folder), *question)
         environment = {name: value for name, value in os.environ.items() if name not in _OF_ANOTHER}
+        # What git says is looked for words.
+        environment["LC_ALL"] = "C"
         try:
             return subprocess.run(asked, capture_output=True, check=False, timeout=_GIT_SECONDS, env=environment)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -19,6 +19,7 @@ from cluster.cli.bisect_command import bisect
 from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed
 from cluster.cli.doctor_command import doctor
 from cluster.cli.fault_commands import list_faults, measure, show_fault
+from cluster.cli.gate_command import gate
 from cluster.cli.hunt_commands import hunt, shrink
 from cluster.cli.inputs import (
     InputError,
@@ -55,18 +56,18 @@ from cluster.cli.triage_command import triage
 from cluster.cli.watch_command import watch
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.host import ReachError
-from cluster.dispatch.job import WORKER, AnyJob, build, load_judge, typed
+from cluster.dispatch.job import WORKER, AnyJob, build, load_judge
 from cluster.dispatch.job_server import ServerError
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool
-from cluster.reports.report import BarProgress, Line, LineProgress, document, print_report, progress_for
+from cluster.reports.report import BarProgress, Line, LineProgress, document, line_of, print_report, progress_for
 from cluster.storage.errors import CampaignError
 from cluster.storage.store import Store
 from scenarios.codec import ScenarioError
 from scenarios.features import switched_off
 from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace, problems
-from workers.record.verdict import Lost, Vacuous
+from workers.record.verdict import Vacuous
 from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
 UserError = (InputError, ScenarioError, CampaignError, DeviceError, ReachError, ServerError)
@@ -176,7 +177,7 @@ def run(
         suite = WatchedSuite(scenarios, store, sys.stderr if verbose else None, 1 if exit_first else maxfail)
         progress = LineProgress(sys.stderr) if verbose else progress_for(sys.stderr)
         code = _carry_out(suite, progress, store, pool, stop=stop, budget=budget, context=context)
-        lines = [_line(suite, scenario, store.folder) for scenario in scenarios]
+        lines = [line_of(suite, scenario, store.folder) for scenario in scenarios]
         remarks = [*_remarks(suite, lines, fault or (), num_refused), *suite.slowest(durations)]
         if code == EXIT_AGREED:
             code, twice = suite.exit_code(), store.contradictions()
@@ -239,19 +240,6 @@ def _carry_out(
     return 0 if stop.signum is None else 128 + stop.signum
 
 
-def _line(suite: Suite, scenario: Scenario, folder: Path) -> Line:
-    name, key, config = scenario.name, scenario.job.key, scenario.job.config
-    result = suite.results.get(key)
-    if result is None:
-        return Line(name, None)
-    replay = None
-    if result.artefact is not None:
-        replay = typed("replay", folder / result.artefact, config)
-    elif isinstance(result.judgement.verdict, Lost):
-        replay = typed("run --ray off", folder / "running" / f"{key}.yaml", config)
-    return Line(name, result.judgement, result.artefact, replay)
-
-
 def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_refused: int) -> list[str]:
     remarks = [f"left out: {num_refused} that the engine cannot run"] if num_refused else []
     if suite.kept:
@@ -306,7 +294,7 @@ def _add(*commands: Callable[..., int]) -> None:
 
 
 # In the order of the help.
-_add(hunt, nightly, triage, shrink, bisect, report, explain, schema, merge, watch)
+_add(hunt, gate, nightly, triage, shrink, bisect, report, explain, schema, merge, watch)
 app.command(context_settings={"allow_interspersed_args": False})(submit)
 _add(attach, extract, doctor, validate)
 app.add_typer(probes_app, name="probes")

@@ -71,7 +71,7 @@ def write_report(
     nights = read_nights(known, engine, [finding.bug for finding in findings], date.today())
     total = overall(campaigns, nights)
     write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))
-    write_atomically(folder / "junit.xml", junit_xml(campaigns))
+    write_atomically(folder / "junit.xml", junit_xml(campaigns, nights.result.known if nights is not None else ()))
     write_atomically(folder / "report.sarif", sarif_json(findings, total))
     return total.headline, [each for each in findings if nights is None or nights.state(each.bug) != "known"]
 

@@ -107,6 +107,21 @@ class BisectDocument(Document):
     between: tuple[str, ...]
 
 
+class GateDocument(Document):
+    """Results of a gate: what differs from what, why which scenarios were chosen, and what came of them and the hunt.
+
+    `known` are findings that were left out; `cut_short` says what was not judged, where the time ended before.
+    """
+
+    against: str
+    changed: tuple[str, ...]
+    why: str
+    run: RunDocument
+    hunt: HuntDocument
+    known: tuple[str, ...]
+    cut_short: str
+
+
 SCENARIO = "scenario"
 # What `--json` prints, by command.
 DOCUMENTS: dict[str, type[Value]] = {
@@ -114,6 +129,7 @@ DOCUMENTS: dict[str, type[Value]] = {
     "replay": RunDocument,
     "shrink": ShrinkDocument,
     "hunt": HuntDocument,
+    "gate": GateDocument,
     "nightly": NightDocument,
     "validate": ValidateDocument,
     "probes-list": ProbesDocument,

@@ -1,6 +1,6 @@
 """JUnit XML of campaigns: a test case a scenario, and one for each finding of a hunt, as CI servers read it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from cluster.reports.page.campaign import Campaign
@@ -10,12 +10,15 @@ from cluster.reports.page.visible import visible_text
 _FINDINGS = ("diverged", "crashed", "stuck")
 
 
-def junit_xml(campaigns: Sequence[Campaign]) -> str:
-    """Return the document; a finding is a failure, and a scenario that was not judged is an error."""
+def junit_xml(campaigns: Sequence[Campaign], known: Collection[str] = ()) -> str:
+    """Return the document; a finding is a failure unless it is known, and a scenario that was not judged is an error.
+
+    One that is known is skipped.
+    """
     root = Element("testsuites", name="specstorm")
     for campaign in campaigns:
         suite = SubElement(root, "testsuite", name=visible_text(campaign.name))
-        for case in _cases(campaign):
+        for case in _cases(campaign, known):
             suite.append(case)
         _count(suite, list(suite))
     _count(root, [case for suite in root for case in suite])
@@ -25,17 +28,17 @@ def junit_xml(campaigns: Sequence[Campaign]) -> str:
 
 def _count(element: Element, cases: Sequence[Element]) -> None:
     element.set("tests", str(len(cases)))
-    for kind in ("failure", "error"):
-        element.set(f"{kind}s", str(sum(case.find(kind) is not None for case in cases)))
+    for kind, plural in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        element.set(plural, str(sum(case.find(kind) is not None for case in cases)))
 
 
-def _cases(campaign: Campaign) -> Iterator[Element]:
+def _cases(campaign: Campaign, known: Collection[str]) -> Iterator[Element]:
     by_anchor = {finding.anchor: finding for finding in campaign.findings.values()}
     for row in campaign.rows:
         scenario, kind, anchor = row[0], row[1], row[-1]
         case = _case(campaign, scenario)
         if kind in _FINDINGS:
-            _fail(case, "failure", kind, by_anchor[anchor])
+            _fail(case, kind, by_anchor[anchor], known)
         elif kind != "agreed":
             SubElement(case, "error", type=kind, message=f"{kind}: not judged")
         yield case
@@ -49,9 +52,13 @@ def _cases(campaign: Campaign) -> Iterator[Element]:
         for gap in campaign.gaps[:1]:
             SubElement(case, "error", type="gap", message=visible_text(gap))
         yield case
+        # A finding of a scenario is told there.
+        told = {row[-1] for row in campaign.rows}
         for finding in campaign.findings.values():
+            if finding.anchor in told:
+                continue
             case = _case(campaign, finding.bug)
-            _fail(case, "failure", finding.verdict.kind, finding)
+            _fail(case, finding.verdict.kind, finding, known)
             yield case
 
 
@@ -59,6 +66,9 @@ def _case(campaign: Campaign, name: str) -> Element:
     return Element("testcase", classname=visible_text(campaign.name), name=visible_text(name))
 
 
-def _fail(case: Element, how: str, kind: str, finding: Finding) -> None:
-    failure = SubElement(case, how, type=kind, message=visible_text(finding.headline))
+def _fail(case: Element, kind: str, finding: Finding, known: Collection[str]) -> None:
+    if finding.bug in known:
+        SubElement(case, "skipped", message=visible_text(f"known: {finding.headline}"))
+        return
+    failure = SubElement(case, "failure", type=kind, message=visible_text(finding.headline))
     failure.text = "\n".join(visible_text(line) for line in finding.lines)

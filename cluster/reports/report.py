@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TextIO
 
 from rich.console import Console
@@ -14,7 +15,8 @@ from rich.table import Table
 
 from cluster.campaigns.budget import duration_text
 from cluster.campaigns.planner import Counts
-from cluster.dispatch.job import build
+from cluster.campaigns.suite import Scenario, Suite
+from cluster.dispatch.job import build, typed
 from cluster.statistics.fault_table import Document
 from cluster.storage.artefact import portable
 from cluster.storage.pace import Left, Pace
@@ -50,6 +52,20 @@ class Line:
     def kind(self) -> str:
         """Return the kind of verdict in a word."""
         return "not run" if self.verdict is None else self.verdict.kind
+
+
+def line_of(suite: Suite, scenario: Scenario, folder: Path) -> Line:
+    """Return the result of a scenario of a suite whose campaign is in a folder."""
+    name, key, config = scenario.name, scenario.job.key, scenario.job.config
+    result = suite.results.get(key)
+    if result is None:
+        return Line(name, None)
+    replay = None
+    if result.artefact is not None:
+        replay = typed("replay", folder / result.artefact, config)
+    elif isinstance(result.judgement.verdict, Lost):
+        replay = typed("run --ray off", folder / "running" / f"{key}.yaml", config)
+    return Line(name, result.judgement, result.artefact, replay)
 
 
 def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] = (), is_quiet: bool = False) -> None:

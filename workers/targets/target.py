@@ -105,6 +105,17 @@ class KnownBug(NamedTuple):
     mended: str = ""
 
 
+class Area(NamedTuple):
+    """Part of an engine's sources: what it is, how paths of its files begin, and the scenarios that ask for it.
+
+    Scenarios are patterns of names without `.yaml`, as of files in a shell.
+    """
+
+    what: str
+    prefixes: tuple[str, ...]
+    scenarios: tuple[str, ...]
+
+
 class Confirmation(NamedTuple):
     """The configuration under which a finding is confirmed before it is told, and what is wrong if it is not seen."""
 
@@ -211,10 +222,13 @@ class TargetKind(Protocol):
 
     `package` is the Python package of its sources, which others may be laid over; empty of an engine within this
     program. `releases` are versions that can be installed, each in a folder of its own, oldest first. `kernels` are the
-    ways in which its kernels run, where there are several.
+    ways in which its kernels run, where there are several. `areas` are parts of its sources by which scenarios are
+    chosen for a change, `smoke` the patterns of those for a change that touches none of its sources.
     """
 
     package: str = ""
+    areas: Sequence[Area] = ()
+    smoke: Sequence[str] = ()
     kernels: Sequence[Kernels] = ()
     releases: Sequence[str] = ()
 
@@ -260,6 +274,10 @@ class TargetKind(Protocol):
     def laid_over(self, config: RunConfig) -> str:
         """Return what runs where sources are laid over an installation, nothing where none are."""
         return ""
+
+    def installed(self, config: RunConfig) -> Path | None:
+        """Return the folder that the package of its sources is installed in, None if there is none."""
+        return None
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Return what else a finding must be seen under to be one, None if nothing."""

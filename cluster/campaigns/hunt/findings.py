@@ -8,7 +8,7 @@ from cluster.campaigns.triage import FindingState, Triage
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import build
 from scenarios.shards import TRACES_PER_SHARD
-from workers.record.verdict import Judgement, Lost
+from workers.record.verdict import Judgement, Lost, is_finding
 from workers.run.shard import Hit
 from workers.shrink.fingerprint import signature_of
 
@@ -66,6 +66,9 @@ class Findings:
             self.by_bug[bug] = Triage(state, config=self._settings.config)
             if state.artefact is not None and state.judgement is not None:
                 self._ledger.restore_artefact(state.judgement, self._trace_name(state), self._settings.config)
+            if kept is None:
+                # Whoever reads the campaign shall know of it, should nobody ever have the time to look into it.
+                self._keep(state)
         self.by_bug[bug].count += hit.count
 
     def tasks(self, slots: int) -> list[Task]:
@@ -82,6 +85,16 @@ class Findings:
         triage = self._owner.pop(record.job)
         triage.take(record)
         self._keep(triage.state)
+
+    def keep_open(self) -> None:
+        """Write the smallest trace so far of each open finding as its artefact; a hunt that goes on shrinks it."""
+        for triage in self.by_bug.values():
+            state, small = triage.state, triage.state.smallest
+            if not triage.is_open or small is None or not is_finding(small.verdict):
+                continue
+            artefact = self._ledger.keep_artefact(small, self._trace_name(state), self._settings.config)
+            triage.state = state.model_copy(update={"artefact": artefact})
+            self._keep(triage.state)
 
     def close(self) -> None:
         """Close the confirmed findings that no open one was met before."""

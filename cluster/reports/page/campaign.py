@@ -156,6 +156,9 @@ class Campaign:
             units = {"regressions": "runs a second"} if self.is_regressions else _UNITS
             timed = {unit: self.parts[name] for name, unit in units.items() if name in self.parts}
             return {unit: part.done / part.seconds for unit, part in timed.items() if part.done and part.seconds > 0}
+        if self.hunt is not None and self.rows:
+            # Nobody timed the scenarios of a gate apart from its hunt.
+            return {}
         seconds = [process.run.seconds for process in self.processes if process.jobs]
         total = sum(each for each in seconds if each is not None)
         if None in seconds or not total:

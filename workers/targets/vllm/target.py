@@ -22,6 +22,7 @@ from workers.targets.target import (
     RunConfig,
 )
 from workers.targets.vllm import limits, sources
+from workers.targets.vllm.areas import AREAS, SMOKE
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
 from workers.targets.vllm.known_races import is_known_race
@@ -55,6 +56,8 @@ class Vllm(ChildKind):
     runner = SECOND_RUNNER
     capabilities = limits.SECOND_RUNNER
     kernels: Sequence[Kernels] = ("defined", "interpreted")
+    areas = AREAS
+    smoke = SMOKE
 
     def is_known(self, race: MissingOrder) -> bool:
         return is_known_race(race, self.runner.name)
@@ -108,6 +111,10 @@ class Vllm(ChildKind):
 
     def laid_over(self, config: RunConfig) -> str:
         return sources.told(config.engine_path, home_of(config.engine_home)) if config.engine_path else ""
+
+    def installed(self, config: RunConfig) -> Path | None:
+        packages = home_of(config.engine_home, config.device).glob(f"lib/python*/site-packages/{self.package}")
+        return next((package.parent for package in packages), None)
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Have a finding seen with interpreted kernels, too: they are vLLM's, their definitions ours."""

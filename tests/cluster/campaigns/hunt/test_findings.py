@@ -32,6 +32,24 @@ def test_a_finding_that_comes_out_as_an_earlier_one_when_shrunk_is_told_so_and_g
     assert len(ledger.artefacts) == 1
 
 
+def test_a_finding_that_nobody_has_looked_into_is_kept_and_its_trace_written_if_the_time_is_over() -> None:
+    ledger = Memory()
+    findings = Findings(HuntSettings(canary=""), ledger)
+    findings.add(hit("x"), 7)
+    (kept,) = ledger.findings.values()
+    state = FindingState.model_validate_json(kept)
+    assert (state.bug, state.first, state.artefact) == ("counts x", 7, None)
+    findings.keep_open()
+    assert [each.trace for each in ledger.artefacts] == [hit("x").trace]
+    (kept,) = ledger.findings.values()
+    assert FindingState.model_validate_json(kept).artefact is not None
+    # Whoever goes on has it to shrink still, and nothing to restore.
+    again = Findings(HuntSettings(canary=""), ledger)
+    again.add(hit("x"), 7)
+    assert again.num_open == 1
+    assert ledger.restored == []
+
+
 def test_signatures_of_hits_name_bugs() -> None:
     assert hit("x").signature == Signature(plane="counts", variable="x")
 

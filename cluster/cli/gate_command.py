@@ -1,0 +1,220 @@
+"""Command `gate`: what a change of an engine's sources has to pass, chosen by the files that changed."""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from cluster.campaigns.budget import Budget
+from cluster.campaigns.commits import Changes, RepositoryError
+from cluster.campaigns.driver import drive
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, weightiest
+from cluster.campaigns.gate import SEED, TRACES_END, TRACES_MIN, Choice, Gate, changes_of, choice_of
+from cluster.campaigns.hunt.jobs import CANARY
+from cluster.campaigns.hunt.planner import HuntPlanner
+from cluster.campaigns.suite import Scenario, Suite
+from cluster.cli.campaign import open_campaign, write_results
+from cluster.cli.finding_history import FindingHistory, known_folder
+from cluster.cli.hunt_commands import carry_out, hunt_on_pool, settings_of
+from cluster.cli.inputs import (
+    SCENARIOS,
+    InputError,
+    check_engine,
+    check_writable,
+    config_of,
+    ray_address,
+    read_scenarios,
+)
+from cluster.cli.options import Deadline, EngineHome, EnginePath, Json, Known, Out, Ray, Workers
+from cluster.cli.report_command import PAGE, TIMELINES, write_report
+from cluster.dispatch.job import build
+from cluster.dispatch.pool import WorkerPool
+from cluster.dispatch.session import Stop
+from cluster.reports.annotations import annotations
+from cluster.reports.documents import GateDocument
+from cluster.reports.hunt_report import hunt_document, hunt_lines
+from cluster.reports.report import document, line_of, print_report, progress_for
+from cluster.storage.artefact import write_atomically
+from cluster.storage.corpus import NO_CORPUS, Corpus
+from scenarios.strict_yaml import escaped
+from workers.targets.registry import kind_of, known_engines
+from workers.targets.target import RunConfig
+
+REPORT, JUNIT = "gate.json", "junit.xml"
+Base = Annotated[
+    str,
+    typer.Option(
+        metavar="REV",
+        help="The commit that the change is held against, where both parted. Default: origin/main or main; of a "
+        "folder that is no git checkout, what is installed.",
+    ),
+]
+Traces = Annotated[int, typer.Option("--traces", min=1, help="Traces that must be judged, at least.")]
+Junit = Annotated[
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML here, too. The campaign has it anyway.")
+]
+
+
+def gate(
+    context: typer.Context,
+    *,
+    engine_path: EnginePath = "",
+    minutes: Annotated[float, typer.Option(min=0.01, help="Time for scenarios and hunt together.")] = 10,
+    traces: Traces = TRACES_MIN,
+    base: Base = "",
+    workers: Workers = None,
+    ray: Ray = "auto",
+    out: Out = None,
+    known: Known = None,
+    deadline: Deadline = 300,
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="The engine. Default: the first that has areas of sources.")
+    ] = "",
+    engine_home: EngineHome = "",
+    junit: Junit = None,
+    github: Annotated[bool, typer.Option("--github", help="Print what is not known as annotations.")] = False,
+    json: Json = False,
+) -> int:
+    """Run the scenarios that a change of an engine's sources asks for, then hunt, always with the same traces."""
+    config = _config_of(engine, engine_home, engine_path)
+    settings = settings_of("mixed", SEED, (), CANARY, config)
+    if junit is not None:
+        check_writable(junit.parent)
+    chosen = _chosen(config, base)
+    print("\n".join(chosen.lines), file=sys.stderr)
+    # Three of twelve traces of the hunt begin from what was chosen; all scenarios say nothing of the change.
+    paths = [] if chosen.choice.is_all else [SCENARIOS / each.name for each in chosen.scenarios]
+    corpus = Corpus.read(paths) if paths else NO_CORPUS
+    history = FindingHistory(known_folder(known, config.engine), config.engine, is_night=False)
+    address = ray_address(ray, workers, config, context)
+    stop = Stop()
+    with open_campaign(out, "gate", SEED, config.engine) as store:
+        folder = store.folder
+        planner = HuntPlanner(settings, store, None, corpus)
+        gated = Gate(Suite(chosen.scenarios, store), planner, Budget(60 * minutes), traces)
+        code = carry_out(_works(gated, stop), address, workers, deadline, stop, config, context=context, folder=folder)
+        recurring = history.update(gated.bugs())
+        code = weightiest(code, gated.exit_code(recurring.known))
+        told = _document(gated, chosen, recurring.known, code)
+        text = _text(gated, folder, history.lines, recurring.known, code)
+    report = told.model_dump_json(indent=2)
+    print(report if json else text)
+    new: list[str] = []
+
+    def write() -> None:
+        _, findings = write_report([folder], folder, TIMELINES, history.folder)
+        new.extend(annotations(findings))
+        if junit is not None:
+            write_atomically(junit, (folder / JUNIT).read_text(encoding="utf-8"))
+
+    texts = {"report.txt": "\n".join([*chosen.lines, "", text]), REPORT: report}
+    code = write_results(folder, texts, write, code, context)
+    beside = sys.stderr if json else sys.stdout
+    for line in new if github else ():
+        print(line, file=beside)
+    print(f"results: {folder}, page: {folder / PAGE}", file=beside)
+    return code
+
+
+def _config_of(engine: str, home: str, path: str) -> RunConfig:
+    """Return the configuration of an engine whose sources have areas, by default the first.
+
+    Raises:
+        InputError: as `config_of`, the engine has none, or no tree is named.
+    """
+    having = [name for name in known_engines() if kind_of(name).areas]
+    engine = check_engine(engine or having[0])
+    if engine not in having:
+        raise InputError(f"--engine is {engine}; it has no sources of its own to change: {', '.join(having)} have")
+    if not path:
+        raise InputError(f"--engine-path is not given; wanted the root of the sources of {kind_of(engine).package}")
+    return config_of(RunConfig(engine=engine, engine_home=home, engine_path=path))
+
+
+class Chosen(NamedTuple):
+    """What differs, the choice for it, the scenarios that were chosen, and the lines that say so."""
+
+    changes: Changes
+    choice: Choice
+    scenarios: Sequence[Scenario]
+    lines: tuple[str, str]
+
+
+def _chosen(config: RunConfig, base: str) -> Chosen:
+    """Return what is chosen for the sources that differ.
+
+    Raises:
+        InputError: there is nothing to hold the sources against, or no scenario is chosen.
+    """
+    kind = kind_of(config.engine)
+    try:
+        changes = changes_of(Path(config.engine_path), kind.package, base, kind.installed(config))
+    except RepositoryError as error:
+        option = f"--base is {base}" if base else f"--engine-path is {config.engine_path}"
+        raise InputError(f"{option}: {error}; --base REV names a commit to hold it against") from error
+    choice = choice_of(changes.files, kind.package, kind.areas, kind.smoke)
+    folders = [SCENARIOS / name for name in dict.fromkeys((kind.package, config.engine))]
+    every, _ = read_scenarios([folder for folder in folders if folder.is_dir()], None, (), config)
+    scenarios = [each for each in every if choice.takes(Path(each.name).stem)]
+    if not scenarios:
+        raise InputError(f"none of {len(every)} scenarios that engine {config.engine} can run is chosen: {choice.why}")
+    count = len(changes.files)
+    differ = f"{count} {'file differs' if count == 1 else 'files differ'} from {changes.against}"
+    begun = "" if choice.is_all else ", a quarter of whose traces begins from these"
+    lines = (
+        f"gate: {escaped(differ)}: {escaped(choice.why)}",
+        f"gate: {len(scenarios)} of {len(every)} scenarios, then a hunt of seed {SEED}{begun}",
+    )
+    return Chosen(changes, choice, scenarios, lines)
+
+
+def _works(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
+    """Return the parts of a gate, in their order."""
+    store, budget = gated.planner.store, gated.budget
+
+    def scenarios_on(pool: WorkerPool) -> None:
+        if gated.suite.missing:
+            with closing(progress_for(sys.stderr)) as progress:
+                drive(gated.suite, pool, stop, progress, store, budget.has_time)
+
+    def hunt_on(pool: WorkerPool) -> None:
+        hunt_on_pool(gated.planner, store, pool, stop, budget.left(TRACES_END), None, budget.has_time)
+        gated.planner.hunt.findings.keep_open()
+
+    return scenarios_on, hunt_on
+
+
+def _document(gated: Gate, chosen: Chosen, known: tuple[str, ...], code: int) -> GateDocument:
+    lines = [line_of(gated.suite, each, gated.planner.store.folder) for each in gated.suite.scenarios]
+    return GateDocument(
+        specstorm=build(),
+        exit_code=code,
+        against=chosen.changes.against,
+        changed=chosen.changes.files,
+        why=chosen.choice.why,
+        run=document(lines, code),
+        hunt=hunt_document(gated.planner.hunt, code, known),
+        known=known,
+        cut_short=gated.cut_short(),
+    )
+
+
+def _text(gated: Gate, folder: Path, history: Sequence[str], known: tuple[str, ...], code: int) -> str:
+    """Return the report of a gate as text; its last line is the outcome."""
+    stream = StringIO()
+    print_report([line_of(gated.suite, each, folder) for each in gated.suite.scenarios], stream)
+    new = len([bug for bug in gated.bugs() if bug not in known])
+    what = f"{len(gated.suite.results)} scenarios and {gated.traces} traces"
+    left_out = f", {len(known)} known left out" if known else ""
+    if code == EXIT_FOUND:
+        outcome = f"FAILED: {new} new {'finding' if new == 1 else 'findings'} in {what}{left_out}"
+    elif code == EXIT_AGREED:
+        outcome = f"passed: nothing new in {what}{left_out}"
+    else:
+        outcome = f"not judged to the end: nothing new in {what}{left_out}"
+    short = [f"gate: {gated.cut_short()}"] if gated.cut_short() else []
+    return "\n".join([stream.getvalue(), *hunt_lines(gated.planner.hunt, folder), *history, *short, f"gate: {outcome}"])

@@ -1,0 +1,114 @@
+"""The choice of scenarios for a change, and what differs in a tree: from a commit, or from what is installed."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cluster.campaigns.commits import RepositoryError
+from cluster.campaigns.gate import changes_of, choice_of
+from tests.cluster.cli.test_bisect_commits import git, repository_of
+from workers.targets.target import Area
+
+AREAS = (Area("core", ("ours/core/",), ("a*", "b")), Area("drafts", ("ours/core/drafts/", "ours/d.py"), ("c",)))
+SMOKE = ("b",)
+HISTORY = (("begin", "ours/__init__.py", ""), ("write core", "ours/core.py", "right"), ("explain", "README.md", "-"))
+
+
+@pytest.mark.parametrize(
+    ("files", "names", "why"),
+    [
+        (["ours/core/x.py"], "ab", "core (ours/core/x.py)"),
+        (["ours/core/drafts/x.py"], "c", "drafts (ours/core/drafts/x.py)"),
+        (
+            ["ours/core/x.py", "ours/core/y.py", "ours/core/z.py", "ours/d.py", "docs/x.md"],
+            "abc",
+            "core (ours/core/x.py, ours/core/y.py and 1 more), drafts (ours/d.py)",
+        ),
+        (["ours/d.py", "ours/other.py"], "abcd", "ours/other.py may change anything: all scenarios"),
+        (
+            ["docs/x.md", "tests/core/test_x.py", "ours/core/x.json"],
+            "b",
+            "no Python source of ours differs (docs/x.md, tests/core/test_x.py and 1 more): a few for smoke",
+        ),
+        ([], "b", "no Python source of ours differs: a few for smoke"),
+    ],
+)
+def test_scenarios_are_those_of_the_areas_of_what_changed_and_all_where_one_is_of_none(
+    files: list[str], names: str, why: str
+) -> None:
+    choice = choice_of(files, "ours", AREAS, SMOKE)
+    assert "".join(name for name in "abcd" if choice.takes(name)) == names
+    assert choice.why == why
+    assert choice.is_all == (names == "abcd")
+
+
+def test_a_change_is_what_differs_since_it_parted_from_main_uncommitted_and_new_files_too(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    made = repository_of(tree, HISTORY)
+    assert changes_of(tree, "ours", "", None).files == ()
+    git(tree, "checkout", "--quiet", "-b", "change")
+    (tree / "ours" / "core.py").write_text("wrong")
+    git(tree, "commit", "--quiet", "--all", "--message", "change")
+    # What main has got meanwhile is no part of the change.
+    git(tree, "checkout", "--quiet", "main")
+    (tree / "ours" / "theirs.py").touch()
+    git(tree, "add", "--all")
+    git(tree, "commit", "--quiet", "--message", "theirs")
+    git(tree, "checkout", "--quiet", "change")
+    (tree / "README.md").write_text("+")
+    (tree / "ours" / "a new one.py").touch()
+    changes = changes_of(tree, "ours", "", tmp_path)
+    assert changes.files == ("README.md", "ours/a new one.py", "ours/core.py")
+    assert changes.against == f"main ({made['explain']})"
+    assert changes_of(tree, "ours", "HEAD", None).files == ("README.md", "ours/a new one.py")
+    assert changes_of(tree, "ours", made["begin"], None).files == changes.files
+    # One that is in the remote's branch, too, is held against that.
+    git(tree, "update-ref", "refs/remotes/origin/main", "HEAD")
+    assert changes_of(tree, "ours", "", None).files == ("README.md", "ours/a new one.py")
+
+
+def test_without_a_main_branch_what_is_not_committed_has_changed(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    repository_of(tree, HISTORY)
+    git(tree, "branch", "--move", "other")
+    (tree / "ours" / "core.py").write_text("wrong")
+    changes = changes_of(tree, "ours", "", None)
+    assert changes.files == ("ours/core.py",)
+    assert changes.against.startswith("HEAD (")
+
+
+def test_a_commit_that_is_not_there_or_has_no_common_one_is_refused(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    repository_of(tree, HISTORY)
+    with pytest.raises(RepositoryError, match=r"^gone is no commit of it$"):
+        changes_of(tree, "ours", "gone", None)
+    git(tree, "checkout", "--quiet", "--orphan", "alone")
+    git(tree, "commit", "--quiet", "--message", "alone")
+    with pytest.raises(RepositoryError, match=r"^main and HEAD have no commit in common here; a shallow checkout"):
+        changes_of(tree, "ours", "", None)
+
+
+def test_a_tree_that_is_no_checkout_is_held_against_what_is_installed_also_inside_another_s(tmp_path: Path) -> None:
+    repository_of(tmp_path / "another", (("begin", "README.md", ""),))
+    installed = tmp_path / "installed"
+    for name, text in {"__init__.py": "", "core.py": "right", "only_there.py": ""}.items():
+        (installed / "ours" / name).parent.mkdir(parents=True, exist_ok=True)
+        (installed / "ours" / name).write_text(text)
+    for tree in (tmp_path / "alone", tmp_path / "another" / "below"):
+        shutil.copytree(installed, tree)
+        (tree / "ours" / "only_there.py").unlink()
+        assert changes_of(tree, "ours", "", installed).files == ()
+        (tree / "ours" / "core.py").write_text("wrong")
+        (tree / "ours" / "new.py").touch()
+        changes = changes_of(tree, "ours", "", installed)
+        assert changes.files == ("ours/core.py", "ours/new.py")
+        assert changes.against == f"what is installed in {installed}"
+    with pytest.raises(RepositoryError, match="not a git repository"):
+        changes_of(tmp_path / "alone", "ours", "HEAD", installed)
+
+
+def test_a_checkout_that_git_does_not_read_is_refused_and_not_taken_for_a_folder_without_one(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("nonsense")
+    with pytest.raises(RepositoryError, match="invalid gitfile format"):
+        changes_of(tmp_path, "ours", "", tmp_path)
