@@ -10,8 +10,9 @@ _SCHEDULER = (
     "pool_too_small",
     "preempted_while_in_flight",
     "priorities",
-    "shared_prefixes",
     "second_turns",
+    "sessions*",
+    "shared_prefixes",
 )
 _CACHE = (*_SCHEDULER, "hybrid*", "all_drafts_behind_prefixes", "loads_in_a_tight_pool", "stores_*")
 _STEPS = ("fewer_drafts*", "padded_drafts", "grammars_in_turn", "dummy_steps", "two_engines")
@@ -40,7 +41,7 @@ _SAMPLING = (
     "rejected_drafts",
 )
 _GRAMMARS = ("grammars*",)
-_TRANSFERS = ("load*", "preempted_and_loaded", "stores_*")
+_TRANSFERS = ("load*", "offloaded_*", "preempted_and_loaded", "stores_*")
 _HYBRID = ("hybrid*",)
 _CONTROL = ("asleep", "paused_*", "weights_*", "dummy_steps", "fewer_drafts*", "two_engines")
 
