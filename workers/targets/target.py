@@ -240,6 +240,10 @@ class TargetKind(Protocol):
     def capabilities(self) -> Capabilities:
         """What it can be asked for, and what it shows."""
 
+    def capabilities_on(self, device: Device) -> Capabilities:
+        """Return what it can be asked for on one of its devices, and what it shows there."""
+        return self.capabilities
+
     def unmet(self, trace: Trace) -> Fact | None:
         """Return the requirement of a fault that the specification of a trace does not meet, or None."""
         return None

@@ -268,3 +268,8 @@ SECOND_RUNNER = replace(
         spec=(hybrids_have_few_drafters, transfers_are_of_attention, stores_are_alone, *_POOL_HOLDS_MODEL),
     ),
 )
+
+
+def without_offloading(capabilities: Capabilities) -> Capabilities:
+    """Return capabilities without vLLM's own offloading connector."""
+    return replace(capabilities, spec={key: each for key, each in capabilities.spec.items() if key != "offloading"})

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from scenarios.capabilities import Capabilities
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, MissingOrder, Site
 from workers.record.observation import Observation
@@ -15,6 +16,7 @@ from workers.targets.target import (
     VLLM,
     VLLM_V1,
     Confirmation,
+    Device,
     DeviceError,
     EngineFailed,
     Kernels,
@@ -58,6 +60,10 @@ class Vllm(ChildKind):
     kernels: Sequence[Kernels] = ("defined", "interpreted")
     areas = AREAS
     smoke = SMOKE
+
+    def capabilities_on(self, device: Device) -> Capabilities:
+        """Return what it can be asked for: on a GPU the copies of its offloading connector cannot be observed."""
+        return limits.without_offloading(self.capabilities) if device == "cuda" else self.capabilities
 
     def is_known(self, race: MissingOrder) -> bool:
         return is_known_race(race, self.runner.name)

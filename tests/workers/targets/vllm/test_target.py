@@ -139,6 +139,19 @@ def test_an_event_that_asks_for_too_much_is_refused_and_brought_within(event: st
     assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
 
 
+def test_offloading_is_refused_on_a_gpu_and_drawn_nowhere_there() -> None:
+    kind = kind_of("vllm")
+    trace = load(Path(__file__).parents[4] / "scenarios" / "vllm" / "offloaded_prompts.yaml")
+    assert lacking(trace, kind.capabilities_on("sim")) is None
+    assert str(lacking(trace, kind.capabilities_on("cuda"))).startswith("spec.offloading")
+    drawn = {
+        device: [drawn_for(random_trace(seed), kind.capabilities_on(device)) for seed in range(60)]
+        for device in ("sim", "cuda")
+    }
+    assert any(trace.spec.offloading is not None for trace in drawn["sim"])
+    assert all(trace.spec.offloading is None for trace in drawn["cuda"])
+
+
 def test_the_number_of_drafts_changes_but_where_the_drafter_asserts_that_it_does_not() -> None:
     events = Submit(tick=0, request="a", prompt=(1,), max_tokens=2), SetK(tick=1, k=1)
     spec = EngineSpec(layers="attention", sampling="standard", block_size=32)
