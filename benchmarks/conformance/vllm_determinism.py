@@ -103,7 +103,7 @@ def _digest(value: object) -> str:
 def print_all(engine: Vllm, count: int) -> None:
     """Print what each trace shows, one JSON object a line."""
     hash_seed = os.environ.get("PYTHONHASHSEED", "random")
-    launch = partial(Installation(ROOT / HOME, engine.runner).launch, "sim", hash_seed=hash_seed)
+    launch = partial(Installation(ROOT / HOME, engine.runner).launch, hash_seed=hash_seed)
     keeper = Keeper(engine.name, launch)
     kind, tapes = Kept(engine, keeper), Tapes()
     try:

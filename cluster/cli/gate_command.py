@@ -13,7 +13,7 @@ from cluster.campaigns.budget import Budget
 from cluster.campaigns.commits import Changes, RepositoryError
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, weightiest
-from cluster.campaigns.gate import SEED, TRACES_END, TRACES_MIN, Choice, Gate, changes_of, choice_of
+from cluster.campaigns.hunt.gate import SEED, TRACES_END, TRACES_MIN, Choice, Gate, changes_of, choice_of
 from cluster.campaigns.hunt.jobs import CANARY
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.suite import Scenario, Suite

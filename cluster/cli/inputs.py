@@ -131,7 +131,7 @@ def check_faults(faults: Sequence[str], config: RunConfig, source: str) -> None:
 
 def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
     """Refuse a trace that asks for what the engine cannot do, or for a fault that does not exist on the device."""
-    lacks = lacking(trace, kind_of(config.engine).capabilities_on(config.device))
+    lacks = lacking(trace, kind_of(config.engine).capabilities_under(config))
     if lacks is not None:
         raise InputError(f"{source}: engine {config.engine} cannot run it: {lacks}")
     check_faults(trace.faults, config, source)

@@ -10,7 +10,7 @@ import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED
 from cluster.cli.finding_history import known_folder
-from cluster.cli.inputs import InputError
+from cluster.cli.inputs import InputError, check_engine
 from cluster.cli.options import Engine, Known
 from cluster.storage.known import KnownFinding, Status, edit_known, known_findings, known_in, read_files, read_seen
 from scenarios.codec import KNOWN_SUFFIX
@@ -36,7 +36,7 @@ def triage(
     engine: Engine = SPECSTORM,
 ) -> int:
     """Show how findings stand, or change it: open, assigned, fixed upstream, expected or suppressed, until a day."""
-    folder = known_folder(known, engine)
+    folder = known_folder(known, check_engine(engine))
     given = {"status": state, "to": to, "until": until, "upstream": upstream, "note": note}
     changes: dict[str, str | None] = {key: value for key, value in given.items() if value is not None}
     _check_until(until)

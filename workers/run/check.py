@@ -60,7 +60,7 @@ def check(
         Unconfirmed: a finding is none of the engine's.
     """
     kind = kind if kind is not None else kind_of(config.engine)
-    lacks = lacking(trace, kind.capabilities_on(config.device))
+    lacks = lacking(trace, kind.capabilities_under(config))
     assert lacks is None, f"engine {kind.name}: {lacks}"
     unmet = kind.unmet(trace)
     if unmet is not None:

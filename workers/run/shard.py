@@ -69,7 +69,7 @@ class ShardReport(Value):
 def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace]:
     """Return the explicit traces of a shard, within what the engine can do, where its faults are possible."""
     requires = tuple(each for fault in shard.faults for each in FAULTS[fault].requires)
-    capabilities = kind_of(config.engine).capabilities_on(config.device)
+    capabilities = kind_of(config.engine).capabilities_under(config)
     traces = [fitted(within(trace, capabilities), requires, shard.faults) for trace in shard.generate(capabilities)]
     return [trace.explicit() for trace in traces]
 
@@ -165,7 +165,7 @@ def _still_differs(trace: Trace, tapes: Tapes, config: RunConfig) -> bool:
 
 def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config: RunConfig = DEFAULT_CONFIG) -> Tried:
     """Try candidates in order until one fails as the target does; what the engine cannot do does not fail."""
-    capabilities = kind_of(config.engine).capabilities_on(config.device)
+    capabilities = kind_of(config.engine).capabilities_under(config)
     for count, candidate in enumerate(candidates, 1):
         if lacking(candidate, capabilities) is not None:
             continue

@@ -240,8 +240,8 @@ class TargetKind(Protocol):
     def capabilities(self) -> Capabilities:
         """What it can be asked for, and what it shows."""
 
-    def capabilities_on(self, device: Device) -> Capabilities:
-        """Return what it can be asked for on one of its devices, and what it shows there."""
+    def capabilities_under(self, config: RunConfig) -> Capabilities:
+        """Return what it can be asked for on the device of a configuration, and what it shows there."""
         return self.capabilities
 
     def unmet(self, trace: Trace) -> Fact | None:

@@ -66,7 +66,7 @@ class Mutable(Kept):
 
     def __init__(self, kind: Vllm) -> None:
         installation = Installation(ROOT / HOME, kind.runner)
-        super().__init__(kind, Keeper(kind.name, partial(installation.launch, "sim", child=CHILD)))
+        super().__init__(kind, Keeper(kind.name, partial(installation.launch, child=CHILD)))
 
     def ask(self, message: Message, answer: type[A]) -> A:
         """Return the answer of the engine's process."""

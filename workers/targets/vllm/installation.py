@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from workers.targets.child.process import Keeper, Launch
-from workers.targets.target import VLLM, VLLM_V1, DeviceError, Kernels
+from workers.targets.target import VLLM, VLLM_V1, Device, DeviceError, Kernels, RunConfig
 from workers.targets.vllm.runner_name import RunnerName
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,9 +49,15 @@ FIRST_RUNNER = ModelRunner("v1", VLLM_V1, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
 SECOND_RUNNER = ModelRunner("v2", VLLM, {}, packages=("triton",))
 
 
-def home_of(given: str, device: str = "sim") -> Path:
-    """Return the folder of the installation that is asked for, by default the one that was made for the device."""
-    return Path(given) if given else ROOT / (GPU_HOME if device == "cuda" else HOME)
+def home_of(given: str, by_default: str = HOME) -> Path:
+    """Return the folder of the installation that is asked for, by default one of this checkout."""
+    return Path(given) if given else ROOT / by_default
+
+
+def installation_of(config: RunConfig, runner: ModelRunner) -> "Installation":
+    """Return the installation that a configuration asks for, by default the one that was made for its device."""
+    home = home_of(config.engine_home, GPU_HOME if config.device == "cuda" else HOME)
+    return Installation(home, runner, config.device)
 
 
 def making(target: str) -> str:
@@ -64,12 +70,13 @@ def making(target: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """An installation in a folder, for one of the runners."""
+    """An installation in a folder, for one of the runners on a device."""
 
     home: Path
     runner: ModelRunner
+    device: Device = "sim"
 
-    def python(self, device: str = "sim") -> Path:
+    def python(self) -> Path:
         """Return the Python that vLLM is installed for.
 
         Raises:
@@ -77,9 +84,9 @@ class Installation:
         """
         python, engine = self.home / "bin" / "python", self.runner.engine
         if not (self.home / "installed").exists() or not python.exists():
-            made = making("vllm-gpu" if device == "cuda" else "vllm-cpu")
+            made = making("vllm-gpu" if self.device == "cuda" else "vllm-cpu")
             raise DeviceError(f"engine {engine}: vLLM is not installed in {self.home}; {made}")
-        for folder in self._packages(device):
+        for folder in self._packages:
             if not (self.home / folder / "installed").exists():
                 missing = f"{folder} is not installed in {self.home / folder}"
                 raise DeviceError(f"engine {engine}: {missing}; {making('vllm-cpu')}")
@@ -87,32 +94,37 @@ class Installation:
 
     def launch(
         self,
-        device: str,
         overlay: str = "",
         kernels: Kernels = "defined",
         child: str = CHILD,
         hash_seed: str = "0",
     ) -> Launch:
-        """Return how a process is started on a device, with a tree of sources laid over the installed ones.
+        """Return how a process is started, with a tree of sources laid over the installed ones.
 
         Raises:
             DeviceError: it is not installed; the message says what to do.
         """
-        arguments = (device, self.runner.name, kernels, str(self.home / "models"), *((overlay,) if overlay else ()))
-        folders = os.pathsep.join([str(ROOT), *(str(self.home / folder) for folder in self._packages(device))])
+        arguments = (
+            self.device,
+            self.runner.name,
+            kernels,
+            str(self.home / "models"),
+            *((overlay,) if overlay else ()),
+        )
+        folders = os.pathsep.join([str(ROOT), *(str(self.home / folder) for folder in self._packages)])
         own = {"PYTHONPATH": folders, "PYTHONHASHSEED": hash_seed, **self.runner.environment}
-        of_device = OF_GPUS if device == "cuda" else OF_CPUS
-        return Launch((str(self.python(device)), "-m", child, *arguments), {**ENVIRONMENT, **of_device, **own}, ROOT)
+        of_device = OF_GPUS if self.device == "cuda" else OF_CPUS
+        return Launch((str(self.python()), "-m", child, *arguments), {**ENVIRONMENT, **of_device, **own}, ROOT)
 
-    def _packages(self, device: str) -> tuple[str, ...]:
-        """Return the folders on the path of its process: what a GPU's PyTorch needs is installed with it."""
-        return () if device == "cuda" else self.runner.packages
+    @property
+    def _packages(self) -> tuple[str, ...]:
+        """The folders on the path of its process: what a GPU's PyTorch needs is installed with it."""
+        return () if self.device == "cuda" else self.runner.packages
 
 
 @cache
-def keeper_of(home: str, overlay: str, device: str, runner: ModelRunner, kernels: Kernels) -> Keeper:
-    """Return the keeper of the process on a device with an installation and a tree laid over it; it ends with ours."""
-    installation = Installation(home_of(home, device), runner)
-    keeper = Keeper(runner.engine, partial(installation.launch, device, overlay, kernels))
+def keeper_of(installation: Installation, overlay: str, kernels: Kernels) -> Keeper:
+    """Return the keeper of the process of an installation with a tree laid over it; it ends with ours."""
+    keeper = Keeper(installation.runner.engine, partial(installation.launch, overlay, kernels))
     atexit.register(keeper.stop)
     return keeper

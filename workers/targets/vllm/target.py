@@ -16,7 +16,6 @@ from workers.targets.target import (
     VLLM,
     VLLM_V1,
     Confirmation,
-    Device,
     DeviceError,
     EngineFailed,
     Kernels,
@@ -25,7 +24,7 @@ from workers.targets.target import (
 )
 from workers.targets.vllm import limits, sources
 from workers.targets.vllm.areas import AREAS, SMOKE
-from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, keeper_of
+from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, installation_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
 from workers.targets.vllm.known_races import is_known_race
 from workers.targets.vllm.known_transfers import HANGS
@@ -61,9 +60,9 @@ class Vllm(ChildKind):
     areas = AREAS
     smoke = SMOKE
 
-    def capabilities_on(self, device: Device) -> Capabilities:
+    def capabilities_under(self, config: RunConfig) -> Capabilities:
         """Return what it can be asked for: on a GPU the copies of its offloading connector cannot be observed."""
-        return limits.without_offloading(self.capabilities) if device == "cuda" else self.capabilities
+        return limits.without_offloading(self.capabilities) if config.device == "cuda" else self.capabilities
 
     def is_known(self, race: MissingOrder) -> bool:
         return is_known_race(race, self.runner.name)
@@ -105,7 +104,7 @@ class Vllm(ChildKind):
                 self.keeper(laid.model_copy(update={"kernels": kernels})).stop()
 
     def keeper(self, config: RunConfig) -> Keeper:
-        return keeper_of(config.engine_home, config.engine_path, config.device, self.runner, config.kernels)
+        return keeper_of(installation_of(config, self.runner), config.engine_path, config.kernels)
 
     def interpreted(self, config: RunConfig) -> Mapping[str, str]:
         if not self.kernels:

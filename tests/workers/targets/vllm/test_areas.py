@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from cluster.campaigns.gate import area_of, choice_of
+from cluster.campaigns.hunt.gate import area_of, choice_of
 from cluster.cli.inputs import SCENARIOS
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1

@@ -7,9 +7,9 @@ import pytest
 from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, VLLM_V1, DeviceError, RunConfig
+from workers.targets.target import VLLM, VLLM_V1, Device, DeviceError, RunConfig
 from workers.targets.vllm import installation
-from workers.targets.vllm.installation import FIRST_RUNNER, ROOT, SECOND_RUNNER, Installation, home_of, making
+from workers.targets.vllm.installation import FIRST_RUNNER, ROOT, SECOND_RUNNER, Installation, installation_of, making
 
 KIND = kind_of(VLLM_V1)
 
@@ -26,20 +26,22 @@ def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_device_has_an_installation_of_its_own_unless_one_is_named() -> None:
-    assert home_of("", "sim") == home_of("", "cpu") == ROOT / ".venv-vllm"
-    assert home_of("", "cuda") == ROOT / ".venv-vllm-gpu"
-    assert home_of("elsewhere", "cuda") == Path("elsewhere")
+    def home(device: Device, given: str = "") -> Path:
+        return installation_of(RunConfig(engine=VLLM, device=device, engine_home=given), SECOND_RUNNER).home
+
+    assert home("sim") == home("cpu") == ROOT / ".venv-vllm"
+    assert home("cuda") == ROOT / ".venv-vllm-gpu"
+    assert home("cuda", "elsewhere") == Path("elsewhere")
 
 
 def test_a_gpu_is_hidden_from_engines_of_cpus_and_shown_to_those_of_gpus(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     for file in ("installed", "bin/python"):
         (tmp_path / file).touch()
-    launched = {device: Installation(tmp_path, FIRST_RUNNER).launch(device) for device in ("sim", "cuda")}
-    assert launched["sim"].environment["CUDA_VISIBLE_DEVICES"] == ""
-    assert "CUDA_VISIBLE_DEVICES" not in launched["cuda"].environment
+    assert Installation(tmp_path, FIRST_RUNNER).launch().environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert "CUDA_VISIBLE_DEVICES" not in Installation(tmp_path, FIRST_RUNNER, "cuda").launch().environment
     # Its Triton is installed with its PyTorch.
-    assert Installation(tmp_path, SECOND_RUNNER).launch("cuda").environment["PYTHONPATH"] == str(ROOT)
+    assert Installation(tmp_path, SECOND_RUNNER, "cuda").launch().environment["PYTHONPATH"] == str(ROOT)
 
 
 def test_the_second_runner_needs_triton_and_a_device_with_streams(tmp_path: Path) -> None:

@@ -36,8 +36,9 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
     runner: RunnerName = "v2" if named == "v2" else "v1"
     # What vLLM caches of its classes is of other sources than these, if another process has left it.
     os.environ["VLLM_CACHE_ROOT"] = os.path.join(tempfile.gettempdir(), "vllm")
+    distribution = "vllm" if where == "cuda" else PACKAGE
     for folder in overlay:
-        lay_over(Path(folder), where)
+        lay_over(Path(folder), distribution)
     if runner == "v2":
         # Which runner it takes where Triton is found is vLLM's own choice.
         os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
@@ -46,7 +47,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
     import vllm  # noqa: PLC0415  what is laid over comes first
 
     torch.set_num_threads(1)
-    version = Version("vLLM", vllm.__version__, KNOWN, over=version_of(_package_on(where)) if overlay else "")
+    version = Version("vLLM", vllm.__version__, KNOWN, over=version_of(distribution) if overlay else "")
     device = _device(*map(Path, overlay)) if where == "sim" else None
     definitions = Definitions(TABLE if kernels == "defined" else {})
     for replacement in replacements_on(where, runner, definitions):
@@ -56,17 +57,12 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
     return Engines(Path(models), runner, where, definitions), device, version.text
 
 
-def lay_over(folder: Path, device: str = "sim") -> None:
+def lay_over(folder: Path, distribution: str = PACKAGE) -> None:
     """Have vLLM found in a folder of its sources first: all of them, as of a release or a checkout, or a few."""
     sys.meta_path.insert(0, Overlay("vllm", folder, is_whole=is_whole(folder)))
-    if device != "cuda":
+    if distribution == PACKAGE:
         # By the name that vLLM's own sources know, and not the installed build's.
         sys.meta_path.insert(0, OtherName("vllm", f"{version_of(PACKAGE)}+cpu"))
-
-
-def _package_on(device: str) -> str:
-    """Return the distribution that is installed for a device."""
-    return "vllm" if device == "cuda" else PACKAGE
 
 
 def _device(sources: Path | None = None) -> SimulatedDevice:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.commits import RepositoryError
-from cluster.campaigns.gate import changes_of, choice_of
+from cluster.campaigns.hunt.gate import changes_of, choice_of
 from tests.cluster.cli.test_bisect_commits import git, repository_of
 from workers.targets.target import Area
 
