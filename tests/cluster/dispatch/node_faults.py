@@ -26,8 +26,9 @@ from cluster.storage.store import Store
 from tests.cluster.fake_judge import FAKE_JUDGE, trace
 from tests.cluster.processes import descendants
 
-SLOW_MS = 150
-NUM_JOBS = 18
+# Slow enough that both nodes have a worker before all are done, on a busy machine too.
+SLOW_MS = 300
+NUM_JOBS = 24
 SECONDS_MAX = 60.0
 NUM_SMOKE = 6
 
