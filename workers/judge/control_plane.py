@@ -1,7 +1,7 @@
 """Control plane of an engine: what is planned while it is paused, and what is attended to across a clearing.
 
-Verifies: that a paused engine plans no step, but for requests that it lets come to their ends, and begins none of any;
-that it executes none while a part of it sleeps;
+Verifies: that a paused engine plans no step, but for requests that it lets come to their ends, and begins none of any
+but those that were loading by then; that it executes none while a part of it sleeps;
 that nothing is attended to that was computed before the engine was told to forget all, as it is when other weights are
 loaded; that weights are those due once they are loaded or awake; that a neighbour has the same output each time.
 Does not verify: outputs (they are compared with those of undisturbed runs), ends of requests (contracts do that), other
@@ -35,6 +35,8 @@ class ControlPlane(Judge):
         self._inputs: dict[int, Observation] = {}
         # Blocks loaded from beside the cache, by the step in which that begins: a clearing is none of what is there.
         self._loaded: dict[int, set[int]] = {}
+        # Requests whose load has begun while the engine was not paused: they hold blocks, and come to their ends.
+        self._loading: set[int] = set()
         self._found: list[Difference] = []
         self._neighbour: list[int] | None = None
         self._is_used = False
@@ -59,6 +61,7 @@ class ControlPlane(Judge):
                     self._inputs[seen.step] = seen
                 case "transfer" if (seen.values["of"], seen.values["phase"]) == ("load", "begins"):
                     self._loaded.setdefault(seen.step, set()).update(seen.values["blocks"])
+                    self._loading.update(() if self._mode else seen.requests)
 
     def at_end(self, end: End) -> Difference | None:
         found = [*self._found, *(self._attended() if self._era else ())]
@@ -85,7 +88,8 @@ class ControlPlane(Judge):
     def _planned(self, seen: Observation) -> Iterator[Difference]:
         """Yield the first request that a paused engine plans and may not."""
         begun = [request for request, _ in seen.values["begun"]]
-        barred = {"": (), "wait": begun}.get(self._mode, seen.requests)
+        barred = {"": (), "wait": [each for each in begun if each not in self._loading]}.get(self._mode, seen.requests)
+        self._loading.difference_update(begun)
         if barred:
             due = fact("paused", mode=self._mode)
             yield _difference("paused", barred[0], seen.step, due, fact("planned"))

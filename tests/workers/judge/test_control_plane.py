@@ -110,3 +110,17 @@ def test_a_neighbour_has_the_same_output_each_time() -> None:
     found = judged(control("neighbour", 0, [7, 8]), control("neighbour", 0, [7, 9]))
     assert found is not None
     assert (found.variable, found.expected, found.actual) == ("neighbour", (7, 8), (7, 9))
+
+
+@pytest.mark.parametrize(("is_before", "is_told"), [(True, False), (False, True)])
+def test_who_was_loading_when_the_engine_paused_begins_and_nobody_who_loads_since(
+    is_before: bool, is_told: bool
+) -> None:
+    values = {"number": 0, "phase": "begins", "of": "load", "is_synchronous": False, "blocks": [5]}
+    load = Observation("transfer", 0, (1,), {**values, "slots": [0], "lost": [], "is_ahead": False})
+    pause, begins = control("pause_wait"), step(1, 1, range(4, 6), [5, 6], begins=True)
+    log = (load, pause) if is_before else (pause, load)
+    assert (judged(FIRST, *log, begins) is not None) == is_told
+    # What it loaded is used up: who comes back without a load is barred.
+    again = step(2, 1, range(4, 7), [5, 6], begins=True)
+    assert judged(FIRST, load, pause, begins, again) is not None
