@@ -52,12 +52,9 @@ def parts_show_no_prompt(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] 
     """Limit: no part of a session has logprobs of its prompt."""
     if not isinstance(event, Submit) or event.session is None or not event.params.num_prompt_logprobs:
         return None
-    seen, allowed = event.params.num_prompt_logprobs, "a part of a session has 0"
-    mended, reason = (
-        with_params(event, {"num_prompt_logprobs": 0}),
-        "of a prompt that goes on the rest alone is computed",
-    )
-    return Excess("params.num_prompt_logprobs", seen, allowed, mended, reason)
+    seen, mended = event.params.num_prompt_logprobs, with_params(event, {"num_prompt_logprobs": 0})
+    reason = "of a prompt that goes on the rest alone is computed"
+    return Excess("params.num_prompt_logprobs", seen, "a part of a session has 0", mended, reason)
 
 
 def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -158,7 +155,7 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     reason="its kernels for CPUs take no rejected draft back from a state",
 )
 # A state cannot go back behind the last token of a part, and what is stored of a session is not asked for again.
-_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.transfer is not None)
+_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.has_store)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
     KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size allow"),
