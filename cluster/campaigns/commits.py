@@ -102,7 +102,7 @@ class Repository:
             raise RepositoryError(said.partition("\n")[0].removeprefix("fatal: ") or f"git told nothing of {first}")
         return not done.returncode
 
-    def changed(self, base: str = "") -> "Changes":
+    def changed(self, base: str = "") -> Changes:
         """Return the files that differ from where a commit and this one parted, uncommitted and new ones, too.
 
         Without a commit it is the first of `MAIN`, or else the one that is checked out.
@@ -110,10 +110,8 @@ class Repository:
         Raises:
             RepositoryError: the name is no commit, or has none in common with this one.
         """
-        there = [
-            name for name in MAIN if not base and not self._run("rev-parse", "--verify", "--quiet", name).returncode
-        ]
-        name = base or (there[0] if there else "HEAD")
+        there = (each for each in MAIN if not self._run("rev-parse", "--verify", "--quiet", each).returncode)
+        name = base or next(there, "HEAD")
         parted = self._run("merge-base", self._revision(name), self._revision("HEAD"))
         if parted.returncode:
             raise RepositoryError(f"{name} and HEAD have no commit in common here; a shallow checkout has too few")

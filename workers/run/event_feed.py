@@ -144,14 +144,12 @@ def with_prompts(trace: Trace, prompts: Mapping[int, tuple[int, ...] | None]) ->
     numbers = count()
     events: list[AnyEvent] = []
     for event in trace.events:
-        if isinstance(event, Submit) and (number := next(numbers)) in prompts:
-            if (prompt := prompts[number]) is not None:
-                events.append(event.model_copy(update={"prompt": prompt, "session": None}))
-        elif isinstance(event, Submit):
-            if not isinstance(event.prompt, Continuation):
-                events.append(event.model_copy(update={"session": None}))
-        elif not isinstance(event, EndSession):
-            events.append(event)
+        if not isinstance(event, Submit):
+            events += [] if isinstance(event, EndSession) else [event]
+            continue
+        prompt = prompts.get(next(numbers), None if isinstance(event.prompt, Continuation) else event.prompt)
+        if prompt is not None:
+            events.append(event.model_copy(update={"prompt": prompt, "session": None}))
     return trace.model_copy(update={"events": tuple(events)})
 
 

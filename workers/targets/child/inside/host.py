@@ -149,5 +149,6 @@ def failure(error: BaseException) -> Message:
     where = next((frame for frame in reversed(frames) if "/torch/" not in frame.filename), frames[-1])
     place = {"function": where.name, "file": where.filename.rsplit("/", 1)[-1], "line": where.lineno or 0}
     # A path of this machine belongs to no finding, nor does advice behind an error of CUDA.
-    text = _INSTALLED.sub("", str(error).partition("\n")[0] if loses_device(error) else str(error))
-    return {"error": f"{type(error).__name__}: {text}", "where": place, "is_last": loses_device(error)}
+    is_last = loses_device(error)
+    text = _INSTALLED.sub("", str(error).partition("\n")[0] if is_last else str(error))
+    return {"error": f"{type(error).__name__}: {text}", "where": place, "is_last": is_last}

@@ -191,22 +191,21 @@ class Session:
         if self._ids.get(event.request) in self._alive:
             return
         session = event.session
-        request_id = self._sessions.get(session) if session is not None else None
-        if request_id is not None and request_id in self.engine.scheduler.requests:
-            self._parts[request_id].append(event)
-            self.probes["session_part_queued"] += request_id in self._alive
-            self._add(request_id, event, resumable=True)
-            if request_id not in self._alive:
-                self._begin_part(request_id)
+        going_on = self._sessions.get(session) if session is not None else None
+        if going_on is not None and going_on in self.engine.scheduler.requests:
+            self._parts[going_on].append(event)
+            self.probes["session_part_queued"] += going_on in self._alive
+            self._add(going_on, event, resumable=True)
+            if going_on not in self._alive:
+                self._begin_part(going_on)
             return
+        request_id = f"{self._number}-{self._num_taken}"
         if session is not None:
             assert isinstance(event.prompt, tuple), "the trace is explicit"
             # A pause may have ended the session between two parts: the next one is a request with the same prompt.
-            before = self._tokens[request_id][:-1] if request_id is not None else ()
+            before = self._tokens[going_on][:-1] if going_on is not None else ()
             event = event.model_copy(update={"prompt": (*before, *event.prompt)})
-            self._sessions[session] = f"{self._number}-{self._num_taken}"
-            self._parts[self._sessions[session]] = deque()
-        request_id = f"{self._number}-{self._num_taken}"
+            self._sessions[session], self._parts[request_id] = request_id, deque()
         self.probes["name_reused"] += event.request in self._ids
         self._take(request_id, event, ())
         self._add(request_id, event, resumable=session is not None)

@@ -1,7 +1,7 @@
-"""Sleep mode of the simulated device: what sleeps is overwritten, so that whoever uses it shows that he does.
+"""Sleep mode of a device: what sleeps is overwritten, so that whoever uses it shows that he does.
 
-On a GPU an allocator unmaps memory, which a simulated device has none of. At level 1 weights are kept on the host, at
-level 2 they are lost; caches are lost at either.
+In a server an allocator unmaps memory, which a simulated device has none of. At level 1 weights are kept on the host,
+at level 2 they are lost; caches are lost at either.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Transfers in flight of one engine, shared by both sides of its connector, and what events do to them."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,6 +15,18 @@ Note = Callable[..., None]
 
 def silent(point: str, names: list[str], **values: Any) -> None:
     """Note nothing."""
+
+
+def note_in_flight(note: Note, begun: Sequence[Any], arriving: Sequence[Any], blocks: Sequence[Any]) -> None:
+    """Note which blocks of transfers that have `begun` are free, and which of those `arriving` are registered already.
+
+    Each has a number, and the numbers of its blocks; nothing is noted where none has begun.
+    """
+    if begun:
+        free = [[each.number, block] for each in begun for block in each.blocks if not blocks[block].ref_cnt]
+        pairs = [(each.number, block) for each in arriving for block in each.blocks]
+        registered = [[number, block] for number, block in pairs if blocks[block].block_hash is not None]
+        note("in_flight", [], free=free, registered=registered)
 
 
 @dataclass(slots=True, eq=False)
@@ -150,15 +162,8 @@ class Flights:
     def look(self) -> None:
         """Tell which blocks of transfers in flight the engine holds for free, or has registered before they arrived."""
         begun = [flight for flight in self.flights if flight.has_begun]
-        if not begun:
-            return
-        blocks = self.block_pool.blocks
-        free = [[each.number, block] for each in begun for block in each.blocks if not blocks[block].ref_cnt]
-        arriving = (each for each in begun if each.of == "load" and not each.is_synchronous)
-        registered = [
-            [each.number, block] for each in arriving for block in each.blocks if blocks[block].block_hash is not None
-        ]
-        self.note("in_flight", [], free=free, registered=registered)
+        arriving = [each for each in begun if each.of == "load" and not each.is_synchronous]
+        note_in_flight(self.note, begun, arriving, self.block_pool.blocks)
 
     def left(self) -> Mapping[str, int]:
         """Return what is held once nothing is left to do."""

@@ -14,7 +14,7 @@ from typing import Any
 from scenarios.events import DisturbTransfer
 from scenarios.spec import Offloading
 from workers.targets.simulated_torch.batch_copies import Addresses, BatchCopies
-from workers.targets.vllm.inside.transfer.flights import Note, silent
+from workers.targets.vllm.inside.transfer.flights import Note, note_in_flight, silent
 from workers.targets.vllm.inside.transfer.planner import blocks_used
 
 
@@ -199,12 +199,7 @@ class Offloads:
     def _look(self) -> None:
         """Tell which blocks of loads in flight the engine holds for free, or has registered before they arrived."""
         loads = [job for job in self.jobs.values() if job.of == "load"]
-        if loads:
-            blocks = self._engine.kv_cache_manager.block_pool.blocks
-            pairs = [(job.number, block) for job in loads for block in job.blocks]
-            free = [[number, block] for number, block in pairs if not blocks[block].ref_cnt]
-            registered = [[number, block] for number, block in pairs if blocks[block].block_hash is not None]
-            self.note("in_flight", [], free=free, registered=registered)
+        note_in_flight(self.note, loads, loads, self._engine.kv_cache_manager.block_pool.blocks)
 
     def _tell(self, job: Job, phase: str, blocks: list[int], slots: list[int], is_ahead: bool = False) -> None:
         self.note(
