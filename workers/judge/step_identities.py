@@ -5,7 +5,8 @@ drafts behind what is known of it; at positions that go on from what was compute
 these and from the blocks planned; no block written that is another's but for a prefix that both have, and so no slot
 twice in a step; a state in a block that is its request's alone, from which the request goes on unless it begins, behind
 what was kept of the step before; counts of the scheduler that are the true ones, or above them by drafts in flight, and
-mirrors that are the true ones once corrected; that every planned step is shown, and that nothing is left at the end.
+mirrors that are the true ones once corrected; no token of a chunk of what is known; that every planned step is shown,
+and that nothing is left at the end.
 Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
 """
 
@@ -112,6 +113,34 @@ class StepIdentities(Judge):
                 return found
         return next(iter(self._loose), None)
 
+    def before_crash(self) -> Difference | None:
+        """Return the first difference of a run that has broken off.
+
+        All is known of a step once those before it have been processed; of later ones, that tokens are none at all.
+        """
+        for number in sorted(self._steps):
+            step = self._steps[number]
+            if step.inputs is None:
+                continue
+            judge = self._of_step if number <= self._num_processed else self._beyond_vocabulary
+            found = next(judge(number, step), None)
+            if found is not None:
+                return found
+        return None
+
+    def _beyond_vocabulary(self, number: int, step: Step) -> Iterator[Difference]:
+        """Yield tokens of a step that are none of the vocabulary."""
+        assert step.inputs is not None, "its inputs are shown"
+        values = step.inputs.values
+        for request, start, stop in zip(step.inputs.requests, values["starts"], values["starts"][1:], strict=False):
+            for token, position in zip(values["input_ids"][start:stop], values["positions"][start:stop], strict=True):
+                if not 0 <= token < self._vocab_size:
+                    yield self._no_token(number, request, position, token)
+
+    def _no_token(self, number: int, request: int, position: int, token: int) -> Difference:
+        due = fact("below_vocabulary", size=self._vocab_size)
+        return _difference("inputs", "input_ids", request, (number, position), due, token)
+
     def _of_step(self, number: int, step: Step) -> Iterator[Difference]:
         self._begin(number, step)
         yield from self._counts(number, step)
@@ -128,6 +157,7 @@ class StepIdentities(Judge):
         yield from self._inputs(number, step, step.inputs)
         if step.corrected is not None:
             yield from self._mirrors(number, step.corrected)
+        yield from self._results(number, step)
         self._go_on(number, step)
 
     def _begin(self, number: int, step: Step) -> None:
@@ -196,8 +226,7 @@ class StepIdentities(Judge):
             if position != first + index:
                 yield _difference("inputs", "positions", request, (number, first + index), first + index, position)
             if not 0 <= token < self._vocab_size:
-                due = fact("below_vocabulary", size=self._vocab_size)
-                yield _difference("inputs", "input_ids", request, (number, position), due, token)
+                yield self._no_token(number, request, position, token)
             known = stay.tokens[first + index : first + index + 1]
             if stay.is_followed and index < count - stay.num_drafts and known != [token]:
                 wanted = known[0] if known else fact("only_drafts")
@@ -255,6 +284,15 @@ class StepIdentities(Judge):
             true = self._residencies[request].computed
             if count != true and not self._residencies[request].has_lost:
                 yield _difference("counts", "mirror_computed", request, (number, None), true, count)
+
+    def _results(self, number: int, step: Step) -> Iterator[Difference]:
+        """Yield tokens that come of a chunk of what is known of a request."""
+        for request, tokens in step.sampled.items():
+            stay = self._residencies[request]
+            is_chunk = stay.computed + stay.num_scheduled < len(stay.tokens)
+            if tokens and is_chunk and stay.is_followed and not stay.has_lost:
+                where = number, stay.computed + stay.num_scheduled
+                yield _difference("inputs", "sampled", request, where, fact("no_token"), shown(tokens))
 
     def _go_on(self, number: int, step: Step) -> None:
         """Append a step's sampled tokens to the known ones of each request that it scheduled."""

@@ -33,7 +33,8 @@ class Site(Value):
 class Access(Value):
     """One use of memory: by an op of a lane or by the host, in a step, from a place in the program where that is known.
 
-    `replaced` is the step whose write the reader expected to be the last.
+    `replaced` is the step whose write the reader expected to be the last; `callers` are those of the site, the nearest
+    first, where they are kept.
     """
 
     lane: str
@@ -42,6 +43,7 @@ class Access(Value):
     how: Literal["read", "write"] = "write"
     replaced: int | None = None
     site: Site | None = None
+    callers: tuple[Site, ...] = ()
 
     @property
     def actor(self) -> str:
@@ -249,8 +251,9 @@ class Difference(Value):
     `commit` is request/incarnation/epoch/step; `position` a token position or a column, where the variable has one;
     `reference` is the run in which it was as expected, where it was compared with one, `elsewhere` another run that
     was asked about a broken contract; `writers` are the last device ops or host points that wrote the value, newest
-    first; `missing_order` are two unordered accesses, where the race detector saw some; `known` names the known bug of
-    the engine that this is.
+    first; `made_at` are the places in the engine's program that are to see to it, where its target names some;
+    `missing_order` are two unordered accesses, where the race detector saw some; `known` names the known bug of the
+    engine that this is.
     """
 
     plane: str
@@ -264,5 +267,6 @@ class Difference(Value):
     reference: Reference | None = None
     elsewhere: Elsewhere | None = None
     writers: tuple[Access, ...] = ()
+    made_at: tuple[Site, ...] = ()
     missing_order: MissingOrder | None = None
     known: str = ""

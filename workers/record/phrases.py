@@ -129,6 +129,7 @@ FACTS: Mapping[str, str] = {
     "none_shown": "none are shown",
     "between": "{least} to {most}",
     "at_least": "at least {least}",
+    "no_token": "no token",
     "below_vocabulary": "a token below {size}",
     "only_drafts": "only drafts behind what is known",
     "own_block": "a block that is its own, number {index}",

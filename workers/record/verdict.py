@@ -53,14 +53,17 @@ class Diverged(Value):
 class Crashed(Value):
     """The engine raised an exception, on the host or in a device op; `error` is what the exception says.
 
-    `missing_order` are two unordered accesses before, where the race detector saw some, `known` the known bug of the
-    engine that it is.
+    `callers` are those of its place, the nearest first, `before` is the first difference that the steps before show,
+    `missing_order` are two unordered accesses before, where the race detector saw some, `known` is the known bug of
+    the engine that it is.
     """
 
     kind: Literal["crashed"] = "crashed"
     stats: Stats
     error: str
     where: Site
+    callers: tuple[Site, ...] = ()
+    before: Difference | None = None
     missing_order: MissingOrder | None = None
     known: str = ""
 

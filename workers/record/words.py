@@ -85,7 +85,7 @@ def violation_text(value: Violation) -> str:
 
 def site_text(site: Site) -> str:
     """Return a place in a program."""
-    return f"{site.function} in {site.file}:{site.line}" if site.file else site.function
+    return f"{site.function} in {_place(site)}" if site.file else site.function
 
 
 def writer_text(access: Access) -> str:
@@ -104,7 +104,7 @@ def access_text(access: Access) -> str:
 
 
 def _place(site: Site) -> str:
-    return f"{site.file}:{site.line}"
+    return f"{site.file}:{site.line}" if site.line else site.file
 
 
 def missing_order_text(order: MissingOrder) -> str:
@@ -178,6 +178,10 @@ def finding_lines(verdict: Verdict) -> list[str]:
             return list(_difference_lines(difference))
         case Crashed(error=error, where=where, missing_order=order, known=known):
             lines = [f"in {site_text(where)}: {error}"]
+            if verdict.callers:
+                lines.append(f"called from {', '.join(map(site_text, verdict.callers))}")
+            if verdict.before is not None:
+                lines += [f"before it: {each}" for each in _difference_lines(verdict.before)]
             lines += [] if order is None else [f"missing order: {missing_order_text(order)}"]
             return [*lines, known_text(known)] if known else lines
         case Stuck(known=known):
@@ -198,6 +202,13 @@ def _difference_lines(difference: Difference) -> Iterator[str]:
     yield f"{difference_text(difference)}   (plane: {difference.plane})"
     if difference.writers:
         yield f"last writers, newest first: {', '.join(map(writer_text, difference.writers))}"
+        yield from dict.fromkeys(
+            f"written at {', called from '.join(map(site_text, (writer.site, *writer.callers)))}"
+            for writer in difference.writers
+            if writer.site is not None
+        )
+    if difference.made_at:
+        yield f"made at {', '.join(map(site_text, difference.made_at))}"
     if difference.missing_order is not None:
         yield f"missing order: {missing_order_text(difference.missing_order)}"
         if difference.missing_order.harm is not None:

@@ -142,7 +142,8 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
     others = [event for event in explicit.events if not isinstance(event, Submit)]
     by_number = explicit.model_copy(update={"events": (*[given.submit for given in taken], *others)})
     known = kind.known(found, by_number, steps, config)
-    return Diverged(stats=stats, difference=found.model_copy(update={"known": known}))
+    made_at = kind.places.get((found.plane, found.variable), ())
+    return Diverged(stats=stats, difference=found.model_copy(update={"known": known, "made_at": made_at}))
 
 
 class _Ended(NamedTuple):

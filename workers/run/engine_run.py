@@ -153,10 +153,12 @@ class Run:
 
     def explained(self, found: Difference) -> Difference:
         """Return a difference with the last writers of the value, and the first race of the run."""
-        if found.writers or not self._capabilities.logs_decisions:
+        if found.writers:
             return found
-        variable = VARIABLES.get(found.variable)
         writers = self.target.last_writers(found.step, found.variable)
+        if not self._capabilities.logs_decisions:
+            return found.model_copy(update={"writers": writers})
+        variable = VARIABLES.get(found.variable)
         if variable is not None and not writers and variable.point in HOST_POINTS:
             writers = (Access(lane=HOST, op=variable.point, step=found.step),)
         race = self.detector.race if self.detector is not None else None
@@ -174,7 +176,15 @@ class Run:
             order = self.missing_order()
         except EngineFailed:
             order = None
-        return Crashed(stats=self.stats(), error=error_text(error), where=site_of(error), missing_order=order)
+        before = self.panel.wrong_before_crash(self.target)
+        return Crashed(
+            stats=self.stats(),
+            error=error_text(error),
+            where=site_of(error),
+            callers=error.callers if isinstance(error, EngineFailed) else (),
+            before=self.explained(before) if before is not None else None,
+            missing_order=order,
+        )
 
 
 def work_of(trace: Trace) -> int:

@@ -105,6 +105,14 @@ class Panel:
             checker.see_log(target.take_log()) or checker.see_captures(target.take_captures()) or checker.unexplained()
         )
 
+    def wrong_before_crash(self, target: Target) -> Difference | None:
+        """Return the first difference in the steps before a crash of an engine whose decisions are its own, or None."""
+        identities = next((judge for judge in self.judges if isinstance(judge, StepIdentities)), None)
+        if identities is None:
+            return None
+        identities.see_log(target.take_log())
+        return identities.before_crash()
+
 
 @dataclass(frozen=True, slots=True)
 class Case:

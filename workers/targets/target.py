@@ -36,11 +36,14 @@ class DeviceError(Exception):
 
 
 class EngineFailed(Exception):
-    """An engine in another process raised, or its process died; `where` is the place that it names."""
+    """An engine in another process raised, or its process died; `where` is the place that it names.
 
-    def __init__(self, message: str, where: Site) -> None:
+    `callers` are those of that place, the nearest first.
+    """
+
+    def __init__(self, message: str, where: Site, callers: tuple[Site, ...] = ()) -> None:
         super().__init__(message)
-        self.where = where
+        self.where, self.callers = where, callers
 
 
 class RunConfig(Value):
@@ -114,6 +117,10 @@ class Area(NamedTuple):
     what: str
     prefixes: tuple[str, ...]
     scenarios: tuple[str, ...]
+
+
+# Places of an engine's program, by the plane and the variable of a finding.
+Places: TypeAlias = Mapping[tuple[str, str], tuple[Site, ...]]
 
 
 class Confirmation(NamedTuple):
@@ -223,12 +230,14 @@ class TargetKind(Protocol):
     `package` is the Python package of its sources, which others may be laid over; empty of an engine within this
     program. `releases` are versions that can be installed, each in a folder of its own, oldest first. `kernels` are the
     ways in which its kernels run, where there are several. `areas` are parts of its sources by which scenarios are
-    chosen for a change, `smoke` the patterns of those for a change that touches none of its sources.
+    chosen for a change, `smoke` the patterns of those for a change that touches none of its sources. `places` are to
+    see to what judges look at.
     """
 
     package: str = ""
     areas: Sequence[Area] = ()
     smoke: Sequence[str] = ()
+    places: Places = {}
     kernels: Sequence[Kernels] = ()
     releases: Sequence[str] = ()
 

@@ -32,9 +32,9 @@ class MutatedHost(Host):
                 return {"orders": [[*_told(order.line), list(order.calls)] for order in activate().orders()]}
         return super().answer(message)
 
-    def open(self, spec: EngineSpec, schedule: Schedule, races: bool, steps: bool, digests: bool = False) -> None:
+    def open(self, spec: EngineSpec, schedule: Schedule, **watched: bool) -> None:
         """Begin a session, on an engine that is mutated if it runs ahead."""
-        super().open(spec, schedule, races, steps, digests)
+        super().open(spec, schedule, **watched)
         if spec.depth > 1 and self.session is not None:
             activate().leave_out(self._lines)
             if self._mistake:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count, islice
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from benchmarks.power.vllm_power.edits import Edit, overlay
 from scenarios.capabilities import lacking
@@ -19,6 +19,9 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
+from workers.record.verdict import Verdict, is_finding
+from workers.run.check import check
+from workers.run.engine_run import Options
 from workers.run.shard import judged_under_schedules, shard_traces
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.child.process import Keeper
@@ -28,6 +31,7 @@ from workers.targets.vllm.installation import HOME, ROOT
 from workers.targets.vllm.target import Vllm
 
 INSTALLED = next(iter(sorted((ROOT / HOME / "lib").glob("python3*/site-packages"))), ROOT / HOME)
+T = TypeVar("T")
 Source: TypeAlias = Literal["drawn", "scenarios"]
 # How near the first report names what was edited: the function, its file, another place, or none at all.
 Nearness: TypeAlias = Literal["function", "file", "elsewhere", "nowhere"]
@@ -165,10 +169,18 @@ class _Trial:
         if signature.known or self._clock.without(lambda: signature.bug in self._shown_by_release(trace)):
             self._num_passed += 1
             return None
-        sites = tuple(dict.fromkeys(_sites(verdicts[-1])))
+        sites = tuple(dict.fromkeys(_sites(self._clock.without(lambda: self._explained(last, verdicts[-1])))))
         named = tuple(f"{site.function} ({site.file})" for site in sites)
         near = nearness(sites, self._task.edits)
         return Found(bug=signature.bug, plane=_plane(signature), sites=named, nearness=near, trace=name)
+
+    def _explained(self, trace: Trace, verdict: Verdict) -> Verdict:
+        """Return a finding as a user is told of it: run again, with who wrote the wrong value."""
+        try:
+            again = check(trace, self._tapes, Options(blame=True), config=self._config)
+        except Unconfirmed:
+            return verdict
+        return again if is_finding(again) else verdict
 
     def _shown_by_release(self, trace: Trace) -> set[str]:
         try:
@@ -235,7 +247,7 @@ class _ProcessorClock:
         """Return the seconds spent, less what was left out."""
         return self._now() - self._begin - self._left_out
 
-    def without(self, work: Callable[[], bool]) -> bool:
+    def without(self, work: Callable[[], T]) -> T:
         """Do some work that does not count."""
         before = self._now()
         try:

@@ -73,7 +73,7 @@ def steps() -> list[Step]:
     ]
 
 
-def judged(run: list[Step], leaks: dict[str, int] | None = None) -> Difference | None:
+def judged(run: list[Step], leaks: dict[str, int] | None = None, ends: bool = True) -> Difference | None:
     judge = StepIdentities()
     judge.see_log(
         [Observation("opened", -1, (), {"vocab_size": VOCABULARY, "block_size": BLOCK, "state_sizes": [64, 64]})]
@@ -87,6 +87,8 @@ def judged(run: list[Step], leaks: dict[str, int] | None = None) -> Difference |
         if point in run[number]:
             values = run[number][point]
             judge.see_log([Observation(point, number, tuple(run[number]["scheduled"]["requests"]), values)])
+    if not ends:
+        return judge.before_crash()
     judge.see_log([Observation("drained", len(run), (), {"leaks": leaks or {}})])
     return judge.at_end(End(len(run), {}))
 
@@ -186,6 +188,50 @@ def test_a_resumed_request_begins_again_from_what_it_is_given() -> None:
     breach = judged(run)
     assert breach is not None
     assert (breach.variable, breach.step, breach.position) == ("input_ids", 3, 8)
+
+
+def test_no_token_comes_of_a_chunk() -> None:
+    def chunked(sampled: list[int]) -> list[Step]:
+        prompt, held = [1, 2, 3, 4, 5], [[0, [7, 8]]]
+        return [
+            {
+                "scheduled": planned([0], [0], [0], [[0, prompt]], held),
+                "inputs": inputs([0], prompt[:3], [0, 1, 2], [0, 3], [[7, 8]]),
+                "processed": {"sampled": [sampled]},
+            },
+            {
+                "scheduled": planned([0], [3], [0], [], held),
+                "inputs": inputs([0], prompt[3:], [3, 4], [0, 2], [[7, 8]]),
+                "processed": {"sampled": [[6]]},
+            },
+        ]
+
+    assert judged(chunked([])) is None
+    found = judged(chunked([9]))
+    assert found is not None
+    assert (found.variable, found.step, found.position, found.actual) == ("sampled", 0, 3, (9,))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "is_told"),
+    [(-1, True), (VOCABULARY, True), (9, False)],
+    ids=["a draft that is none", "a draft beyond the vocabulary", "another draft"],
+)
+def test_of_a_run_that_breaks_off_all_is_judged_that_can_be(wrong: int, is_told: bool) -> None:
+    run = steps()
+    run[1]["inputs"]["input_ids"][2] = wrong
+    for step in run[1:]:
+        del step["processed"]
+    # What the next step is given does not follow from what has not come back.
+    run[2]["inputs"]["positions"] = [4, 9]
+    found = judged(run, ends=False)
+    assert (found is not None) is is_told
+    if found is not None:
+        assert (found.variable, found.step, found.position) == ("input_ids", 1, 7)
+    run[0]["inputs"]["seq_lens"] = [6]
+    first = judged(run, ends=False)
+    assert first is not None
+    assert (first.variable, first.step) == ("seq_lens", 0)
 
 
 STATES = {0: [[20], [21]], 1: [[22], [23]]}

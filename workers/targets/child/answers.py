@@ -9,22 +9,13 @@ from pydantic import Field, ValidationError
 from pydantic_core import to_json
 
 from scenarios.spec import Value
-from workers.record.evidence import Harm, MissingOrder, Site
+from workers.record.evidence import Access, Harm, MissingOrder, Site
 from workers.targets.child.messages import MessageError, message_in
 
 Integers: TypeAlias = list[int]
 Numbers: TypeAlias = tuple[int | float, ...]
 P = TypeVar("P", bound=str)
 V = TypeVar("V")
-
-
-class Failed(Value):
-    """An exception of the engine: its message, and where it was raised; behind it the process may be of no use."""
-
-    number: int
-    error: str
-    where: Site
-    is_last: bool = False
 
 
 class Answered(Value):
@@ -175,12 +166,17 @@ class InFlightValues(Value):
 
 
 class _SeenAt(Value, Generic[P, V]):
-    """Values at a point of a step; `requests` are the numbers of the requests in its rows."""
+    """Values at a point of a step; `requests` are the numbers of the requests in its rows.
+
+    `writers` are the last writes of what was read, newest first, by the names that judges have for it; there are none
+    where they are not kept.
+    """
 
     point: P
     step: int
     requests: tuple[int, ...]
     values: V
+    writers: dict[str, tuple[Access, ...]] = {}
 
 
 # The sizes of an engine, before its first step.
@@ -221,6 +217,20 @@ Seen: TypeAlias = Annotated[
     | InFlight,
     Field(discriminator="point"),
 ]
+
+
+class Failed(Value):
+    """An exception of the engine: its message, and where it was raised; behind it the process may be of no use.
+
+    `callers` are those of that place, the nearest first, `seen` is what was observed since the last answer.
+    """
+
+    number: int
+    error: str
+    where: Site
+    callers: tuple[Site, ...] = ()
+    seen: tuple[Seen, ...] = ()
+    is_last: bool = False
 
 
 class _Shown(Value):

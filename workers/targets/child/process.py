@@ -35,6 +35,14 @@ _READ_BYTES = 1 << 16
 A = TypeVar("A", bound=Value)
 
 
+class EngineRaised(EngineFailed):
+    """An exception in the engine's process, which has told of it; `seen` is what it had observed by then."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.error, failed.where, failed.callers)
+        self.seen = failed.seen
+
+
 class StartFailed(Exception):
     """An engine's process that could not begin; the message says why."""
 
@@ -161,7 +169,7 @@ class EngineProcess:
         if isinstance(answer, Failed):
             if answer.is_last:
                 self._end()
-            raise EngineFailed(answer.error, answer.where)
+            raise EngineRaised(answer)
         return answer
 
     def _line(self, deadline: _Deadline) -> bytes:

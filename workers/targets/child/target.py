@@ -11,12 +11,12 @@ from typing import TypeVar
 from scenarios.events import Abort, AnyEvent, EndSession, Place, Submit
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.record.evidence import MissingOrder
+from workers.record.evidence import Access, MissingOrder
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
 from workers.targets.child.answers import Delivery, Harmed, Nothing, Reported, Seen, Stepped
 from workers.targets.child.messages import Message
-from workers.targets.child.process import EngineProcess, Keeper
+from workers.targets.child.process import EngineProcess, EngineRaised, Keeper
 from workers.targets.target import DeviceError, EngineFailed, Progress, RunConfig, Target, TargetKind, Watch
 
 # Counts the races of a run that are known.
@@ -65,13 +65,14 @@ class ChildTarget(Target):
         self._num_requests = 0
         self._num_outputs = 0
         self._seen: list[Observation] = []
+        self._writers: dict[tuple[int, str], tuple[Access, ...]] = {}
         self._sessions: dict[str, _Parts] = {}
         # The last part of each session that no event ends.
         last = {submit.session: submit.request for submit in trace.submitted() if submit.session is not None}
         ended = {event.session for event in trace.events if isinstance(event, EndSession)}
         self._last_parts = {request: session for session, request in last.items() if session not in ended}
         opened = {"spec": trace.spec.model_dump_json(), "schedule": trace.schedule.model_dump_json()}
-        self._ask({"do": "open", **opened, "races": watch.races, "steps": watch.steps}, Nothing)
+        self._ask({"do": "open", **opened, "races": watch.races, "steps": watch.steps, "writers": watch.blame}, Nothing)
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
         assert script == [], "its drafts are not scripted"
@@ -140,7 +141,7 @@ class ChildTarget(Target):
         self._begin_parts()
         self._is_drained = answer.drained
         self.probes = answer.probes
-        self._seen += _observations(answer.seen)
+        self._show(answer.seen)
 
     def _deliver(self, delivery: Delivery) -> None:
         request = self._delivered.get(delivery.request)
@@ -169,11 +170,22 @@ class ChildTarget(Target):
         taken, self._seen = self._seen, []
         return [*taken]
 
+    def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
+        return self._writers.get((step, variable), ())
+
+    def _show(self, seen: tuple[Seen, ...]) -> None:
+        """Take in observations, and who wrote what was observed, of several of one step the newest first."""
+        self._seen += [Observation(each.point, each.step, each.requests, dict(each.values)) for each in seen]
+        for each in seen:
+            for variable, writers in each.writers.items():
+                before = self._writers.get((each.step, variable), ())
+                self._writers[each.step, variable] = tuple(dict.fromkeys((*writers, *before)))
+
     def drain(self) -> None:
         """Have the process report on the trace, if it was to watch anything of it."""
         if self._watch.races or self._watch.steps:
             self._reported = self._ask({"do": "report"}, Reported)
-            self._seen += _observations(self._reported.seen)
+            self._show(self._reported.seen)
             known = sum(self._is_known(race.order) for race in self._reported.races)
             self.probes = {**self.probes, KNOWN_RACE: known}
 
@@ -201,15 +213,12 @@ class ChildTarget(Target):
     def _ask(self, question: Message, kind: type[A]) -> A:
         try:
             return self._process.ask(question, kind)
-        except EngineFailed:
+        except EngineFailed as error:
             # The process has abandoned the trace, or ended.
             self._has_failed = True
+            if isinstance(error, EngineRaised):
+                self._show(error.seen)
             raise
-
-
-def _observations(seen: tuple[Seen, ...]) -> list[Observation]:
-    """Return a process's observations as values of `record`."""
-    return [Observation(each.point, each.step, each.requests, dict(each.values)) for each in seen]
 
 
 class ChildKind(TargetKind):

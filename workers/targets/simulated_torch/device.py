@@ -18,7 +18,16 @@ from workers.targets.simulated_torch import backend
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.digests import TaskDigests, task_digests
 from workers.targets.simulated_torch.native import Native, native
-from workers.targets.simulated_torch.reports import Order, Report, SourceLine, bypass_of, orders_of, race_of
+from workers.targets.simulated_torch.reports import (
+    Access,
+    Order,
+    Report,
+    SourceLine,
+    access_of,
+    bypass_of,
+    orders_of,
+    race_of,
+)
 
 _POISON = 0xA5
 _NEVER = -1
@@ -31,7 +40,8 @@ class Watching:
     """Options of what is watched in a run.
 
     `races`: accesses of tasks that nothing orders. `guard`: accesses of the host to pinned memory in flight, by page
-    protection. `digests`: hashes of what each task reads and writes (slow). `closed`: accesses of the host to memory of
+    protection. `digests`: hashes of what each task reads and writes (slow). `writers`: which tasks wrote last what is
+    there. `closed`: accesses of the host to memory of
     the device, which a GPU does not allow, as those of operators that are not queued (slow). `poison`: pinned memory
     that a copy to the host will write holds this byte until the copy runs; `fill`: so does fresh memory of the device
     until it is written; None leaves there what was there, as hardware does.
@@ -40,6 +50,7 @@ class Watching:
     races: bool = True
     guard: bool = True
     digests: bool = False
+    writers: bool = False
     closed: bool = False
     poison: int | None = _POISON
     fill: int | None = None
@@ -80,6 +91,7 @@ class Device:
             watching.races,
             watching.guard,
             watching.digests,
+            watching.writers,
             watching.closed,
             _NEVER if watching.fill is None else watching.fill,
             _NEVER if watching.poison is None else watching.poison,
@@ -117,6 +129,13 @@ class Device:
         """Run whatever is still enqueued, and return what each task read and wrote, in the order of launch."""
         self._native.drain()
         return task_digests(self._native.digests(), self.root)
+
+    def writers(self, tensor: torch.Tensor) -> tuple[Access, ...]:
+        """Return the tasks launched so far that wrote last any of the bytes of a tensor, newest first.
+
+        There are none in a run that does not keep them, and none of memory that is not the device's or pinned.
+        """
+        return tuple(access_of(side, self.root) for side in self._native.writers(tensor))
 
     def run(
         self, program: Callable[[], object], schedule: Schedule | None = None, watching: Watching | None = None

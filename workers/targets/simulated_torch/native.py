@@ -57,6 +57,7 @@ class Native(Protocol):
         races: bool,
         guard: bool,
         digests: bool,
+        writers: bool,
         closed: bool,
         fill: int,
         poison: int,
@@ -87,6 +88,9 @@ class Native(Protocol):
 
     def digests(self) -> list[NativeDigests]:
         """Return the digests of the tasks launched since the run began."""
+
+    def writers(self, tensor: Tensor) -> list[NativeSide]:
+        """Return the last writes of any of the bytes of a tensor in the run, newest first, if they are kept."""
 
     def counts(self) -> dict[str, int]:
         """Return the counters of the run."""

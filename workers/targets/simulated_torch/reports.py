@@ -145,8 +145,8 @@ def race_of(native: NativeRace, root: Path) -> Race:
         reused_as=_buffer(second, root) if reused else None,
         low=native["low"],
         high=native["high"],
-        first=_access(first, root),
-        second=_access(second, root),
+        first=access_of(first, root),
+        second=access_of(second, root),
         count=native["count"],
         allocated=source_lines(first["allocated"], root) if not first["buffer"] else (),
     )
@@ -154,7 +154,7 @@ def race_of(native: NativeRace, root: Path) -> Race:
 
 def bypass_of(native: NativeSide, root: Path) -> Bypass:
     """Return an access to memory of the device with the paths of its lines made relative."""
-    return Bypass(_buffer(native, root), _access(native, root))
+    return Bypass(_buffer(native, root), access_of(native, root))
 
 
 def source_lines(lines: Lines, root: Path) -> tuple[SourceLine, ...]:
@@ -162,7 +162,8 @@ def source_lines(lines: Lines, root: Path) -> tuple[SourceLine, ...]:
     return tuple(SourceLine(_relative(file, root), line, function) for file, line, function in lines)
 
 
-def _access(side: NativeSide, root: Path) -> Access:
+def access_of(side: NativeSide, root: Path) -> Access:
+    """Return an access with the paths of its lines made relative."""
     return Access(side["actor"], side["write"], side["op"], side["step"], source_lines(side["lines"], root))
 
 

@@ -22,7 +22,7 @@ from workers.targets.target import (
     KnownBug,
     RunConfig,
 )
-from workers.targets.vllm import limits, sources
+from workers.targets.vllm import limits, places, sources
 from workers.targets.vllm.areas import AREAS, SMOKE
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
@@ -58,6 +58,7 @@ class Vllm(ChildKind):
     capabilities = limits.SECOND_RUNNER
     kernels: Sequence[Kernels] = ("defined", "interpreted")
     areas = AREAS
+    places = places.SECOND_RUNNER
     smoke = SMOKE
 
     def capabilities_under(self, config: RunConfig) -> Capabilities:
@@ -136,4 +137,5 @@ class VllmV1(Vllm):
     releases = RELEASES
     runner = FIRST_RUNNER
     capabilities = limits.FIRST_RUNNER
+    places = places.FIRST_RUNNER
     kernels = ()

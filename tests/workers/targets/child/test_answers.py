@@ -12,11 +12,11 @@ from workers.targets.child.answers import Failed, Greeting, Harmed, Nothing, Rep
 from workers.targets.child.messages import MessageError
 
 _SITE = {"function": "forward", "file": "model.py", "line": 1}
-_SIDE = {"lane": "main", "how": "read", "op": "copy", "step": 2, "replaced": None, "site": _SITE}
+_SIDE = {"lane": "main", "how": "read", "op": "copy", "step": 2, "replaced": None, "site": _SITE, "callers": [_SITE]}
 _ORDER = {"first": _SIDE, "second": _SIDE, "memory": "rows", "reused_as": "more", "allocated": _SITE}
 # Keys of evidence that have a default.
 _OPTIONAL = {"how", "replaced", "site", "file", "line", "reused_as", "allocated"}
-_OPTIONAL |= {"task", "what", "given", "policy", "error"}
+_OPTIONAL |= {"task", "what", "given", "policy", "error", "callers", "writers"}
 _SEEN: dict[str, dict[str, Any]] = {
     "opened": {
         "vocab_size": 32,
@@ -52,7 +52,10 @@ _SEEN: dict[str, dict[str, Any]] = {
     "processed": {"sampled": [[5]]},
     "drained": {"leaks": {"blocks": 1}},
 }
-SEEN = [{"point": point, "step": 0, "requests": [0], "values": values} for point, values in _SEEN.items()]
+SEEN = [
+    {"point": point, "step": 0, "requests": [0], "values": values, "writers": {"slots": [_SIDE]}}
+    for point, values in _SEEN.items()
+]
 _DELIVERY = {
     "request": "a",
     "tokens": [1],
@@ -94,7 +97,7 @@ def spoilt(answer: Any, field: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{field} {value}", value
     if isinstance(answer, dict):
         for name, value in answer.items():
-            if field not in ("probes", "counts", "leaks") and "input_ids" not in answer:
+            if field not in ("probes", "counts", "leaks", "writers") and "input_ids" not in answer:
                 others = {key: other for key, other in answer.items() if key != name}
                 yield from () if name in _OPTIONAL else [(f"no {name}", others)]
             inner = "logprobs" if name.endswith("logprobs") else name
@@ -138,8 +141,13 @@ def test_an_answer_with_a_value_of_a_wrong_type_or_a_key_too_few_is_refused(kind
 
 
 def test_what_the_engine_failed_with_is_taken_for_any_answer() -> None:
-    line = json.dumps({"number": 3, "error": "RuntimeError: no", "where": _SITE}).encode()
-    assert answer_in(line, 3, Stepped) == Failed(number=3, error="RuntimeError: no", where=Site.model_validate(_SITE))
+    line = json.dumps(
+        {"number": 3, "error": "RuntimeError: no", "where": _SITE, "callers": [_SITE], "seen": SEEN}
+    ).encode()
+    told, site = answer_in(line, 3, Stepped), Site.model_validate(_SITE)
+    assert isinstance(told, Failed)
+    assert (told.error, told.where, told.callers) == ("RuntimeError: no", site, (site,))
+    assert [seen.model_dump(mode="json")["values"] for seen in told.seen] == [seen["values"] for seen in SEEN]
     with pytest.raises(MessageError, match="an answer to question 3, not to 4"):
         answer_in(line, 4, Stepped)
 

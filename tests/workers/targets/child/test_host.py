@@ -15,6 +15,7 @@ OPEN = {
     "schedule": Schedule().model_dump_json(),
     "races": True,
     "steps": False,
+    "writers": True,
 }
 SUBMIT = {"do": "submit", "tick": 0, "request": "a", "prompt": [3, 5], "max_tokens": 2}
 STALL = {"do": "stall", "tick": 0, "request": "a", "ticks": 1}
@@ -29,8 +30,9 @@ class Recorded:
     def idle(self) -> None:
         self.calls.append("idle")
 
-    def begin(self, memory: object, schedule: Schedule, races: bool, digests: bool) -> None:
-        self.calls.append(f"begin {schedule.policy}{' races' * races}{' digests' * digests}")
+    def begin(self, memory: object, schedule: Schedule, *, races: bool, digests: bool, writers: bool) -> None:
+        watched = {"races": races, "digests": digests, "writers": writers}
+        self.calls.append(" ".join(["begin", schedule.policy, *(name for name, is_on in watched.items() if is_on)]))
 
     def step(self, tick: int) -> None:
         self.calls.append(f"step {tick}")
@@ -71,7 +73,7 @@ def test_a_race_is_looked_for_harm_by_running_the_trace_again_under_eager_and_la
         host.answer({"do": "step", "events": events})
     assert host.answer({"do": "harm", "race": 3}) == {"harm": {"race": 3, "runs": [4, 6]}}
     again = ["idle", "begin {} digests", "step 0", "step 1"]
-    first = ["idle", "begin eager races", "step 0", "step 1"]
+    first = ["idle", "begin eager races writers", "step 0", "step 1"]
     assert device.calls == [*first, *(call.format(policy) for policy in ("eager", "lazy") for call in again)]
 
 
@@ -84,6 +86,8 @@ def test_what_an_engine_raises_is_reported_with_its_place_and_the_next_trace_run
     told = failure(raised.value)
     assert told["error"] == "ValueError: stall is no event of this engine"
     assert (told["where"]["function"], told["where"]["file"]) == ("happen", "adder_child.py")
+    assert [caller["function"] for caller in told["callers"]] == [raised.traceback[0].name]
+    assert host.last_seen() == []
     host.abandon()
     assert device.calls[-1] == "abandon"
     assert host.answer(OPEN) == {}

@@ -3,6 +3,7 @@
 import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -20,6 +21,9 @@ _INSTALLED = re.compile(r"/\S*/site-packages/")
 # Under these a race is looked for harm; a trace may then take so many steps more.
 _ORDERS: tuple[Policy, ...] = ("eager", "lazy")
 _STEPS_MORE = 100
+# Files of this project, and how many callers of a failure's place are told.
+_OWN = f"{Path(__file__).resolve().parents[3]}/"
+_CALLERS_MAX = 5
 _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 
 
@@ -47,7 +51,7 @@ class Host:
             case "open":
                 schedule = Schedule.model_validate_json(message["schedule"])
                 spec = EngineSpec.model_validate_json(message["spec"])
-                self.open(spec, schedule, message["races"], message["steps"])
+                self.open(spec, schedule, races=message["races"], steps=message["steps"], writers=message["writers"])
                 return {}
             case "step":
                 return self._step(_EVENTS.validate_python(message["events"]))
@@ -66,20 +70,37 @@ class Host:
             case what:
                 raise ValueError(f"message {what!r}; known are open, step, report, harm, close, kernels and forget")
 
+    def last_seen(self) -> list[Message]:
+        """Return what the session has observed since the last answer, as far as it still can after an exception."""
+        try:
+            return self.session.seen() if self.session is not None else []
+        except Exception:
+            # Whatever has broken may be what observes.
+            return []
+
     def abandon(self) -> None:
         """Give up the session, and its engine with it: whatever went wrong may go on."""
         self.session = None
         if self._device is not None:
             self._device.abandon()
 
-    def open(self, spec: EngineSpec, schedule: Schedule, races: bool, steps: bool, digests: bool = False) -> None:
+    def open(
+        self,
+        spec: EngineSpec,
+        schedule: Schedule,
+        *,
+        races: bool = False,
+        steps: bool = False,
+        digests: bool = False,
+        writers: bool = False,
+    ) -> None:
         assert self.session is None, "a session is open"
         if self._device is not None:
             self._device.idle()
         self.session = self.engines.open(spec, steps)
         self._spec, self._happened = spec, []
         if self._device is not None:
-            self._device.begin(self.session.memory, schedule, races, digests)
+            self._device.begin(self.session.memory, schedule, races=races, digests=digests, writers=writers)
 
     def close(self) -> None:
         session, self.session = self.session, None
@@ -124,7 +145,7 @@ class Host:
     def _again(self, spec: EngineSpec, schedule: Schedule, happened: Sequence[Sequence[AnyEvent]]) -> Any:
         """Run a session again under a schedule; return what each task read and wrote."""
         assert self._device is not None, "tasks are the device's"
-        self.open(spec, schedule, races=False, steps=False, digests=True)
+        self.open(spec, schedule, digests=True)
         for events in happened:
             self._step(events)
         for _ in range(_STEPS_MORE):
@@ -147,8 +168,20 @@ def failure(error: BaseException) -> Message:
     frames = traceback.extract_tb(error.__traceback__)
     # Of what raises within torch, who called it there says more.
     where = next((frame for frame in reversed(frames) if "/torch/" not in frame.filename), frames[-1])
-    place = {"function": where.name, "file": where.filename.rsplit("/", 1)[-1], "line": where.lineno or 0}
+    above = [frame for frame in reversed(frames[: frames.index(where)]) if _is_of_engine(frame)]
+    # Of the frames in one file the innermost says most.
+    by_file = {frame.filename: frame for frame in reversed(above) if frame.filename != where.filename}
+    callers = [_place(frame) for frame in above if frame in by_file.values()][:_CALLERS_MAX]
     # A path of this machine belongs to no finding, nor does advice behind an error of CUDA.
     is_last = loses_device(error)
     text = _INSTALLED.sub("", str(error).partition("\n")[0] if is_last else str(error))
-    return {"error": f"{type(error).__name__}: {text}", "where": place, "is_last": is_last}
+    return {"error": f"{type(error).__name__}: {text}", "where": _place(where), "callers": callers, "is_last": is_last}
+
+
+def _place(frame: traceback.FrameSummary) -> Message:
+    return {"function": frame.name, "file": frame.filename.rsplit("/", 1)[-1], "line": frame.lineno or 0}
+
+
+def _is_of_engine(frame: traceback.FrameSummary) -> bool:
+    """Tell whether a frame is neither of PyTorch nor of this project."""
+    return "/torch/" not in frame.filename and not frame.filename.startswith(_OWN)

@@ -32,8 +32,9 @@ def serve(start: Callable[[Sequence[str]], tuple[Host, str]]) -> None:
         try:
             line = line_of({"number": number, "answer": host.answer(question)})
         except Exception as error:
+            seen = host.last_seen()
             host.abandon()
-            line = line_of({"number": number, **failure(error)})
+            line = line_of({"number": number, **failure(error), "seen": seen})
         answers.write(line)
         answers.flush()
     _remove_files()

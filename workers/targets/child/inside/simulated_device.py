@@ -53,9 +53,12 @@ class SimulatedDevice:
         self._broken_off = {}
         self._device.begin(Schedule(), Watching(races=False, guard=False))
 
-    def begin(self, memory: Mapping[str, object], schedule: Schedule, races: bool, digests: bool) -> None:
-        """Begin a trace under a schedule, and name the memory of objects."""
-        self._device.begin(schedule, Watching(races=races, guard=races, digests=digests, fill=_FILL))
+    def begin(
+        self, memory: Mapping[str, object], schedule: Schedule, *, races: bool, digests: bool, writers: bool
+    ) -> None:
+        """Begin a trace under a schedule, and name the memory of objects; with `writers`, keep who wrote last."""
+        watching = Watching(races=races, guard=races, digests=digests, writers=writers, fill=_FILL)
+        self._device.begin(schedule, watching)
         named = [each for name, holder in memory.items() for each in self._named(holder, name)]
         for name, value in named:
             if isinstance(value, torch.Stream):
@@ -149,16 +152,22 @@ def _shown(report: Report) -> Message:
 def _race(race: Race) -> Message:
     """Return a race as evidence: who, where, of what memory."""
     memory = {"memory": race.buffer, "reused_as": race.reused_as or "", "allocated": _site(race.allocated)}
-    return {"order": {**memory, "first": _access(race.first), "second": _access(race.second)}, "count": race.count}
+    return {
+        "order": {**memory, "first": access_message(race.first), "second": access_message(race.second)},
+        "count": race.count,
+    }
 
 
-def _access(access: Access) -> Message:
+def access_message(access: Access, lines: Sequence[SourceLine] | None = None) -> Message:
+    """Return an access as evidence has it, from the innermost of its lines, or of those that are given."""
+    lines = access.lines if lines is None else lines
     return {
         "lane": access.actor,
         "op": access.op if access.actor != "host" else "host",
         "step": access.step,
         "how": "write" if access.write else "read",
-        "site": _site(access.lines) or {"function": "nobody"},
+        "site": _site(lines) or {"function": "nobody"},
+        **({} if lines is access.lines else {"callers": [_site([line]) for line in lines[1:]]}),
     }
 
 

@@ -251,11 +251,13 @@ at::Tensor device_view(const at::Tensor& tensor) {
   return view;
 }
 
+Span span_of(const at::Tensor& tensor) {
+  return span_of(first_byte(tensor), tensor.sizes().data(), tensor.strides().data(), tensor.dim(),
+                 static_cast<int64_t>(tensor.element_size()));
+}
+
 void add_use(Uses& uses, const at::Tensor& tensor, bool write) {
-  if (tensor.numel() == 0) return;
-  auto span = span_of(first_byte(tensor), tensor.sizes().data(), tensor.strides().data(), tensor.dim(),
-                      static_cast<int64_t>(tensor.element_size()));
-  machine().add_use(uses, storage_base(tensor), std::move(span), write);
+  if (tensor.numel() > 0) machine().add_use(uses, storage_base(tensor), span_of(tensor), write);
 }
 
 bool is_pinned(const at::Tensor& tensor) { return machine().is_pinned(storage_base(tensor)); }

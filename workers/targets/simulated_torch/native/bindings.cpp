@@ -25,7 +25,7 @@ std::shared_ptr<py::object> kept(py::object object) {
 
 void begin(const std::string& policy, uint64_t seed,
            const std::vector<std::tuple<std::string, int64_t, std::string, int64_t>>& holds, bool races, bool guard,
-           bool digests, bool closed, int fill, int poison, bool new_streams) {
+           bool digests, bool writers, bool closed, int fill, int poison, bool new_streams) {
   Settings settings;
   settings.policy = policy == "eager" ? Policy::kEager : policy == "lazy" ? Policy::kLazy : Policy::kRandom;
   settings.seed = seed;
@@ -34,6 +34,7 @@ void begin(const std::string& policy, uint64_t seed,
   settings.races = races;
   settings.guard = guard;
   settings.digests = digests;
+  settings.writers = writers;
   settings.closed = closed;
   settings.fill = fill;
   settings.poison = poison;
@@ -116,6 +117,15 @@ py::list digests() {
   return found;
 }
 
+py::list writers(const at::Tensor& tensor) {
+  Locked lock(machine());
+  py::list found;
+  Block* block = machine().memory.at(storage_base(tensor));
+  if (block == nullptr) return found;
+  for (const auto& each : last_writers(*block, span_of(tensor))) found.append(side(each));
+  return found;
+}
+
 std::map<std::string, uint64_t> counts() {
   Locked lock(machine());
   const auto& counts = machine().counts;
@@ -154,6 +164,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   module.def("bypasses", &bypasses);
   module.def("digests", &digests);
+  module.def("writers", &writers);
   module.def("counts", &counts);
   module.def("forced", [] { return machine().forced; });
   module.def("synchronize", [] {

@@ -116,12 +116,13 @@ void Machine::launch(uint32_t op, Uses uses, std::function<void()> run) {
 }
 
 void Machine::note_uses(const Task& task, int stream) {
-  if (!settings.races && !settings.guard) return;
+  if (!settings.races && !settings.guard && !settings.writers) return;
   for (const auto& use : task.uses) {
     uint32_t tenancy = use.block->tenancies.back().number;
     Access access{use.span, use.write, stream + 1, task.time, task.label, task.site, tenancy};
     if (settings.races) races.touch(use, streams[stream].clock, host_, access);
     if (settings.guard && use.block->pinned) pages.fly(use, access);
+    if (settings.writers && use.write) use.block->note_write(std::move(access));
   }
 }
 

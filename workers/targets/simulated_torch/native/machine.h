@@ -56,6 +56,7 @@ struct Settings {
   bool races = true;
   bool guard = true;
   bool digests = false;
+  bool writers = false;  // keep who wrote what is there
   bool closed = false;  // memory of the device is closed to the host
   int fill = -1;    // what a fresh block holds; -1: what its owner before has left there
   int poison = -1;  // what the target of a copy to the host holds until the copy lands; -1: what was there
@@ -118,7 +119,7 @@ class Machine {
   // Check an access of the host against what is in flight there. Called for a page fault.
   bool host_touched(Block& block, const Span& bytes, bool write);
 
-  bool watched() const { return settings.races || settings.guard || settings.digests; }
+  bool watched() const { return settings.races || settings.guard || settings.digests || settings.writers; }
   uint32_t number_of(const std::string& name);
   const std::string& name_of(uint32_t number) const { return names_[number]; }
   // The key words of the labelled draws of an op's name; asked once for each name.

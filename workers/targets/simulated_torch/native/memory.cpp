@@ -12,6 +12,7 @@ constexpr size_t kGrain = 512;             // sizes of small device blocks are m
 constexpr size_t kSmallMax = 1 << 20;      // larger ones get memory of their own, in multiples of
 constexpr size_t kLargeGrain = 2 << 20;    // this, which is also the size of a segment of small ones
 constexpr size_t kTenanciesMax = 8;
+constexpr size_t kWritesMax = 64;
 
 size_t rounded(size_t size, size_t grain) { return (size + grain - 1) / grain * grain; }
 
@@ -33,6 +34,13 @@ const Tenancy& Block::tenancy(uint32_t number) const {
   for (const auto& each : tenancies)
     if (each.number >= number) return each;
   return tenancies.back();
+}
+
+void Block::note_write(Access access) {
+  auto is_over = [&](const Access& write) { return write.tenancy != access.tenancy || covers(access.span, write.span); };
+  writes.erase(std::remove_if(writes.begin(), writes.end(), is_over), writes.end());
+  if (writes.size() == kWritesMax) writes.erase(writes.begin());
+  writes.push_back(std::move(access));
 }
 
 void Block::forget_owners() {
@@ -177,6 +185,7 @@ void Memory::renew() {
   pools_.clear();
   for (auto& block : blocks_) {
     block->accesses.clear();
+    block->writes.clear();
     block->flights.clear();
     block->recorded.clear();
     if (block->state == BlockState::kFree) block->tenancies.clear();

@@ -30,12 +30,15 @@ struct Block {
   BlockState state = BlockState::kFree;
   std::deque<Tenancy> tenancies;                   // newest last; the last few, and those of accesses still known
   std::vector<Access> accesses;                    // what a later use must be ordered after
+  std::vector<Access> writes;                      // oldest first: those of its owner not written over since
   std::vector<int> streams;                        // beside its own, which use it and are known to
   std::vector<std::pair<int, uint64_t>> recorded;  // once released: what must be over before it is handed out again
   std::vector<Access> flights;                     // pinned: uses that the host has not synchronised with
   std::vector<uint8_t> protection;                 // pinned: of each page
 
   const Tenancy& tenancy(uint32_t number) const;
+  // Keep a write as the last of its bytes.
+  void note_write(Access access);
   // Drop old owners, except those whose accesses may still be reported.
   void forget_owners();
 };

@@ -17,6 +17,16 @@ Side side_of(const Block& block, const Access& access) {
 
 }  // namespace
 
+std::vector<Side> last_writers(const Block& block, const Span& span) {
+  std::vector<Side> found;
+  for (auto write = block.writes.rbegin(); write != block.writes.rend(); ++write) {
+    if (write->tenancy != block.tenancies.back().number || !overlap(write->span, span)) continue;
+    found.push_back(side_of(block, *write));
+    if (covers(write->span, span)) break;
+  }
+  return found;
+}
+
 void Races::touch(const Use& use, const Clock& clock, const Clock& host, const Access& access) {
   auto& accesses = use.block->accesses;
   size_t kept = 0;

@@ -23,6 +23,9 @@ struct Race {
   uint64_t count = 0;
 };
 
+// The last writes of any of the bytes of a span by the owner of its block, newest first; empty if they are not kept.
+std::vector<Side> last_writers(const Block& block, const Span& span);
+
 class Races {
  public:
   // Compare a use with all earlier ones that are not ordered before it, and record it.

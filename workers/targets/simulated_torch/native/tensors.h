@@ -32,6 +32,8 @@ at::Tensor host_view(const at::Tensor& tensor);
 // A tensor of the device over pinned memory of the host, which it keeps alive.
 at::Tensor device_view(const at::Tensor& tensor);
 
+// The bytes that a tensor reaches.
+Span span_of(const at::Tensor& tensor);
 void add_use(Uses& uses, const at::Tensor& tensor, bool write);
 bool is_pinned(const at::Tensor& tensor);
 void resize(const at::Tensor& tensor, c10::IntArrayRef sizes);

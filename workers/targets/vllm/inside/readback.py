@@ -13,7 +13,14 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
+from workers.targets.child.inside.simulated_device import access_message
+from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import activate
+from workers.targets.simulated_torch.reports import SourceLine
+
+# Files whose functions copy whatever they are given.
+_HELPERS = ("vllm/v1/utils.py", "vllm/utils/", "vllm/v1/worker/gpu/buffer_utils.py", "vllm/triton_utils/")
+_WRITERS_MAX = 3
 
 Parts: TypeAlias = Sequence[torch.Tensor]
 # Is told tensors on the host, by name.
@@ -26,6 +33,10 @@ class Readback(Protocol):
     @abstractmethod
     def read(self, tensors: Mapping[str, Parts], told: Told) -> None:
         """Have tensors told as they are once the device has come so far."""
+
+    def writers(self, parts: Parts) -> list[Message]:
+        """Return who wrote last what lies in tensors, newest first, where that is kept."""
+        return []
 
     def tell(self, told: Callable[[], None]) -> None:
         """Have the host's part told in its place."""
@@ -58,6 +69,11 @@ class ByTasks(Readback):
         }
         device.enqueue("observe", lambda: told(views))
 
+    def writers(self, parts: Parts) -> list[Message]:
+        device = activate()
+        found = [access for part in parts if part.device.type != "cpu" for access in device.writers(part)]
+        return [access_message(access, _beyond_helpers(access.lines)) for access in found[:_WRITERS_MAX]]
+
 
 class ByCopies(Readback):
     """Readback by copies of a GPU to pinned memory: `arrived` waits for none, `finish` for all."""
@@ -85,6 +101,12 @@ class ByCopies(Readback):
             if event is not None:
                 event.synchronize()
             told()
+
+
+def _beyond_helpers(lines: Sequence[SourceLine]) -> Sequence[SourceLine]:
+    """Return lines from the innermost that is in none of the files that copy for others, or all if each is."""
+    helpers = (number for number, line in enumerate(lines) if not line.file.startswith(_HELPERS))
+    return lines[next(helpers, 0) :]
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -55,6 +55,16 @@ def _has_state(group: Any) -> bool:
     return hasattr(group.kv_cache_spec, "mamba_type")
 
 
+def _judged(point: str, name: str) -> tuple[str, ...]:
+    """Return the names that judges have for a tensor at a point; of a group of layers all groups have one."""
+    kind, _, group = name.rpartition("_")
+    name = kind if group.isdecimal() else name
+    if point in ("drafting", "context"):
+        return (f"draft_{name}",)
+    # Of drafts in the target's inputs.
+    return (name, "verified") if name == "input_ids" else (name,)
+
+
 def _states(groups: Sequence[Any]) -> dict[str, Parts]:
     """Return of each group of layers with a state in which slot it is, row by row, and whether a row goes on from it.
 
@@ -298,9 +308,12 @@ class StepRecorder:
         step = self._step
         parts = {name: [given] if isinstance(given, torch.Tensor) else given for name, given in tensors.items()}
 
+        written = {name: self._readback.writers(given) for name, given in parts.items()}
+        writers = {name: all_ for given, all_ in written.items() if all_ for name in _judged(point, given)}
+
         def keep(views: Mapping[str, Parts]) -> None:
             read = {name: [value for view in given for value in values_of(view)] for name, given in views.items()}
-            self._keep(point, names, step, **values, **read)
+            self._keep(point, names, step, writers, **values, **read)
 
         self._readback.read(parts, keep)
 
@@ -313,8 +326,9 @@ class StepRecorder:
 
     def _note(self, point: str, names: list[str], step: int | None = None, **values: Any) -> None:
         step = self._step if step is None else step
-        self._readback.tell(partial(self._keep, point, names, step, **values))
+        self._readback.tell(partial(self._keep, point, names, step, {}, **values))
 
-    def _keep(self, point: str, names: list[str], step: int, **values: Any) -> None:
+    def _keep(self, point: str, names: list[str], step: int, writers: Message, **values: Any) -> None:
         requests = [self._number_of(name) for name in names]
-        self._seen.append({"point": point, "step": step, "requests": requests, "values": values})
+        seen = {"point": point, "step": step, "requests": requests, "values": values}
+        self._seen.append({**seen, "writers": writers} if writers else seen)

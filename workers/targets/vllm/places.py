@@ -1,0 +1,96 @@
+"""Places in vLLM's program that are to see to what judges look at, by plane and variable; of contracts by contract.
+
+They are told beside a finding, whose cause need not be there; no verdict depends on them. Functions are those of vLLM
+0.32.0 and 0.33.0.
+"""
+
+from workers.record.evidence import Site
+from workers.targets.target import Places
+
+_SCHEDULER = "vllm/v1/core/sched/scheduler.py"
+_BLOCKS = "vllm/v1/core/kv_cache_manager.py"
+_POOL = "vllm/v1/core/block_pool.py"
+_STATES = "vllm/v1/core/single_type_kv_cache_manager.py"
+_STOPS = "vllm/v1/core/sched/utils.py"
+_CORE = "vllm/v1/engine/core.py"
+_GRAMMARS = "vllm/v1/structured_output/__init__.py"
+_RUNNER = "vllm/v1/worker/gpu_model_runner.py"
+_SAMPLER = "vllm/v1/sample/sampler.py"
+_REJECTION = "vllm/v1/sample/rejection_sampler.py"
+_PROCESSORS = "vllm/v1/sample/logits_processor/builtin.py"
+_SECOND = "vllm/v1/worker/gpu"
+
+
+def _at(**functions: str) -> tuple[Site, ...]:
+    return tuple(Site(function=function, file=file) for function, file in functions.items())
+
+
+_ENDS = _at(update_from_output=_SCHEDULER)
+_REQUESTS = _at(update_from_output=_SCHEDULER, finish_requests=_SCHEDULER)
+_COUNTS = _at(_update_after_schedule=_SCHEDULER, update_from_output=_SCHEDULER)
+_CACHED = _at(get_computed_blocks=_BLOCKS, cache_full_blocks=_POOL)
+_LOADS = _at(_update_from_kv_xfer_finished=_SCHEDULER, _connector_finished=_SCHEDULER)
+_OF_SCHEDULER: Places = {
+    ("counts", "scheduled_computed"): _COUNTS,
+    ("blocks", "tables"): _at(allocate_slots=_BLOCKS, get_new_blocks=_POOL),
+    ("blocks", "states"): _at(allocate_new_blocks=_STATES),
+    ("kv", "attended"): _CACHED,
+    ("books", "leaks"): _at(_free_request=_SCHEDULER, _free_blocks=_SCHEDULER),
+    ("transfers", "blocks"): _LOADS,
+    ("transfers", "ends"): _LOADS,
+    ("transfers", "failures"): _at(_handle_invalid_blocks=_SCHEDULER, _update_from_kv_xfer_finished=_SCHEDULER),
+    ("transfers", "free"): _at(_free_blocks=_SCHEDULER, _connector_finished=_SCHEDULER),
+    ("transfers", "registered"): _at(_update_waiting_for_remote_kv=_SCHEDULER, cache_full_blocks=_POOL),
+    ("transfers", "written"): _at(allocate_slots=_BLOCKS, _connector_finished=_SCHEDULER),
+    ("control", "paused"): _at(schedule=_SCHEDULER, pause_scheduler=_CORE),
+    ("control", "era"): _at(reset_prefix_cache=_SCHEDULER),
+    ("control", "asleep"): _at(wake_up=_CORE),
+    ("contracts", "answer"): _REQUESTS,
+    ("contracts", "delivery"): _REQUESTS,
+    ("contracts", "abort"): _REQUESTS,
+    ("contracts", "name"): _REQUESTS,
+    ("contracts", "max_tokens"): _at(check_stop=_STOPS, _update_request_with_output=_SCHEDULER),
+    ("contracts", "stop"): _at(check_stop=_STOPS, _update_request_with_output=_SCHEDULER),
+    ("contracts", "finish_reason"): _at(check_stop=_STOPS, update_from_output=_SCHEDULER),
+    ("contracts", "grammar"): _at(grammar_bitmask=_GRAMMARS, update_from_output=_SCHEDULER),
+}
+_LOGPROBS = _at(gather_logprobs=_SAMPLER, _get_logprobs_tensors=_REJECTION)
+_PROCESSED = _at(apply_logits_processors=_SAMPLER) + _at(apply_logits_processors=_REJECTION)
+_MASKS = _at(apply_top_k_top_p="vllm/v1/sample/ops/topk_topp_sampler.py", apply_sampling_constraints=_REJECTION)
+FIRST_RUNNER: Places = {
+    **_OF_SCHEDULER,
+    ("counts", "mirror_computed"): _at(_update_states=_RUNNER),
+    ("inputs", "sampled"): _at(_bookkeeping_sync=_RUNNER, sample_tokens=_RUNNER),
+    ("contracts", "prompt_logprobs"): _at(_get_prompt_logprobs_dict=_RUNNER),
+    **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _LOGPROBS),
+    ("contracts", "logprob_tokens"): _at(gather_specific_token_logprobs=_SAMPLER),
+    ("logits", "logprobs"): _LOGPROBS,
+    ("contracts", "min_tokens"): _at(apply=_PROCESSORS, apply_with_spec_decode=_PROCESSORS),
+    ("contracts", "logit_bias"): _at(apply=_PROCESSORS),
+    ("contracts", "allowed_tokens"): _PROCESSED,
+    ("contracts", "bad_words"): _PROCESSED,
+    ("contracts", "penalties"): _at(apply_penalties=_SAMPLER) + _at(apply_penalties=_REJECTION),
+    ("contracts", "greedy"): _at(sample=_SAMPLER, rejection_sample=_REJECTION),
+    **dict.fromkeys([("contracts", name) for name in ("top_k", "top_p")], _MASKS),
+    ("contracts", "min_p"): _at(apply=_PROCESSORS),
+}
+_SECOND_LOGPROBS = _at(
+    compute_topk_scores=f"{_SECOND}/sample/logprob.py",
+    _get_logprobs_tensors=f"{_SECOND}/spec_decode/rejection_sampler.py",
+)
+_SECOND_BIASES = _at(apply_logit_bias=f"{_SECOND}/sample/logit_bias.py")
+_SECOND_SAMPLER = _at(apply_sampling_params=f"{_SECOND}/sample/sampler.py")
+SECOND_RUNNER: Places = {
+    **_OF_SCHEDULER,
+    ("inputs", "sampled"): _at(sample_tokens=f"{_SECOND}/model_runner.py"),
+    ("contracts", "prompt_logprobs"): _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py"),
+    **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _SECOND_LOGPROBS),
+    ("contracts", "logprob_tokens"): _SECOND_LOGPROBS,
+    ("logits", "logprobs"): _SECOND_LOGPROBS,
+    **dict.fromkeys([("contracts", name) for name in ("min_tokens", "logit_bias", "allowed_tokens")], _SECOND_BIASES),
+    ("contracts", "bad_words"): _at(apply_bad_words=f"{_SECOND}/sample/bad_words.py"),
+    ("contracts", "penalties"): _at(apply_penalties=f"{_SECOND}/sample/penalties.py"),
+    ("contracts", "grammar"): _at(apply_grammar_bitmask=f"{_SECOND}/structured_outputs.py", grammar_bitmask=_GRAMMARS),
+    **dict.fromkeys([("contracts", name) for name in ("greedy", "top_k", "top_p")], _SECOND_SAMPLER),
+    ("contracts", "min_p"): _at(apply_min_p=f"{_SECOND}/sample/min_p.py"),
+}
