@@ -1,0 +1,71 @@
+"""Capabilities of SGLang, and its limits: key, condition, allowed values, reason."""
+
+from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits
+from scenarios.spec import EngineSpec
+
+# Sizes of vocabularies that models are made for.
+VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
+# A prompt of SGLang is refused so many tokens before what its model allows.
+CONTEXT_BEYOND = 6
+
+
+def chunks_are_of_pages(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: chunks of prompts end where pages of the cache do."""
+    rest = spec.max_num_batched_tokens % spec.block_size
+    if not rest:
+        return None
+    mended = spec.model_copy(update={"max_num_batched_tokens": spec.max_num_batched_tokens - rest + spec.block_size})
+    allowed = f"a multiple of block_size {spec.block_size} is allowed"
+    return Excess("max_num_batched_tokens", spec.max_num_batched_tokens, allowed, mended)
+
+
+def room_of(spec: EngineSpec) -> int:
+    """Return how many tokens a request may have in the pool of an engine: it is cut short to leave two pages free."""
+    return spec.num_blocks * spec.block_size - max(CONTEXT_BEYOND, 2 * spec.block_size)
+
+
+CAPABILITIES = Capabilities(
+    events=("abort",),
+    # A server's loop takes what comes between two steps.
+    places=("before_schedule",),
+    features=("stop", "continues", "num_logprobs"),
+    spec={
+        "layers": ("attention",),
+        "depth": (2, 1),
+        "prefix_cache": (),
+        "sampling": ("standard",),
+        "vocab_size": VOCABULARIES,
+        "num_speculative_tokens": (0,),
+        "max_num_seqs": (),
+        "max_num_batched_tokens": (),
+        "max_model_len": (),
+        "block_size": (4, 1, 2, 8, 16, 32),
+        "num_blocks": (),
+    },
+    # Streams are the engine's own; a schedule orders their tasks.
+    devices={"sim": ("streams",)},
+    policies=("eager", "lazy", "random"),
+    probes=(
+        "admit",
+        "resume",
+        "discard",
+        "preemption",
+        "preemption_by_blocks",
+        "preemption_in_flight",
+        "prefix_hit",
+        "abort",
+        "abort_in_flight",
+        "empty_step",
+        "name_reused",
+    ),
+    limits=Limits(
+        spec=(
+            chunks_are_of_pages,
+            KeyAtMost("max_model_len", room_of, "the pool less two pages or 6 tokens has"),
+        ),
+    ),
+    planes=("races",),
+    logit_margin=1e-4,
+    words_from_prompt=False,
+    is_costly=True,
+)
