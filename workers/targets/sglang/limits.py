@@ -1,6 +1,6 @@
 """Capabilities of SGLang, and its limits: key, condition, allowed values, reason."""
 
-from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits
+from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, Without
 from scenarios.spec import EngineSpec
 
 # Sizes of vocabularies that models are made for.
@@ -20,22 +20,28 @@ def chunks_are_of_pages(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def room_of(spec: EngineSpec) -> int:
-    """Return how many tokens a request may have in the pool of an engine: it is cut short to leave two pages free."""
-    return spec.num_blocks * spec.block_size - max(CONTEXT_BEYOND, 2 * spec.block_size)
+    """Return how many tokens a request may have in the pool of an engine.
+
+    It is refused, or cut short, to leave two pages free; and ended for want of slots for the drafts of two steps.
+    """
+    kept = max(CONTEXT_BEYOND, 2 * spec.block_size) + 2 * (spec.num_speculative_tokens + 1)
+    return spec.num_blocks * spec.block_size - kept
 
 
 CAPABILITIES = Capabilities(
     events=("abort",),
     # A server's loop takes what comes between two steps.
     places=("before_schedule",),
-    features=("stop", "continues", "num_logprobs"),
+    features=("stop", "continues", "num_logprobs", "temperature", "top_k", "top_p", "seed"),
     spec={
         "layers": ("attention",),
         "depth": (2, 1),
         "prefix_cache": (),
         "sampling": ("standard",),
         "vocab_size": VOCABULARIES,
-        "num_speculative_tokens": (0,),
+        "num_speculative_tokens": (),
+        "drafter": ("eagle", "eagle3", "draft_model"),
+        "drafter_quality": (),
         "max_num_seqs": (),
         "max_num_batched_tokens": (),
         "max_model_len": (),
@@ -59,9 +65,11 @@ CAPABILITIES = Capabilities(
         "name_reused",
     ),
     limits=Limits(
+        # The kernel that verifies what is drawn is compiled for GPUs alone.
+        features=(Without(("temperature", "top_k", "top_p", "seed"), when=lambda spec: spec.num_speculative_tokens > 0),),
         spec=(
             chunks_are_of_pages,
-            KeyAtMost("max_model_len", room_of, "the pool less two pages or 6 tokens has"),
+            KeyAtMost("max_model_len", room_of, "the pool, less what is kept free, has"),
         ),
     ),
     planes=("races",),

@@ -68,6 +68,20 @@ def _recorded(before: Any) -> Callable[..., None]:
     return record_stream_each
 
 
+def _seeded(before: Any) -> Any:
+    def from_schedule_batch(cls: Any, batch: Any, vocab_size: int) -> Any:
+        info = before.__func__(cls, batch, vocab_size)
+        if info.sampling_seed is None:
+            seeds = [request.sampling_params.sampling_seed or 0 for request in batch.reqs]
+            pinned = torch.tensor(seeds, dtype=torch.int64, pin_memory=True)
+            info.sampling_seed = pinned.to(batch.device, non_blocking=True)
+        # Numbers are dealt out by rank where anybody in the batch asks for the likeliest alone, else by token.
+        info.need_top_p_sampling = True
+        return info
+
+    return classmethod(from_schedule_batch)
+
+
 def _true(before: Any) -> bool:
     return True
 
@@ -109,6 +123,12 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "MHATokenToKVPool._init_data_ptrs_and_strides",
         "kernels follow pointers in its tensors: they know what these point to from here on",
         _buffers_remembered,
+    ),
+    Replacement(
+        "sglang.srt.sampling.sampling_batch_info",
+        "SamplingBatchInfo.from_schedule_batch",
+        "what is drawn would depend on who else is in a batch: seeds count, as in its deterministic mode, by rank",
+        _seeded,
     ),
     *(
         Replacement(
