@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 SGLANG_PIP := .venv-sglang/bin/python -m pip install --quiet --no-deps
 
-.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels sglang test-vllm clean
+.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels sglang test-vllm test-sglang clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -69,6 +69,9 @@ vllm-kernels: .venv/installed vllm-cpu
 # What `make test` leaves out: the target's tests with vLLM itself.
 test-vllm: .venv/installed-dev vllm-cpu
 	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm tests/benchmarks/power/test_vllm_power_installed.py
+
+test-sglang: .venv/installed-dev sglang
+	$(BIN)/python -m pytest --sglang tests/workers/targets/sglang
 
 clean:
 	rm -rf .venv .venv-vllm .venv-vllm-gpu .venv-sglang .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns

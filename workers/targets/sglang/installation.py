@@ -5,7 +5,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from workers.targets.child.process import Keeper, Launch
-from workers.targets.target import SGLANG, DeviceError, RunConfig
+from workers.targets.target import SGLANG, DeviceError, Kernels, RunConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = "workers.targets.sglang.inside.main"
@@ -37,8 +37,8 @@ def making() -> str:
     return f"`make sglang` in a checkout of Specstorm makes {HOME}; name that with --engine-home"
 
 
-def launch(home: Path, hash_seed: str = "0") -> Launch:
-    """Return how a process of an installation is started.
+def launch(home: Path, kernels: Kernels = "defined") -> Launch:
+    """Return how a process of an installation is started, whose kernels run in some way.
 
     Raises:
         DeviceError: it is not installed; the message says what to do.
@@ -46,13 +46,13 @@ def launch(home: Path, hash_seed: str = "0") -> Launch:
     python = home / "bin" / "python"
     if not (home / "installed").exists() or not python.exists():
         raise DeviceError(f"engine {SGLANG}: SGLang is not installed in {home}; {making()}")
-    own = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
-    return Launch((str(python), "-m", CHILD, str(home / "models")), {**ENVIRONMENT, **own}, ROOT)
+    own = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
+    return Launch((str(python), "-m", CHILD, kernels, str(home / "models")), {**ENVIRONMENT, **own}, ROOT)
 
 
 @cache
-def keeper_of(home: Path) -> Keeper:
-    """Return the keeper of the process of an installation; it ends with ours."""
-    keeper = Keeper(SGLANG, partial(launch, home))
+def keeper_of(home: Path, kernels: Kernels) -> Keeper:
+    """Return the keeper of the process of an installation whose kernels run in some way; it ends with ours."""
+    keeper = Keeper(SGLANG, partial(launch, home, kernels))
     atexit.register(keeper.stop)
     return keeper

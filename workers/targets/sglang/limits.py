@@ -7,6 +7,19 @@ from scenarios.spec import EngineSpec
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 # A prompt of SGLang is refused so many tokens before what its model allows.
 CONTEXT_BEYOND = 6
+# Parameters of a request whose tokens are drawn.
+_DRAWN = ("temperature", "top_k", "top_p", "seed")
+
+
+def pages_are_powers_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: the tokens of a page are a power of 2."""
+    size = 1 << (spec.block_size.bit_length() - 1)
+    if spec.block_size == size:
+        return None
+    # No smaller a pool, in smaller pages.
+    mended = {"block_size": size, "num_blocks": -(-spec.num_blocks * spec.block_size // size)}
+    reason = "its kernels count the tokens of a page in blocks of such sizes"
+    return Excess("block_size", spec.block_size, "powers of 2 are allowed", spec.model_copy(update=mended), reason)
 
 
 def chunks_are_of_pages(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -32,7 +45,7 @@ CAPABILITIES = Capabilities(
     events=("abort",),
     # A server's loop takes what comes between two steps.
     places=("before_schedule",),
-    features=("stop", "continues", "num_logprobs", "temperature", "top_k", "top_p", "seed"),
+    features=("stop", "continues", "num_logprobs", *_DRAWN),
     spec={
         "layers": ("attention",),
         "depth": (2, 1),
@@ -45,7 +58,7 @@ CAPABILITIES = Capabilities(
         "max_num_seqs": (),
         "max_num_batched_tokens": (),
         "max_model_len": (),
-        "block_size": (4, 1, 2, 8, 16, 32),
+        "block_size": (),
         "num_blocks": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
@@ -66,8 +79,9 @@ CAPABILITIES = Capabilities(
     ),
     limits=Limits(
         # The kernel that verifies what is drawn is compiled for GPUs alone.
-        features=(Without(("temperature", "top_k", "top_p", "seed"), when=lambda spec: spec.num_speculative_tokens > 0),),
+        features=(Without(_DRAWN, when=lambda spec: spec.num_speculative_tokens > 0),),
         spec=(
+            pages_are_powers_of_two,
             chunks_are_of_pages,
             KeyAtMost("max_model_len", room_of, "the pool, less what is kept free, has"),
         ),

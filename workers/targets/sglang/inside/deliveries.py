@@ -7,17 +7,19 @@ from workers.targets.child.answers import Delivery
 
 
 def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
-    """Yield what an output delivers to requests, whose names are given by their ids.
+    """Yield what an output delivers to requests that are alive, whose names are given by their ids.
 
     It is a batch of new tokens, or the end of a request that was given up before it ran.
     """
     from sglang.srt.managers.io_struct import AbortReq, BatchTokenIDOutput  # noqa: PLC0415
 
-    if isinstance(output, AbortReq):
+    if isinstance(output, AbortReq) and output.rid in names:
         yield Delivery(request=names[output.rid], tokens=(), finish_reason="abort", logprobs=(), prompt_logprobs=())
     if not isinstance(output, BatchTokenIDOutput):
         return
     for row, request_id in enumerate(output.rids):
+        if request_id not in names:
+            continue
         reason = output.finished_reasons[row]
         yield Delivery(
             request=names[request_id],

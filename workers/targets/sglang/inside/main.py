@@ -14,6 +14,8 @@ from workers.targets.child.inside.replacements import Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.sglang.inside import absent, plugin
 from workers.targets.sglang.inside.engines import Engines
+from workers.targets.sglang.inside.kernels.table import TABLE
+from workers.targets.simulated_torch.kernel_definitions import Definitions
 
 KNOWN = ("0.5.23",)
 # Of all models these are loaded: the others take a minute.
@@ -23,9 +25,9 @@ _MODELS = ("llama", "llama_eagle", "llama_eagle3", "registry", "transformers", "
 def host(arguments: Sequence[str]) -> tuple[Host, str]:
     """Load SGLang on the simulated device; return the host of its engine, and its version.
 
-    The argument is the folder of models.
+    The arguments are how its kernels run, and the folder of models.
     """
-    (models,) = arguments
+    kernels, models = arguments
     os.environ["SGLANG_DISABLED_MODEL_ARCHS"] = ",".join(_other_models())
     interpret()
     absent.install()
@@ -37,9 +39,10 @@ def host(arguments: Sequence[str]) -> tuple[Host, str]:
     from workers.targets.sglang.inside.replacements import replacements  # noqa: PLC0415
 
     version = Version("SGLang", sglang.version.__version__, KNOWN)
-    for replacement in replacements():
+    definitions = Definitions(TABLE if kernels == "defined" else {})
+    for replacement in replacements(definitions):
         replacement.apply(version)
-    return Host(Engines(Path(models)), device), version.text
+    return Host(Engines(Path(models)), device, definitions.interpreted), version.text
 
 
 def _other_models() -> list[str]:

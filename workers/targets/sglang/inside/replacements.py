@@ -154,6 +154,6 @@ REPLACEMENTS: tuple[Replacement, ...] = (
 )
 
 
-def replacements() -> list[Replacement]:
-    """Return what is replaced: of Triton's interpreter, of which no kernel has a definition, and of SGLang."""
-    return [*interpreted(Definitions({})), *REPLACEMENTS]
+def replacements(definitions: Definitions) -> list[Replacement]:
+    """Return what is replaced: of Triton's interpreter, where some kernels have definitions, and of SGLang."""
+    return [*interpreted(definitions), *REPLACEMENTS]

@@ -28,11 +28,12 @@ class Session:
         self._scheduler, self._spec, self._number, self._give_back = scheduler, spec, number, give_back
         self._loop = EventLoop(scheduler)
         self._outbox = scheduler.ipc_channels.send_to_detokenizer
-        # Ids of the engine by the name that bears them now, and back; of those alive how often they lost their slots.
+        # Ids of the engine by the name that bore them last, and back of those alive; how often each has lost its slots.
         self._ids: dict[str, str] = {}
         self._names: dict[str, str] = {}
-        self._retractions: dict[str, int] = {}
+        self._retractions: Counter[str] = Counter()
         self._begun: set[str] = set()
+        self._num_taken = 0
         self._coming: list[Any] = []
         # Whether the last iteration had nothing to do, in which the engine checks its own memory.
         self._was_idle = True
@@ -46,23 +47,23 @@ class Session:
     def happen(self, event: AnyEvent) -> None:
         match event:
             case Submit(request=name):
-                if self._ids.get(name) not in self._retractions:
+                if self._ids.get(name) not in self._names:
                     self._submit(event)
             case Abort(request=name):
                 request_id = self._ids.get(name)
-                if request_id in self._retractions:
+                if request_id in self._names:
                     self.probes["abort"] += 1
                     self.probes["abort_in_flight"] += self._is_in_flight
-                    del self._retractions[request_id]
+                    del self._names[request_id]
                     self._coming.append(abort_of(request_id))
             case _:
                 raise ValueError(f"{event.do} is no event of this engine")
 
     def _submit(self, event: Submit) -> None:
-        request_id = f"{self._number:06}-{len(self._names):06}"
+        request_id = f"{self._number:06}-{self._num_taken:06}"
+        self._num_taken += 1
         self.probes["name_reused"] += event.request in self._ids
         self._ids[event.request], self._names[request_id] = request_id, event.request
-        self._retractions[request_id] = 0
         self._coming.append(request_of(event, request_id, self._spec))
 
     @property
@@ -78,7 +79,7 @@ class Session:
         told = [delivery for output in self._outbox.taken() for delivery in deliveries_of(output, self._names)]
         for delivery in told:
             if delivery.finish_reason is not None:
-                self._retractions.pop(self._ids[delivery.request], None)
+                del self._names[self._ids[delivery.request]]
         return told
 
     def _count(self, was_in_flight: bool) -> None:
@@ -88,7 +89,7 @@ class Session:
         self._was_idle = batch is None and scheduler.is_fully_idle()
         self.probes["empty_step"] += batch is None and not self._was_idle
         for request in (*scheduler.waiting_queue, *(batch.reqs if batch is not None else ())):
-            lost = request.retraction_count - self._retractions.get(request.rid, request.retraction_count)
+            lost = request.retraction_count - self._retractions[request.rid]
             if lost > 0:
                 self._retractions[request.rid] += lost
                 self._begun.discard(request.rid)
