@@ -20,11 +20,13 @@ NEEDS_VLLM = {
         for name in ("test_control.py", "test_kernels.py", "test_second_runner.py", "test_sessions.py", "test_vllm.py")
     ),
 }
+NEEDS_SGLANG = {FOLDER / "workers/targets/sglang/test_sglang.py"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the tests of `make quick`: tests/quick.py")
     parser.addoption("--vllm", action="store_true", help="also the tests of `make test-vllm`, which need .venv-vllm")
+    parser.addoption("--sglang", action="store_true", help="also those of `make test-sglang`, which need .venv-sglang")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -38,6 +40,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep what is quick: no test that is known to be slow, and of each other test its first parameters."""
     if not config.getoption("--vllm"):
         items[:] = [item for item in items if item.path not in NEEDS_VLLM]
+    if not config.getoption("--sglang"):
+        items[:] = [item for item in items if item.path not in NEEDS_SGLANG]
     if not config.getoption("--quick"):
         return
     num_seen: Counter[str] = Counter()

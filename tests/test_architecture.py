@@ -61,6 +61,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "workers.targets.child.inside": INSIDE,
     "workers.targets.vllm.inside": (*INSIDE, "workers.targets.vllm.inside", *SHARED_WITH_VLLM),
+    "workers.targets.sglang.inside": (*INSIDE, "workers.targets.sglang", "workers.targets.vllm.inside.models"),
     # What judges an engine in another process knows no engine.
     "workers.targets.child": (
         "scenarios",
@@ -102,7 +103,7 @@ LOOSE = {"workers": {"__init__.py"}, "cluster": {"__init__.py", "__main__.py"}}
 MAY_IMPORT_RAY = ("cluster.dispatch", "tests.cluster")
 # The Triton twin of an op, and what Triton code shares, lie beside the rest of their folder.
 TRITON_FILES = re.compile(r"workers\.kernels\.\w+\.triton")
-LOADING_TORCH = ("workers.targets.simulated_torch", "workers.targets.child.inside", "workers.targets.vllm.inside")
+LOADING_TORCH = ("workers.targets.simulated_torch", *(room for room in MAY_IMPORT if room.endswith(".inside")))
 MAY_IMPORT_TRITON = (
     "workers.lanes.cuda",
     *LOADING_TORCH,

@@ -9,7 +9,7 @@ import re
 from tests.test_architecture import ROOMS, files_of, is_in, module_of, tree_of
 
 # What is peculiar to an engine in a process of its own is known to its target alone.
-ENGINES = ("SPECSTORM", "VLLM", "VLLM_V1")
+ENGINES = ("SPECSTORM", "VLLM", "VLLM_V1", "SGLANG")
 OTHER_ENGINES = re.compile(r"vllm|sglang", re.IGNORECASE)
 KNOWS_NO_ENGINE = (
     "scenarios",

@@ -29,6 +29,7 @@ DEVICES: tuple[Device, ...] = ("sim", "triton-cpu", "cuda")
 SPECSTORM = "specstorm"
 VLLM = "vllm"
 VLLM_V1 = "vllm-v1"
+SGLANG = "sglang"
 
 
 class DeviceError(Exception):

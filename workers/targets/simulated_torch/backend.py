@@ -52,17 +52,34 @@ def set_stream(stream: torch.Stream | None) -> None:
         native().set_stream(stream.stream_id)
 
 
+class StreamContext:
+    """Context in which a stream is the current one of this thread; None changes nothing.
+
+    It may be entered again and again, also within itself.
+    """
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self._stream = stream
+        self._before: list[int] = []
+
+    def __enter__(self) -> None:
+        if self._stream is not None:
+            self._before.append(native().set_stream(self._stream.stream_id))
+
+    def __exit__(self, *raised: object) -> None:
+        if self._stream is not None:
+            native().set_stream(self._before.pop())
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """Return the context in which a stream is the current one."""
+    return StreamContext(stream)
+
+
 @contextmanager
-def stream(stream: torch.Stream | None) -> Iterator[None]:
-    """Let a stream be the current one for a while; None changes nothing."""
-    if stream is None:
-        yield
-        return
-    before = native().set_stream(stream.stream_id)
-    try:
-        yield
-    finally:
-        native().set_stream(before)
+def device(device: Any = None) -> Iterator[None]:
+    """Do nothing for a while: there is one device."""
+    yield
 
 
 def synchronize(device: Any = None) -> None:

@@ -1,0 +1,183 @@
+"""Definitions of SGLang's kernels beside the kernels themselves, interpreted: the same bytes; run by its own Python.
+
+Prints a line for each kernel: its name, the digest of its source, and how many launches were equal; raises where one is
+not.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from workers.targets.child.inside.interpreter import interpret
+from workers.targets.sglang.inside import absent, plugin
+
+LAUNCHES = 60
+Arguments = dict[str, Any]
+Launch = tuple[tuple[int, ...], Arguments]
+
+
+def integers(values: Sequence[int], dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    return torch.tensor(list(values), dtype=dtype)
+
+
+def table(chance: random.Random, rows: int, width: int) -> torch.Tensor:
+    """Return a table of slots, no two of which are equal."""
+    slots = list(range(rows * width))
+    chance.shuffle(slots)
+    return integers(slots, torch.int32)
+
+
+def indices(chance: random.Random) -> Launch:
+    rows, width = chance.randint(1, 5), 700
+    lengths = [chance.choice((0, 1, 7, 511, 513)) for _ in range(rows)]
+    starts = [chance.randint(0, 40) for _ in range(rows)] if chance.random() < 0.5 else None
+    return (rows,), {
+        "req_to_token_ptr": table(chance, 8, width),
+        "req_pool_indices_ptr": integers(chance.sample(range(8), rows)),
+        "page_kernel_lens_ptr": integers(lengths),
+        "kv_indptr": integers([sum(lengths[:row]) for row in range(rows + 1)], torch.int32),
+        "kv_start_idx": None if starts is None else integers(starts, torch.int32),
+        "kv_indices_ptr": torch.full((sum(lengths) + 3,), -7),
+        "req_to_token_ptr_stride": width,
+        "ENTRY_PAGE_SIZE": 1,
+        "TOKEN_BLOCK_PARALLEL": False,
+        "token_mapping": None,
+    }
+
+
+def drafted_indices(chance: random.Random) -> Launch:
+    rows, topk, steps, page = (
+        chance.randint(1, 5),
+        chance.choice((1, 1, 2)),
+        chance.randint(1, 4),
+        chance.choice((1, 4)),
+    )
+    lengths, width = [chance.choice((1, 3, 8, 127, 129)) for _ in range(rows)], 200
+    stride, starts = topk * (sum(lengths) + rows * steps), rows * topk + 2
+    return (steps, rows, topk), {
+        "req_pool_indices": integers(chance.sample(range(8), rows)),
+        "req_to_token": table(chance, 8, width),
+        "paged_kernel_lens": integers(lengths),
+        "kv_indices": torch.full((steps * stride,), -7),
+        "kv_indptr": torch.full((steps * starts,), -7, dtype=torch.int32),
+        "positions": integers([length for length in lengths for _ in range(topk)]),
+        "row_stride": width,
+        "kv_indices_stride": stride,
+        "kv_indptr_stride": starts,
+        "bs_upper": 8,
+        "iter_upper": 4,
+        "num_tokens_upper": 16,
+        "page_size": page,
+        "window_size": 0,
+        "sink_size": 0,
+        "NUM_STEPS": 0,
+        "ENTRY_PAGE_SIZE": 1,
+        "v2p": None,
+        "TRANSLATE": False,
+    }
+
+
+def tree(chance: random.Random) -> Launch:
+    """Return a launch that builds trees: of each step `topk` candidates come behind each of as many before."""
+    rows, topk, depth = chance.randint(1, 4), chance.choice((1, 1, 2, 3)), chance.randint(1, 4)
+    num_candidates = topk + (depth - 1) * topk * topk
+    size = min(1 + num_candidates, chance.randint(2, 8))
+    width = 1 + (depth - 1) * topk
+    lengths, mode = [chance.randint(1, 30) for _ in range(rows)], chance.choice((0, 1))
+    # The parents of candidates behind the first ones, by their own numbers among all candidates.
+    parents = [[-1, *(chance.randrange(topk + step // topk * topk) for step in range(width - 1))] for _ in range(rows)]
+    selected = [sorted(chance.sample(range(num_candidates), size - 1)) for _ in range(rows)]
+    bits = size * (sum(lengths) + rows * size) if mode == 0 else rows * size * size
+    return (rows,), {
+        "parent_list_ptr": integers([each for row in parents for each in row]),
+        "selected_index_ptr": integers([each for row in selected for each in row]),
+        "verified_seq_len_ptr": integers(lengths),
+        "seq_len_prefix_sum_ptr": integers([sum(lengths[:row]) for row in range(rows)]),
+        "tree_mask_ptr": torch.ones(bits, dtype=torch.bool),
+        "positions_ptr": torch.full((rows * size,), -7),
+        "retrieve_index_ptr": torch.full((rows * size,), -1),
+        "retrieve_next_token_ptr": torch.full((rows * size,), -1),
+        "retrieve_next_sibling_ptr": torch.full((rows * size,), -1),
+        "topk": topk,
+        "depth": depth,
+        "draft_token_num": size,
+        "tree_mask_mode": mode,
+        "batch_size": rows,
+        "parent_list_stride": width,
+        "selected_index_stride": size - 1,
+    }
+
+
+def verification(chance: random.Random) -> Launch:
+    """Return a launch that verifies trees whose nodes come behind any of the nodes before them."""
+    rows, size = chance.randint(1, 4), chance.randint(2, 8)
+    most = chance.randint(2, size)
+    after, siblings = [-1] * (rows * size), [-1] * (rows * size)
+    for row in range(rows):
+        for node in range(size - 1, 0, -1):
+            parent = row * size + chance.randrange(node)
+            siblings[row * size + node], after[parent] = after[parent], node
+    return (rows,), {
+        "predicts_ptr": torch.full((rows * size,), -7, dtype=torch.int32),
+        "accept_index_ptr": torch.full((rows * most,), -1, dtype=torch.int32),
+        "accept_token_num_ptr": torch.full((rows,), -7, dtype=torch.int32),
+        "candidates_ptr": integers([chance.randrange(3) for _ in range(rows * size)]),
+        "retrieve_index_ptr": integers(range(rows * size)),
+        "retrieve_next_token_ptr": integers(after),
+        "retrieve_next_sibling_ptr": integers(siblings),
+        "target_predict_ptr": integers([chance.randrange(3) for _ in range(rows * size)]),
+        "batch_size": rows,
+        "num_speculative_tokens": most,
+        "num_draft_tokens": size,
+    }
+
+
+CASES: Mapping[str, Callable[[random.Random], Launch]] = {
+    "create_flashinfer_kv_indices_triton": indices,
+    "generate_draft_decode_kv_indices": drafted_indices,
+    "sgl_build_tree_kernel_efficient_triton": tree,
+    "verify_tree_greedy_kernel_triton": verification,
+}
+
+
+def checked() -> Iterator[str]:
+    """Hold each definition of the table against its kernel; yield what is said of it."""
+    from workers.targets.sglang.inside.kernels.table import TABLE  # noqa: PLC0415
+    from workers.targets.simulated_torch.kernel_definitions import Memory, digest_of, flat  # noqa: PLC0415
+
+    assert {name.rpartition(".")[2] for name in TABLE} == set(CASES), "each definition has launches"
+    for name, definition in TABLE.items():
+        module, _, last = name.rpartition(".")
+        kernel = getattr(import_module(module), last)
+        for number in range(LAUNCHES):
+            programs, given = CASES[last](random.Random(number))
+            assert definition.covers(given), f"{last}: launch {number} is not covered"
+            one, other = (
+                {key: each.clone() if isinstance(each, torch.Tensor) else each for key, each in given.items()}
+                for _ in range(2)
+            )
+            kernel[programs](**one)
+            memory = {
+                key: Memory(flat(each)) if isinstance(each, torch.Tensor) else each for key, each in other.items()
+            }
+            definition.run(programs, SimpleNamespace(**memory))
+            for key, each in one.items():
+                same = not isinstance(each, torch.Tensor) or torch.equal(each, other[key])
+                assert same, f"{last}: launch {number}: {key} is {other[key].tolist()}, interpreted {each.tolist()}"
+        yield f"{last} {digest_of(kernel.fn)} {LAUNCHES}"
+
+
+if __name__ == "__main__":
+    interpret()
+    absent.install()
+    plugin.install()
+    # Its platform asks for the device when it is loaded.
+    from workers.targets.simulated_torch.device import activate
+
+    activate()
+    for line in checked():
+        print(line)

@@ -1,0 +1,68 @@
+"""The real SGLang: scenarios agree, what an engine did before changes nothing, and a barrier left out is found."""
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.capabilities import within
+from scenarios.codec import find_scenarios, load
+from scenarios.events import Schedule
+from scenarios.strategies import random_trace
+from scenarios.trace import Trace
+from workers.oracle.tape import Tapes
+from workers.record.evidence import MissingOrder
+from workers.record.verdict import Agreed
+from workers.run.check import check
+from workers.run.comparison import outputs_of
+from workers.targets.child.process import Keeper, Launch
+from workers.targets.child.target import ChildTarget
+from workers.targets.registry import kind_of
+from workers.targets.sglang.installation import ROOT, home_of, launch
+from workers.targets.target import SGLANG, RunConfig, Watch
+
+CONFIG, TAPES = RunConfig(engine=SGLANG), Tapes()
+KIND = kind_of(SGLANG)
+FILES = find_scenarios([ROOT / "scenarios" / SGLANG])
+
+
+@pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+@pytest.mark.parametrize("policy", ["eager", "lazy"])
+def test_every_scenario_agrees_and_what_it_expects_happens(file: Path, policy: str) -> None:
+    trace = load(file).explicit().model_copy(update={"schedule": Schedule.model_validate({"policy": policy})})
+    assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
+    trace = within(random_trace(seed), KIND.capabilities).explicit()
+    KIND.renew(CONFIG)
+    first, second = (outputs_of(trace, TAPES, KIND, CONFIG) for _ in range(2))
+    assert not isinstance(first, str)
+    assert first == second
+
+
+def races_of(trace: Trace, **environment: str) -> tuple[MissingOrder, ...]:
+    """Run a trace in a process with some environment; return its races."""
+    plain = launch(home_of(CONFIG))
+    keeper = Keeper(SGLANG, lambda: Launch(plain.command, {**plain.environment, **environment}, plain.folder))
+    try:
+        target = ChildTarget(trace, keeper.process(), Watch())
+        events = list(trace.events)
+        for tick in range(200):
+            for event in [event for event in events if event.tick == tick]:
+                target.submit(event, 0, [])  # type: ignore[arg-type]
+            target.step(lambda place: None)
+            if tick > max(event.tick for event in events) and target.drained():
+                return target.races()
+    finally:
+        keeper.stop()
+    raise AssertionError("it ends")
+
+
+def test_a_barrier_that_is_left_out_is_found_with_both_lines() -> None:
+    trace = load(ROOT / "scenarios" / SGLANG / "decode.yaml").explicit()
+    assert races_of(trace) == ()
+    found = races_of(trace, SGLANG_ENABLE_WAR_BARRIER="0")
+    assert found
+    for race in found:
+        assert {race.first.site.file.split("/")[0], race.second.site.file.split("/")[0]} == {"sglang"}

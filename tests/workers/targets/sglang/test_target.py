@@ -1,0 +1,103 @@
+"""The target SGLang as it is seen without an installation: what it takes, what it refuses, and what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.cli import main as cli
+from scenarios.capabilities import lacking, within
+from scenarios.codec import find_scenarios, load, loads
+from scenarios.edges import drawn_for
+from scenarios.strategies import random_trace
+from scenarios.trace import problems
+from workers.targets.registry import kind_of
+from workers.targets.sglang import installation
+from workers.targets.sglang.installation import home_of, launch, making
+from workers.targets.target import SGLANG, DeviceError, RunConfig
+
+KIND = kind_of(SGLANG)
+SCENARIOS = Path(__file__).parents[4] / "scenarios" / SGLANG
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
+    trace = within(drawn_for(random_trace(seed), KIND.capabilities), KIND.capabilities)
+    assert lacking(trace, KIND.capabilities) is None
+    assert problems(trace) == []
+    assert within(trace, KIND.capabilities) == trace
+
+
+def test_generated_traces_still_draft_share_prefixes_abort_and_lack_slots() -> None:
+    traces = [within(drawn_for(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(200)]
+    assert {trace.spec.drafter for trace in traces if trace.spec.num_speculative_tokens} == {
+        *("eagle", "eagle3", "draft_model"),
+    }
+    assert {trace.spec.depth for trace in traces} == {1, 2}
+    assert {trace.spec.prefix_cache for trace in traces} == {False, True}
+    assert len({trace.spec.block_size for trace in traces}) > 2
+    assert sum(any(event.do == "abort" for event in trace.events) for trace in traces) > len(traces) // 4
+    submits = [submit for trace in traces for submit in trace.submits()]
+    assert any(submit.params.temperature for submit in submits)
+    assert any(submit.params.num_logprobs for submit in submits)
+
+
+@pytest.mark.parametrize("file", find_scenarios([SCENARIOS]), ids=lambda file: file.stem)
+def test_every_scenario_of_its_own_is_within_what_it_takes(file: Path) -> None:
+    assert lacking(load(file), KIND.capabilities) is None
+
+
+PLAIN = "layers: attention, sampling: standard"
+REFUSED = {
+    "spec: {sampling: standard}": "spec.layers: hybrid; allowed are attention",
+    f"spec: {{{PLAIN}, policy: priority}}": "spec.policy: priority; allowed are fcfs",
+    f"spec: {{{PLAIN}, drafter: ngram_gpu}}": "spec.drafter: ngram_gpu; allowed are eagle, eagle3, draft_model",
+    f"spec: {{{PLAIN}, max_num_batched_tokens: 18}}": (
+        "spec.max_num_batched_tokens: 18; a multiple of block_size 4 is allowed"
+    ),
+    f"spec: {{{PLAIN}, num_blocks: 32}}": "spec.max_model_len: 128; the pool, less what is kept free, has 112",
+}
+
+
+@pytest.mark.parametrize("spec", REFUSED)
+def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "trace.yaml"
+    file.write_text(f"{spec}\nevents:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2}}\n")
+    assert cli.run(["replay", str(file), "--engine", SGLANG]) == 2
+    message = capsys.readouterr().err
+    assert message == f"specstorm: {file}: engine sglang cannot run it: {REFUSED[spec]}\n"
+
+
+def test_tokens_are_drawn_where_nothing_is_drafted() -> None:
+    submit = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {temperature: 1.0}}"
+    drafting = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {submit}\n", "x")
+    assert str(lacking(drafting, KIND.capabilities)).startswith("events.0: a request with temperature; features are ")
+    assert lacking(within(drafting, KIND.capabilities), KIND.capabilities) is None
+    plain = loads(f"spec: {{{PLAIN}, num_speculative_tokens: 0}}\nevents:\n  - {submit}\n", "x")
+    assert lacking(plain, KIND.capabilities) is None
+
+
+def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
+    config = RunConfig(engine=SGLANG, engine_home=str(tmp_path))
+    with pytest.raises(DeviceError, match=f"engine sglang: SGLang is not installed in {tmp_path}; make sglang"):
+        KIND.require(config)
+    with pytest.raises(DeviceError, match=r"cuda: engine sglang runs on sim \(streams and pinned memory, simulated\)$"):
+        KIND.require(config.model_copy(update={"device": "cuda"}))
+    assert home_of(RunConfig(engine=SGLANG)) == installation.ROOT / ".venv-sglang"
+
+
+def test_its_process_is_that_of_the_installation_and_keeps_models_there(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for file in ("installed", "bin/python"):
+        (tmp_path / file).touch()
+    command = launch(tmp_path).command
+    assert command[0] == str(tmp_path / "bin" / "python")
+    assert command[-1] == str(tmp_path / "models")
+    assert launch(tmp_path).environment["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_where_there_is_no_makefile_the_advice_says_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert making() == "make sglang"
+    monkeypatch.setattr(installation, "ROOT", tmp_path)
+    assert making() == "`make sglang` in a checkout of Specstorm makes .venv-sglang; name that with --engine-home"

@@ -1,0 +1,1 @@
+"""Target SGLang: the real engine, in a process of its own."""

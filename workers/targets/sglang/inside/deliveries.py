@@ -1,0 +1,45 @@
+"""Deliveries to clients, of SGLang's outputs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from workers.targets.child.answers import Delivery
+
+
+def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
+    """Yield what an output delivers to requests that are alive, whose names are given by their ids.
+
+    It is a batch of new tokens, or the end of a request that was given up before it ran.
+    """
+    from sglang.srt.managers.io_struct import AbortReq, BatchTokenIDOutput  # noqa: PLC0415
+
+    if isinstance(output, AbortReq) and output.rid in names:
+        yield Delivery(request=names[output.rid], tokens=(), finish_reason="abort", logprobs=(), prompt_logprobs=())
+    if not isinstance(output, BatchTokenIDOutput):
+        return
+    for row, request_id in enumerate(output.rids):
+        if request_id not in names:
+            continue
+        reason = output.finished_reasons[row]
+        yield Delivery(
+            request=names[request_id],
+            tokens=tuple(output.output_ids[row]),
+            finish_reason=None if reason is None else reason["type"],
+            logprobs=tuple(_logprobs(output, row)),
+            prompt_logprobs=(),
+        )
+
+
+def _logprobs(output: Any, row: int) -> Iterator[int | float]:
+    """Yield the logprobs of a request's new tokens: ids, each followed by its logprob, of each token its own first."""
+    if not output.output_token_logprobs_val or not output.output_token_logprobs_val[row]:
+        return
+    own = zip(output.output_token_logprobs_idx[row], output.output_token_logprobs_val[row], strict=True)
+    for place, (token, logprob) in enumerate(own):
+        yield from (token, logprob)
+        for kind in ("top", "token_ids"):
+            values = getattr(output, f"output_{kind}_logprobs_val")
+            ids = getattr(output, f"output_{kind}_logprobs_idx")
+            if values and values[row] and values[row][place]:
+                pairs = zip(ids[row][place], values[row][place], strict=True)
+                yield from (each for pair in pairs for each in pair)

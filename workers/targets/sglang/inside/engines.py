@@ -1,0 +1,110 @@
+"""The engine of a process: a scheduler of SGLang by specification, whose configuration is that of the whole process.
+
+One lives at a time; the first takes seconds, each further one half of one.
+"""
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from scenarios.spec import EngineSpec
+from workers.targets.sglang.inside.models import folder_of
+from workers.targets.sglang.inside.session import Session
+from workers.targets.sglang.limits import CONTEXT_BEYOND
+from workers.targets.simulated_torch.backend import DEVICE_NAME
+
+# Its clock ends nothing that is slow.
+_WATCHDOG_S = 1e9
+# How much of what requests may still need it keeps free: as little as a server that was never short of slots.
+_CONSERVATIVENESS = 0.1
+_ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "draft_model": "STANDALONE", "ngram": "NGRAM"}
+
+
+class Engines:
+    """The scheduler of this process, and what it was made for."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._made_for: EngineSpec | None = None
+        self._scheduler: Any = None
+        self._num_opened = 0
+
+    def open(self, spec: EngineSpec, observed: bool) -> Session:
+        scheduler = self._scheduler if spec == self._made_for else None
+        # Nobody has it until it is given back.
+        self.forget()
+        if scheduler is None:
+            scheduler = self._new(spec)
+        assert scheduler.flush_cache(), "an idle engine has nothing pending"
+        scheduler.new_token_ratio_tracker.reset()
+        # What no request has a seed for is drawn from here, whatever was drawn before.
+        torch.manual_seed(0)
+        np.random.seed(0)
+        self._num_opened += 1
+        self._made_for = spec
+        return Session(scheduler, spec, self._num_opened, self._put_back)
+
+    def _put_back(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+
+    def forget(self) -> None:
+        self._scheduler = self._made_for = None
+
+    def _new(self, spec: EngineSpec) -> Any:
+        from sglang.srt.distributed import bootstrap, parallel_state  # noqa: PLC0415
+        from sglang.srt.managers.scheduler import Scheduler  # noqa: PLC0415
+        from sglang.srt.runtime_context import SpawnRanks, publish  # noqa: PLC0415
+        from sglang.srt.server_args import PortArgs, ServerArgs  # noqa: PLC0415
+
+        if bootstrap._PARALLEL_INITIALISED:
+            parallel_state.destroy_model_parallel()
+            parallel_state.destroy_distributed_environment()
+        gc.collect()
+        args = ServerArgs(
+            model_path=str(folder_of(self._cache, "target", "good", spec.vocab_size)),
+            skip_tokenizer_init=True,
+            dtype="float32",
+            device=DEVICE_NAME,
+            attention_backend="triton",
+            sampling_backend="pytorch",
+            random_seed=0,
+            disable_cuda_graph=True,
+            # How much memory there is decides nothing: the pool has its size.
+            mem_fraction_static=0.5,
+            max_total_tokens=spec.num_blocks * spec.block_size,
+            page_size=spec.block_size,
+            max_running_requests=spec.max_num_seqs,
+            schedule_conservativeness=_CONSERVATIVENESS,
+            chunked_prefill_size=spec.max_num_batched_tokens,
+            context_length=spec.max_model_len + CONTEXT_BEYOND,
+            disable_radix_cache=not spec.prefix_cache,
+            disable_overlap_schedule=spec.depth == 1,
+            log_level="error",
+            skip_server_warmup=True,
+            watchdog_timeout=_WATCHDOG_S,
+            **self._speculative(spec),
+        )
+        publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
+        scheduler = Scheduler(args, PortArgs.init_new(args))
+        assert scheduler.enable_overlap == (spec.depth > 1), "asynchronous exactly where it was asked for"
+        return scheduler
+
+    def _speculative(self, spec: EngineSpec) -> dict[str, Any]:
+        """Return what SGLang is asked for to draft: as many steps as drafts, each proposing one token."""
+        if not spec.num_speculative_tokens:
+            return {}
+        found: dict[str, Any] = {
+            "speculative_algorithm": _ALGORITHMS[spec.drafter],
+            "speculative_num_draft_tokens": spec.num_speculative_tokens + 1,
+        }
+        if spec.drafter == "ngram":
+            return found
+        folder = folder_of(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
+        return found | {
+            "speculative_draft_model_path": str(folder),
+            "speculative_num_steps": spec.num_speculative_tokens,
+            "speculative_eagle_topk": 1,
+        }

@@ -1,0 +1,89 @@
+"""Definitions of the kernels of `sglang.kernels.ops.speculative.spec_tree`: trees of drafts, built and verified."""
+
+from collections.abc import Sequence
+
+from workers.targets.simulated_torch.kernel_definitions import Definition, Given, Memory
+
+MODULE = "sglang.kernels.ops.speculative.spec_tree"
+_FULL_MASK = 0
+_ROOT, _NOBODY = -1, -2
+
+
+def build_tree(programs: tuple[int, ...], given: Given) -> None:
+    """Write each request's tree: who comes behind whom, who attends to whom, and positions.
+
+    Node 0 is the last token that was verified, node n draft n - 1.
+    """
+    size = given.draft_token_num
+    for row in range(programs[0]):
+        first, length = row * size, given.verified_seq_len_ptr[row]
+        start = row * given.selected_index_stride
+        selected = [given.selected_index_ptr[start + draft] for draft in range(size - 1)]
+        parents = _parents(selected, given.parent_list_ptr, row * given.parent_list_stride, given.topk)
+        for node in range(size - 1, 0, -1):
+            given.retrieve_index_ptr[first + node] = first + node
+            parent = parents[node - 1]
+            if parent == _NOBODY:
+                continue
+            after = given.retrieve_next_token_ptr[first + parent + 1]
+            given.retrieve_next_token_ptr[first + parent + 1] = node
+            if after != -1:
+                given.retrieve_next_sibling_ptr[first + node] = after
+        given.retrieve_index_ptr[first] = first
+        for node in range(size):
+            path = _path(parents, node, given.depth)
+            given.positions_ptr[first + node] = length + len(path)
+            at = first * size + node * size
+            if given.tree_mask_mode == _FULL_MASK:
+                at += given.seq_len_prefix_sum_ptr[row] * size + length * node + length
+            mask = given.tree_mask_ptr.span(at, size)
+            mask[:] = 0
+            mask[[0, *(draft + 1 for draft in path)]] = 1
+
+
+def _parents(selected: Sequence[int], parent_list: Memory, start: int, topk: int) -> list[int]:
+    """Return the draft that each draft comes behind, or the root, or nobody among those selected."""
+    found = []
+    for chosen in selected:
+        block = chosen // topk
+        token = parent_list[start + block] if block else None
+        found.append(_ROOT if token is None else selected.index(token) if token in selected else _NOBODY)
+    return found
+
+
+def _path(parents: Sequence[int], node: int, depth: int) -> list[int]:
+    """Return the drafts from a node's own on to the root, as many as the tree is deep."""
+    path: list[int] = []
+    draft = node - 1
+    while draft >= 0 and len(path) < depth:
+        path.append(draft)
+        draft = parents[draft]
+    return path
+
+
+def verify_greedily(programs: tuple[int, ...], given: Given) -> None:
+    """Go down each request's tree as long as a node is what the target predicts; write the way, and what comes next."""
+    size, most = given.num_draft_tokens, given.num_speculative_tokens
+    for row in range(programs[0]):
+        first, accepted = row * size, 0
+        last, node = given.retrieve_index_ptr[first], 0
+        given.accept_index_ptr[row * most] = last
+        while accepted + 1 < most:
+            target = given.target_predict_ptr[last]
+            node = given.retrieve_next_token_ptr[first + node]
+            while node != -1 and given.candidates_ptr[first + node] != target:
+                node = given.retrieve_next_sibling_ptr[first + node]
+            if node == -1:
+                break
+            given.predicts_ptr[last] = target
+            accepted += 1
+            last = given.retrieve_index_ptr[first + node]
+            given.accept_index_ptr[row * most + accepted] = last
+        given.accept_token_num_ptr[row] = accepted
+        given.predicts_ptr[last] = given.target_predict_ptr[last]
+
+
+DEFINITIONS = {
+    "sgl_build_tree_kernel_efficient_triton": Definition(build_tree, "e75000a317491c75"),
+    "verify_tree_greedy_kernel_triton": Definition(verify_greedily, "9babab392dc63f59"),
+}

@@ -1,0 +1,59 @@
+"""Process of an engine of SGLang: the only one in which torch and SGLang are imported."""
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from workers.targets.child.inside.host import Host
+from workers.targets.child.inside.interpreter import interpret
+from workers.targets.child.inside.main import serve
+from workers.targets.child.inside.replacements import Version
+from workers.targets.child.inside.simulated_device import SimulatedDevice
+from workers.targets.sglang.inside import absent, plugin
+from workers.targets.sglang.inside.engines import Engines
+from workers.targets.sglang.inside.kernels.table import TABLE
+from workers.targets.simulated_torch.kernel_definitions import Definitions
+
+KNOWN = ("0.5.23",)
+# Of all models these are loaded: the others take a minute.
+_MODELS = ("llama", "llama_eagle", "llama_eagle3", "registry", "transformers", "utils")
+
+
+def host(arguments: Sequence[str]) -> tuple[Host, str]:
+    """Load SGLang on the simulated device; return the host of its engine, and its version.
+
+    The arguments are how its kernels run, and the folder of models.
+    """
+    kernels, models = arguments
+    os.environ["SGLANG_DISABLED_MODEL_ARCHS"] = ",".join(_other_models())
+    interpret()
+    absent.install()
+    plugin.install()
+    torch.set_num_threads(1)
+    device = SimulatedDevice(own=("sglang.srt.",))
+    import sglang.version  # noqa: PLC0415
+
+    from workers.targets.sglang.inside.replacements import replacements  # noqa: PLC0415
+
+    version = Version("SGLang", sglang.version.__version__, KNOWN)
+    definitions = Definitions(TABLE if kernels == "defined" else {})
+    for replacement in replacements(definitions):
+        replacement.apply(version)
+    return Host(Engines(Path(models)), device, definitions.interpreted), version.text
+
+
+def _other_models() -> list[str]:
+    """Return the names of the models that are not loaded."""
+    package = find_spec("sglang")
+    assert package is not None, "the process is that of its installation"
+    assert package.submodule_search_locations, "it is a package"
+    folder = Path(package.submodule_search_locations[0]) / "srt" / "models"
+    names = {path.stem for path in folder.iterdir() if not path.name.startswith("__")}
+    return sorted(names - set(_MODELS))
+
+
+if __name__ == "__main__":
+    serve(host)

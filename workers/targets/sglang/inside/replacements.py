@@ -1,0 +1,159 @@
+"""Names of SGLang that are replaced from outside, each with its reason; nothing else of it is touched."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import torch
+
+from workers.targets.child.inside.interpreter import interpreted
+from workers.targets.child.inside.replacements import Replacement
+from workers.targets.sglang.inside import attention
+from workers.targets.sglang.inside.channels import unconnected
+from workers.targets.simulated_torch.backend import DEVICE_NAME
+from workers.targets.simulated_torch.kernel_definitions import Definitions
+from workers.targets.simulated_torch.triton_tasks import remember_pointers
+
+_KERNELS = "sglang.kernels.ops"
+
+
+class PrefixesRemembered:
+    """Launches of a kernel that follows pointers to cached prefixes: it knows to which."""
+
+    def __init__(self) -> None:
+        self._prefixes: Sequence[torch.Tensor] = ()
+
+    def written(self, before: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the caller of the kernel, which is given the prefixes."""
+        signature = inspect.signature(before)
+
+        @wraps(before)
+        def write_cache_indices(*arguments: Any, **named: Any) -> None:
+            self._prefixes = signature.bind(*arguments, **named).arguments["prefix_tensors"]
+            before(*arguments, **named)
+
+        return write_cache_indices
+
+    def launched(self, before: Any) -> "PrefixesRemembered":
+        """Return what takes the place of the kernel."""
+        self._kernel = before
+        return self
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        def launch(req_to_token: Any, indices: Any, pointers: torch.Tensor, *rest: Any) -> None:
+            self._kernel[grid](req_to_token, indices, remember_pointers(pointers, self._prefixes), *rest)
+
+        return launch
+
+
+def _buffers_remembered(before: Callable[[Any], None]) -> Callable[[Any], None]:
+    @wraps(before)
+    def _init_data_ptrs_and_strides(self: Any) -> None:
+        before(self)
+        remember_pointers(self.k_data_ptrs, self.k_buffer)
+        remember_pointers(self.v_data_ptrs, self.v_buffer)
+        remember_pointers(self.data_ptrs, self._slot_move_pointer_buffers())
+
+    return _init_data_ptrs_and_strides
+
+
+def _recorded(before: Any) -> Callable[..., None]:
+    @wraps(before)
+    def record_stream_each(tensors: Sequence[Any], stream: torch.Stream) -> None:
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == DEVICE_NAME:
+                tensor.record_stream(stream)
+
+    return record_stream_each
+
+
+def _seeded(before: Any) -> Any:
+    def from_schedule_batch(cls: Any, batch: Any, vocab_size: int) -> Any:
+        info = before.__func__(cls, batch, vocab_size)
+        if info.sampling_seed is None:
+            seeds = [request.sampling_params.sampling_seed or 0 for request in batch.reqs]
+            pinned = torch.tensor(seeds, dtype=torch.int64, pin_memory=True)
+            info.sampling_seed = pinned.to(batch.device, non_blocking=True)
+        # Numbers are dealt out by rank where anybody in the batch asks for the likeliest alone, else by token.
+        info.need_top_p_sampling = True
+        return info
+
+    return classmethod(from_schedule_batch)
+
+
+def _true(before: Any) -> bool:
+    return True
+
+
+_PREFIXES = PrefixesRemembered()
+REPLACEMENTS: tuple[Replacement, ...] = (
+    Replacement(
+        "sglang.srt.managers.scheduler_components.ipc_channels",
+        "SchedulerIpcChannels.create",
+        "its channels are sockets to processes of a server: what comes and goes is here beside it",
+        unconnected,
+    ),
+    Replacement(
+        f"{_KERNELS}.attention.decode_attention",
+        "decode_attention_fwd",
+        "its kernels take minutes in the interpreter: one task of the device attends, over the same slots",
+        attention.decoding,
+    ),
+    Replacement(
+        f"{_KERNELS}.attention.extend_attention",
+        "extend_attention_fwd",
+        "the same",
+        attention.extending,
+    ),
+    Replacement(
+        "sglang.srt.mem_cache.allocation",
+        "write_cache_indices",
+        "a kernel follows pointers to cached prefixes: it knows what these point to from here on",
+        _PREFIXES.written,
+    ),
+    Replacement(
+        "sglang.srt.mem_cache.allocation",
+        "write_req_to_token_pool_triton",
+        "the same kernel, as it is launched",
+        _PREFIXES.launched,
+    ),
+    Replacement(
+        "sglang.srt.mem_cache.memory_pool",
+        "MHATokenToKVPool._init_data_ptrs_and_strides",
+        "kernels follow pointers in its tensors: they know what these point to from here on",
+        _buffers_remembered,
+    ),
+    Replacement(
+        "sglang.srt.sampling.sampling_batch_info",
+        "SamplingBatchInfo.from_schedule_batch",
+        "what is drawn would depend on who else is in a batch: seeds count, as in its deterministic mode, by rank",
+        _seeded,
+    ),
+    *(
+        Replacement(
+            f"{_KERNELS}.speculative.{module}",
+            "_is_xpu",
+            "on an unknown device compiled kernels of a GPU would be called: this selects SGLang's own Triton ones",
+            _true,
+        )
+        for module in ("spec_tree", "cache_locs", "reconstruct_tree")
+    ),
+    Replacement(
+        "sglang.srt.speculative.spec_utils",
+        "record_stream_each",
+        "it asks tensors whether they are CUDA's: of the others memory would be given away while it is used",
+        _recorded,
+    ),
+    Replacement(
+        "sglang.srt.managers.overlap_utils",
+        "_is_cuda",
+        "lengths come to the host by a stream of their own and pinned memory on CUDA alone, which is tested here",
+        _true,
+    ),
+)
+
+
+def replacements(definitions: Definitions) -> list[Replacement]:
+    """Return what is replaced: of Triton's interpreter, where some kernels have definitions, and of SGLang."""
+    return [*interpreted(definitions), *REPLACEMENTS]

@@ -1,0 +1,122 @@
+"""Session: one trace on one engine of SGLang, step by step.
+
+A step is one iteration of its event loop. What happened is read from the scheduler behind each: who began, lost its
+slots, was computed in part.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scenarios.events import Abort, AnyEvent, Submit
+from scenarios.spec import EngineSpec
+from workers.targets.child.answers import Delivery
+from workers.targets.child.messages import Message
+from workers.targets.sglang.inside.deliveries import deliveries_of
+from workers.targets.sglang.inside.event_loop import EventLoop
+from workers.targets.sglang.inside.requests import abort_of, request_of
+
+
+class Session:
+    """The requests of a trace on a scheduler; `give_back` takes the scheduler of a session that has drained.
+
+    A scheduler has seen every id once, and none begins like another: SGLang aborts by beginnings.
+    """
+
+    def __init__(self, scheduler: Any, spec: EngineSpec, number: int, give_back: Callable[[Any], None]) -> None:
+        self.probes: Counter[str] = Counter()
+        self._scheduler, self._spec, self._number, self._give_back = scheduler, spec, number, give_back
+        self._loop = EventLoop(scheduler)
+        self._outbox = scheduler.ipc_channels.send_to_detokenizer
+        # Ids of the engine by the name that bore them last, and back of those alive; how often each has lost its slots.
+        self._ids: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self._retractions: Counter[str] = Counter()
+        self._begun: set[str] = set()
+        self._num_taken = 0
+        self._coming: list[Any] = []
+        # Whether the last iteration had nothing to do, in which the engine checks its own memory.
+        self._was_idle = True
+
+    @property
+    def memory(self) -> Mapping[str, object]:
+        worker = self._scheduler.draft_worker
+        drafter = {"drafter": worker} if worker is not None else {}
+        return {"scheduler": self._scheduler, **drafter}
+
+    def happen(self, event: AnyEvent) -> None:
+        match event:
+            case Submit(request=name):
+                if self._ids.get(name) not in self._names:
+                    self._submit(event)
+            case Abort(request=name):
+                request_id = self._ids.get(name)
+                if request_id in self._names:
+                    self.probes["abort"] += 1
+                    self.probes["abort_in_flight"] += self._is_in_flight
+                    del self._names[request_id]
+                    self._coming.append(abort_of(request_id))
+            case _:
+                raise ValueError(f"{event.do} is no event of this engine")
+
+    def _submit(self, event: Submit) -> None:
+        request_id = f"{self._number:06}-{self._num_taken:06}"
+        self._num_taken += 1
+        self.probes["name_reused"] += event.request in self._ids
+        self._ids[event.request], self._names[request_id] = request_id, event.request
+        self._coming.append(request_of(event, request_id, self._spec))
+
+    @property
+    def _is_in_flight(self) -> bool:
+        """Whether a step was launched whose result is yet to be processed."""
+        return self._scheduler.enable_overlap and bool(self._scheduler.result_queue)
+
+    def step(self) -> list[Delivery]:
+        coming, self._coming = self._coming, []
+        was_in_flight = self._is_in_flight
+        self._loop.step(coming)
+        self._count(was_in_flight)
+        told = [delivery for output in self._outbox.taken() for delivery in deliveries_of(output, self._names)]
+        for delivery in told:
+            if delivery.finish_reason is not None:
+                del self._names[self._ids[delivery.request]]
+        return told
+
+    def _count(self, was_in_flight: bool) -> None:
+        """Count what is seen in an iteration that is over."""
+        scheduler = self._scheduler
+        batch = scheduler.cur_batch_for_debug
+        self._was_idle = batch is None and scheduler.is_fully_idle()
+        self.probes["empty_step"] += batch is None and not self._was_idle
+        for request in (*scheduler.waiting_queue, *(batch.reqs if batch is not None else ())):
+            lost = request.retraction_count - self._retractions[request.rid]
+            if lost > 0:
+                self._retractions[request.rid] += lost
+                self._begun.discard(request.rid)
+                self.probes["preemption"] += 1
+                self.probes["preemption_by_blocks"] += 1
+                self.probes["preemption_in_flight"] += was_in_flight
+        if batch is None or not batch.forward_mode.is_extend():
+            return
+        self.probes["discard"] += scheduler.chunked_req is not None
+        for request in batch.reqs:
+            if request.rid not in self._begun:
+                self._begun.add(request.rid)
+                self.probes["resume" if request.retraction_count else "admit"] += 1
+                self.probes["prefix_hit"] += request.cached_tokens > 0
+
+    def drained(self) -> bool:
+        return self._was_idle and not self._coming
+
+    def ended(self) -> None:
+        """Observe nothing: its steps are not shown."""
+
+    def seen(self) -> list[Message]:
+        return []
+
+    def close(self) -> None:
+        """Give the scheduler back as it was given, if it has drained; else its loop ends with what it was about."""
+        is_drained = self.drained()
+        self._loop.end()
+        if is_drained:
+            self._give_back(self._scheduler)

@@ -1,0 +1,93 @@
+"""Capabilities of SGLang, and its limits: key, condition, allowed values, reason."""
+
+from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, Without
+from scenarios.spec import EngineSpec
+
+# Sizes of vocabularies that models are made for.
+VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
+# A prompt of SGLang is refused so many tokens before what its model allows.
+CONTEXT_BEYOND = 6
+# Parameters of a request whose tokens are drawn.
+_DRAWN = ("temperature", "top_k", "top_p", "seed")
+
+
+def pages_are_powers_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: the tokens of a page are a power of 2."""
+    size = 1 << (spec.block_size.bit_length() - 1)
+    if spec.block_size == size:
+        return None
+    # No smaller a pool, in smaller pages.
+    mended = {"block_size": size, "num_blocks": -(-spec.num_blocks * spec.block_size // size)}
+    reason = "its kernels count the tokens of a page in blocks of such sizes"
+    return Excess("block_size", spec.block_size, "powers of 2 are allowed", spec.model_copy(update=mended), reason)
+
+
+def chunks_are_of_pages(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: chunks of prompts end where pages of the cache do."""
+    rest = spec.max_num_batched_tokens % spec.block_size
+    if not rest:
+        return None
+    mended = spec.model_copy(update={"max_num_batched_tokens": spec.max_num_batched_tokens - rest + spec.block_size})
+    allowed = f"a multiple of block_size {spec.block_size} is allowed"
+    return Excess("max_num_batched_tokens", spec.max_num_batched_tokens, allowed, mended)
+
+
+def room_of(spec: EngineSpec) -> int:
+    """Return how many tokens a request may have in the pool of an engine.
+
+    It is refused, or cut short, to leave two pages free; and ended for want of slots for the drafts of two steps.
+    """
+    kept = max(CONTEXT_BEYOND, 2 * spec.block_size) + 2 * (spec.num_speculative_tokens + 1)
+    return spec.num_blocks * spec.block_size - kept
+
+
+CAPABILITIES = Capabilities(
+    events=("abort",),
+    # A server's loop takes what comes between two steps.
+    places=("before_schedule",),
+    features=("stop", "continues", "num_logprobs", *_DRAWN),
+    spec={
+        "layers": ("attention",),
+        "depth": (2, 1),
+        "prefix_cache": (),
+        "sampling": ("standard",),
+        "vocab_size": VOCABULARIES,
+        "num_speculative_tokens": (),
+        "drafter": ("eagle", "eagle3", "draft_model"),
+        "drafter_quality": (),
+        "max_num_seqs": (),
+        "max_num_batched_tokens": (),
+        "max_model_len": (),
+        "block_size": (),
+        "num_blocks": (),
+    },
+    # Streams are the engine's own; a schedule orders their tasks.
+    devices={"sim": ("streams",)},
+    policies=("eager", "lazy", "random"),
+    probes=(
+        "admit",
+        "resume",
+        "discard",
+        "preemption",
+        "preemption_by_blocks",
+        "preemption_in_flight",
+        "prefix_hit",
+        "abort",
+        "abort_in_flight",
+        "empty_step",
+        "name_reused",
+    ),
+    limits=Limits(
+        # The kernel that verifies what is drawn is compiled for GPUs alone.
+        features=(Without(_DRAWN, when=lambda spec: spec.num_speculative_tokens > 0),),
+        spec=(
+            pages_are_powers_of_two,
+            chunks_are_of_pages,
+            KeyAtMost("max_model_len", room_of, "the pool, less what is kept free, has"),
+        ),
+    ),
+    planes=("races",),
+    logit_margin=1e-4,
+    words_from_prompt=False,
+    is_costly=True,
+)
