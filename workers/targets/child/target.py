@@ -209,7 +209,7 @@ class ChildTarget(Target):
 
 def _observations(seen: tuple[Seen, ...]) -> list[Observation]:
     """Return a process's observations as values of `record`."""
-    return [Observation(each.point, each.step, each.requests, dict(each.values)) for each in seen]
+    return [Observation(each.point, each.step, each.requests, dict(each.values), each.of) for each in seen]
 
 
 class ChildKind(TargetKind):

@@ -26,7 +26,7 @@ from scenarios.events import (
     Sleep,
     Submit,
 )
-from scenarios.probes import CONTROL_PROBES, OF_TRANSFERS
+from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_TRANSFERS
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
 
@@ -78,7 +78,7 @@ def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
 
 def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: a hybrid model has no store beside its cache."""
-    if not spec.has_store or spec.layers == "attention":
+    if not spec.has_connector or spec.layers == "attention":
         return None
     key, allowed = "transfer" if spec.transfer is not None else "offloading", "layers: attention, or none"
     mended, reason = spec.model_copy(update={key: None}), "judges of a store know blocks of one group alone"
@@ -102,7 +102,7 @@ def own_transfers_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[A
 
 def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: beside a store nothing is forgotten by a pause, and weights stay those of what it holds."""
-    if not spec.has_store:
+    if not spec.has_connector:
         return None
     reason = "it refuses to forget blocks that are in a transfer"
     match event:
@@ -119,7 +119,7 @@ def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess
 
 def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: beside a store no dummy batch runs."""
-    if not spec.has_store or not isinstance(event, DummyStep):
+    if not spec.has_connector or not isinstance(event, DummyStep):
         return None
     return Excess("", event.do, "beside a store there is none", None, "no connector says which blocks it uses")
 
@@ -155,7 +155,7 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     reason="its kernels for CPUs take no rejected draft back from a state",
 )
 # A state cannot go back behind the last token of a part, and what is stored of a session is not asked for again.
-_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.has_store)
+_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.has_connector)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
     KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size allow"),
@@ -191,6 +191,7 @@ FIRST_RUNNER = Capabilities(
         "drafter_quality": (),
         "transfer": (),
         "offloading": (),
+        "handoff": (),
         "decodes_first": (),
         "draft_sampling": (),
     },
@@ -220,6 +221,7 @@ FIRST_RUNNER = Capabilities(
         "grammar_drafts",
         "grammar_cut",
         *OF_TRANSFERS,
+        *OF_HANDOFFS,
         "dummy_step",
         "k_change",
         *CONTROL_PROBES,
