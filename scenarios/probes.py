@@ -16,6 +16,7 @@ OF_TRANSFERS: Mapping[str, str] = {
 }
 # Of engines whose prompts another one computes.
 OF_HANDOFFS: Mapping[str, str] = {
+    "send": "blocks of a prompt that the producer has computed are kept until they have been read",
     "handoff": "a request whose prompt the producer has computed is handed to the consumer",
     "handoff_of_rest": "of a prompt that is handed over a part is in the prefix cache, and the rest is loaded",
     "handoff_unread": "a request that was handed over ends before its blocks are asked for",
