@@ -77,20 +77,43 @@ def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
 
 
 def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: a hybrid model has no store beside its cache."""
+    """Limit: nothing comes into the cache of a hybrid model from beside it."""
     if not spec.has_connector or spec.layers == "attention":
         return None
-    key, allowed = "transfer" if spec.transfer is not None else "offloading", "layers: attention, or none"
-    mended, reason = spec.model_copy(update={key: None}), "judges of a store know blocks of one group alone"
+    key, allowed = _connectors(spec)[0], "layers: attention, or none"
+    mended, reason = spec.model_copy(update={key: None}), "judges of transfers know blocks of one group alone"
     return Excess(key, "with layers hybrid", allowed, mended, reason)
 
 
-def stores_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
+def connectors_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: an engine has one connector."""
-    if spec.transfer is None or spec.offloading is None:
+    first, *others = _connectors(spec) or [""]
+    if not others:
         return None
-    allowed, mended = "an engine has one connector", spec.model_copy(update={"offloading": None})
-    return Excess("offloading", "beside transfer", allowed, mended)
+    allowed, mended = "an engine has one connector", spec.model_copy(update=dict.fromkeys(others))
+    return Excess(others[0], f"beside {first}", allowed, mended)
+
+
+def _connectors(spec: EngineSpec) -> list[str]:
+    """Return the keys of the connectors that are asked for."""
+    return [key for key in ("transfer", "offloading", "handoff") if getattr(spec, key) is not None]
+
+
+def producers_hold_the_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: a request as long as the model allows has to fit into the pool of a producer."""
+    handoff, least = spec.handoff, spec.max_blocks_per_request
+    if handoff is None or handoff.producer_blocks >= least:
+        return None
+    mended = spec.model_copy(update={"handoff": handoff.model_copy(update={"producer_blocks": least})})
+    return Excess("handoff.producer_blocks", handoff.producer_blocks, f"max_model_len takes at least {least}", mended)
+
+
+def handoffs_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: what a server asks of one engine besides requests is not asked of two."""
+    if spec.handoff is None or not (event.do in CONTROL_EVENTS or isinstance(event, DummyStep)):
+        return None
+    reason = "it is asked of one engine, and there are two"
+    return Excess("", event.do, "with handoff there is none", None, reason)
 
 
 def own_transfers_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -243,9 +266,10 @@ FIRST_RUNNER = Capabilities(
             lookups_on_the_device_stay,
             clearings_are_without_transfers,
             own_transfers_are_undisturbed,
+            handoffs_are_undisturbed,
             weights_with_heads_stay,
         ),
-        spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, stores_are_alone, *_POOL_HOLDS_MODEL),
+        spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, connectors_are_alone, producers_hold_the_model, *_POOL_HOLDS_MODEL),
     ),
     planes=("races", "blocks", "books", "counts", "inputs", "kv", "transfers"),
     logit_margin=1e-4,
@@ -264,11 +288,12 @@ SECOND_RUNNER = replace(
         # Its sampler takes biases beside drafts.
         features=(_SESSIONS_OF_ATTENTION,),
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
-        spec=(hybrids_have_few_drafters, transfers_are_of_attention, stores_are_alone, *_POOL_HOLDS_MODEL),
+        spec=(hybrids_have_few_drafters, transfers_are_of_attention, connectors_are_alone, producers_hold_the_model, *_POOL_HOLDS_MODEL),
     ),
 )
 
 
-def without_offloading(capabilities: Capabilities) -> Capabilities:
-    """Return capabilities without vLLM's own offloading connector."""
-    return replace(capabilities, spec={key: each for key, each in capabilities.spec.items() if key != "offloading"})
+def on_a_gpu(capabilities: Capabilities) -> Capabilities:
+    """Return capabilities without what is observed on the simulated device and on a CPU alone."""
+    lacking = ("offloading", "handoff")
+    return replace(capabilities, spec={key: each for key, each in capabilities.spec.items() if key not in lacking})
