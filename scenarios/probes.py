@@ -14,6 +14,17 @@ OF_TRANSFERS: Mapping[str, str] = {
     "store_of_ended": "a request has ended and keeps its blocks until they are stored",
     "store_eviction": "a block leaves a store because another one needs its place",
 }
+# Of engines whose prompts another one computes.
+OF_HANDOFFS: Mapping[str, str] = {
+    "send": "blocks of a prompt that the producer has computed are kept until they have been read",
+    "handoff": "a request whose prompt the producer has computed is handed to the consumer",
+    "handoff_of_rest": "of a prompt that is handed over a part is in the prefix cache, and the rest is loaded",
+    "handoff_unread": "a request that was handed over ends before its blocks are asked for",
+    "lease_expired": "the producer gives up blocks that nobody has come to read",
+    "abort_at_producer": "a request is aborted while its prompt is computed",
+    "producer_preemption": "a request loses its blocks in the producer",
+    "producer_preemption_in_flight": "a request loses its blocks in the producer with a step of that in flight",
+}
 # Of engines with streaming sessions.
 OF_SESSIONS: Mapping[str, str] = {
     "session_part": "a part of a session begins behind the part before",
@@ -136,6 +147,7 @@ PROBES: Mapping[str, str] = {
     "prompt_block_plus_1": "a prompt one token longer than a block",
     "prompt_other": "a prompt of any other length",
     **OF_TRANSFERS,
+    **OF_HANDOFFS,
     **OF_SESSIONS,
     **CONTROL_PROBES,
 }

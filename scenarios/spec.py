@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from scenarios.drafters import Drafter
 
@@ -12,8 +12,15 @@ RATE_STEPS = 64
 Rate = Annotated[float, Field(strict=True, ge=0.0, le=1.0)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Ticks = Annotated[int, Field(strict=True, ge=0, le=64)]
+Turns = Annotated[int, Field(strict=True, ge=0, le=8)]
 Index = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
+def _some_turn(turns: tuple[int, ...]) -> tuple[int, ...]:
+    if not any(turns):
+        raise ValueError("with no step in any turn no prompt is ever computed")
+    return turns
 
 
 class Value(BaseModel):
@@ -59,6 +66,26 @@ class Offloading(Value):
     store_ticks: Ticks = 1
 
 
+class Handoff(Value):
+    """Hand-off of computed prompts by a second engine, the producer of these, as in disaggregated prefill.
+
+    The producer is like the engine of the trace, its consumer, but for its `producer_blocks` blocks. It computes every
+    prompt, and a token that is thrown away; then its blocks are loaded into those of the consumer, in `load_ticks`, the
+    last one with as many tokens as there are. They stay the producer's until they have been read, or until nobody has
+    begun to for `lease_ticks`; the consumer then computes the prompt itself. Before each of the consumer's steps the
+    producer does as many as the next of `turns` says, which begin anew behind the last.
+    A load that is lost is given up after `timeout_ticks`. Whose blocks did not arrive is computed again (recompute), or
+    ends with reason `error` (fail).
+    """
+
+    producer_blocks: Count = 64
+    turns: Annotated[tuple[Turns, ...], Field(min_length=1, max_length=16), AfterValidator(_some_turn)] = (1,)
+    lease_ticks: Annotated[int, Field(strict=True, ge=1, le=64)] = 32
+    load_ticks: Ticks = 1
+    timeout_ticks: Ticks = 8
+    failures: Literal["recompute", "fail"] = "recompute"
+
+
 class EngineSpec(Value):
     """Sizes and switches of one engine; every field changes what the engine does, none says how fast.
 
@@ -72,7 +99,8 @@ class EngineSpec(Value):
     `decodes_first` has an engine with a dense batch move the rows that decode before the others, as some kernels want.
     `last_match` says whether a request takes over the last block that it finds in the prefix cache. A drafter's cache
     entry of its last token may depend on the next token, which may be another one here.
-    `transfer` is that of an engine with a store beside its cache, `offloading` that of one whose own connector has one.
+    `transfer` is that of an engine with a store beside its cache, `offloading` that of one whose own connector has one,
+    `handoff` that of one whose prompts another engine computes.
     A token is drawn by its block of the vocabulary, its tile in that, and itself: `vocab_block` is the least size of a
     block, `vocab_tile` that of a tile, both powers of two. Small ones bring a small vocabulary across their borders.
     """
@@ -108,11 +136,12 @@ class EngineSpec(Value):
     decodes_first: Annotated[bool, Field(strict=True)] = False
     transfer: Transfer | None = None
     offloading: Offloading | None = None
+    handoff: Handoff | None = None
 
     @property
-    def has_store(self) -> bool:
-        """Tell whether blocks are kept beside the cache, by whatever connector."""
-        return self.transfer is not None or self.offloading is not None
+    def has_connector(self) -> bool:
+        """Tell whether blocks come into the cache from beside it, by whatever connector."""
+        return self.transfer is not None or self.offloading is not None or self.handoff is not None
 
     @property
     def is_aligned(self) -> bool:

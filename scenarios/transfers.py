@@ -1,4 +1,4 @@
-"""Transfers of random traces: a store beside the cache, prompts that it has, and what happens to loads and stores.
+"""Transfers of random traces: a store beside the cache or a producer of prompts, and what happens to loads and stores.
 
 Every draw is labelled by the trace's seed and its subject. A trace gets all of this or nothing.
 """
@@ -10,17 +10,19 @@ from scenarios.capabilities import Capabilities
 from scenarios.draw import below
 from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, PromptDraw, ResetPrefixCache, Submit
 from scenarios.features import refusals
-from scenarios.spec import Offloading, Transfer
+from scenarios.spec import Handoff, Offloading, Transfer
 from scenarios.trace import Trace, problems
 
 _SITE = "transfer"
-# Of so many traces one has transfers, and of the others one is offloaded.
+# Of so many traces one has transfers, of the others one is offloaded, and of those that are left one is handed over.
 ONE_IN = 4
 # Small stores evict; of the last one nobody meets the end.
 STORES = (2, 4, 8, 64)
 LATENCIES = (0, 1, 1, 2, 5)
 How = Literal["delay", "hasten", "drop", "fail", "repeat"]
 HOWS: tuple[How, ...] = ("delay", "delay", "hasten", "drop", "fail", "fail", "repeat")
+# Steps of a producer in one tick after the other.
+TURNS = ((1,), (1,), (2,), (1, 0), (2, 0, 1), (0, 0, 3))
 # What takes nothing from a load.
 WHOLE: tuple[How, ...] = ("delay", "hasten", "repeat")
 # Ticks behind a request's arrival in which its transfers are disturbed: mostly those that it begins with.
@@ -47,6 +49,13 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         prefix_cache = bool(below(2, seed, _SITE, "prefix cache", 0))
         cached = offloading.model_copy(update={"prefix_cache": prefix_cache})
         return _transferring(trace.model_copy(update={"spec": offloading if refusals(cached, ()) else cached}))
+    has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
+    if has_producer and not below(ONE_IN, seed, _SITE, "is handed over", 0):
+        handoff = _handoff(trace)
+        prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
+        num_blocks = trace.spec.num_blocks if handoff.failures == "fail" else 2 * trace.spec.num_blocks + 2
+        keys = {"handoff": handoff, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
+        return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
     return trace
 
 
@@ -95,6 +104,21 @@ def _offloading(seed: int) -> Offloading:
     )
 
 
+def _handoff(trace: Trace) -> Handoff:
+    def pick(what: str, bound: int) -> int:
+        return below(bound, trace.seed, _SITE, what, 0)
+
+    return Handoff(
+        # In some pools the longest request has just room.
+        producer_blocks=trace.spec.max_blocks_per_request + (0, 1, 2, 8, 32)[pick("producer's blocks", 5)],
+        turns=TURNS[pick("turns", len(TURNS))],
+        lease_ticks=(2, 8, 32)[pick("lease", 3)],
+        load_ticks=LATENCIES[pick("load ticks", len(LATENCIES))],
+        timeout_ticks=(2, 8)[pick("timeout", 2)],
+        failures=("recompute", "recompute", "fail")[pick("failures", 3)],
+    )
+
+
 def _with_prompt(event: Submit, index: int, trace: Trace) -> Submit:
     """Return a request whose prompt is some blocks long and begins as all do, where such a one fits."""
     size, seed = trace.spec.block_size, trace.seed
@@ -114,10 +138,11 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
     def pick(what: str, bound: int) -> int:
         return below(bound, trace.seed, _SITE, what, index)
 
-    transfer = trace.spec.transfer
-    if transfer is not None and pick("disturbed", 3):
+    transfer, handoff = trace.spec.transfer, trace.spec.handoff
+    if (transfer or handoff) and pick("disturbed", 3):
         # A step that waits in vain for what is computed again has others behind it where steps overlap.
-        is_whole = trace.spec.depth > 1 and (transfer.loads, transfer.failures) == ("synchronous", "recompute")
+        is_lost = transfer is not None and (transfer.loads, transfer.failures) == ("synchronous", "recompute")
+        is_whole = is_lost and trace.spec.depth > 1
         of: Literal["load", "store"] = "load" if pick("of", 4) else "store"
         hows = WHOLE if is_whole and of == "load" else HOWS
         yield DisturbTransfer(
@@ -132,6 +157,6 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
         yield Abort(tick=event.tick + 1 + pick("abort", 6), request=event.request)
     if not pick("preempted", 3):
         yield Preempt(tick=event.tick + 1 + pick("preempt", 12), request=event.request)
-    if transfer is None and trace.spec.prefix_cache and index and not pick("emptied", 2):
+    if trace.spec.offloading is not None and trace.spec.prefix_cache and index and not pick("emptied", 2):
         # What the prefix cache has is not loaded. Who is preempted and loads at once ends a synchronous engine.
         yield ResetPrefixCache(tick=event.tick, running=trace.spec.depth > 1 and not pick("running", 2))

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from workers.record.evidence import Difference
 from workers.record.log import Entry
-from workers.record.observation import Observation, Output
+from workers.record.observation import ENGINE, EngineName, Observation, Output
 
 # The records that a judge sees after each step.
 Sight: TypeAlias = Literal["log", "captures", "outputs"]
@@ -26,10 +26,12 @@ class End(NamedTuple):
 class Judge:
     """Interface of judges: see a run step by step and return the first difference; some are found at the end alone.
 
-    `sees` names what it is shown behind each step, `planes` those in which it has compared anything.
+    `sees` names what it is shown behind each step, `planes` those in which it has compared anything. Of the log it is
+    shown what is of the engines that it `sees_of`.
     """
 
     sees: tuple[Sight, ...] = ()
+    sees_of: tuple[EngineName, ...] = (ENGINE,)
 
     @property
     def planes(self) -> tuple[str, ...]:
@@ -53,3 +55,8 @@ class Judge:
     def at_end(self, end: End) -> Difference | None:
         """Judge what was seen, after the engine has drained."""
         return None
+
+
+def told_of(found: Difference, of: EngineName) -> Difference:
+    """Return a difference whose variable says that it is the producer's, if it is not of the engine of the trace."""
+    return found if of == ENGINE else found.model_copy(update={"variable": f"{of}_{found.variable}"})

@@ -55,7 +55,7 @@ def compare(
     if isinstance(wanted, str):
         return Comparison(_difference("end", "", None, fact("reference_failed", error=wanted), fact("outputs")))
     cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits | SpoilLogit)}
-    if trace.spec.has_store:
+    if trace.spec.has_connector:
         # Whether a request may fail with a load is judged by what was lost.
         cut_short |= {name for name, output in seen.items() if output.finish_reason == "error"}
     if any(isinstance(event, Pausing) and event.mode == "abort" for event in trace.events):

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.judge.judge import End, Judge
+from workers.judge.judge import End, Judge, told_of
 from workers.record.evidence import Difference, fact, shown
 from workers.record.log import Entry
-from workers.record.observation import Observation
+from workers.record.observation import ENGINE, EngineName, Observation
 
 PLANES = ("blocks", "books", "counts", "inputs")
 
@@ -58,14 +58,15 @@ class Step:
 
 
 class StepIdentities(Judge):
-    """Judge of the observations of one run, in the order in which they were made.
+    """Judge of the observations of one run of one engine, in the order in which they were made.
 
     The first of them has the sizes of the vocabulary and of a block.
     """
 
     sees = ("log",)
 
-    def __init__(self) -> None:
+    def __init__(self, of: EngineName = ENGINE) -> None:
+        self.sees_of = (of,)
         self.observations: list[Observation] = []
         self._vocab_size, self._block_size = 0, 0
         # Tokens behind which each group of layers with states goes on in its next block.
@@ -110,8 +111,8 @@ class StepIdentities(Judge):
         for number in sorted(self._steps):
             found = next(self._of_step(number, self._steps[number]), None)
             if found is not None:
-                return found
-        return next(iter(self._loose), None)
+                return told_of(found, self.sees_of[0])
+        return next((told_of(found, self.sees_of[0]) for found in self._loose), None)
 
     def before_crash(self) -> Difference | None:
         """Return the first difference of a run that has broken off.

@@ -2,17 +2,18 @@
 
 Verifies: that a block of a load or a store in flight is given to no other request, written by no step, part of no
 other load, not free, and not registered for others before it has arrived; that every transfer that begins ends, and
-none twice; that a request fails only where blocks were lost.
+none twice; that a request fails only where blocks were lost. Of a prompt that one engine hands to another: that all of
+its blocks are kept, as those of a store in flight, until the other one has read them, which reads no others.
 Does not verify: what a block holds (`attended_tokens` does); orders of accesses within a step (`races` does).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from workers.judge.judge import End, Judge
+from workers.judge.judge import End, Judge, told_of
 from workers.record.evidence import Difference, Fact, fact, shown
 from workers.record.log import Entry
-from workers.record.observation import Observation
+from workers.record.observation import ENGINE, PRODUCER, EngineName, Observation
 
 PLANES = ("transfers",)
 
@@ -27,69 +28,59 @@ class _Flight:
     is_synchronous: bool
 
 
-class TransferIdentities(Judge):
-    """Judge of the observations of one run, in the order in which they were made."""
-
-    sees = ("log",)
+class _Transfers:
+    """The transfers of one engine, in the order in which they are observed."""
 
     def __init__(self) -> None:
-        self._found: list[Difference] = []
-        self._flights: dict[int, _Flight] = {}
-        self._ended: set[int] = set()
-        self._num_lost = 0
+        self.flights: dict[int, _Flight] = {}
+        self.ended: set[int] = set()
+        self.num_lost = 0
         # Blocks in flight, each with its request, by the step that was planned while they were.
         self._used: dict[int, dict[int, int]] = {}
-        self._block_size = 0
+        self.block_size = 0
 
-    @property
-    def planes(self) -> tuple[str, ...]:
-        return PLANES if self._flights or self._ended else ()
+    def see(self, seen: Observation) -> Iterator[Difference]:
+        """Yield what is wrong with something that was observed, once it counts."""
+        match seen.point:
+            case "opened":
+                self.block_size = seen.values["block_size"]
+            case "transfer" if seen.values["phase"] == "begins":
+                yield from self._begin(seen)
+            case "transfer" if seen.values["phase"] == "ends":
+                yield from self._end(seen)
+            case "scheduled":
+                yield from self._planned(seen)
+            case "inputs":
+                yield from self._written(seen)
+            case "in_flight":
+                for how in ("free", "registered"):
+                    yield from (self._misused(seen, how, *pair) for pair in seen.values[how])
 
-    def see_log(self, log: Sequence[Entry | Observation]) -> None:
-        for seen in log:
-            assert isinstance(seen, Observation), "its decisions are its own"
-            match seen.point:
-                case "opened":
-                    self._block_size = seen.values["block_size"]
-                case "transfer" if seen.values["phase"] != "copies":
-                    self._found += self._begin(seen) if seen.values["phase"] == "begins" else self._end(seen)
-                case "scheduled":
-                    self._found += self._planned(seen)
-                case "inputs":
-                    self._found += self._written(seen)
-                case "in_flight":
-                    for how in ("free", "registered"):
-                        self._found += (self._misused(seen, how, *pair) for pair in seen.values[how])
+    def left(self, steps: int) -> Iterator[Difference]:
+        """Yield transfers that have not ended when nothing is left to do."""
+        for number, flight in self.flights.items():
+            yield _difference("ends", flight.request, steps, fact("an_end"), fact("no_end", number=number))
 
-    def at_end(self, end: End) -> Difference | None:
-        for number, flight in self._flights.items():
-            self._found.append(
-                _difference("ends", flight.request, end.steps, fact("an_end"), fact("no_end", number=number))
-            )
-        if not self._num_lost:
-            failed = sorted(name for name, output in end.outputs.items() if output.finish_reason == "error")
-            self._found += (
-                _difference("failures", name, end.steps, fact("no_failure"), fact("reason", reason="error"))
-                for name in failed[: bool(self._ended)]
-            )
-        return next(iter(self._found), None)
+    def of(self, request: int, of: str) -> Iterator[_Flight]:
+        """Yield the transfers of a request that are in flight."""
+        yield from (each for each in self.flights.values() if (each.request, each.of) == (request, of))
 
     def _begin(self, seen: Observation) -> Iterator[Difference]:
         values, request = seen.values, seen.requests[0]
         blocks = frozenset(values["blocks"])
         if values["of"] == "load":
-            for number, other in self._flights.items():
+            for number, other in self.flights.items():
                 for block in sorted(blocks & other.blocks):
                     actual = fact("block_of_transfer", block=block, number=number)
                     yield _difference("blocks", request, seen.step, fact("a_block_of_its_own"), actual)
-        self._flights[values["number"]] = _Flight(request, values["of"], blocks, values["is_synchronous"])
+        self.flights[values["number"]] = _Flight(request, values["of"], blocks, values["is_synchronous"])
 
     def _end(self, seen: Observation) -> Iterator[Difference]:
         number = seen.values["number"]
-        self._num_lost += len(seen.values["lost"])
-        if self._flights.pop(number, None) is None:
+        self.num_lost += len(seen.values["lost"])
+        if self.flights.pop(number, None) is None:
             yield _difference("ends", seen.requests[0], seen.step, fact("one_end"), fact("ended_again", number=number))
-        self._ended.add(number)
+        self.ended.add(number)
         if seen.values["is_ahead"]:
             # Whoever got its blocks in this step may write them.
             for block in seen.values["blocks"]:
@@ -97,7 +88,7 @@ class TransferIdentities(Judge):
 
     def _planned(self, seen: Observation) -> Iterator[Difference]:
         """Yield blocks of loads in flight that a running request holds; note all in flight for what will be written."""
-        flights = [flight for flight in self._flights.values() if not flight.is_synchronous]
+        flights = [flight for flight in self.flights.values() if not flight.is_synchronous]
         self._used[seen.step] = {block: flight.request for flight in flights for block in flight.blocks}
         arriving = {block: each.request for each in flights if each.of == "load" for block in each.blocks}
         for request, blocks in seen.values["blocks"] if arriving else ():
@@ -111,15 +102,75 @@ class TransferIdentities(Judge):
         used, values = self._used.pop(seen.step, {}), seen.values
         rows = zip(seen.requests, values["starts"], values["starts"][1:], strict=False)
         for request, start, stop in rows if used else ():
-            for block in sorted({slot // self._block_size for slot in values["slots"][start:stop]} & used.keys()):
+            for block in sorted({slot // self.block_size for slot in values["slots"][start:stop]} & used.keys()):
                 actual = fact("block_in_flight", block=block, other=used[block])
                 yield _difference("written", request, seen.step, fact("a_block_of_its_own"), actual)
 
     def _misused(self, seen: Observation, how: str, number: int, block: int) -> Difference:
-        flight = self._flights.get(number)
+        flight = self.flights.get(number)
         request = flight.request if flight is not None else None
         actual = fact("block_free" if how == "free" else "block_registered", block=block)
         return _difference(how, request, seen.step, fact("held_until_end"), actual)
+
+
+class TransferIdentities(Judge):
+    """Judge of the observations of one run of all of its engines, in the order in which they were made."""
+
+    sees = ("log",)
+    sees_of = (ENGINE, PRODUCER)
+
+    def __init__(self) -> None:
+        self._found: list[Difference] = []
+        self._of: dict[EngineName, _Transfers] = {ENGINE: _Transfers(), PRODUCER: _Transfers()}
+        # By request the number of tokens of its prompt, of those that a producer computes.
+        self._prompts: dict[int, int] = {}
+
+    @property
+    def planes(self) -> tuple[str, ...]:
+        return PLANES if any(each.flights or each.ended for each in self._of.values()) else ()
+
+    def see_log(self, log: Sequence[Entry | Observation]) -> None:
+        for seen in log:
+            assert isinstance(seen, Observation), "its decisions are its own"
+            self._found += (told_of(found, seen.of) for found in self._handed_over(seen))
+            self._found += (told_of(found, seen.of) for found in self._of[seen.of].see(seen))
+
+    def _handed_over(self, seen: Observation) -> Iterator[Difference]:
+        """Yield what is wrong with blocks that are handed over, before what was seen counts."""
+        if seen.point == "scheduled" and seen.of == PRODUCER:
+            for request, tokens in seen.values["begun"]:
+                self._prompts.setdefault(request, len(tokens))
+        if seen.point != "transfer" or seen.values["phase"] == "copies":
+            return
+        (request,), values, producer = seen.requests, seen.values, self._of[PRODUCER]
+        match values["of"], values["phase"]:
+            case "send", "begins":
+                due = -(-self._prompts[request] // producer.block_size)
+                if len(values["blocks"]) != due:
+                    actual = fact("blocks_handed_over", count=len(values["blocks"]))
+                    yield _difference("sent", request, seen.step, fact("blocks_handed_over", count=due), actual)
+            case "send", "ends":
+                for _ in self._of[ENGINE].of(request, "load"):
+                    actual = fact("given_back_in_load")
+                    yield _difference("ends", request, seen.step, fact("held_until_end"), actual)
+            case "load", "begins" if self._prompts:
+                kept = {block for each in producer.of(request, "send") for block in each.blocks}
+                for block in values["slots"]:
+                    if block not in kept:
+                        actual = fact("block_not_kept", block=block)
+                        yield _difference("read", request, seen.step, fact("held_until_end"), actual)
+
+    def at_end(self, end: End) -> Difference | None:
+        for of, transfers in self._of.items():
+            self._found += (told_of(found, of) for found in transfers.left(end.steps))
+        own = self._of[ENGINE]
+        if not own.num_lost:
+            failed = sorted(name for name, output in end.outputs.items() if output.finish_reason == "error")
+            self._found += (
+                _difference("failures", name, end.steps, fact("no_failure"), fact("reason", reason="error"))
+                for name in failed[: bool(own.ended)]
+            )
+        return next(iter(self._found), None)
 
 
 def _difference(variable: str, request: int | str | None, step: int, expected: Fact, actual: Fact) -> Difference:

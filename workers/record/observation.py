@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,8 +97,14 @@ POINTS = HOST_POINTS | DEVICE_POINTS
 _bytes_of, _values_of = np.ndarray.tobytes, np.ndarray.tolist
 
 
+# Whose steps are observed: those of the engine of a trace, or of the producer that hands requests to it.
+EngineName: TypeAlias = Literal["engine", "producer"]
+ENGINE: EngineName = "engine"
+PRODUCER: EngineName = "producer"
+
+
 class Observation(NamedTuple):
-    """Values of several variables at one point of one step.
+    """Values of several variables at one point of one step of an engine.
 
     `requests` labels rows (or entries) as they were when the point was enqueued, never by the live row map.
     """
@@ -107,6 +113,7 @@ class Observation(NamedTuple):
     step: int
     requests: tuple[int, ...]
     values: Mapping[str, Any]
+    of: EngineName = ENGINE
 
 
 class Output(NamedTuple):

@@ -85,7 +85,7 @@ class Comparison:
                 return found.model_copy(update={"reference": reference, "request": name, "step": steps})
             proposed = self.compared.proposed.get(other.model_dump_json())
             # Not beside a store: a drafter may still write over the entries that were loaded for it.
-            if proposed and reference is Reference.SYNCHRONOUS and not self.trace.spec.has_store:
+            if proposed and reference is Reference.SYNCHRONOUS and not self.trace.spec.has_connector:
                 found = first_unlike(self.trace, proposals_of(shown), proposed)
                 if found is not None:
                     return found.model_copy(update={"reference": reference})

@@ -24,7 +24,7 @@ from workers.judge.transfer_identities import TransferIdentities
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, MissingOrder
 from workers.record.log import Entry
-from workers.record.observation import Observation
+from workers.record.observation import ENGINE, PRODUCER, EngineName, Observation
 from workers.targets.target import Target
 
 
@@ -46,6 +46,10 @@ def first_race_of(
     if detector is not None:
         return lambda: detector.race
     return (lambda: next(iter(target.races()), None)) if capabilities.finds_races else None
+
+
+def _engine_of(seen: Entry | Observation) -> EngineName:
+    return seen.of if isinstance(seen, Observation) else ENGINE
 
 
 class Panel:
@@ -70,7 +74,7 @@ class Panel:
     @property
     def observations(self) -> list[Observation]:
         """What an engine whose decisions are its own has shown of its steps."""
-        judges = (judge for judge in self.judges if isinstance(judge, StepIdentities))
+        judges = (judge for judge in self.judges if isinstance(judge, StepIdentities) and ENGINE in judge.sees_of)
         return [seen for judge in judges for seen in judge.observations]
 
     def look(self, target: Target) -> Difference | None:
@@ -78,7 +82,7 @@ class Panel:
         log = target.take_log()
         found = None
         for judge in self._of_log:
-            found = found or judge.see_log(log)
+            found = found or judge.see_log([seen for seen in log if _engine_of(seen) in judge.sees_of])
         if found is not None:
             target.drain()
         captures = target.take_captures()
@@ -136,17 +140,22 @@ def _step_identities(case: Case) -> StepIdentities | None:
     return StepIdentities() if shows_steps(case.capabilities) else None
 
 
+def _step_identities_of_producer(case: Case) -> StepIdentities | None:
+    is_shown = shows_steps(case.capabilities) and case.trace.spec.handoff is not None
+    return StepIdentities(of=PRODUCER) if is_shown else None
+
+
 def _attended_tokens(case: Case) -> AttendedTokens | None:
-    return AttendedTokens() if case.trace.spec.has_store else None
+    return AttendedTokens() if case.trace.spec.has_connector else None
 
 
 def _transfer_identities(case: Case) -> TransferIdentities | None:
-    return TransferIdentities() if case.trace.spec.has_store else None
+    return TransferIdentities() if case.trace.spec.has_connector else None
 
 
 def _drafter_identities(case: Case) -> DrafterIdentities | None:
     # What a load brings into a drafter's cache is not among what it sees.
-    is_whole = shows_steps(case.capabilities) and not case.trace.spec.has_store
+    is_whole = shows_steps(case.capabilities) and not case.trace.spec.has_connector
     return DrafterIdentities() if is_whole else None
 
 
@@ -165,6 +174,7 @@ _JUDGES: tuple[Callable[[Case], Judge | None], ...] = (
     _checker,
     _races,
     _step_identities,
+    _step_identities_of_producer,
     _transfer_identities,
     _attended_tokens,
     _control_plane,

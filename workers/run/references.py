@@ -37,6 +37,7 @@ _UNDISTURBED = (
     "policy",
     "transfer",
     "offloading",
+    "handoff",
     "prefix_cache",
     "cascade",
     "long_prefill_token_threshold",
@@ -84,7 +85,7 @@ class References:
 
 def synchronous(trace: Trace) -> Trace:
     """Return the same trace for an engine that processes each step before it schedules the next, and loads nothing."""
-    spec = trace.spec.model_copy(update={"depth": 1, "transfer": None, "offloading": None})
+    spec = trace.spec.model_copy(update={"depth": 1, "transfer": None, "offloading": None, "handoff": None})
     return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
 
 
@@ -200,7 +201,7 @@ def references(trace: Trace, requests: Requests, capabilities: Capabilities) -> 
         return
     if calm is not trace:
         trace, requests = calm, requests.among(calm.submits())
-    if (trace.spec.depth > 1 or trace.spec.has_store) and capabilities.allows("depth", 1):
+    if (trace.spec.depth > 1 or trace.spec.has_connector) and capabilities.allows("depth", 1):
         yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
         # Later references are compared under eager.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from scenarios.capabilities import EVENTS, Capabilities
 from scenarios.events import CONTROL_EVENTS, Abort, AnyEvent, Place, Submit
-from scenarios.probes import CONTROL_PROBES, OF_SESSIONS, OF_TRANSFERS, PROBES
+from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_SESSIONS, OF_TRANSFERS, PROBES
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.drafters.drafter import DRAFTERS
@@ -42,7 +42,7 @@ _FEATURES = (
 )
 # Keys of other engines: its drafters have no weights, no kernel of it takes decodes and prompts apart, and no store is
 # beside its cache.
-_OTHERS = ("drafter_quality", "decodes_first", "transfer", "offloading")
+_OTHERS = ("drafter_quality", "decodes_first", "transfer", "offloading", "handoff")
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "draft_logits_read": ("draft_logits",),
@@ -153,7 +153,9 @@ class Specstorm(TargetKind):
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _OTHERS), ())
         | {"drafter": tuple(DRAFTERS)},
         devices=dict.fromkeys(DEVICES, LANES),
-        probes=tuple(probe for probe in PROBES if probe not in (*CONTROL_PROBES, *OF_TRANSFERS, *OF_SESSIONS)),
+        probes=tuple(
+            probe for probe in PROBES if probe not in (*CONTROL_PROBES, *OF_TRANSFERS, *OF_HANDOFFS, *OF_SESSIONS)
+        ),
         faults=True,
         planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),
         logs_decisions=True,

@@ -21,7 +21,8 @@ class Terms:
         self.is_processed = trace.spec.logprobs_mode == "processed"
         self.words_from_prompt = words_from_prompt
         # Blocks may be shared: of whose loads one fails, who has it ends; `judge.transfer_identities` says who may.
-        is_failing = trace.spec.transfer is not None and trace.spec.transfer.failures == "fail"
+        loading = trace.spec.transfer or trace.spec.handoff
+        is_failing = loading is not None and loading.failures == "fail"
         is_disturbed = any(isinstance(event, DisturbTransfer) for event in trace.events)
         self.loads_fail = is_failing and is_disturbed
         self.spoiled = {event.request for event in trace.events if isinstance(event, NanLogits | SpoilLogit)}

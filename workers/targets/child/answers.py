@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from scenarios.spec import Value
 from workers.record.evidence import Access, Harm, MissingOrder, Site
+from workers.record.observation import ENGINE, EngineName
 from workers.targets.child.messages import MessageError, message_in
 
 Integers: TypeAlias = list[int]
@@ -142,15 +143,16 @@ class DrainedValues(Value):
 
 
 class TransferValues(Value):
-    """A load or a store of a request that begins, copies its bytes, or ends.
+    """A load, a store or a hand-off of a request that begins, copies its bytes, or ends.
 
-    Blocks of the cache, each with the slot of the store that it is copied from or to; indexes of those that were lost.
+    Blocks of the cache, each with the slot of the store that it is copied from or to, or the block of the producer that
+    it is loaded from; indexes of those that were lost. Blocks that are sent are read by loads of the consumer.
     What ends may do so ahead of the kernels of its step.
     """
 
     number: int
     phase: Literal["begins", "copies", "ends"]
-    of: Literal["load", "store"]
+    of: Literal["load", "store", "send"]
     is_synchronous: bool
     blocks: Integers
     slots: Integers
@@ -166,7 +168,7 @@ class InFlightValues(Value):
 
 
 class _SeenAt(Value, Generic[P, V]):
-    """Values at a point of a step; `requests` are the numbers of the requests in its rows.
+    """Values at a point of a step of an engine; `requests` are the numbers of the requests in its rows.
 
     `writers` are the last writes of what was read, newest first, by the names that judges have for it; there are none
     where they are not kept.
@@ -176,6 +178,7 @@ class _SeenAt(Value, Generic[P, V]):
     step: int
     requests: tuple[int, ...]
     values: V
+    of: EngineName = ENGINE
     writers: dict[str, tuple[Access, ...]] = {}
 
 

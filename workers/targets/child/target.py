@@ -13,7 +13,7 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.evidence import Access, MissingOrder
 from workers.record.log import Entry
-from workers.record.observation import Observation, Output
+from workers.record.observation import ENGINE, Observation, Output
 from workers.targets.child.answers import Delivery, Harmed, Nothing, Reported, Seen, Stepped
 from workers.targets.child.messages import Message
 from workers.targets.child.process import EngineProcess, EngineRaised, Keeper
@@ -175,8 +175,8 @@ class ChildTarget(Target):
 
     def _show(self, seen: tuple[Seen, ...]) -> None:
         """Take in observations, and who wrote what was observed, of several of one step the newest first."""
-        self._seen += [Observation(each.point, each.step, each.requests, dict(each.values)) for each in seen]
-        for each in seen:
+        self._seen += [Observation(each.point, each.step, each.requests, dict(each.values), each.of) for each in seen]
+        for each in (each for each in seen if each.of == ENGINE):
             for variable, writers in each.writers.items():
                 before = self._writers.get((each.step, variable), ())
                 self._writers[each.step, variable] = tuple(dict.fromkeys((*writers, *before)))

@@ -41,7 +41,7 @@ _SAMPLING = (
     "rejected_drafts",
 )
 _GRAMMARS = ("grammars*",)
-_TRANSFERS = ("load*", "offloaded_*", "preempted_and_loaded", "stores_*")
+_TRANSFERS = ("handed_over*", "load*", "offloaded_*", "preempted_and_loaded", "stores_*")
 _HYBRID = ("hybrid*",)
 _CONTROL = ("asleep", "paused_*", "weights_*", "dummy_steps", "fewer_drafts*", "two_engines")
 

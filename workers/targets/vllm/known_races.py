@@ -13,6 +13,10 @@ _SPEC_DECODE = ("vllm/v1/spec_decode/llm_base_proposer.py", "vllm/v1/spec_decode
 _SAMPLING_STATES = "runner.sampler.sampling_states."
 
 
+# What the memory of a producer is named by, in front of the name that it has in the engine of a trace.
+OF_PRODUCER = "producer."
+
+
 class KnownRace(NamedTuple):
     """Two functions of the engine, an empty name for any, and a test of the memory that they use; the page."""
 
@@ -69,7 +73,8 @@ KNOWN_RACES: Mapping[RunnerName, tuple[KnownRace, ...]] = {"v1": _OF_FIRST, "v2"
 
 
 def is_known_race(race: MissingOrder, runner: RunnerName) -> bool:
-    """Tell whether a race is known of a runner."""
+    """Tell whether a race is known of a runner, whichever engine of a trace it is in."""
+    race = race.model_copy(update={"memory": race.memory.removeprefix(OF_PRODUCER)})
     return any(
         known.first in ("", race.first.actor) and known.second in ("", race.second.actor) and known.is_of(race)
         for known in KNOWN_RACES[runner]

@@ -46,8 +46,9 @@ def _loses_loads_in_steps(trace: Trace) -> bool:
 
 def hang_of_failed_load(trace: Trace, probes: Mapping[str, int]) -> bool:
     """Tell whether a load was lost whose request is computed again in a pool that has not room for it twice."""
-    transfer = trace.spec.transfer
-    if transfer is None or (transfer.loads, transfer.failures) != ("asynchronous", "recompute"):
+    transfer, handoff = trace.spec.transfer, trace.spec.handoff
+    is_stored = transfer is not None and (transfer.loads, transfer.failures) == ("asynchronous", "recompute")
+    if not (is_stored or (handoff is not None and handoff.failures == "recompute")):
         return False
     lost = {event.request for event in trace.events if isinstance(event, DisturbTransfer) and event.how in _LOSING}
     blocks = [_num_blocks(submit, trace) for submit in trace.submits() if submit.request in lost]

@@ -26,7 +26,7 @@ from scenarios.events import (
     Sleep,
     Submit,
 )
-from scenarios.probes import CONTROL_PROBES, OF_TRANSFERS
+from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_TRANSFERS
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
 
@@ -77,20 +77,43 @@ def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
 
 
 def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: a hybrid model has no store beside its cache."""
-    if not spec.has_store or spec.layers == "attention":
+    """Limit: nothing comes into the cache of a hybrid model from beside it."""
+    if not spec.has_connector or spec.layers == "attention":
         return None
-    key, allowed = "transfer" if spec.transfer is not None else "offloading", "layers: attention, or none"
-    mended, reason = spec.model_copy(update={key: None}), "judges of a store know blocks of one group alone"
+    key, allowed = _connectors(spec)[0], "layers: attention, or none"
+    mended, reason = spec.model_copy(update={key: None}), "judges of transfers know blocks of one group alone"
     return Excess(key, "with layers hybrid", allowed, mended, reason)
 
 
-def stores_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
+def connectors_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: an engine has one connector."""
-    if spec.transfer is None or spec.offloading is None:
+    first, *others = _connectors(spec) or [""]
+    if not others:
         return None
-    allowed, mended = "an engine has one connector", spec.model_copy(update={"offloading": None})
-    return Excess("offloading", "beside transfer", allowed, mended)
+    allowed, mended = "an engine has one connector", spec.model_copy(update=dict.fromkeys(others))
+    return Excess(others[0], f"beside {first}", allowed, mended)
+
+
+def _connectors(spec: EngineSpec) -> list[str]:
+    """Return the keys of the connectors that are asked for."""
+    return [key for key in ("transfer", "offloading", "handoff") if getattr(spec, key) is not None]
+
+
+def producers_hold_the_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: a request as long as the model allows has to fit into the pool of a producer."""
+    handoff, least = spec.handoff, spec.max_blocks_per_request
+    if handoff is None or handoff.producer_blocks >= least:
+        return None
+    mended = spec.model_copy(update={"handoff": handoff.model_copy(update={"producer_blocks": least})})
+    return Excess("handoff.producer_blocks", handoff.producer_blocks, f"max_model_len takes at least {least}", mended)
+
+
+def handoffs_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: what a server asks of one engine besides requests is not asked of two."""
+    if spec.handoff is None or not (event.do in CONTROL_EVENTS or isinstance(event, DummyStep)):
+        return None
+    reason = "it is asked of one engine, and there are two"
+    return Excess("", event.do, "with handoff there is none", None, reason)
 
 
 def own_transfers_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -102,7 +125,7 @@ def own_transfers_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[A
 
 def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: beside a store nothing is forgotten by a pause, and weights stay those of what it holds."""
-    if not spec.has_store:
+    if not spec.has_connector:
         return None
     reason = "it refuses to forget blocks that are in a transfer"
     match event:
@@ -119,7 +142,7 @@ def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess
 
 def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: beside a store no dummy batch runs."""
-    if not spec.has_store or not isinstance(event, DummyStep):
+    if not spec.has_connector or not isinstance(event, DummyStep):
         return None
     return Excess("", event.do, "beside a store there is none", None, "no connector says which blocks it uses")
 
@@ -155,7 +178,7 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     reason="its kernels for CPUs take no rejected draft back from a state",
 )
 # A state cannot go back behind the last token of a part, and what is stored of a session is not asked for again.
-_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.has_store)
+_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.has_connector)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
     KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size allow"),
@@ -191,6 +214,7 @@ FIRST_RUNNER = Capabilities(
         "drafter_quality": (),
         "transfer": (),
         "offloading": (),
+        "handoff": (),
         "decodes_first": (),
         "draft_sampling": (),
     },
@@ -220,6 +244,7 @@ FIRST_RUNNER = Capabilities(
         "grammar_drafts",
         "grammar_cut",
         *OF_TRANSFERS,
+        *OF_HANDOFFS,
         "dummy_step",
         "k_change",
         *CONTROL_PROBES,
@@ -241,9 +266,16 @@ FIRST_RUNNER = Capabilities(
             lookups_on_the_device_stay,
             clearings_are_without_transfers,
             own_transfers_are_undisturbed,
+            handoffs_are_undisturbed,
             weights_with_heads_stay,
         ),
-        spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, stores_are_alone, *_POOL_HOLDS_MODEL),
+        spec=(
+            _HYBRID_WITHOUT_DRAFTS,
+            transfers_are_of_attention,
+            connectors_are_alone,
+            producers_hold_the_model,
+            *_POOL_HOLDS_MODEL,
+        ),
     ),
     planes=("races", "blocks", "books", "counts", "inputs", "kv", "transfers"),
     logit_margin=1e-4,
@@ -262,11 +294,18 @@ SECOND_RUNNER = replace(
         # Its sampler takes biases beside drafts.
         features=(_SESSIONS_OF_ATTENTION,),
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
-        spec=(hybrids_have_few_drafters, transfers_are_of_attention, stores_are_alone, *_POOL_HOLDS_MODEL),
+        spec=(
+            hybrids_have_few_drafters,
+            transfers_are_of_attention,
+            connectors_are_alone,
+            producers_hold_the_model,
+            *_POOL_HOLDS_MODEL,
+        ),
     ),
 )
 
 
-def without_offloading(capabilities: Capabilities) -> Capabilities:
-    """Return capabilities without vLLM's own offloading connector."""
-    return replace(capabilities, spec={key: each for key, each in capabilities.spec.items() if key != "offloading"})
+def on_a_gpu(capabilities: Capabilities) -> Capabilities:
+    """Return capabilities without what is observed on the simulated device and on a CPU alone."""
+    lacking = ("offloading", "handoff")
+    return replace(capabilities, spec={key: each for key, each in capabilities.spec.items() if key not in lacking})

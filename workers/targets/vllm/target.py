@@ -62,8 +62,8 @@ class Vllm(ChildKind):
     smoke = SMOKE
 
     def capabilities_under(self, config: RunConfig) -> Capabilities:
-        """Return what it can be asked for: on a GPU the copies of its offloading connector cannot be observed."""
-        return limits.without_offloading(self.capabilities) if config.device == "cuda" else self.capabilities
+        """Return what it can be asked for: on a GPU copies of its offloading connector, and producers, are not observed."""
+        return limits.on_a_gpu(self.capabilities) if config.device == "cuda" else self.capabilities
 
     def is_known(self, race: MissingOrder) -> bool:
         return is_known_race(race, self.runner.name)

@@ -4,8 +4,8 @@ Several live in one process; the first takes seconds, each further one a fifth o
 """
 
 import gc
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,15 +14,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from scenarios.spec import EngineSpec
+from scenarios.spec import EngineSpec, Handoff
+from workers.record.observation import ENGINE, PRODUCER, EngineName
+from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.control import Beside, Surroundings
+from workers.targets.vllm.inside.handoff_session import HandoffSession
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
+from workers.targets.vllm.inside.producer import Producer
 from workers.targets.vllm.inside.readback import READBACKS
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
-from workers.targets.vllm.inside.transfer.engine import connect, observe_own_connector, transfer_config, unconnected
+from workers.targets.vllm.inside.transfer.copies import new_stream
+from workers.targets.vllm.inside.transfer.engine import (
+    connect,
+    hand_over,
+    observe_own_connector,
+    on_stream,
+    transfer_config,
+    unconnected,
+)
+from workers.targets.vllm.inside.transfer.flights import silent
 from workers.targets.vllm.runner_name import RunnerName
 
 ENGINES_MAX = 6
@@ -51,22 +64,42 @@ class Engines:
 
     def __init__(self, cache: Path, runner: RunnerName, device: str, definitions: Definitions) -> None:
         self._cache, self.runner, self._device, self.definitions = cache, runner, device, definitions
-        self._engines: OrderedDict[str, Any] = OrderedDict()
+        self._engines: OrderedDict[tuple[str, bool], Any] = OrderedDict()
         self._checksums: dict[tuple[str, str, int, int], Mapping[str, str]] = {}
         self._num_made = 0
         self._num_opened = 0
 
     def open(self, spec: EngineSpec, observed: bool) -> Session:
-        engine = self._take(spec)
+        engine = self._idle(spec)
         connect(engine)
-        assert engine.reset_prefix_cache(), "an idle engine holds no blocks"
         # What no request has a seed for is drawn from here, whatever was drawn before.
         torch.manual_seed(0)
         np.random.seed(0)
         self._num_opened += 1
         surroundings = Surroundings(partial(self._weights, spec), partial(self._checksums_of, spec), self._neighbour)
-        observe = self._recorder if observed else None
-        return Session(engine, self._num_opened, observe, partial(self._put_back, spec), surroundings)
+        seen: list[Message] = []
+        observe = partial(self._recorder, seen) if observed else None
+        given = (engine, self._num_opened, observe, partial(self._put_back, spec), surroundings)
+        if spec.handoff is None:
+            return Session(*given)
+        return HandoffSession(
+            *given, handoff=spec.handoff, produce=partial(self._producer, spec, spec.handoff, observe)
+        )
+
+    def _producer(
+        self,
+        spec: EngineSpec,
+        handoff: Handoff,
+        observe: Callable[..., StepRecorder] | None,
+        consumer: Any,
+        probes: Counter[str],
+    ) -> Producer:
+        """Return what computes the prompts of an engine."""
+        spec = spec.model_copy(update={"num_blocks": handoff.producer_blocks})
+        engine = self._idle(spec, is_producer=True)
+        recorder = observe(engine, of=PRODUCER) if observe is not None else None
+        sent = hand_over(engine, consumer, handoff, probes, recorder.note if recorder is not None else silent)
+        return Producer(engine, sent, recorder, partial(self._put_back, spec, is_producer=True))
 
     def _weights(self, spec: EngineSpec, version: int) -> Path:
         """Return the folder of a version of the target's weights; 0 is the one that engines are made with."""
@@ -86,12 +119,18 @@ class Engines:
     def _neighbour(self) -> Beside:
         return OneRequest(self._take(_NEIGHBOUR), partial(self._put_back, _NEIGHBOUR))
 
-    def _recorder(self, engine: Any) -> StepRecorder:
-        return StepRecorder(engine, self.runner, READBACKS[self._device](), submit_of)
+    def _recorder(self, seen: list[Message], engine: Any, of: EngineName = ENGINE) -> StepRecorder:
+        return StepRecorder(engine, self.runner, READBACKS[self._device](), submit_of, seen, of)
 
-    def _take(self, spec: EngineSpec) -> Any:
+    def _idle(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
+        """Return an idle engine that has kept nothing of what it did before."""
+        engine = self._take(spec, is_producer=is_producer)
+        assert engine.reset_prefix_cache(), "an idle engine holds no blocks"
+        return engine
+
+    def _take(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
         """Return an idle engine of a specification, which is nobody else's until it is put back."""
-        engine = self._engines.pop(spec.model_dump_json(), None)
+        engine = self._engines.pop((spec.model_dump_json(), is_producer), None)
         if engine is not None:
             return engine
         while len(self._engines) >= ENGINES_MAX:
@@ -99,17 +138,18 @@ class Engines:
         if self._num_made % MADE_BETWEEN_COLLECTIONS == 0:
             _collect()
         self._num_made += 1
-        return self._made(spec)
+        return self._made(spec, is_producer=is_producer)
 
-    def _put_back(self, spec: EngineSpec, engine: Any) -> None:
+    def _put_back(self, spec: EngineSpec, engine: Any, *, is_producer: bool = False) -> None:
         """Keep an engine that has nothing left to do."""
-        assert spec.model_dump_json() not in self._engines, "two engines of one specification"
-        self._engines[spec.model_dump_json()] = engine
+        key = spec.model_dump_json(), is_producer
+        assert key not in self._engines, "two engines of one specification"
+        self._engines[key] = engine
 
     def forget(self) -> None:
         self._engines.clear()
 
-    def _made(self, spec: EngineSpec, version: int = 0) -> Any:
+    def _made(self, spec: EngineSpec, version: int = 0, *, is_producer: bool = False) -> Any:
         from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  what they replace must be replaced by then
         from vllm.v1.engine.core import EngineCore, EngineCoreProc  # noqa: PLC0415
         from vllm.v1.executor import Executor  # noqa: PLC0415
@@ -122,6 +162,7 @@ class Engines:
         # who has all others still fits.
         num_each = 1 + spec.prefix_cache + spec.num_speculative_tokens
         num_states = HYBRID_LAYERS.count("conv") * num_each if is_hybrid else 0
+        transfer = transfer_config(spec, is_producer=is_producer)
         config = EngineArgs(
             model=str(self._weights(spec, version)),
             dtype="float32",
@@ -142,7 +183,7 @@ class Engines:
             async_scheduling=spec.depth > 1,
             logprobs_mode=f"{spec.logprobs_mode}_logprobs",
             speculative_config=speculative,
-            kv_transfer_config=transfer_config(spec),
+            kv_transfer_config=transfer,
             disable_log_stats=True,
             **(_ON_A_GPU if self._device == "cuda" else {}),
         ).create_engine_config()
@@ -151,9 +192,13 @@ class Engines:
         # The engine of a process of its own, less its sockets: pauses are of that one alone.
         engine = EngineCoreProc.__new__(EngineCoreProc)
         engine.output_queue, engine.engines_running = SimpleQueue(), False
-        with unconnected():
+        # Engines that work at the same time have streams of their own, as those of two machines.
+        stream = new_stream() if is_producer and self._device != "cpu" else None
+        with unconnected(), on_stream(stream):
             EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=False)
             observe_own_connector(engine, spec)
+        if stream is not None:
+            engine.scheduler.connector.flights.stream = stream
         if spec.decodes_first:
             # As a backend for attention asks for it whose kernels take decodes and prompts apart.
             runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens

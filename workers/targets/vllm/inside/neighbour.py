@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from scenarios.events import Submit
-from workers.targets.vllm.inside.sampling_params import sampling_params
-from workers.targets.vllm.inside.transfer.engine import unconnected
+from workers.targets.vllm.inside.requests import hand_in
+from workers.targets.vllm.inside.transfer.engine import turn_of
 
 # Longer than a block.
 _SUBMIT = Submit(tick=0, request="neighbour", prompt=tuple(number * 7 % 31 for number in range(37)), max_tokens=5)
@@ -32,7 +32,7 @@ class OneRequest:
         self._give_back(self._engine)
 
     def _step(self) -> Sequence[tuple[int, ...]]:
-        with unconnected():
+        with turn_of(self._engine):
             outputs, executed = self._engine.step_fn()
             self._engine.post_step(executed)
         ended = []
@@ -44,21 +44,7 @@ class OneRequest:
         return ended
 
     def _submit(self) -> None:
-        from vllm.v1.engine import EngineCoreRequest  # noqa: PLC0415  what they replace must be replaced by then
-
         self._count += 1
         # Its blocks are not those that a request before it has left.
         self._engine.reset_prefix_cache()
-        assert isinstance(_SUBMIT.prompt, tuple), "its prompt is explicit"
-        request = EngineCoreRequest(
-            request_id=f"neighbour-{self._count}",
-            prompt_token_ids=list(_SUBMIT.prompt),
-            mm_features=None,
-            sampling_params=sampling_params(_SUBMIT),
-            pooling_params=None,
-            arrival_time=float(self._count),
-            lora_request=None,
-            cache_salt=None,
-            data_parallel_rank=None,
-        )
-        self._engine.add_request(*self._engine.preprocess_add_request(request))
+        hand_in(self._engine, f"neighbour-{self._count}", _SUBMIT, self._count)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from workers.record.observation import EngineName
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
 from workers.targets.vllm.inside.readback import Parts, Readback
@@ -195,12 +196,23 @@ _RUNNERS: Mapping[RunnerName, Callable[[Any, Inputs], RunnerObserver]] = {
 
 
 class StepRecorder:
-    """Observations of one session; `number_of` tells which request of the trace an engine's id is."""
+    """Observations of one engine of a session, appended to those `seen` of all of them, in the order of their devices.
 
-    def __init__(self, engine: Any, runner: RunnerName, readback: Readback, number_of: Callable[[str], int]) -> None:
+    `number_of` tells which request of the trace an engine's id is.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        runner: RunnerName,
+        readback: Readback,
+        number_of: Callable[[str], int],
+        seen: list[Message],
+        of: EngineName,
+    ) -> None:
         self._scheduler = engine.scheduler
         self._readback, self._number_of = readback, number_of
-        self._seen: list[Message] = []
+        self._seen, self._of = seen, of
         self._steps: dict[int, int] = {}
         self._step = -1
         # Whether the last plan was of a step, and not empty.
@@ -231,7 +243,8 @@ class StepRecorder:
     def take(self) -> list[Message]:
         """Return what was seen since the last call; of a step on the device, once it has run."""
         self._readback.arrived()
-        seen, self._seen = self._seen, []
+        seen = list(self._seen)
+        self._seen.clear()
         return seen
 
     def scheduled(self, plan: Any) -> None:
@@ -330,5 +343,5 @@ class StepRecorder:
 
     def _keep(self, point: str, names: list[str], step: int, writers: Message, **values: Any) -> None:
         requests = [self._number_of(name) for name in names]
-        seen = {"point": point, "step": step, "requests": requests, "values": values}
+        seen = {"point": point, "step": step, "requests": requests, "values": values, "of": self._of}
         self._seen.append({**seen, "writers": writers} if writers else seen)

@@ -7,7 +7,6 @@ Pauses and the like are events of `control`.
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +19,7 @@ from workers.targets.vllm.inside.control import ControlPlane, Surroundings
 from workers.targets.vllm.inside.deliveries import delivery_of
 from workers.targets.vllm.inside.drafting import drafter_of
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
-from workers.targets.vllm.inside.sampling_params import sampling_params
+from workers.targets.vllm.inside.requests import hand_in
 from workers.targets.vllm.inside.transfer.engine import flights_of
 from workers.targets.vllm.inside.transfer.flights import silent
 
@@ -91,12 +90,8 @@ class Session:
 
     @property
     def memory(self) -> Mapping[str, object]:
-        runner = runner_of(self.engine)
-        drafter = drafter_of(runner)
-        # What is named first keeps that name: caches of the drafter are told from those of the target.
-        cached = {"drafter": SimpleNamespace(caches=drafter.caches)} if drafter is not None else {}
         beside = self._flights.memory if self._flights is not None else {}
-        return {**cached, "runner": runner, **beside}
+        return {**memory_of(self.engine), **beside}
 
     def close(self) -> None:
         """Give the engine back as it was given, if it has drained."""
@@ -228,28 +223,7 @@ class Session:
 
     def _add(self, request_id: str, event: Submit, *, resumable: bool) -> None:
         """Hand a request to the engine, or a part of one that it has."""
-        from vllm.v1.engine import EngineCoreRequest  # noqa: PLC0415
-
-        assert isinstance(event.prompt, tuple), "the trace is explicit"
-        request = EngineCoreRequest(
-            request_id=request_id,
-            prompt_token_ids=list(event.prompt),
-            mm_features=None,
-            sampling_params=sampling_params(event),
-            pooling_params=None,
-            # Among equals, who came first goes first.
-            arrival_time=float(self._num_taken),
-            lora_request=None,
-            cache_salt=None,
-            data_parallel_rank=None,
-            priority=event.priority,
-            **({"resumable": True} if resumable else {}),
-        )
-        taken, wave = self.engine.preprocess_add_request(request)
-        if taken.structured_output_request is not None:
-            # A thread compiles it; in which step it is ready would depend on a clock.
-            wait([taken.structured_output_request._grammar])
-        self.engine.add_request(taken, wave)
+        hand_in(self.engine, request_id, event, self._num_taken, resumable=resumable)
 
     def _abort(self, event: Abort) -> None:
         request_id = self._ids.get(event.request)
@@ -382,3 +356,12 @@ class Session:
 def submit_of(request_id: str) -> int:
     """Return the number of the request of the trace that bears an id of the engine."""
     return int(request_id.rpartition("-")[2])
+
+
+def memory_of(engine: Any) -> Mapping[str, object]:
+    """Return what of an engine has memory that bears its names in reports."""
+    runner = runner_of(engine)
+    drafter = drafter_of(runner)
+    # What is named first keeps that name: caches of the drafter are told from those of the target.
+    cached = {"drafter": SimpleNamespace(caches=drafter.caches)} if drafter is not None else {}
+    return {**cached, "runner": runner}

@@ -14,8 +14,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from workers.targets.vllm.inside.transfer.flights import Flight, Flights
-from workers.targets.vllm.inside.transfer.mover import Mover
-from workers.targets.vllm.inside.transfer.planner import Planner, StepPlan
+from workers.targets.vllm.inside.transfer.handoff import Receiver, ReceivingMover, Sender, SendingMover
+from workers.targets.vllm.inside.transfer.mover import Mover, StoreMover
+from workers.targets.vllm.inside.transfer.planner import Planner, StepPlan, StorePlanner
 
 # Key of vLLM's extra configuration of a connector.
 SHARED = "flights"
@@ -40,20 +41,18 @@ class Ended(KVConnectorWorkerMetadata):  # type: ignore[misc]
         return Ended([*self.flights, *other.flights])
 
 
-class StoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """Connector to a store in the same process."""
+class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+    """Connector whose sides are a planner and a mover."""
+
+    sides: tuple[type[Planner], type[Mover]]
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         self.flights: Flights = self._kv_transfer_config.kv_connector_extra_config[SHARED]
-        self.planner, self.mover = Planner(self.flights), Mover(self.flights)
+        make_planner, make_mover = self.sides
+        self.planner, self.mover = make_planner(self.flights), make_mover(self.flights)
         if role == KVConnectorRole.WORKER:
             self.flights.agent = self
-
-    @property
-    def requires_kv_delivery(self) -> bool:
-        """Tell that what is not stored is a miss, and nothing worse."""
-        return False
 
     # The scheduler's side.
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
@@ -77,11 +76,13 @@ class StoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         flights = ended.flights if ended is not None else []
         self.planner.processed(flights, connector_output.invalid_block_ids)
 
-    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        return self.planner.ended(request.request_id), None
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        return self.planner.ended(request, block_ids)
 
-    def request_finished_all_groups(self, request: Any, block_ids: tuple[list[int], ...]) -> tuple[bool, None]:
-        return self.planner.ended(request.request_id), None
+    def request_finished_all_groups(
+        self, request: Any, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        return self.planner.ended(request, block_ids[0])
 
     # The worker's side.
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
@@ -125,3 +126,26 @@ class StoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         metadata = self._get_connector_metadata()
         assert isinstance(metadata, Planned), "it is made above"
         return metadata.plan
+
+
+class StoreConnector(_Connector):
+    """Connector to a store in the same process."""
+
+    sides = StorePlanner, StoreMover
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        """Tell that what is not stored is a miss, and nothing worse."""
+        return False
+
+
+class ProducerConnector(_Connector):
+    """Connector of an engine that computes prompts for another one."""
+
+    sides = Sender, SendingMover
+
+
+class ConsumerConnector(_Connector):
+    """Connector of an engine whose prompts another one computes."""
+
+    sides = Receiver, ReceivingMover

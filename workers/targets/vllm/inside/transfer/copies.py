@@ -10,30 +10,31 @@ from workers.targets.vllm.inside.transfer.flights import Flight
 
 
 class Copies:
-    """Copies of blocks, layer by layer; the store has the shape of the cache, with slots for blocks."""
+    """Copies of blocks, layer by layer; the store has the shape of the cache, with slots for blocks.
 
-    def __init__(self, caches: Mapping[str, torch.Tensor], num_slots: int) -> None:
+    Loads come `behind` an event, if there is one.
+    """
+
+    def __init__(self, caches: Mapping[str, torch.Tensor], store: list[torch.Tensor]) -> None:
         self.names = list(caches)
-        self.cache = list(caches.values())
-        self.store = [
-            torch.zeros((num_slots, *each.shape[1:]), dtype=each.dtype, device=each.device) for each in self.cache
-        ]
+        self.cache, self.store = list(caches.values()), store
+        self.behind: Any = None
         self._is_device = self.cache[0].device.type != "cpu"
         self._is_simulated = self.cache[0].device.type == "sim"
-        self.loads: Any = _stream() if self._is_device else None
-        self.stores: Any = _stream() if self._is_device else None
+        self.loads: Any = new_stream() if self._is_device else None
+        self.stores: Any = new_stream() if self._is_device else None
 
     def load(self, flight: Flight, done: Callable[[], None]) -> None:
         """Copy what a load brings; nothing of the engine's own stream is waited for."""
+        if self.behind is not None:
+            self.behind.wait(self.loads)
         pairs = [(self.store, self.cache, slot, block) for slot, block in _arriving(flight)]
         flight.landed = self._copy("load_blocks", self.loads, pairs, done)
 
     def save(self, flight: Flight, done: Callable[[], None]) -> None:
         """Copy what a store keeps, behind what the engine has launched."""
         if self._is_device:
-            written = _event()
-            written.record(torch.cuda.current_stream())
-            written.wait(self.stores)
+            launched().wait(self.stores)
         pairs = [(self.cache, self.store, block, slot) for slot, block in _arriving(flight)]
         flight.landed = self._copy("store_blocks", self.stores, pairs, done)
 
@@ -73,9 +74,22 @@ class Copies:
             event.synchronize()
 
 
-def _stream() -> Any:
+def new_store(caches: Mapping[str, torch.Tensor], num_slots: int) -> list[torch.Tensor]:
+    """Return an empty store of so many slots for blocks of some caches."""
+    return [torch.zeros((num_slots, *each.shape[1:]), dtype=each.dtype, device=each.device) for each in caches.values()]
+
+
+def new_stream() -> Any:
+    """Return a new stream of the device."""
     stream: Any = torch.cuda.Stream
     return stream()
+
+
+def launched() -> Any:
+    """Return an event behind all that the current stream has been given."""
+    event = _event()
+    event.record(torch.cuda.current_stream())
+    return event
 
 
 def _event() -> Any:

@@ -1,18 +1,22 @@
 """Connectors of engines: how one is asked for, and which of a process is in use."""
 
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from scenarios.spec import EngineSpec
-from workers.targets.vllm.inside.transfer.flights import Flights
+import torch
+
+from scenarios.spec import EngineSpec, Handoff, Transfer
+from workers.targets.vllm.inside.transfer.flights import Flights, Note, StoreFlights
+from workers.targets.vllm.inside.transfer.handoff import Exchange, HandoffFlights
 from workers.targets.vllm.inside.transfer.offloading import Offloads
 from workers.targets.vllm.inside.transfer.pool import CHUNKS
 
 
-def transfer_config(spec: EngineSpec) -> Any:
+def transfer_config(spec: EngineSpec, *, is_producer: bool = False) -> Any:
     """Return vLLM's configuration of the transfers of an engine, None for one without."""
-    if not spec.has_store:
+    if not spec.has_connector:
         return None
     from vllm.config import KVTransferConfig  # noqa: PLC0415  what they replace must be replaced by then
 
@@ -24,15 +28,23 @@ def transfer_config(spec: EngineSpec) -> Any:
             "offload_prompt_only": spec.offloading.stored == "prompts",
         }
         return KVTransferConfig(kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=extra)
-    assert spec.transfer is not None, "it has a store"
-    # What such a drafter keeps of a block's last token depends on the token behind it.
-    drops = spec.num_speculative_tokens > 0 and spec.drafter in ("eagle", "eagle3")
+    if spec.handoff is not None:
+        names = ("load_ticks", "timeout_ticks", "failures")
+        ways = Transfer(**{name: getattr(spec.handoff, name) for name in names})
+        flights: Flights = HandoffFlights(ways, spec.block_size)
+        named, role = ("ProducerConnector", "kv_producer") if is_producer else ("ConsumerConnector", "kv_consumer")
+    else:
+        assert spec.transfer is not None, "it has a store"
+        # What such a drafter keeps of a block's last token depends on the token behind it.
+        drops = spec.num_speculative_tokens > 0 and spec.drafter in ("eagle", "eagle3")
+        ways, named, role = spec.transfer, "StoreConnector", "kv_both"
+        flights = StoreFlights(ways, spec.block_size, drops)
     return KVTransferConfig(
-        kv_connector="StoreConnector",
+        kv_connector=named,
         kv_connector_module_path="workers.targets.vllm.inside.transfer.connector",
-        kv_role="kv_both",
-        kv_load_failure_policy=spec.transfer.failures,
-        kv_connector_extra_config={"flights": Flights(spec.transfer, spec.block_size, drops)},
+        kv_role=role,
+        kv_load_failure_policy=ways.failures,
+        kv_connector_extra_config={"flights": flights},
     )
 
 
@@ -68,6 +80,35 @@ def execute_dummy_batch(engine: Any) -> None:
     engine.execute_dummy_batch()
     if flights is not None:
         flights.is_dummy = False
+
+
+@contextmanager
+def turn_of(engine: Any) -> Iterator[None]:
+    """Let this process's worker have another engine's connector for a turn of that, on the stream that it has."""
+    from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
+
+    flights, before = flights_of(engine), kv_transfer_state._KV_CONNECTOR_AGENT
+    try:
+        connect(engine)
+        with on_stream(flights.stream if flights is not None else None):
+            yield
+    finally:
+        kv_transfer_state._KV_CONNECTOR_AGENT = before
+
+
+def on_stream(stream: Any) -> AbstractContextManager[None]:
+    """Return a context in which a stream is the current one, if there is one."""
+    on: Any = torch.cuda.stream
+    return nullcontext() if stream is None else on(stream)
+
+
+def hand_over(producer: Any, consumer: Any, handoff: Handoff, probes: Counter[str], note: Note) -> HandoffFlights:
+    """Let a producer begin a trace that its consumer has begun; return its transfers."""
+    sent, received = producer.scheduler.connector.flights, consumer.scheduler.connector.flights
+    sent.begin(probes, note)
+    sent.exchange = received.exchange = Exchange(sent, handoff.lease_ticks)
+    received.agent.mover.copies.store = sent.agent.mover.caches
+    return sent  # type: ignore[no-any-return]
 
 
 @contextmanager

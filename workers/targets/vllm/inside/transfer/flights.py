@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from scenarios.events import DisturbTransfer
 from scenarios.spec import Transfer
 from workers.targets.vllm.inside.transfer.store import Key, Store
 
+# What is handed off is read by another engine, which loads it.
+Kind: TypeAlias = Literal["load", "store", "send"]
 # What is told of a transfer: a point, the requests it is about, and values by name.
 Note = Callable[..., None]
 
@@ -31,13 +33,13 @@ def note_in_flight(note: Note, begun: Sequence[Any], arriving: Sequence[Any], bl
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One load or store of blocks of a request, from when it is planned until its end is told.
+    """One load, store or hand-off of blocks of a request, from when it is planned until its end is told.
 
     Blocks at the indexes in `lost` never arrive. `context` are the blocks that what it stores follows from.
     """
 
     number: int
-    of: Literal["load", "store"]
+    of: Kind
     request: str
     blocks: list[int]
     slots: list[int]
@@ -59,23 +61,21 @@ class Flight:
 class Flights:
     """All that both sides of a connector know of the transfers of a trace; `agent` is the side of the worker.
 
-    `held_back` are ended requests whose blocks stay until their stores have ended. While a batch `is_dummy` all of its
-    slots are padding.
+    While a batch `is_dummy` all of its slots are padding. `stream` is that of an engine which has one of its own.
     """
 
-    def __init__(self, spec: Transfer, block_size: int, drops_last_match: bool) -> None:
-        self.spec, self.block_size, self.drops_last_match = spec, block_size, drops_last_match
+    def __init__(self, spec: Transfer, block_size: int) -> None:
+        self.spec, self.block_size = spec, block_size
         self.agent: Any = None
+        self.stream: Any = None
         self.is_dummy = False
         self.block_pool: Any = None
         self.begin(Counter(), silent)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
-        """Begin a trace, with an empty store."""
+        """Begin a trace."""
         self.probes, self.note, self.tick = probes, note, 0
-        self.store = Store(self.spec.store_blocks)
         self.flights: list[Flight] = []
-        self.held_back: set[str] = set()
         self.aborted: set[str] = set()
         self._num_flights = 0
         self._armed: dict[tuple[str, str], list[DisturbTransfer]] = {}
@@ -94,7 +94,7 @@ class Flights:
         """Return the loads or the stores of a request, first begun first."""
         return [flight for flight in self.flights if (flight.request, flight.of) == (request, of)]
 
-    def planned(self, of: Literal["load", "store"], request: str, **values: Any) -> Flight:
+    def planned(self, of: Kind, request: str, **values: Any) -> Flight:
         """Return a new transfer, which is in flight from here on."""
         way = self.spec.loads if of == "load" else self.spec.stores
         flight = Flight(self._num_flights, of, request, is_synchronous=way == "synchronous", **values)
@@ -167,8 +167,28 @@ class Flights:
 
     def left(self) -> Mapping[str, int]:
         """Return what is held once nothing is left to do."""
+        return {"transfers in flight": len(self.flights)}
+
+
+class StoreFlights(Flights):
+    """The same of an engine with a store.
+
+    `held_back` are ended requests whose blocks stay until their stores have ended.
+    """
+
+    def __init__(self, spec: Transfer, block_size: int, drops_last_match: bool) -> None:
+        self.drops_last_match = drops_last_match
+        super().__init__(spec, block_size)
+
+    def begin(self, probes: Counter[str], note: Note) -> None:
+        """Begin a trace, with an empty store."""
+        super().begin(probes, note)
+        self.store = Store(self.spec.store_blocks)
+        self.held_back: set[str] = set()
+
+    def left(self) -> Mapping[str, int]:
         return {
-            "transfers in flight": len(self.flights),
+            **super().left(),
             "pinned slots of the store": self.store.num_pinned,
             "slots of the store being written": self.store.num_writing,
             "requests kept for their stores": len(self.held_back),

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import torch
 
-from workers.targets.vllm.inside.transfer.copies import Copies
-from workers.targets.vllm.inside.transfer.flights import Flight, Flights
+from workers.targets.vllm.inside.transfer.copies import Copies, new_store
+from workers.targets.vllm.inside.transfer.flights import Flight, Flights, StoreFlights
 from workers.targets.vllm.inside.transfer.planner import StepPlan
 
 
@@ -17,20 +17,13 @@ class Mover:
         self.copies: Copies | None = None
         self._ended: list[Flight] = []
         self._invalid: set[int] = set()
-        self._over: set[str] = set()
-        # Synchronous loads of the running step.
-        self._loading: list[Flight] = []
 
     def register(self, caches: Mapping[str, torch.Tensor]) -> None:
-        self.copies = Copies(caches, self.flights.spec.store_blocks)
+        """Take the caches of all layers, by name."""
+        raise NotImplementedError
 
     def preempted(self, plan: StepPlan) -> None:
-        """Finish the stores of requests that lost their blocks, before these are overwritten."""
-        for name in sorted(plan.preempted):
-            for flight in self.flights.of(name, "store"):
-                self.flights.probes["store_of_preempted"] += 1
-                self._save(flight)
-                self._end(flight, is_ahead=True)
+        """Do what must be done before blocks that requests lost are overwritten."""
         self.flights.look()
 
     def load(self, plan: StepPlan) -> None:
@@ -39,43 +32,22 @@ class Mover:
             self.flights.start(flight)
         for flight in self._due("load"):
             self._load(flight)
-            if flight.is_synchronous:
-                self._invalid.update(flight.blocks[index] for index in flight.lost)
-                self._loading.append(flight)
 
     def wait_for_layer(self, layer: str) -> None:
-        assert self.copies is not None, "the cache is registered"
-        for flight in self._loading:
-            self.copies.wait_on_stream(flight, layer)
+        """Let the running step wait for what it loads of a layer."""
 
     def save(self, plan: StepPlan) -> None:
         """Begin a step's stores behind its kernels, and copy those that are due."""
-        for flight in plan.stores:
-            self.flights.start(flight)
-        for flight in self._due("store"):
-            self._save(flight)
-            if flight.is_synchronous:
-                self._end(flight)
 
     def results(self, over: set[str]) -> tuple[set[str], set[str]]:
-        """Return the requests whose stores have ended, of those that are over, and those whose load has."""
-        self._over |= over
+        """Return the requests whose blocks are needed no longer, of those that are over, and those whose load has ended."""
         arrived = set()
-        for flight in [each for each in self.flights.flights if each.is_copied]:
-            if flight.of == "load" and not flight.is_synchronous:
+        for flight in [each for each in self.flights.flights if each.of == "load" and each.is_copied]:
+            if not flight.is_synchronous:
                 self._invalid.update(flight.blocks[index] for index in flight.lost)
                 arrived.add(flight.request)
-            if flight.of == "store" or not flight.is_synchronous:
                 self._end(flight)
-        # The target's kernels wait for the loads of their step; a drafter's are not launched yet.
-        loading, self._loading = self._loading, []
-        for flight in loading:
-            self._end(flight)
-        held_back = self.flights.held_back
-        stored = {name for name in held_back & self._over if not self.flights.of(name, "store")}
-        self.flights.held_back -= stored
-        self._over &= held_back
-        return stored, arrived
+        return set(), arrived
 
     def take_ended(self) -> list[Flight]:
         """Return the transfers that have ended since the last call."""
@@ -97,15 +69,73 @@ class Mover:
         for _ in range(1 + flight.is_repeated):
             self.copies.load(flight, lambda: self.flights.copied(flight))
 
+    def _end(self, flight: Flight, is_ahead: bool = False) -> None:
+        assert self.copies is not None, "the cache is registered"
+        self.copies.wait(flight)
+        self.flights.end(flight, is_ahead)
+        self._ended.append(flight)
+
+
+class StoreMover(Mover):
+    """The same of an engine with a store."""
+
+    flights: StoreFlights
+
+    def __init__(self, flights: StoreFlights) -> None:
+        super().__init__(flights)
+        self._over: set[str] = set()
+        # Synchronous loads of the running step.
+        self._loading: list[Flight] = []
+
+    def register(self, caches: Mapping[str, torch.Tensor]) -> None:
+        self.copies = Copies(caches, new_store(caches, self.flights.spec.store_blocks))
+
+    def preempted(self, plan: StepPlan) -> None:
+        """Finish the stores of requests that lost their blocks."""
+        for name in sorted(plan.preempted):
+            for flight in self.flights.of(name, "store"):
+                self.flights.probes["store_of_preempted"] += 1
+                self._save(flight)
+                self._end(flight, is_ahead=True)
+        super().preempted(plan)
+
+    def wait_for_layer(self, layer: str) -> None:
+        assert self.copies is not None, "the cache is registered"
+        for flight in self._loading:
+            self.copies.wait_on_stream(flight, layer)
+
+    def save(self, plan: StepPlan) -> None:
+        for flight in plan.stores:
+            self.flights.start(flight)
+        for flight in self._due("store"):
+            self._save(flight)
+            if flight.is_synchronous:
+                self._end(flight)
+
+    def results(self, over: set[str]) -> tuple[set[str], set[str]]:
+        self._over |= over
+        _, arrived = super().results(over)
+        for flight in [each for each in self.flights.flights if each.of == "store" and each.is_copied]:
+            self._end(flight)
+        # The target's kernels wait for the loads of their step; a drafter's are not launched yet.
+        loading, self._loading = self._loading, []
+        for flight in loading:
+            self._end(flight)
+        held_back = self.flights.held_back
+        stored = {name for name in held_back & self._over if not self.flights.of(name, "store")}
+        self.flights.held_back -= stored
+        self._over &= held_back
+        return stored, arrived
+
+    def _load(self, flight: Flight) -> None:
+        super()._load(flight)
+        if flight.is_synchronous:
+            self._invalid.update(flight.blocks[index] for index in flight.lost)
+            self._loading.append(flight)
+
     def _save(self, flight: Flight) -> None:
         assert self.copies is not None, "the cache is registered"
         if not flight.is_copied:
             flight.is_copied = True
             for _ in range(1 + flight.is_repeated):
                 self.copies.save(flight, lambda: self.flights.copied(flight))
-
-    def _end(self, flight: Flight, is_ahead: bool = False) -> None:
-        assert self.copies is not None, "the cache is registered"
-        self.copies.wait(flight)
-        self.flights.end(flight, is_ahead)
-        self._ended.append(flight)

@@ -1,6 +1,6 @@
 """Side of the scheduler: what is loaded and stored, and what the engine is told of it.
 
-What is stored is known to be right: full blocks of tokens that the host has seen, computed by the step that stores them
+What a store holds is known to be right: full blocks of tokens that the host has seen, computed by the step that stores them
 at the latest.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.targets.vllm.inside.transfer.flights import Flight, Flights
+from workers.targets.vllm.inside.transfer.flights import Flight, Flights, StoreFlights
 
 
 @dataclass(slots=True)
@@ -36,23 +36,55 @@ def blocks_used(requests: Mapping[str, Any], manager: Any, output: Any, block_si
 
 
 class Planner:
-    """Plans of one engine; `manager` is vLLM's manager of its cache."""
+    """Plans of one engine, of which what it loads and stores is of those that derive from it.
+
+    `manager` is vLLM's manager of its cache.
+    """
 
     def __init__(self, flights: Flights) -> None:
         self.flights = flights
         self.manager: Any = None
         self._requests: dict[str, Any] = {}
-        self._asked: dict[str, int] = {}
-        # The first block and the slots that were found of a request when it was asked for last.
-        self._found: dict[str, tuple[int, list[int]]] = {}
-        self._num_stored: dict[str, int] = {}
-        self._loads: list[Flight] = []
 
     def add(self, request: Any) -> None:
         self._requests[request.request_id] = request
 
     def matched(self, request: Any, num_computed: int) -> tuple[int | None, bool]:
         """Return how many tokens behind the computed ones can be loaded, None while that is unknown; and how."""
+        return 0, False
+
+    def admitted(self, request: Any, blocks: list[int], num_tokens: int) -> None:
+        """Begin a request that has got its blocks, of which some are to be loaded."""
+
+    def plan(self, output: Any) -> StepPlan:
+        """Return what a step that is scheduled begins."""
+        plan = StepPlan(preempted=set(output.preempted_req_ids or ()))
+        plan.reads, plan.writes = blocks_used(self._requests, self.manager, output, self.flights.block_size)
+        return plan
+
+    def ended(self, request: Any, blocks: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        """Forget a request; return whether its blocks are to be kept for now, and what its client is told of them."""
+        self._requests.pop(request.request_id, None)
+        return False, None
+
+    def processed(self, ended: list[Flight], invalid: set[int]) -> None:
+        """Take the ends of transfers in, once a step comes back to the scheduler."""
+
+
+class StorePlanner(Planner):
+    """Plans of an engine with a store."""
+
+    flights: StoreFlights
+
+    def __init__(self, flights: StoreFlights) -> None:
+        super().__init__(flights)
+        self._asked: dict[str, int] = {}
+        # The first block and the slots that were found of a request when it was asked for last.
+        self._found: dict[str, tuple[int, list[int]]] = {}
+        self._num_stored: dict[str, int] = {}
+        self._loads: list[Flight] = []
+
+    def matched(self, request: Any, num_computed: int) -> tuple[int | None, bool]:
         flights, name = self.flights, request.request_id
         first_tick = self._asked.setdefault(name, flights.tick)
         if flights.tick - first_tick < flights.spec.lookup_ticks:
@@ -69,7 +101,6 @@ class Planner:
         return len(slots) * size, is_asynchronous and bool(slots)
 
     def admitted(self, request: Any, blocks: list[int], num_tokens: int) -> None:
-        """Begin a request that has got its blocks, of which some are to be loaded."""
         flights, name = self.flights, request.request_id
         if num_tokens or not flights.of(name, "load"):
             self._num_stored[name] = 0
@@ -84,10 +115,8 @@ class Planner:
         )
 
     def plan(self, output: Any) -> StepPlan:
-        """Return what a step that is scheduled begins."""
-        loads, self._loads = self._loads, []
-        plan = StepPlan(loads=loads, preempted=set(output.preempted_req_ids or ()))
-        plan.reads, plan.writes = blocks_used(self._requests, self.manager, output, self.flights.block_size)
+        plan = super().plan(output)
+        plan.loads, self._loads = self._loads, []
         for name, count in output.num_scheduled_tokens.items():
             request, blocks = self._requests[name], self.manager.get_block_ids(name)[0]
             store = self._store(request, blocks, min(request.num_tokens, request.num_computed_tokens + count))
@@ -114,18 +143,18 @@ class Planner:
         context = frozenset(blocks[: indexes[-1] + 1])
         return flights.planned("store", name, blocks=sources, slots=slots, keys=keys, context=context)
 
-    def ended(self, name: str) -> bool:
-        """Forget a request; tell whether its blocks are to be kept until they are stored."""
-        for known in (self._requests, self._asked, self._found, self._num_stored):
+    def ended(self, request: Any, blocks: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        name: str = request.request_id
+        super().ended(request, blocks)
+        for known in (self._asked, self._found, self._num_stored):
             known.pop(name, None)
         is_kept = bool(self.flights.of(name, "store"))
         if is_kept:
             self.flights.probes["store_of_ended"] += 1
             self.flights.held_back.add(name)
-        return is_kept
+        return is_kept, None
 
     def processed(self, ended: list[Flight], invalid: set[int]) -> None:
-        """Take the ends of transfers in, once a step comes back to the scheduler."""
         store = self.flights.store
         self.flights.forget(invalid)
         for flight in ended:

@@ -1,0 +1,82 @@
+"""Session of a trace on two engines: a producer computes the prompts, and hands requests to their consumer."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Submit
+from scenarios.spec import Handoff
+from workers.targets.child.answers import Delivery
+from workers.targets.vllm.inside.producer import Producer
+from workers.targets.vllm.inside.requests import hand_in
+from workers.targets.vllm.inside.session import Session, memory_of
+from workers.targets.vllm.known_races import OF_PRODUCER
+
+
+class HandoffSession(Session):
+    """The requests of a trace on the engine that decodes them, once another one has computed their prompts.
+
+    A request is in one of both at a time; what an event does to it happens there.
+    """
+
+    def __init__(
+        self, engine: Any, *given: Any, handoff: Handoff, produce: Callable[[Any, Counter[str]], Producer]
+    ) -> None:
+        super().__init__(engine, *given)
+        self._handoff, self._producer = handoff, produce(engine, self.probes)
+        self._submitted: dict[str, tuple[Submit, int]] = {}
+
+    @property
+    def memory(self) -> Mapping[str, object]:
+        engine, stream = self._producer.engine, SimpleNamespace(producer=self._producer.flights.stream)
+        produced = {f"{OF_PRODUCER}{name}": holder for name, holder in memory_of(engine).items()}
+        # Its caches bear its names, before what is loaded from them bears any.
+        return {**produced, **super().memory, "lanes": stream}
+
+    def happen(self, event: AnyEvent) -> None:
+        match event:
+            case Preempt(request=name) if self._producer.has(self._ids.get(name, "")):
+                self._producer.preempt(self._ids[name])
+                return
+            case ResetPrefixCache():
+                self._producer.reset_prefix_cache()
+        super().happen(event)
+
+    def step(self) -> list[Delivery]:
+        turns = self._handoff.turns
+        for _ in range(turns[self._tick % len(turns)]):
+            for request_id, told in self._producer.step(self._tick).items():
+                event, arrival = self._submitted.pop(request_id)
+                self.probes["handoff"] += 1
+                hand_in(self.engine, request_id, event, arrival, transfer=told)
+        copies = self._flights.agent.mover.copies
+        copies.behind = self._producer.written
+        return super().step()
+
+    def drained(self) -> bool:
+        return super().drained() and self._producer.drained()
+
+    def ended(self) -> None:
+        super().ended()
+        self._producer.ended()
+
+    def close(self) -> None:
+        super().close()
+        self._producer.close()
+
+    def _add(self, request_id: str, event: Submit, *, resumable: bool) -> None:
+        assert not resumable, "no session is handed over"
+        self._submitted[request_id] = event, self._num_taken
+        self._producer.submit(request_id, event, self._num_taken)
+
+    def _abort(self, event: Abort) -> None:
+        request_id = self._ids.get(event.request, "")
+        if not self._producer.has(request_id):
+            super()._abort(event)
+            return
+        self.probes["abort"] += 1
+        self.probes["abort_at_producer"] += 1
+        self._alive.discard(request_id)
+        del self._submitted[request_id]
+        self._producer.abort(request_id, within_step=event.at != "before_schedule")

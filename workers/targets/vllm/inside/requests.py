@@ -1,0 +1,45 @@
+"""Requests as vLLM's engine takes them."""
+
+from collections.abc import Mapping
+from concurrent.futures import wait
+from typing import Any
+
+from scenarios.events import Submit
+from workers.targets.vllm.inside.sampling_params import sampling_params
+
+
+def hand_in(
+    engine: Any,
+    request_id: str,
+    event: Submit,
+    arrival: int,
+    *,
+    resumable: bool = False,
+    transfer: Mapping[str, Any] | None = None,
+) -> None:
+    """Hand a request to an engine, or a part of one that it has; `transfer` is what its connector is told of it."""
+    from vllm.v1.engine import EngineCoreRequest  # noqa: PLC0415  what they replace must be replaced by then
+
+    assert isinstance(event.prompt, tuple), "the trace is explicit"
+    params = sampling_params(event)
+    if transfer is not None:
+        params.extra_args = {"kv_transfer_params": dict(transfer)}
+    request = EngineCoreRequest(
+        request_id=request_id,
+        prompt_token_ids=list(event.prompt),
+        mm_features=None,
+        sampling_params=params,
+        pooling_params=None,
+        # Among equals, who came first goes first.
+        arrival_time=float(arrival),
+        lora_request=None,
+        cache_salt=None,
+        data_parallel_rank=None,
+        priority=event.priority,
+        **({"resumable": True} if resumable else {}),
+    )
+    taken, wave = engine.preprocess_add_request(request)
+    if taken.structured_output_request is not None:
+        # A thread compiles it; in which step it is ready would depend on a clock.
+        wait([taken.structured_output_request._grammar])
+    engine.add_request(taken, wave)
