@@ -14,7 +14,7 @@ from scenarios.shards import fitted
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
-from workers.judge.outputs import Outputs, compare
+from workers.judge.outputs import BrokenOff, Outputs, compare
 from workers.oracle.tape import Tapes
 from workers.record.verdict import NotDrained
 from workers.run.engine_run import Options, Run
@@ -52,16 +52,16 @@ class OutputsAlone(Specstorm):
     capabilities = replace(Specstorm.capabilities, logs_decisions=False, planes=())
 
 
-def seen_of(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | str]:
+def seen_of(trace: Trace, tapes: Tapes) -> tuple[str | None, Outputs | BrokenOff]:
     """Run a trace with nothing looked at but its outputs; return the contract they break, and the outputs."""
     try:
         run = Run(trace, tapes, Options(races=False, steps_max=STEPS_MAX), OutputsAlone())
         found = run.to_end()
     except Exception as error:
         # A fault may crash its engine, which is seen without any judge.
-        return None, type(error).__name__
+        return None, BrokenOff(type(error).__name__)
     if isinstance(found, NotDrained):
-        return None, "it does not end"
+        return None, BrokenOff("it does not end")
     return (found.variable if found is not None else None), run.target.outputs()
 
 

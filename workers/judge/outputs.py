@@ -17,7 +17,7 @@ from scenarios.events import Abort, NanLogits, Pausing, SpoilLogit, Submit, clea
 from scenarios.trace import Trace
 from workers.oracle.derived import has_penalties
 from workers.oracle.incremental_tape import depends_on_drafts
-from workers.record.evidence import Difference, fact, shown
+from workers.record.evidence import Difference, Site, fact, shown
 from workers.record.observation import Output, width_of
 
 # Engines sum float32 exponentials of logits: their errors stay below it. A logit is rounded in proportion to itself,
@@ -30,6 +30,13 @@ LOGPROB_MIN = -87.3
 Outputs: TypeAlias = Mapping[str, Output]
 
 
+class BrokenOff(NamedTuple):
+    """A run that did not come to its end: how it broke off, and where, if that is known."""
+
+    error: str
+    where: Site = Site(function="")
+
+
 class Comparison(NamedTuple):
     """The first difference of two runs, if there is one, and the requests that part at a near tie."""
 
@@ -39,21 +46,22 @@ class Comparison(NamedTuple):
 
 def compare(
     trace: Trace,
-    seen: Outputs | str,
-    wanted: Outputs | str,
+    seen: Outputs | BrokenOff,
+    wanted: Outputs | BrokenOff,
     logit_margin: float = 0.0,
     excused: Set[str] = frozenset(),
 ) -> Comparison:
     """Compare the outputs of two runs of an engine that may choose either of two tokens closer than `logit_margin`.
 
     Requests are those of `wanted`, which may be fewer; those that are excused are not compared. A run that broke off,
-    which is a text, is always a difference. Tokens depend on drafts only where there are drafts; an engine's draws
+    is always a difference. Tokens depend on drafts only where there are drafts; an engine's draws
     may go on where they were once tokens in flight are thrown away.
     """
-    if isinstance(seen, str):
-        return Comparison(_difference("end", "", None, fact("outputs"), fact("failed", error=seen)))
-    if isinstance(wanted, str):
-        return Comparison(_difference("end", "", None, fact("reference_failed", error=wanted), fact("outputs")))
+    if isinstance(seen, BrokenOff):
+        return Comparison(_difference("end", "", None, fact("outputs"), fact("failed", error=seen.error)))
+    if isinstance(wanted, BrokenOff):
+        broken = _difference("end", "", None, fact("reference_failed", error=wanted.error), fact("outputs"))
+        return Comparison(broken.model_copy(update={"made_at": (wanted.where,) if wanted.where.function else ()}))
     cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits | SpoilLogit)}
     if trace.spec.has_connector:
         # Whether a request may fail with a load is judged by what was lost.

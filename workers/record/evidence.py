@@ -251,7 +251,8 @@ class Difference(Value):
     `commit` is request/incarnation/epoch/step; `position` a token position or a column, where the variable has one;
     `reference` is the run in which it was as expected, where it was compared with one, `elsewhere` another run that
     was asked about a broken contract; `writers` are the last device ops or host points that wrote the value, newest
-    first; `made_at` are the places in the engine's program that are to see to it, where its target names some;
+    first; `made_at` are the places in the engine's program that are to see to it, where its target names some, or where
+    another run broke off;
     `missing_order` are two unordered accesses, where the race detector saw some; `known` names the known bug of the
     engine that this is.
     """

@@ -141,8 +141,8 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
     # An engine numbers requests in the order in which it takes them in.
     others = [event for event in explicit.events if not isinstance(event, Submit)]
     by_number = explicit.model_copy(update={"events": (*[given.submit for given in taken], *others)})
-    known = kind.known(found, by_number, steps, config)
-    made_at = kind.places.get((found.plane, found.variable), ())
+    known = found.known or kind.known(found, by_number, steps, config)
+    made_at = found.made_at or kind.places.get((found.plane, found.variable), ())
     return Diverged(stats=stats, difference=found.model_copy(update={"known": known, "made_at": made_at}))
 
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from scenarios.trace import Trace
-from workers.judge.outputs import Outputs, compare
+from workers.judge.outputs import BrokenOff, Outputs, compare
 from workers.judge.proposals import first_unlike, proposals_of
 from workers.lanes.lane import Deadlock
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Elsewhere, Reference
 from workers.record.observation import Observation
 from workers.record.verdict import NotDrained
-from workers.run.engine_run import UNJUDGED, Options, Run, error_text
+from workers.run.engine_run import UNJUDGED, Options, Run, error_text, site_of
 from workers.run.panel import shows_steps
 from workers.run.references import NUM_UNDECIDED, ReferenceRun, References, Requests, references, undecided_trace
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind
@@ -28,7 +28,7 @@ def outputs_of(
     config: RunConfig = DEFAULT_CONFIG,
     options: Options = UNJUDGED,
     keep: Callable[[Sequence[Observation]], None] | None = None,
-) -> Outputs | str:
+) -> Outputs | BrokenOff:
     """Run an explicit trace; return each request's output, or how the run broke off.
 
     What a judged run that has ended has shown of its steps is given to `keep`.
@@ -40,18 +40,19 @@ def outputs_of(
         run = Run(trace, tapes, options, kind, config)
         try:
             if isinstance(run.to_end(), NotDrained):
-                return "it does not end"
+                return BrokenOff("it does not end")
             if keep is not None:
                 keep(run.panel.observations)
             return run.target.outputs()
         finally:
             run.target.close()
     except Deadlock:
-        return "deadlock"
+        return BrokenOff("deadlock")
     except DeviceError:
         raise
     except Exception as error:
-        return error_text(error) if isinstance(error, EngineFailed) else type(error).__name__
+        text = error_text(error) if isinstance(error, EngineFailed) else type(error).__name__
+        return BrokenOff(text, site_of(error))
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +83,9 @@ class Comparison:
                 found = self._beyond_ties(self.requests.judged(self.trace), self.requests.outputs, wanted)
             if found is not None:
                 name = self.requests.names.get(found.request, found.request)
-                return found.model_copy(update={"reference": reference, "request": name, "step": steps})
+                known = self._known_failure(wanted, other) if isinstance(wanted, BrokenOff) else ""
+                update = {"reference": reference, "request": name, "step": steps, "known": known}
+                return found.model_copy(update=update)
             proposed = self.compared.proposed.get(other.model_dump_json())
             # Not beside a store: a drafter may still write over the entries that were loaded for it.
             if proposed and reference is Reference.SYNCHRONOUS and not self.trace.spec.has_connector:
@@ -123,7 +126,7 @@ class Comparison:
     def _references(self) -> list[ReferenceRun]:
         return list(references(self.trace, self.requests, self.kind.capabilities))
 
-    def _outputs_of(self, trace: Trace) -> Outputs | str:
+    def _outputs_of(self, trace: Trace) -> Outputs | BrokenOff:
         if trace.spec.depth > 1 or not trace.spec.num_speculative_tokens or not shows_steps(self.kind.capabilities):
             return outputs_of(trace, self.tapes, self.kind, self.config)
 
@@ -132,7 +135,11 @@ class Comparison:
 
         return outputs_of(trace, self.tapes, self.kind, self.config, Options(races=False), keep)
 
-    def _beyond_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | str) -> Difference | None:
+    def _known_failure(self, broken: BrokenOff, trace: Trace) -> str:
+        """Return the known bug of the engine by which a reference run broke off, if it is one."""
+        return self.kind.known_crash(broken.error, broken.where, trace, self.config)
+
+    def _beyond_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | BrokenOff) -> Difference | None:
         """Return the first difference that is none of near ties; the requests that have one are added to `ties`."""
         margin = self.kind.capabilities.logit_margin
         while True:
@@ -148,7 +155,7 @@ class Comparison:
             return False
         submit = self.requests.submits[found.request]
         outputs = self._outputs_of(undecided_trace(self.trace, submit, self.kind.capabilities))
-        if isinstance(outputs, str) or found.request not in outputs:
+        if isinstance(outputs, BrokenOff) or found.request not in outputs:
             return False
         width, position = 2 * NUM_UNDECIDED, found.position
         # A token's own id and logprob come first, those of the likeliest behind them.

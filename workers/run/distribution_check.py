@@ -15,7 +15,7 @@ from scenarios.events import Submit
 from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace
 from workers.judge.distribution import Outcome, chance_of, two_sample_g_test
-from workers.judge.outputs import Outputs
+from workers.judge.outputs import BrokenOff, Outputs
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Fact, fact
 from workers.record.verdict import NO_STATS, Agreed, Diverged, Verdict
@@ -67,7 +67,7 @@ def check_distribution(
         tally: dict[tuple[str, tuple[int, int]], Counter[Outcome]] = {}
         for each in traces:
             outputs = outputs_of(each, tapes, kind, config, replace(UNJUDGED, steps_max=_STEPS_MAX))
-            if isinstance(outputs, str):
+            if isinstance(outputs, BrokenOff):
                 return _differs("liveness", "end", "", fact("outputs"), fact("failed", error=outputs))
             _count(outputs, tally)
         counts.append(tally)

@@ -28,7 +28,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.contracts.delivery import Delivery
 from workers.judge.drafter_identities import Proposals
-from workers.judge.outputs import Outputs
+from workers.judge.outputs import BrokenOff, Outputs
 from workers.record.evidence import Reference
 from workers.run.agreed_run import AgreedRun
 
@@ -66,7 +66,7 @@ class References:
     agreed: AgreedRun | None = None
     # By trace what was proposed in a run that shows it.
     proposed: dict[str, Proposals] = field(default_factory=dict)
-    _outputs: dict[str, Outputs | str] = field(default_factory=dict)
+    _outputs: dict[str, Outputs | BrokenOff] = field(default_factory=dict)
 
     def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
         """Yield references up to the first of the last kind that matters."""
@@ -75,7 +75,7 @@ class References:
             if kind == self.until:
                 return
 
-    def outputs_of(self, trace: Trace, run: Callable[[Trace], Outputs | str]) -> Outputs | str:
+    def outputs_of(self, trace: Trace, run: Callable[[Trace], Outputs | BrokenOff]) -> Outputs | BrokenOff:
         """Return the outputs of a trace, or how it broke off; it is run unless it was run before."""
         key = trace.model_dump_json()
         if key not in self._outputs:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import pytest
+
 from scenarios.events import AnyEvent, DummyStep, LoadWeights, Neighbour, Pause, Resume, SetK, Stall, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
@@ -13,7 +15,7 @@ from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.run.references import References, one_by_one, undisturbed
 from workers.targets.specstorm import Specstorm
-from workers.targets.target import EngineFailed, RunConfig, Watch
+from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, Watch
 
 TRACE = Trace(spec=EngineSpec(vocab_size=6), events=(Submit(tick=0, request="a", prompt=(1, 3), max_tokens=4),))
 
@@ -70,6 +72,34 @@ def test_a_crash_is_judged_with_races_watched_whoever_met_it() -> None:
     kind = CrashingKind()
     assert isinstance(check(TRACE.explicit(), Tapes(), Options(races=False), kind), Crashed)
     assert kind.watched == [False, True]
+
+
+@dataclass(frozen=True)
+class CrashingReferenceKind(SamplerBoxKind):
+    """Its synchronous engine cannot be started, which is a known bug of it or none."""
+
+    bug: str = ""
+
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
+        """Start one that runs ahead."""
+        if trace.spec.depth == 1:
+            raise EngineFailed("AssertionError: ", WHERE)
+        return SamplerBox(trace, self.breach)
+
+    def known_crash(self, error: str, where: Site, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> str:
+        return self.bug if (where, trace.spec.depth) == (WHERE, 1) else ""
+
+
+WHERE = Site(function="schedule", file="scheduler.py", line=7)
+
+
+@pytest.mark.parametrize("bug", ["", "told_before"])
+def test_a_reference_that_breaks_off_by_a_known_bug_is_a_finding_of_that_bug(bug: str) -> None:
+    verdict = check(TRACE.explicit(), Tapes(), kind=CrashingReferenceKind(bug=bug))
+    assert isinstance(verdict, Diverged)
+    found = verdict.difference
+    assert (found.variable, found.reference, found.known) == ("end", Reference.SYNCHRONOUS, bug)
+    assert found.made_at == (WHERE,)
 
 
 def submit(name: str, tick: int) -> Submit:
