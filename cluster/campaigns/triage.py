@@ -12,7 +12,7 @@ from cluster.dispatch.job import AnyJob, Job, TryJob, build, digest_of
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.evidence import Site
-from workers.record.verdict import NO_STATS, Agreed, Crashed, Judgement, Lost, Vacuous, Verdict, is_finding
+from workers.record.verdict import NO_STATS, Agreed, Crashed, Judgement, Lost, Vacuous, Verdict, is_finding, known_of
 from workers.run.shard import Hit
 from workers.shrink.shrinker import LIMIT, Finding, Shrinking, Tried
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
@@ -221,7 +221,10 @@ class Triage:
     def _explained(self, result: Judgement | Lost, deaths: tuple[str, ...]) -> None:
         state = self.state
         verdict = result if isinstance(result, Lost) else result.verdict
-        if isinstance(result, Judgement) and not isinstance(verdict, Agreed | Vacuous | Lost):
+        if isinstance(result, Judgement) and state.bug and known_of(verdict):
+            # A hunt has met a bug whose smallest trace is known.
+            self._update(stage="confirmed", judgement=result)
+        elif isinstance(result, Judgement) and not isinstance(verdict, Agreed | Vacuous | Lost):
             self._update(verdict=state.verdict or verdict)
             self._begin(result.trace, verdict)
         elif state.verdict is not None:

@@ -22,7 +22,7 @@ from cluster.storage.pace import Left
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.spec import Value
-from workers.record.verdict import Verdict, plane
+from workers.record.verdict import Verdict, known_of, plane
 from workers.record.words import finding_lines, outcome_lines
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.registry import is_counted
@@ -135,6 +135,8 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
         small = (state.judgement or state.shrinking).trace
         done = "shrunk to" if state.stage == "closed" else "being shrunk, so far to"
         texts.append(f"{state.size} events, {done} {len(small.events)} in {state.shrinking.spent} checks")
+    elif known_of(verdict):
+        texts.append(f"{state.size} events, as it was met: a known bug is not shrunk")
     if state.artefact is not None:
         texts += [state.artefact, f"replay: {typed('replay', folder / state.artefact, config)}"]
     yield from (f"{INDENT}{part}" for text in texts for part in text.splitlines())

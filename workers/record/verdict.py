@@ -149,6 +149,17 @@ def plane(verdict: Verdict) -> str:
             raise ValueError(f"{verdict.kind} is not a finding")
 
 
+def known_of(verdict: Verdict) -> str:
+    """Return the name of the known bug of the engine that a finding is, an empty one of any other verdict."""
+    match verdict:
+        case Diverged(difference=difference):
+            return difference.known
+        case Crashed(known=known) | Stuck(known=known):
+            return known
+        case _:
+            return ""
+
+
 def missing_order_of(verdict: Verdict) -> MissingOrder | None:
     """Return the two unordered accesses of a finding, where the race detector saw some."""
     match verdict:

@@ -32,6 +32,7 @@ from workers.record.verdict import (
     Vacuous,
     Verdict,
     is_finding,
+    known_of,
 )
 from workers.run.comparison import Comparison
 from workers.run.engine_run import DEFAULT_OPTIONS, Options, Run, error_text, site_of
@@ -80,13 +81,9 @@ def check(
         until = options.compared.until if options.compared is not None else "all"
         options = replace(options, races=races, compared=References(until))
         verdict = judged(trace, tapes, options, kind, config)
-        if options.confirm and is_finding(verdict) and not _is_known(verdict):
+        if options.confirm and is_finding(verdict) and not known_of(verdict):
             return _confirmed(trace, tapes, replace(options, compared=References(until)), kind, config) or verdict
     return verdict
-
-
-def _is_known(verdict: Verdict) -> bool:
-    return isinstance(verdict, Diverged) and bool(verdict.difference.known)
 
 
 def _confirmed(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict | None:

@@ -4,7 +4,7 @@ from cluster.campaigns.triage import FindingState, Triage
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import Answer, AnyJob, TryJob
 from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, buggy, hit
-from workers.record.verdict import Lost
+from workers.record.verdict import Diverged, Judgement, Lost
 
 
 def test_one_candidate_that_kills_its_worker_does_not_keep_the_others_of_its_job_from_being_tried() -> None:
@@ -41,3 +41,17 @@ def test_candidates_that_are_lost_after_the_last_round_was_settled_leave_the_sma
     judgement = triage.state.smallest
     assert judgement is not None
     assert len(judgement.trace.events) == 1
+
+
+def test_a_bug_that_the_engine_is_known_for_is_judged_again_and_not_shrunk() -> None:
+    triage = Triage(FindingState.of(hit("x"), 0))
+    (judge,) = triage.tasks(2)
+    answer = buggy(judge.job)
+    assert isinstance(answer, Judgement)
+    assert isinstance(answer.verdict, Diverged)
+    known = answer.verdict.difference.model_copy(update={"known": "told_before"})
+    told = answer.model_copy(update={"verdict": answer.verdict.model_copy(update={"difference": known})})
+    triage.take(Record(judge.job.key, 1, told))
+    assert not triage.is_open
+    assert triage.state.judgement == told
+    assert triage.tasks(2) == []
