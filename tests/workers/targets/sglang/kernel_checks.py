@@ -136,7 +136,125 @@ def verification(chance: random.Random) -> Launch:
     }
 
 
+def draft_slots(chance: random.Random) -> Launch:
+    rows, topk, steps = chance.randint(1, 5), chance.choice((1, 2)), chance.randint(1, 5)
+    return (rows,), {
+        "req_pool_indices": integers(chance.sample(range(8), rows)),
+        "req_to_token": table(chance, 8, 90),
+        "seq_lens": integers([chance.randint(0, 70) for _ in range(rows)]),
+        "out_cache_loc": torch.full((rows * topk * steps,), -7),
+        "pool_len": 90,
+        "topk": topk,
+        "speculative_num_steps": steps,
+        "positions": torch.full((rows * topk,), -7),
+        "mrope": None,
+        "BS": rows,
+        "WRITE_POSITIONS": chance.random() < 0.5,
+        "WRITE_MROPE": False,
+    }
+
+
+def gathered(chance: random.Random) -> Launch:
+    rows, widths, block = chance.randint(1, 5), [chance.randint(1, 9) for _ in range(4)], 8
+    given: Arguments = {"idx_ptr": integers([chance.randrange(6) for _ in range(rows)])}
+    for number, width in enumerate(widths):
+        given[f"s{number}"] = torch.arange(6 * width, dtype=torch.float32)
+        given[f"d{number}"] = torch.full((rows * width,), -7.0)
+        given[f"n{number}"] = width
+    return (rows, -(-max(widths) // block)), given | {"HAS3": chance.random() < 0.5, "BLOCK": block}
+
+
+def bonus(chance: random.Random) -> Launch:
+    rows, width = chance.randint(1, 5), chance.randint(1, 5)
+    return (rows,), {
+        "accept_tokens": integers([chance.randrange(90) for _ in range(rows * width)]),
+        "accept_lens": integers([chance.randint(1, width) for _ in range(rows)], torch.int32),
+        "bonus_tokens_ptr": torch.full((rows,), -7, dtype=torch.int32),
+        "accept_stride": width,
+    }
+
+
+def allocation(chance: random.Random) -> Launch:
+    rows, page = chance.randint(1, 5), chance.choice((1, 2, 4, 16))
+    before = [chance.choice((0, 1, page, 3 * page - 1, 2 * page)) for _ in range(rows)]
+    after = [length + chance.choice((0, 1, page - 1, page, 3 * page + 1)) for length in before]
+    pages = list(range(100, 200))
+    chance.shuffle(pages)
+    return (rows,), {
+        "pre_lens_ptr": integers(before),
+        "seq_lens_ptr": integers(after),
+        # Of whose last page some is left, it goes on behind its last token.
+        "last_loc_ptr": integers([row * page * 3 + length % page - 1 for row, length in enumerate(before)]),
+        "free_page_ptr": integers(pages),
+        "out_indices": torch.full((sum(after) - sum(before) + 2,), -7),
+        "bs_upper": 8,
+        "page_size": page,
+    }
+
+
+def decode_allocation(chance: random.Random) -> Launch:
+    rows, page = chance.randint(1, 5), chance.choice((1, 2, 4, 16))
+    lengths = [chance.choice((1, 2, page, page + 1, 3 * page)) for _ in range(rows)]
+    pages = list(range(100, 200))
+    chance.shuffle(pages)
+    return (rows,), {
+        "seq_lens_ptr": integers(lengths),
+        "last_loc_ptr": integers([row * page * 3 + length - 2 for row, length in enumerate(lengths)]),
+        "free_page_ptr": integers(pages),
+        "out_indices": torch.full((rows,), -7),
+        "bs_upper": 8,
+        "page_size": page,
+    }
+
+
+def assigned(chance: random.Random) -> Launch:
+    rows = chance.randint(1, 5)
+    starts, counts = ([chance.choice((0, 1, 31, 33)) for _ in range(rows)] for _ in range(2))
+    return (rows,), {
+        "req_pool_indices": integers(chance.sample(range(8), rows)),
+        "req_to_token": table(chance, 8, 90),
+        "start_offset": integers(starts),
+        "end_offset": integers([start + count for start, count in zip(starts, counts, strict=True)]),
+        "out_cache_loc": integers(range(1000, 1000 + sum(counts))),
+        "pool_len": 90,
+        "bs_upper": 8,
+    }
+
+
+def last(chance: random.Random) -> Launch:
+    rows, block = chance.randint(1, 9), 4
+    return (-(-rows // block),), {
+        "req_to_token": table(chance, 9, 40),
+        "req_pool_indices_tensor": integers(chance.sample(range(9), rows)),
+        "prefix_lens_tensor": integers([chance.choice((0, 1, 5, 40)) for _ in range(rows)]),
+        "result": torch.full((rows,), -7),
+        "num_tokens": rows,
+        "req_to_token_stride": 40,
+        "BLOCK_SIZE": block,
+    }
+
+
+def positions(chance: random.Random) -> Launch:
+    rows = chance.randint(1, 5)
+    counts = [chance.choice((1, 4, 511, 513)) for _ in range(rows)]
+    return (rows,), {
+        "positions": torch.full((sum(counts) + 1,), -7),
+        "extend_start_loc": torch.full((rows,), -7, dtype=torch.int32),
+        "extend_prefix_lens": integers([chance.randint(0, 50) for _ in range(rows)], torch.int32),
+        "extend_seq_lens": integers(counts, torch.int32),
+        "has_prefix": chance.random() < 0.5,
+    }
+
+
 CASES: Mapping[str, Callable[[random.Random], Launch]] = {
+    "_gather_rows_kernel": gathered,
+    "alloc_decode_kernel": decode_allocation,
+    "alloc_extend_kernel": allocation,
+    "assign_draft_cache_locs_contiguous": draft_slots,
+    "assign_req_to_token_pool": assigned,
+    "compute_position_kernel": positions,
+    "fill_bonus_tokens": bonus,
+    "get_last_loc_kernel": last,
     "create_flashinfer_kv_indices_triton": indices,
     "generate_draft_decode_kv_indices": drafted_indices,
     "sgl_build_tree_kernel_efficient_triton": tree,
