@@ -29,13 +29,17 @@ class SimulatedDevice:
     Memory is named by way of the objects that a session names, and of those below whose classes are of `own` modules,
     by prefix. Of lists with a name in `pools`, whose buffers are used in turn, all items have one name: in which of
     them a trace begins depends on what the engine did before. Lines of laid-over `sources` are named as those of
-    installed ones: by that, races are known.
+    installed ones: by that, races are known. Lines in a `stand_in`, a folder of what takes the place of the engine's
+    own functions, are passed over: who calls these is named.
     """
 
-    def __init__(self, own: tuple[str, ...], pools: tuple[str, ...] = (), sources: Path | None = None) -> None:
+    def __init__(
+        self, own: tuple[str, ...], pools: tuple[str, ...] = (), sources: Path | None = None, stand_in: str = ""
+    ) -> None:
         self._device = activate()
         if sources is not None:
             self._device.root = sources
+        self._stand_in = stand_in
         self._own, self._pools = own, tuple(f".{name}" for name in pools)
         self._broken_off: Message = {}
         self._report = self._device.report()
@@ -80,7 +84,7 @@ class SimulatedDevice:
     def abandon(self) -> None:
         """Run what an engine that broke off has left, though of that more may break off; keep the report of before."""
         self._report = self._device.report()
-        self._broken_off = _shown(self._report)
+        self._broken_off = _shown(self._report, self._stand_in)
         for _ in range(_TASKS_MAX):
             try:
                 self._device.end()
@@ -93,7 +97,7 @@ class SimulatedDevice:
         """Let everything run, and return the races of the trace so far, and what the device counted."""
         if not self._broken_off:
             self._report = self._device.end()
-        return self._broken_off or _shown(self._report)
+        return self._broken_off or _shown(self._report, self._stand_in)
 
     def race(self, number: int) -> Race:
         return self._report.races[number]
@@ -104,9 +108,9 @@ class SimulatedDevice:
         first, given = found.first, found.given
         return {
             "kind": found.kind,
-            "task": _task(first.task) if first is not None else None,
+            "task": _task(first.task, self._stand_in) if first is not None else None,
             "what": first.what if first is not None else "",
-            "given": _task(given) if given is not None else None,
+            "given": _task(given, self._stand_in) if given is not None else None,
         }
 
     def digests(self) -> Sequence[TaskDigests]:
@@ -142,32 +146,36 @@ class SimulatedDevice:
         return type(value).__module__.startswith(self._own) and hasattr(value, "__dict__")
 
 
-def _shown(report: Report) -> Message:
-    return {"races": [_race(race) for race in report.races], "counts": dict(report.counts)}
+def _shown(report: Report, stand_in: str) -> Message:
+    return {"races": [_race(race, stand_in) for race in report.races], "counts": dict(report.counts)}
 
 
-def _race(race: Race) -> Message:
+def _race(race: Race, stand_in: str) -> Message:
     """Return a race as evidence: who, where, of what memory."""
-    memory = {"memory": race.buffer, "reused_as": race.reused_as or "", "allocated": _site(race.allocated)}
-    return {"order": {**memory, "first": _access(race.first), "second": _access(race.second)}, "count": race.count}
+    memory = {"memory": race.buffer, "reused_as": race.reused_as or "", "allocated": _site(race.allocated, stand_in)}
+    return {
+        "order": {**memory, "first": _access(race.first, stand_in), "second": _access(race.second, stand_in)},
+        "count": race.count,
+    }
 
 
-def _access(access: Access) -> Message:
+def _access(access: Access, stand_in: str) -> Message:
     return {
         "lane": access.actor,
         "op": access.op if access.actor != "host" else "host",
         "step": access.step,
         "how": "write" if access.write else "read",
-        "site": _site(access.lines) or {"function": "nobody"},
+        "site": _site(access.lines, stand_in) or {"function": "nobody"},
     }
 
 
-def _task(task: TaskDigests) -> Message:
-    return {"lane": task.stream, "op": task.op, "step": task.step, "site": _site(task.lines)}
+def _task(task: TaskDigests, stand_in: str) -> Message:
+    return {"lane": task.stream, "op": task.op, "step": task.step, "site": _site(task.lines, stand_in)}
 
 
-def _site(lines: Sequence[SourceLine]) -> Message | None:
-    """Return the innermost line; of a nested function its own name."""
+def _site(lines: Sequence[SourceLine], stand_in: str) -> Message | None:
+    """Return the innermost line that is not in the stand-in's files, if there is one; of a nested function its name."""
     if not lines:
         return None
-    return {"function": lines[0].function.rpartition(".")[2], "file": lines[0].file, "line": lines[0].line}
+    line = next((line for line in lines if not stand_in or not line.file.startswith(stand_in)), lines[0])
+    return {"function": line.function.rpartition(".")[2], "file": line.file, "line": line.line}

@@ -33,7 +33,7 @@ def host(arguments: Sequence[str]) -> tuple[Host, str]:
     absent.install()
     plugin.install()
     torch.set_num_threads(1)
-    device = SimulatedDevice(own=("sglang.srt.",))
+    device = SimulatedDevice(own=("sglang.srt.",), stand_in="workers/targets/sglang/inside/")
     import sglang.version  # noqa: PLC0415
 
     from workers.targets.sglang.inside.replacements import replacements  # noqa: PLC0415

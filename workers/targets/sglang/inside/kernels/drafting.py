@@ -32,8 +32,9 @@ def _first_drafted(given: Given, length: int, num_steps: int, branch: int, topk:
     """Return the position of the first token that a branch drafts behind a request's own; each has pages of its own."""
     if given.page_size == 1 or topk == 1:
         return length + branch * num_steps
-    num_pages = -(-(length % given.page_size + num_steps) // given.page_size)
-    return length + branch * num_pages * given.page_size
+    page: int = given.page_size
+    num_pages = -(-(length % page + num_steps) // page)
+    return length + branch * num_pages * page
 
 
 def _is_of_slots(given: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Definitions of SGLang's kernels beside the kernels themselves, interpreted: the same bytes; run by its own Python.
+"""SGLang's kernels, interpreted, beside the definitions that run in their place: the same bytes; run by its Python.
 
 Prints a line for each kernel: its name, the digest of its source, and how many launches were equal; raises where one is
 not.
@@ -20,27 +20,27 @@ Arguments = dict[str, Any]
 Launch = tuple[tuple[int, ...], Arguments]
 
 
-def integers(values: Sequence[int], dtype: torch.dtype = torch.int64) -> torch.Tensor:
+def _integers(values: Sequence[int], dtype: torch.dtype = torch.int64) -> torch.Tensor:
     return torch.tensor(list(values), dtype=dtype)
 
 
-def table(chance: random.Random, rows: int, width: int) -> torch.Tensor:
+def _table(chance: random.Random, rows: int, width: int) -> torch.Tensor:
     """Return a table of slots, no two of which are equal."""
     slots = list(range(rows * width))
     chance.shuffle(slots)
-    return integers(slots, torch.int32)
+    return _integers(slots, torch.int32)
 
 
-def indices(chance: random.Random) -> Launch:
+def _indices(chance: random.Random) -> Launch:
     rows, width = chance.randint(1, 5), 700
     lengths = [chance.choice((0, 1, 7, 511, 513)) for _ in range(rows)]
     starts = [chance.randint(0, 40) for _ in range(rows)] if chance.random() < 0.5 else None
     return (rows,), {
-        "req_to_token_ptr": table(chance, 8, width),
-        "req_pool_indices_ptr": integers(chance.sample(range(8), rows)),
-        "page_kernel_lens_ptr": integers(lengths),
-        "kv_indptr": integers([sum(lengths[:row]) for row in range(rows + 1)], torch.int32),
-        "kv_start_idx": None if starts is None else integers(starts, torch.int32),
+        "req_to_token_ptr": _table(chance, 8, width),
+        "req_pool_indices_ptr": _integers(chance.sample(range(8), rows)),
+        "page_kernel_lens_ptr": _integers(lengths),
+        "kv_indptr": _integers([sum(lengths[:row]) for row in range(rows + 1)], torch.int32),
+        "kv_start_idx": None if starts is None else _integers(starts, torch.int32),
         "kv_indices_ptr": torch.full((sum(lengths) + 3,), -7),
         "req_to_token_ptr_stride": width,
         "ENTRY_PAGE_SIZE": 1,
@@ -49,7 +49,7 @@ def indices(chance: random.Random) -> Launch:
     }
 
 
-def drafted_indices(chance: random.Random) -> Launch:
+def _drafted_indices(chance: random.Random) -> Launch:
     rows, topk, steps, page = (
         chance.randint(1, 5),
         chance.choice((1, 1, 2)),
@@ -59,12 +59,12 @@ def drafted_indices(chance: random.Random) -> Launch:
     lengths, width = [chance.choice((1, 3, 8, 127, 129)) for _ in range(rows)], 200
     stride, starts = topk * (sum(lengths) + rows * steps), rows * topk + 2
     return (steps, rows, topk), {
-        "req_pool_indices": integers(chance.sample(range(8), rows)),
-        "req_to_token": table(chance, 8, width),
-        "paged_kernel_lens": integers(lengths),
+        "req_pool_indices": _integers(chance.sample(range(8), rows)),
+        "req_to_token": _table(chance, 8, width),
+        "paged_kernel_lens": _integers(lengths),
         "kv_indices": torch.full((steps * stride,), -7),
         "kv_indptr": torch.full((steps * starts,), -7, dtype=torch.int32),
-        "positions": integers([length for length in lengths for _ in range(topk)]),
+        "positions": _integers([length for length in lengths for _ in range(topk)]),
         "row_stride": width,
         "kv_indices_stride": stride,
         "kv_indptr_stride": starts,
@@ -81,7 +81,7 @@ def drafted_indices(chance: random.Random) -> Launch:
     }
 
 
-def tree(chance: random.Random) -> Launch:
+def _tree(chance: random.Random) -> Launch:
     """Return a launch that builds trees: of each step `topk` candidates come behind each of as many before."""
     rows, topk, depth = chance.randint(1, 4), chance.choice((1, 1, 2, 3)), chance.randint(1, 4)
     num_candidates = topk + (depth - 1) * topk * topk
@@ -93,10 +93,10 @@ def tree(chance: random.Random) -> Launch:
     selected = [sorted(chance.sample(range(num_candidates), size - 1)) for _ in range(rows)]
     bits = size * (sum(lengths) + rows * size) if mode == 0 else rows * size * size
     return (rows,), {
-        "parent_list_ptr": integers([each for row in parents for each in row]),
-        "selected_index_ptr": integers([each for row in selected for each in row]),
-        "verified_seq_len_ptr": integers(lengths),
-        "seq_len_prefix_sum_ptr": integers([sum(lengths[:row]) for row in range(rows)]),
+        "parent_list_ptr": _integers([each for row in parents for each in row]),
+        "selected_index_ptr": _integers([each for row in selected for each in row]),
+        "verified_seq_len_ptr": _integers(lengths),
+        "seq_len_prefix_sum_ptr": _integers([sum(lengths[:row]) for row in range(rows)]),
         "tree_mask_ptr": torch.ones(bits, dtype=torch.bool),
         "positions_ptr": torch.full((rows * size,), -7),
         "retrieve_index_ptr": torch.full((rows * size,), -1),
@@ -112,7 +112,7 @@ def tree(chance: random.Random) -> Launch:
     }
 
 
-def verification(chance: random.Random) -> Launch:
+def _verification(chance: random.Random) -> Launch:
     """Return a launch that verifies trees whose nodes come behind any of the nodes before them."""
     rows, size = chance.randint(1, 4), chance.randint(2, 8)
     most = chance.randint(2, size)
@@ -125,23 +125,23 @@ def verification(chance: random.Random) -> Launch:
         "predicts_ptr": torch.full((rows * size,), -7, dtype=torch.int32),
         "accept_index_ptr": torch.full((rows * most,), -1, dtype=torch.int32),
         "accept_token_num_ptr": torch.full((rows,), -7, dtype=torch.int32),
-        "candidates_ptr": integers([chance.randrange(3) for _ in range(rows * size)]),
-        "retrieve_index_ptr": integers(range(rows * size)),
-        "retrieve_next_token_ptr": integers(after),
-        "retrieve_next_sibling_ptr": integers(siblings),
-        "target_predict_ptr": integers([chance.randrange(3) for _ in range(rows * size)]),
+        "candidates_ptr": _integers([chance.randrange(3) for _ in range(rows * size)]),
+        "retrieve_index_ptr": _integers(range(rows * size)),
+        "retrieve_next_token_ptr": _integers(after),
+        "retrieve_next_sibling_ptr": _integers(siblings),
+        "target_predict_ptr": _integers([chance.randrange(3) for _ in range(rows * size)]),
         "batch_size": rows,
         "num_speculative_tokens": most,
         "num_draft_tokens": size,
     }
 
 
-def draft_slots(chance: random.Random) -> Launch:
+def _draft_slots(chance: random.Random) -> Launch:
     rows, topk, steps = chance.randint(1, 5), chance.choice((1, 2)), chance.randint(1, 5)
     return (rows,), {
-        "req_pool_indices": integers(chance.sample(range(8), rows)),
-        "req_to_token": table(chance, 8, 90),
-        "seq_lens": integers([chance.randint(0, 70) for _ in range(rows)]),
+        "req_pool_indices": _integers(chance.sample(range(8), rows)),
+        "req_to_token": _table(chance, 8, 90),
+        "seq_lens": _integers([chance.randint(0, 70) for _ in range(rows)]),
         "out_cache_loc": torch.full((rows * topk * steps,), -7),
         "pool_len": 90,
         "topk": topk,
@@ -154,9 +154,9 @@ def draft_slots(chance: random.Random) -> Launch:
     }
 
 
-def gathered(chance: random.Random) -> Launch:
+def _gathered(chance: random.Random) -> Launch:
     rows, widths, block = chance.randint(1, 5), [chance.randint(1, 9) for _ in range(4)], 8
-    given: Arguments = {"idx_ptr": integers([chance.randrange(6) for _ in range(rows)])}
+    given: Arguments = {"idx_ptr": _integers([chance.randrange(6) for _ in range(rows)])}
     for number, width in enumerate(widths):
         given[f"s{number}"] = torch.arange(6 * width, dtype=torch.float32)
         given[f"d{number}"] = torch.full((rows * width,), -7.0)
@@ -164,69 +164,69 @@ def gathered(chance: random.Random) -> Launch:
     return (rows, -(-max(widths) // block)), given | {"HAS3": chance.random() < 0.5, "BLOCK": block}
 
 
-def bonus(chance: random.Random) -> Launch:
+def _bonus(chance: random.Random) -> Launch:
     rows, width = chance.randint(1, 5), chance.randint(1, 5)
     return (rows,), {
-        "accept_tokens": integers([chance.randrange(90) for _ in range(rows * width)]),
-        "accept_lens": integers([chance.randint(1, width) for _ in range(rows)], torch.int32),
+        "accept_tokens": _integers([chance.randrange(90) for _ in range(rows * width)]),
+        "accept_lens": _integers([chance.randint(1, width) for _ in range(rows)], torch.int32),
         "bonus_tokens_ptr": torch.full((rows,), -7, dtype=torch.int32),
         "accept_stride": width,
     }
 
 
-def allocation(chance: random.Random) -> Launch:
+def _allocation(chance: random.Random) -> Launch:
     rows, page = chance.randint(1, 5), chance.choice((1, 2, 4, 16))
     before = [chance.choice((0, 1, page, 3 * page - 1, 2 * page)) for _ in range(rows)]
     after = [length + chance.choice((0, 1, page - 1, page, 3 * page + 1)) for length in before]
     pages = list(range(100, 200))
     chance.shuffle(pages)
     return (rows,), {
-        "pre_lens_ptr": integers(before),
-        "seq_lens_ptr": integers(after),
+        "pre_lens_ptr": _integers(before),
+        "seq_lens_ptr": _integers(after),
         # Of whose last page some is left, it goes on behind its last token.
-        "last_loc_ptr": integers([row * page * 3 + length % page - 1 for row, length in enumerate(before)]),
-        "free_page_ptr": integers(pages),
+        "last_loc_ptr": _integers([row * page * 3 + length % page - 1 for row, length in enumerate(before)]),
+        "free_page_ptr": _integers(pages),
         "out_indices": torch.full((sum(after) - sum(before) + 2,), -7),
         "bs_upper": 8,
         "page_size": page,
     }
 
 
-def decode_allocation(chance: random.Random) -> Launch:
+def _decode_allocation(chance: random.Random) -> Launch:
     rows, page = chance.randint(1, 5), chance.choice((1, 2, 4, 16))
     lengths = [chance.choice((1, 2, page, page + 1, 3 * page)) for _ in range(rows)]
     pages = list(range(100, 200))
     chance.shuffle(pages)
     return (rows,), {
-        "seq_lens_ptr": integers(lengths),
-        "last_loc_ptr": integers([row * page * 3 + length - 2 for row, length in enumerate(lengths)]),
-        "free_page_ptr": integers(pages),
+        "seq_lens_ptr": _integers(lengths),
+        "last_loc_ptr": _integers([row * page * 3 + length - 2 for row, length in enumerate(lengths)]),
+        "free_page_ptr": _integers(pages),
         "out_indices": torch.full((rows,), -7),
         "bs_upper": 8,
         "page_size": page,
     }
 
 
-def assigned(chance: random.Random) -> Launch:
+def _assigned(chance: random.Random) -> Launch:
     rows = chance.randint(1, 5)
     starts, counts = ([chance.choice((0, 1, 31, 33)) for _ in range(rows)] for _ in range(2))
     return (rows,), {
-        "req_pool_indices": integers(chance.sample(range(8), rows)),
-        "req_to_token": table(chance, 8, 90),
-        "start_offset": integers(starts),
-        "end_offset": integers([start + count for start, count in zip(starts, counts, strict=True)]),
-        "out_cache_loc": integers(range(1000, 1000 + sum(counts))),
+        "req_pool_indices": _integers(chance.sample(range(8), rows)),
+        "req_to_token": _table(chance, 8, 90),
+        "start_offset": _integers(starts),
+        "end_offset": _integers([start + count for start, count in zip(starts, counts, strict=True)]),
+        "out_cache_loc": _integers(range(1000, 1000 + sum(counts))),
         "pool_len": 90,
         "bs_upper": 8,
     }
 
 
-def last(chance: random.Random) -> Launch:
+def _last(chance: random.Random) -> Launch:
     rows, block = chance.randint(1, 9), 4
     return (-(-rows // block),), {
-        "req_to_token": table(chance, 9, 40),
-        "req_pool_indices_tensor": integers(chance.sample(range(9), rows)),
-        "prefix_lens_tensor": integers([chance.choice((0, 1, 5, 40)) for _ in range(rows)]),
+        "req_to_token": _table(chance, 9, 40),
+        "req_pool_indices_tensor": _integers(chance.sample(range(9), rows)),
+        "prefix_lens_tensor": _integers([chance.choice((0, 1, 5, 40)) for _ in range(rows)]),
         "result": torch.full((rows,), -7),
         "num_tokens": rows,
         "req_to_token_stride": 40,
@@ -234,35 +234,35 @@ def last(chance: random.Random) -> Launch:
     }
 
 
-def positions(chance: random.Random) -> Launch:
+def _positions(chance: random.Random) -> Launch:
     rows = chance.randint(1, 5)
     counts = [chance.choice((1, 4, 511, 513)) for _ in range(rows)]
     return (rows,), {
         "positions": torch.full((sum(counts) + 1,), -7),
         "extend_start_loc": torch.full((rows,), -7, dtype=torch.int32),
-        "extend_prefix_lens": integers([chance.randint(0, 50) for _ in range(rows)], torch.int32),
-        "extend_seq_lens": integers(counts, torch.int32),
+        "extend_prefix_lens": _integers([chance.randint(0, 50) for _ in range(rows)], torch.int32),
+        "extend_seq_lens": _integers(counts, torch.int32),
         "has_prefix": chance.random() < 0.5,
     }
 
 
 CASES: Mapping[str, Callable[[random.Random], Launch]] = {
-    "_gather_rows_kernel": gathered,
-    "alloc_decode_kernel": decode_allocation,
-    "alloc_extend_kernel": allocation,
-    "assign_draft_cache_locs_contiguous": draft_slots,
-    "assign_req_to_token_pool": assigned,
-    "compute_position_kernel": positions,
-    "fill_bonus_tokens": bonus,
-    "get_last_loc_kernel": last,
-    "create_flashinfer_kv_indices_triton": indices,
-    "generate_draft_decode_kv_indices": drafted_indices,
-    "sgl_build_tree_kernel_efficient_triton": tree,
-    "verify_tree_greedy_kernel_triton": verification,
+    "_gather_rows_kernel": _gathered,
+    "alloc_decode_kernel": _decode_allocation,
+    "alloc_extend_kernel": _allocation,
+    "assign_draft_cache_locs_contiguous": _draft_slots,
+    "assign_req_to_token_pool": _assigned,
+    "compute_position_kernel": _positions,
+    "fill_bonus_tokens": _bonus,
+    "get_last_loc_kernel": _last,
+    "create_flashinfer_kv_indices_triton": _indices,
+    "generate_draft_decode_kv_indices": _drafted_indices,
+    "sgl_build_tree_kernel_efficient_triton": _tree,
+    "verify_tree_greedy_kernel_triton": _verification,
 }
 
 
-def checked() -> Iterator[str]:
+def _checked() -> Iterator[str]:
     """Hold each definition of the table against its kernel; yield what is said of it."""
     from workers.targets.sglang.inside.kernels.table import TABLE  # noqa: PLC0415
     from workers.targets.simulated_torch.kernel_definitions import Memory, digest_of, flat  # noqa: PLC0415
@@ -297,5 +297,5 @@ if __name__ == "__main__":
     from workers.targets.simulated_torch.device import activate
 
     activate()
-    for line in checked():
+    for line in _checked():
         print(line)
