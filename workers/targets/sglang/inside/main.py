@@ -1,5 +1,6 @@
 """Process of an engine of SGLang: the only one in which torch and SGLang are imported."""
 
+import gc
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -42,6 +43,9 @@ def host(arguments: Sequence[str]) -> tuple[Host, str]:
     definitions = Definitions(TABLE if kernels == "defined" else {})
     for replacement in replacements(definitions):
         replacement.apply(version)
+    # Whoever makes an engine has all garbage looked for: what is loaded once is none.
+    gc.collect()
+    gc.freeze()
     return Host(Engines(Path(models)), device, definitions.interpreted), version.text
 
 
