@@ -7,6 +7,8 @@ from scenarios.spec import EngineSpec
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 # A prompt of SGLang is refused so many tokens before what its model allows.
 CONTEXT_BEYOND = 6
+# Tokens of the shortest request that a pool has room for.
+_ROOM_MIN = 8
 # Parameters of a request whose tokens are drawn.
 _DRAWN = ("temperature", "top_k", "top_p", "seed")
 
@@ -37,8 +39,20 @@ def room_of(spec: EngineSpec) -> int:
 
     It is refused, or cut short, to leave two pages free; and ended for want of slots for the drafts of two steps.
     """
-    kept = max(CONTEXT_BEYOND, 2 * spec.block_size) + 2 * (spec.num_speculative_tokens + 1)
-    return spec.num_blocks * spec.block_size - kept
+    return spec.num_blocks * spec.block_size - _kept_free(spec)
+
+
+def _kept_free(spec: EngineSpec) -> int:
+    return max(CONTEXT_BEYOND, 2 * spec.block_size) + 2 * (spec.num_speculative_tokens + 1)
+
+
+def pool_has_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: the pool has room for a short request."""
+    least = -(-(_ROOM_MIN + _kept_free(spec)) // spec.block_size)
+    if spec.num_blocks >= least:
+        return None
+    mended, reason = spec.model_copy(update={"num_blocks": least}), "some of the pool is kept free"
+    return Excess("num_blocks", spec.num_blocks, f"{least} are allowed, and more", mended, reason)
 
 
 CAPABILITIES = Capabilities(
@@ -83,6 +97,7 @@ CAPABILITIES = Capabilities(
         spec=(
             pages_are_powers_of_two,
             chunks_are_of_pages,
+            pool_has_room,
             KeyAtMost("max_model_len", room_of, "the pool, less what is kept free, has"),
         ),
     ),

@@ -1,5 +1,7 @@
 """The real SGLang: scenarios agree, what an engine did before changes nothing, and a barrier left out is found."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -64,5 +66,16 @@ def test_a_barrier_that_is_left_out_is_found_with_both_lines() -> None:
     assert races_of(trace) == ()
     found = races_of(trace, SGLANG_ENABLE_WAR_BARRIER="0")
     assert found
-    for race in found:
-        assert {race.first.site.file.split("/")[0], race.second.site.file.split("/")[0]} == {"sglang"}
+    sites = [access.site for race in found for access in (race.first, race.second)]
+    assert all(site is not None and site.file.startswith("sglang/srt/") and site.line for site in sites)
+
+
+def test_definitions_of_kernels_do_what_these_do_interpreted() -> None:
+    plain = launch(home_of(CONFIG))
+    command = [plain.command[0], "-m", "benchmarks.conformance.sglang_kernels"]
+    environment = {**os.environ, **plain.environment}
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    held = {line.split()[0] for line in done.stdout.splitlines()}
+    assert len(held) == 12
+    assert {name.rpartition(".")[2] for name in KIND.interpreted(CONFIG)} & held == set()

@@ -29,13 +29,17 @@ class SimulatedDevice:
     Memory is named by way of the objects that a session names, and of those below whose classes are of `own` modules,
     by prefix. Of lists with a name in `pools`, whose buffers are used in turn, all items have one name: in which of
     them a trace begins depends on what the engine did before. Lines of laid-over `sources` are named as those of
-    installed ones: by that, races are known.
+    installed ones: by that, races are known. Lines in a `stand_in`, a folder of what takes the place of the engine's
+    own functions, are passed over: who calls these is named.
     """
 
-    def __init__(self, own: tuple[str, ...], pools: tuple[str, ...] = (), sources: Path | None = None) -> None:
+    def __init__(
+        self, own: tuple[str, ...], pools: tuple[str, ...] = (), sources: Path | None = None, stand_in: str = ""
+    ) -> None:
         self._device = activate()
         if sources is not None:
             self._device.root = sources
+        self._passed_over = (stand_in,) if stand_in else ()
         self._own, self._pools = own, tuple(f".{name}" for name in pools)
         self._broken_off: Message = {}
         self._report = self._device.report()
@@ -83,7 +87,7 @@ class SimulatedDevice:
     def abandon(self) -> None:
         """Run what an engine that broke off has left, though of that more may break off; keep the report of before."""
         self._report = self._device.report()
-        self._broken_off = _shown(self._report)
+        self._broken_off = _shown(self._report, self._passed_over)
         for _ in range(_TASKS_MAX):
             try:
                 self._device.end()
@@ -96,7 +100,7 @@ class SimulatedDevice:
         """Let everything run, and return the races of the trace so far, and what the device counted."""
         if not self._broken_off:
             self._report = self._device.end()
-        return self._broken_off or _shown(self._report)
+        return self._broken_off or _shown(self._report, self._passed_over)
 
     def race(self, number: int) -> Race:
         return self._report.races[number]
@@ -107,9 +111,9 @@ class SimulatedDevice:
         first, given = found.first, found.given
         return {
             "kind": found.kind,
-            "task": _task(first.task) if first is not None else None,
+            "task": _task(first.task, self._passed_over) if first is not None else None,
             "what": first.what if first is not None else "",
-            "given": _task(given) if given is not None else None,
+            "given": _task(given, self._passed_over) if given is not None else None,
         }
 
     def digests(self) -> Sequence[TaskDigests]:
@@ -145,34 +149,40 @@ class SimulatedDevice:
         return type(value).__module__.startswith(self._own) and hasattr(value, "__dict__")
 
 
-def _shown(report: Report) -> Message:
-    return {"races": [_race(race) for race in report.races], "counts": dict(report.counts)}
+def _shown(report: Report, passed_over: Sequence[str]) -> Message:
+    return {"races": [_race(race, passed_over) for race in report.races], "counts": dict(report.counts)}
 
 
-def _race(race: Race) -> Message:
+def _race(race: Race, passed_over: Sequence[str]) -> Message:
     """Return a race as evidence: who, where, of what memory."""
-    memory = {"memory": race.buffer, "reused_as": race.reused_as or "", "allocated": _site(race.allocated)}
-    return {
-        "order": {**memory, "first": access_message(race.first), "second": access_message(race.second)},
-        "count": race.count,
-    }
+    first, second = (
+        access_message(access, beyond(access.lines, passed_over)[:1]) for access in (race.first, race.second)
+    )
+    allocated = _site(beyond(race.allocated, passed_over))
+    memory = {"memory": race.buffer, "reused_as": race.reused_as or "", "allocated": allocated}
+    return {"order": {**memory, "first": first, "second": second}, "count": race.count}
 
 
-def access_message(access: Access, lines: Sequence[SourceLine] | None = None) -> Message:
-    """Return an access as evidence has it, from the innermost of its lines, or of those that are given."""
-    lines = access.lines if lines is None else lines
+def access_message(access: Access, lines: Sequence[SourceLine]) -> Message:
+    """Return an access as evidence has it, made from the first of some lines, whose callers are the others."""
     return {
         "lane": access.actor,
         "op": access.op if access.actor != "host" else "host",
         "step": access.step,
         "how": "write" if access.write else "read",
         "site": _site(lines) or {"function": "nobody"},
-        **({} if lines is access.lines else {"callers": [_site([line]) for line in lines[1:]]}),
+        "callers": [_site([line]) for line in lines[1:]],
     }
 
 
-def _task(task: TaskDigests) -> Message:
-    return {"lane": task.stream, "op": task.op, "step": task.step, "site": _site(task.lines)}
+def _task(task: TaskDigests, passed_over: Sequence[str]) -> Message:
+    return {"lane": task.stream, "op": task.op, "step": task.step, "site": _site(beyond(task.lines, passed_over))}
+
+
+def beyond(lines: Sequence[SourceLine], passed_over: Sequence[str]) -> Sequence[SourceLine]:
+    """Return lines from the innermost that is in none of some files, named by prefix, or all of them if each is."""
+    numbers = (number for number, line in enumerate(lines) if not line.file.startswith(tuple(passed_over)))
+    return lines[next(numbers, 0) :]
 
 
 def _site(lines: Sequence[SourceLine]) -> Message | None:

@@ -37,9 +37,7 @@ def _logprobs(output: Any, row: int) -> Iterator[int | float]:
     own = zip(output.output_token_logprobs_idx[row], output.output_token_logprobs_val[row], strict=True)
     for place, (token, logprob) in enumerate(own):
         yield from (token, logprob)
-        for kind in ("top", "token_ids"):
-            values = getattr(output, f"output_{kind}_logprobs_val")
-            ids = getattr(output, f"output_{kind}_logprobs_idx")
-            if values and values[row] and values[row][place]:
-                pairs = zip(ids[row][place], values[row][place], strict=True)
-                yield from (each for pair in pairs for each in pair)
+        values, ids = output.output_top_logprobs_val, output.output_top_logprobs_idx
+        if values and values[row] and values[row][place]:
+            pairs = zip(ids[row][place], values[row][place], strict=True)
+            yield from (each for pair in pairs for each in pair)

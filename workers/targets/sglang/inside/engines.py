@@ -3,7 +3,6 @@
 One lives at a time; the first takes seconds, each further one half of one.
 """
 
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from workers.targets.sglang.inside.session import Session
 from workers.targets.sglang.limits import CONTEXT_BEYOND
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 
-# Its clock ends nothing that is slow.
-_WATCHDOG_S = 1e9
 # How much of what requests may still need it keeps free: as little as a server that was never short of slots.
 _CONSERVATIVENESS = 0.1
 _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "draft_model": "STANDALONE", "ngram": "NGRAM"}
@@ -62,7 +59,6 @@ class Engines:
         if bootstrap._PARALLEL_INITIALISED:
             parallel_state.destroy_model_parallel()
             parallel_state.destroy_distributed_environment()
-        gc.collect()
         args = ServerArgs(
             model_path=str(folder_of(self._cache, "target", "good", spec.vocab_size)),
             skip_tokenizer_init=True,
@@ -84,7 +80,6 @@ class Engines:
             disable_overlap_schedule=spec.depth == 1,
             log_level="error",
             skip_server_warmup=True,
-            watchdog_timeout=_WATCHDOG_S,
             **self._speculative(spec),
         )
         publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))

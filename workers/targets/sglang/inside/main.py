@@ -1,5 +1,6 @@
 """Process of an engine of SGLang: the only one in which torch and SGLang are imported."""
 
+import gc
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -33,7 +34,7 @@ def host(arguments: Sequence[str]) -> tuple[Host, str]:
     absent.install()
     plugin.install()
     torch.set_num_threads(1)
-    device = SimulatedDevice(own=("sglang.srt.",))
+    device = SimulatedDevice(own=("sglang.srt.",), stand_in="workers/targets/sglang/inside/")
     import sglang.version  # noqa: PLC0415
 
     from workers.targets.sglang.inside.replacements import replacements  # noqa: PLC0415
@@ -42,6 +43,9 @@ def host(arguments: Sequence[str]) -> tuple[Host, str]:
     definitions = Definitions(TABLE if kernels == "defined" else {})
     for replacement in replacements(definitions):
         replacement.apply(version)
+    # Whoever makes an engine has all garbage looked for: what is loaded once is none.
+    gc.collect()
+    gc.freeze()
     return Host(Engines(Path(models)), device, definitions.interpreted), version.text
 
 

@@ -22,10 +22,10 @@ class SimulatedPlatform(SRTPlatform):  # type: ignore[misc]
     def get_device_total_memory(self, device_id: int = 0) -> int:
         return MEMORY_BYTES
 
-    def get_current_memory_usage(self, device: Any = None) -> float:
+    def get_current_memory_usage(self, *of: Any) -> float:
         return 0.0
 
-    def is_pin_memory_available(self, device: Any = None) -> bool:
+    def is_pin_memory_available(self, *of: Any) -> bool:
         return True
 
     def get_default_attention_backend(self) -> str:

@@ -82,6 +82,10 @@ def _seeded(before: Any) -> Any:
     return classmethod(from_schedule_batch)
 
 
+def _unwatched(before: Any) -> Callable[..., None]:
+    return lambda scheduler, watchdog_timeout, soft=False: None
+
+
 def _true(before: Any) -> bool:
     return True
 
@@ -150,6 +154,13 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "_is_cuda",
         "lengths come to the host by a stream of their own and pinned memory on CUDA alone, which is tested here",
         _true,
+    ),
+    # The last one: what is loaded with it has the names above as they are replaced.
+    Replacement(
+        "sglang.srt.managers.scheduler",
+        "create_scheduler_watchdog",
+        "a thread of it keeps each scheduler for good, and ends the process by a clock",
+        _unwatched,
     ),
 )
 

@@ -29,7 +29,6 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
     )
     # There is no text, and so nothing to stop at in it.
     params.normalize(None)
-    width = asked.logprobs_width
     return TokenizedGenerateReqInput(
         rid=request_id,
         input_text=None,
@@ -38,10 +37,10 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
         mm_inputs=None,
         token_type_ids=None,
         sampling_params=params,
-        return_logprob=width > 0,
+        return_logprob=asked.num_logprobs > 0,
         logprob_start_len=-1,
         top_logprobs_num=max(0, asked.num_logprobs - 1),
-        token_ids_logprob=list(asked.logprob_tokens) or None,
+        token_ids_logprob=None,
         stream=True,
     )
 

@@ -6,6 +6,7 @@ slots, was computed in part.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, Submit
@@ -116,7 +117,10 @@ class Session:
 
     def close(self) -> None:
         """Give the scheduler back as it was given, if it has drained; else its loop ends with what it was about."""
-        is_drained = self.drained()
-        self._loop.end()
-        if is_drained:
+        if self.drained():
+            self._loop.end()
             self._give_back(self._scheduler)
+            return
+        # Nobody uses the scheduler again, whatever it comes to.
+        with suppress(Exception):
+            self._loop.end()

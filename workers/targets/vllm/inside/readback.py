@@ -13,10 +13,9 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from workers.targets.child.inside.simulated_device import access_message
+from workers.targets.child.inside.simulated_device import access_message, beyond
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import activate
-from workers.targets.simulated_torch.reports import SourceLine
 
 # Files whose functions copy whatever they are given.
 _HELPERS = ("vllm/v1/utils.py", "vllm/utils/", "vllm/v1/worker/gpu/buffer_utils.py", "vllm/triton_utils/")
@@ -72,7 +71,7 @@ class ByTasks(Readback):
     def writers(self, parts: Parts) -> list[Message]:
         device = activate()
         found = [access for part in parts if part.device.type != "cpu" for access in device.writers(part)]
-        return [access_message(access, _beyond_helpers(access.lines)) for access in found[:_WRITERS_MAX]]
+        return [access_message(access, beyond(access.lines, _HELPERS)) for access in found[:_WRITERS_MAX]]
 
 
 class ByCopies(Readback):
@@ -101,12 +100,6 @@ class ByCopies(Readback):
             if event is not None:
                 event.synchronize()
             told()
-
-
-def _beyond_helpers(lines: Sequence[SourceLine]) -> Sequence[SourceLine]:
-    """Return lines from the innermost that is in none of the files that copy for others, or all if each is."""
-    helpers = (number for number, line in enumerate(lines) if not line.file.startswith(_HELPERS))
-    return lines[next(helpers, 0) :]
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,10 +1,10 @@
-"""Definitions of the kernels of `sglang.kernels.ops.speculative.spec_tree`: trees of drafts, built and verified."""
+"""Definitions of kernels of trees of drafts: built and verified."""
 
 from collections.abc import Sequence
 
 from workers.targets.simulated_torch.kernel_definitions import Definition, Given, Memory
 
-MODULE = "sglang.kernels.ops.speculative.spec_tree"
+_MODULE = "sglang.kernels.ops.speculative.spec_tree"
 _FULL_MASK = 0
 _ROOT, _NOBODY = -1, -2
 
@@ -84,6 +84,6 @@ def verify_greedily(programs: tuple[int, ...], given: Given) -> None:
 
 
 DEFINITIONS = {
-    "sgl_build_tree_kernel_efficient_triton": Definition(build_tree, "e75000a317491c75"),
-    "verify_tree_greedy_kernel_triton": Definition(verify_greedily, "9babab392dc63f59"),
+    f"{_MODULE}.sgl_build_tree_kernel_efficient_triton": Definition(build_tree, "e75000a317491c75"),
+    f"{_MODULE}.verify_tree_greedy_kernel_triton": Definition(verify_greedily, "9babab392dc63f59"),
 }

@@ -1,0 +1,301 @@
+"""SGLang's kernels, interpreted, beside the definitions that run in their place: the same bytes; run by its Python.
+
+Prints a line for each kernel: its name, the digest of its source, and how many launches were equal; raises where one is
+not.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from workers.targets.child.inside.interpreter import interpret
+from workers.targets.sglang.inside import absent, plugin
+
+LAUNCHES = 60
+Arguments = dict[str, Any]
+Launch = tuple[tuple[int, ...], Arguments]
+
+
+def _integers(values: Sequence[int], dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    return torch.tensor(list(values), dtype=dtype)
+
+
+def _table(chance: random.Random, rows: int, width: int) -> torch.Tensor:
+    """Return a table of slots, no two of which are equal."""
+    slots = list(range(rows * width))
+    chance.shuffle(slots)
+    return _integers(slots, torch.int32)
+
+
+def _indices(chance: random.Random) -> Launch:
+    rows, width = chance.randint(1, 5), 700
+    lengths = [chance.choice((0, 1, 7, 511, 513)) for _ in range(rows)]
+    starts = [chance.randint(0, 40) for _ in range(rows)] if chance.random() < 0.5 else None
+    return (rows,), {
+        "req_to_token_ptr": _table(chance, 8, width),
+        "req_pool_indices_ptr": _integers(chance.sample(range(8), rows)),
+        "page_kernel_lens_ptr": _integers(lengths),
+        "kv_indptr": _integers([sum(lengths[:row]) for row in range(rows + 1)], torch.int32),
+        "kv_start_idx": None if starts is None else _integers(starts, torch.int32),
+        "kv_indices_ptr": torch.full((sum(lengths) + 3,), -7),
+        "req_to_token_ptr_stride": width,
+        "ENTRY_PAGE_SIZE": 1,
+        "TOKEN_BLOCK_PARALLEL": False,
+        "token_mapping": None,
+    }
+
+
+def _drafted_indices(chance: random.Random) -> Launch:
+    rows, topk, steps, page = (
+        chance.randint(1, 5),
+        chance.choice((1, 1, 2)),
+        chance.randint(1, 4),
+        chance.choice((1, 4)),
+    )
+    lengths, width = [chance.choice((1, 3, 8, 127, 129)) for _ in range(rows)], 200
+    stride, starts = topk * (sum(lengths) + rows * steps), rows * topk + 2
+    return (steps, rows, topk), {
+        "req_pool_indices": _integers(chance.sample(range(8), rows)),
+        "req_to_token": _table(chance, 8, width),
+        "paged_kernel_lens": _integers(lengths),
+        "kv_indices": torch.full((steps * stride,), -7),
+        "kv_indptr": torch.full((steps * starts,), -7, dtype=torch.int32),
+        "positions": _integers([length for length in lengths for _ in range(topk)]),
+        "row_stride": width,
+        "kv_indices_stride": stride,
+        "kv_indptr_stride": starts,
+        "bs_upper": 8,
+        "iter_upper": 4,
+        "num_tokens_upper": 16,
+        "page_size": page,
+        "window_size": 0,
+        "sink_size": 0,
+        "NUM_STEPS": 0,
+        "ENTRY_PAGE_SIZE": 1,
+        "v2p": None,
+        "TRANSLATE": False,
+    }
+
+
+def _tree(chance: random.Random) -> Launch:
+    """Return a launch that builds trees: of each step `topk` candidates come behind each of as many before."""
+    rows, topk, depth = chance.randint(1, 4), chance.choice((1, 1, 2, 3)), chance.randint(1, 4)
+    num_candidates = topk + (depth - 1) * topk * topk
+    size = min(1 + num_candidates, chance.randint(2, 8))
+    width = 1 + (depth - 1) * topk
+    lengths, mode = [chance.randint(1, 30) for _ in range(rows)], chance.choice((0, 1))
+    # The parents of candidates behind the first ones, by their own numbers among all candidates.
+    parents = [[-1, *(chance.randrange(topk + step // topk * topk) for step in range(width - 1))] for _ in range(rows)]
+    selected = [sorted(chance.sample(range(num_candidates), size - 1)) for _ in range(rows)]
+    bits = size * (sum(lengths) + rows * size) if mode == 0 else rows * size * size
+    return (rows,), {
+        "parent_list_ptr": _integers([each for row in parents for each in row]),
+        "selected_index_ptr": _integers([each for row in selected for each in row]),
+        "verified_seq_len_ptr": _integers(lengths),
+        "seq_len_prefix_sum_ptr": _integers([sum(lengths[:row]) for row in range(rows)]),
+        "tree_mask_ptr": torch.ones(bits, dtype=torch.bool),
+        "positions_ptr": torch.full((rows * size,), -7),
+        "retrieve_index_ptr": torch.full((rows * size,), -1),
+        "retrieve_next_token_ptr": torch.full((rows * size,), -1),
+        "retrieve_next_sibling_ptr": torch.full((rows * size,), -1),
+        "topk": topk,
+        "depth": depth,
+        "draft_token_num": size,
+        "tree_mask_mode": mode,
+        "batch_size": rows,
+        "parent_list_stride": width,
+        "selected_index_stride": size - 1,
+    }
+
+
+def _verification(chance: random.Random) -> Launch:
+    """Return a launch that verifies trees whose nodes come behind any of the nodes before them."""
+    rows, size = chance.randint(1, 4), chance.randint(2, 8)
+    most = chance.randint(2, size)
+    after, siblings = [-1] * (rows * size), [-1] * (rows * size)
+    for row in range(rows):
+        for node in range(size - 1, 0, -1):
+            parent = row * size + chance.randrange(node)
+            siblings[row * size + node], after[parent] = after[parent], node
+    return (rows,), {
+        "predicts_ptr": torch.full((rows * size,), -7, dtype=torch.int32),
+        "accept_index_ptr": torch.full((rows * most,), -1, dtype=torch.int32),
+        "accept_token_num_ptr": torch.full((rows,), -7, dtype=torch.int32),
+        "candidates_ptr": _integers([chance.randrange(3) for _ in range(rows * size)]),
+        "retrieve_index_ptr": _integers(range(rows * size)),
+        "retrieve_next_token_ptr": _integers(after),
+        "retrieve_next_sibling_ptr": _integers(siblings),
+        "target_predict_ptr": _integers([chance.randrange(3) for _ in range(rows * size)]),
+        "batch_size": rows,
+        "num_speculative_tokens": most,
+        "num_draft_tokens": size,
+    }
+
+
+def _draft_slots(chance: random.Random) -> Launch:
+    rows, topk, steps = chance.randint(1, 5), chance.choice((1, 2)), chance.randint(1, 5)
+    return (rows,), {
+        "req_pool_indices": _integers(chance.sample(range(8), rows)),
+        "req_to_token": _table(chance, 8, 90),
+        "seq_lens": _integers([chance.randint(0, 70) for _ in range(rows)]),
+        "out_cache_loc": torch.full((rows * topk * steps,), -7),
+        "pool_len": 90,
+        "topk": topk,
+        "speculative_num_steps": steps,
+        "positions": torch.full((rows * topk,), -7),
+        "mrope": None,
+        "BS": rows,
+        "WRITE_POSITIONS": chance.random() < 0.5,
+        "WRITE_MROPE": False,
+    }
+
+
+def _gathered(chance: random.Random) -> Launch:
+    rows, widths, block = chance.randint(1, 5), [chance.randint(1, 9) for _ in range(4)], 8
+    given: Arguments = {"idx_ptr": _integers([chance.randrange(6) for _ in range(rows)])}
+    for number, width in enumerate(widths):
+        given[f"s{number}"] = torch.arange(6 * width, dtype=torch.float32)
+        given[f"d{number}"] = torch.full((rows * width,), -7.0)
+        given[f"n{number}"] = width
+    return (rows, -(-max(widths) // block)), given | {"HAS3": chance.random() < 0.5, "BLOCK": block}
+
+
+def _bonus(chance: random.Random) -> Launch:
+    rows, width = chance.randint(1, 5), chance.randint(1, 5)
+    return (rows,), {
+        "accept_tokens": _integers([chance.randrange(90) for _ in range(rows * width)]),
+        "accept_lens": _integers([chance.randint(1, width) for _ in range(rows)], torch.int32),
+        "bonus_tokens_ptr": torch.full((rows,), -7, dtype=torch.int32),
+        "accept_stride": width,
+    }
+
+
+def _allocation(chance: random.Random) -> Launch:
+    rows, page = chance.randint(1, 5), chance.choice((1, 2, 4, 16))
+    before = [chance.choice((0, 1, page, 3 * page - 1, 2 * page)) for _ in range(rows)]
+    after = [length + chance.choice((0, 1, page - 1, page, 3 * page + 1)) for length in before]
+    pages = list(range(100, 200))
+    chance.shuffle(pages)
+    return (rows,), {
+        "pre_lens_ptr": _integers(before),
+        "seq_lens_ptr": _integers(after),
+        # Of whose last page some is left, it goes on behind its last token.
+        "last_loc_ptr": _integers([row * page * 3 + length % page - 1 for row, length in enumerate(before)]),
+        "free_page_ptr": _integers(pages),
+        "out_indices": torch.full((sum(after) - sum(before) + 2,), -7),
+        "bs_upper": 8,
+        "page_size": page,
+    }
+
+
+def _decode_allocation(chance: random.Random) -> Launch:
+    rows, page = chance.randint(1, 5), chance.choice((1, 2, 4, 16))
+    lengths = [chance.choice((1, 2, page, page + 1, 3 * page)) for _ in range(rows)]
+    pages = list(range(100, 200))
+    chance.shuffle(pages)
+    return (rows,), {
+        "seq_lens_ptr": _integers(lengths),
+        "last_loc_ptr": _integers([row * page * 3 + length - 2 for row, length in enumerate(lengths)]),
+        "free_page_ptr": _integers(pages),
+        "out_indices": torch.full((rows,), -7),
+        "bs_upper": 8,
+        "page_size": page,
+    }
+
+
+def _assigned(chance: random.Random) -> Launch:
+    rows = chance.randint(1, 5)
+    starts, counts = ([chance.choice((0, 1, 31, 33)) for _ in range(rows)] for _ in range(2))
+    return (rows,), {
+        "req_pool_indices": _integers(chance.sample(range(8), rows)),
+        "req_to_token": _table(chance, 8, 90),
+        "start_offset": _integers(starts),
+        "end_offset": _integers([start + count for start, count in zip(starts, counts, strict=True)]),
+        "out_cache_loc": _integers(range(1000, 1000 + sum(counts))),
+        "pool_len": 90,
+        "bs_upper": 8,
+    }
+
+
+def _last(chance: random.Random) -> Launch:
+    rows, block = chance.randint(1, 9), 4
+    return (-(-rows // block),), {
+        "req_to_token": _table(chance, 9, 40),
+        "req_pool_indices_tensor": _integers(chance.sample(range(9), rows)),
+        "prefix_lens_tensor": _integers([chance.choice((0, 1, 5, 40)) for _ in range(rows)]),
+        "result": torch.full((rows,), -7),
+        "num_tokens": rows,
+        "req_to_token_stride": 40,
+        "BLOCK_SIZE": block,
+    }
+
+
+def _positions(chance: random.Random) -> Launch:
+    rows = chance.randint(1, 5)
+    counts = [chance.choice((1, 4, 511, 513)) for _ in range(rows)]
+    return (rows,), {
+        "positions": torch.full((sum(counts) + 1,), -7),
+        "extend_start_loc": torch.full((rows,), -7, dtype=torch.int32),
+        "extend_prefix_lens": _integers([chance.randint(0, 50) for _ in range(rows)], torch.int32),
+        "extend_seq_lens": _integers(counts, torch.int32),
+        "has_prefix": chance.random() < 0.5,
+    }
+
+
+CASES: Mapping[str, Callable[[random.Random], Launch]] = {
+    "_gather_rows_kernel": _gathered,
+    "alloc_decode_kernel": _decode_allocation,
+    "alloc_extend_kernel": _allocation,
+    "assign_draft_cache_locs_contiguous": _draft_slots,
+    "assign_req_to_token_pool": _assigned,
+    "compute_position_kernel": _positions,
+    "fill_bonus_tokens": _bonus,
+    "get_last_loc_kernel": _last,
+    "create_flashinfer_kv_indices_triton": _indices,
+    "generate_draft_decode_kv_indices": _drafted_indices,
+    "sgl_build_tree_kernel_efficient_triton": _tree,
+    "verify_tree_greedy_kernel_triton": _verification,
+}
+
+
+def _checked() -> Iterator[str]:
+    """Hold each definition of the table against its kernel; yield what is said of it."""
+    from workers.targets.sglang.inside.kernels.table import TABLE  # noqa: PLC0415
+    from workers.targets.simulated_torch.kernel_definitions import Memory, digest_of, flat  # noqa: PLC0415
+
+    assert {name.rpartition(".")[2] for name in TABLE} == set(CASES), "each definition has launches"
+    for name, definition in TABLE.items():
+        module, _, last = name.rpartition(".")
+        kernel = getattr(import_module(module), last)
+        for number in range(LAUNCHES):
+            programs, given = CASES[last](random.Random(number))
+            assert definition.covers(given), f"{last}: launch {number} is not covered"
+            one, other = (
+                {key: each.clone() if isinstance(each, torch.Tensor) else each for key, each in given.items()}
+                for _ in range(2)
+            )
+            kernel[programs](**one)
+            memory = {
+                key: Memory(flat(each)) if isinstance(each, torch.Tensor) else each for key, each in other.items()
+            }
+            definition.run(programs, SimpleNamespace(**memory))
+            for key, each in one.items():
+                same = not isinstance(each, torch.Tensor) or torch.equal(each, other[key])
+                assert same, f"{last}: launch {number}: {key} is {other[key].tolist()}, interpreted {each.tolist()}"
+        yield f"{last} {digest_of(kernel.fn)} {LAUNCHES}"
+
+
+if __name__ == "__main__":
+    interpret()
+    absent.install()
+    plugin.install()
+    # Its platform asks for the device when it is loaded.
+    from workers.targets.simulated_torch.device import activate
+
+    activate()
+    for line in _checked():
+        print(line)

@@ -1,0 +1,86 @@
+"""Definitions of kernels around drafts: slots that drafting attends to and writes, what is relayed, bonus tokens."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+
+_PACKAGE = "sglang.kernels.ops.speculative"
+
+
+def generate_indices(programs: tuple[int, ...], given: Given) -> None:
+    """Write for each step of drafting the slots of each request: its tokens, and those drafted up to then."""
+    num_steps, (_, num_requests, topk) = given.NUM_STEPS or programs[0], programs
+    for step in range(num_steps):
+        indices, starts, drafted = given.kv_indices_stride * step, given.kv_indptr_stride * step, step + 1
+        before = 0
+        for row in range(num_requests):
+            length = given.paged_kernel_lens[row]
+            slots = given.req_pool_indices[row] * given.row_stride
+            for branch in range(topk):
+                at = indices + before * topk + row * drafted * topk + branch * (length + drafted)
+                given.kv_indices.span(at, length)[:] = given.req_to_token.span(slots, length)
+                own = given.req_to_token.span(slots + _first_drafted(given, length, num_steps, branch, topk), drafted)
+                given.kv_indices.span(at + length, drafted)[:] = own
+                # Who is first writes where all end.
+                place = row * topk + branch or num_requests * topk
+                given.kv_indptr[starts + place] = int(given.positions.span(0, place).sum()) + place * drafted
+            before += length
+
+
+def _first_drafted(given: Given, length: int, num_steps: int, branch: int, topk: int) -> int:
+    """Return the position of the first token that a branch drafts behind a request's own; each has pages of its own."""
+    if given.page_size == 1 or topk == 1:
+        return length + branch * num_steps
+    page: int = given.page_size
+    num_pages = -(-(length % page + num_steps) // page)
+    return length + branch * num_pages * page
+
+
+def _is_of_slots(given: Mapping[str, Any]) -> bool:
+    """Tell whether slots are those of a table by tokens, all of them."""
+    return given["window_size"] == 0 and given["ENTRY_PAGE_SIZE"] == 1 and not given["TRANSLATE"]
+
+
+def assign_draft_slots(programs: tuple[int, ...], given: Given) -> None:
+    """Write the slots behind each request's tokens that drafting writes to, and its position for each branch."""
+    count = given.topk * given.speculative_num_steps
+    for row in range(programs[0]):
+        length = given.seq_lens[row]
+        slots = given.req_to_token.span(given.req_pool_indices[row] * given.pool_len + length, count)
+        given.out_cache_loc.span(row * count, count)[:] = slots
+        if given.WRITE_POSITIONS:
+            given.positions.span(row * given.topk, given.topk)[:] = length
+
+
+def _has_one_position(given: Mapping[str, Any]) -> bool:
+    return not given["WRITE_MROPE"]
+
+
+def gather_rows(programs: tuple[int, ...], given: Given) -> None:
+    """Copy some rows of three tables, or of four."""
+    tables = [(given.s0, given.d0, given.n0), (given.s1, given.d1, given.n1), (given.s2, given.d2, given.n2)]
+    if given.HAS3:
+        tables.append((given.s3, given.d3, given.n3))
+    for row in range(programs[0]):
+        for source, to, width in tables:
+            to.span(row * width, width)[:] = source.span(given.idx_ptr[row] * width, width)
+
+
+def fill_bonus_tokens(programs: tuple[int, ...], given: Given) -> None:
+    """Write the last token that was accepted of each request."""
+    for row in range(programs[0]):
+        last = given.accept_stride * row + given.accept_lens[row] - 1
+        given.bonus_tokens_ptr[row] = given.accept_tokens[last]
+
+
+DEFINITIONS = {
+    f"{_PACKAGE}.cache_locs.generate_draft_decode_kv_indices": Definition(
+        generate_indices, "0f0ca57e568fd5bd", _is_of_slots
+    ),
+    f"{_PACKAGE}.cache_locs.assign_draft_cache_locs_contiguous": Definition(
+        assign_draft_slots, "73d42bfee67a64be", _has_one_position
+    ),
+    f"{_PACKAGE}.gather_spec_extras._gather_rows_kernel": Definition(gather_rows, "715f71dd4779475d"),
+    f"{_PACKAGE}.eagle.fill_bonus_tokens": Definition(fill_bonus_tokens, "6c4df974fe810d62"),
+}

@@ -1,0 +1,90 @@
+"""Definitions of kernels around slots: those of a batch, pages that are handed out, and positions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+
+
+def create_indices(programs: tuple[int, ...], given: Given) -> None:
+    """Write the slots of each request's tokens behind those of the requests before it."""
+    for row in range(programs[0]):
+        request, first, count = given.req_pool_indices_ptr[row], given.kv_indptr[row], given.page_kernel_lens_ptr[row]
+        start = given.kv_start_idx[row] if given.kv_start_idx is not None else 0
+        slots = given.req_to_token_ptr.span(request * given.req_to_token_ptr_stride + start, count)
+        given.kv_indices_ptr.span(first, count)[:] = slots
+
+
+def _is_of_slots(given: Mapping[str, Any]) -> bool:
+    return bool(given["ENTRY_PAGE_SIZE"] == 1) and given["token_mapping"] is None
+
+
+def extend_allocation(programs: tuple[int, ...], given: Given) -> None:
+    """Write the slots of each request's new tokens: the rest of its last page, then new pages, as many as it needs."""
+    page, out, taken = given.page_size, 0, 0
+    within = np.arange(page)
+    for row in range(programs[0]):
+        before, after = given.pre_lens_ptr[row], given.seq_lens_ptr[row]
+        num_pages = -(-before // page)
+        rest = min(after, num_pages * page) - before
+        num_new = -(-after // page) - num_pages
+        pages = given.free_page_ptr.span(taken, num_new)
+        fresh = (pages[:, None] * page + within).ravel()[: after - before - rest]
+        slots = given.out_indices.span(out, after - before)
+        slots[:rest] = given.last_loc_ptr[row] + 1 + within[:rest]
+        slots[rest:] = fresh
+        out, taken = out + after - before, taken + num_new
+
+
+def decode_allocation(programs: tuple[int, ...], given: Given) -> None:
+    """Write the slot of each request's newest token: behind the one before, or the first of a new page."""
+    page, taken = given.page_size, 0
+    for row in range(programs[0]):
+        length = given.seq_lens_ptr[row]
+        if -(-length // page) == -(-(length - 1) // page):
+            given.out_indices[row] = given.last_loc_ptr[row] + 1
+        else:
+            given.out_indices[row] = given.free_page_ptr[taken] * page
+            taken += 1
+
+
+def assign_slots(programs: tuple[int, ...], given: Given) -> None:
+    """Write new slots into the table, from each request's start to its end."""
+    out = 0
+    for row in range(programs[0]):
+        start, count = given.start_offset[row], given.end_offset[row] - given.start_offset[row]
+        place = given.req_pool_indices[row] * given.pool_len + start
+        given.req_to_token.span(place, count)[:] = given.out_cache_loc.span(out, count)
+        out += count
+
+
+def last_slots(programs: tuple[int, ...], given: Given) -> None:
+    """Write the slot of each request's last token, -1 of one that has none."""
+    for row in range(min(given.num_tokens, programs[0] * given.BLOCK_SIZE)):
+        length = given.prefix_lens_tensor[row]
+        place = given.req_pool_indices_tensor[row] * given.req_to_token_stride + length - 1
+        given.result[row] = given.req_to_token[place] if length > 0 else -1
+
+
+def compute_positions(programs: tuple[int, ...], given: Given) -> None:
+    """Write the positions of each request's new tokens, and where in the batch they begin."""
+    start = 0
+    for row in range(programs[0]):
+        count, before = given.extend_seq_lens[row], given.extend_prefix_lens[row] if given.has_prefix else 0
+        given.positions.span(start, count)[:] = np.arange(before, before + count)
+        given.extend_start_loc[row] = start
+        start += count
+
+
+DEFINITIONS = {
+    "sglang.kernels.ops.attention.kv_indices.create_flashinfer_kv_indices_triton": Definition(
+        create_indices, "27869b9e61676059", _is_of_slots
+    ),
+    "sglang.kernels.ops.memory.allocator.alloc_extend_kernel": Definition(extend_allocation, "2d6ffbc793c5f0f3"),
+    "sglang.kernels.ops.memory.allocator.alloc_decode_kernel": Definition(decode_allocation, "51bda2571a159d5b"),
+    "sglang.srt.mem_cache.allocation.assign_req_to_token_pool": Definition(assign_slots, "9e534fd7ff181d88"),
+    "sglang.kernels.ops.memory.common.get_last_loc_kernel": Definition(last_slots, "f3be54b42e4bded8"),
+    "sglang.kernels.ops.attention.position.compute_position_kernel": Definition(compute_positions, "eb2f0b9afee15c55"),
+}
