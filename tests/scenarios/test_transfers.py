@@ -37,6 +37,20 @@ def test_one_trace_of_six_is_offloaded_with_small_pools_and_with_caches_that_are
     assert len(emptied) > len(cached) // 2
 
 
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_some_traces_have_a_producer_in_tight_pools_too_with_loads_that_are_disturbed(engine: str) -> None:
+    traces = [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(400)]
+    having = [trace for trace in traces if trace.spec.handoff is not None]
+    assert len(traces) // 16 < len(having) < len(traces) // 6
+    assert not any(trace.spec.transfer or trace.spec.offloading or trace.spec.layers == "hybrid" for trace in having)
+    done = {each.how for trace in having for each in trace.events if isinstance(each, DisturbTransfer)}
+    assert done == {"delay", "hasten", "drop", "fail", "repeat"}
+    for key, count in {"turns": 5, "lease_ticks": 3, "load_ticks": 4, "failures": 2}.items():
+        assert len({getattr(trace.spec.handoff, key) for trace in having}) == count
+    tight = [trace for trace in having if trace.spec.handoff.producer_blocks == trace.spec.max_blocks_per_request]
+    assert len(tight) > 3
+
+
 def test_no_load_of_overlapping_steps_is_lost_where_its_request_is_computed_again() -> None:
     lost = 0
     for seed in range(400):
