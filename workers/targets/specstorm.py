@@ -153,7 +153,9 @@ class Specstorm(TargetKind):
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _OTHERS), ())
         | {"drafter": tuple(DRAFTERS)},
         devices=dict.fromkeys(DEVICES, LANES),
-        probes=tuple(probe for probe in PROBES if probe not in (*CONTROL_PROBES, *OF_TRANSFERS, *OF_HANDOFFS, *OF_SESSIONS)),
+        probes=tuple(
+            probe for probe in PROBES if probe not in (*CONTROL_PROBES, *OF_TRANSFERS, *OF_HANDOFFS, *OF_SESSIONS)
+        ),
         faults=True,
         planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),
         logs_decisions=True,

@@ -132,7 +132,14 @@ def test_a_prompt_that_is_kept_by_its_producer_until_it_is_read_is_passed_over()
         ("producer_free", [*HANDED, of_producer(looked(free=[3])), sent("ends")]),
         (
             "producer_written",
-            [*HANDED, of_producer(planned([1])), of_producer(written(3 * SIZE)), read("begins"), read("ends"), sent("ends")],
+            [
+                *HANDED,
+                of_producer(planned([1])),
+                of_producer(written(3 * SIZE)),
+                read("begins"),
+                read("ends"),
+                sent("ends"),
+            ],
         ),
     ],
 )

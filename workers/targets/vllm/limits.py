@@ -269,7 +269,13 @@ FIRST_RUNNER = Capabilities(
             own_transfers_are_undisturbed,
             weights_with_heads_stay,
         ),
-        spec=(_HYBRID_WITHOUT_DRAFTS, transfers_are_of_attention, connectors_are_alone, producers_hold_the_model, *_POOL_HOLDS_MODEL),
+        spec=(
+            _HYBRID_WITHOUT_DRAFTS,
+            transfers_are_of_attention,
+            connectors_are_alone,
+            producers_hold_the_model,
+            *_POOL_HOLDS_MODEL,
+        ),
     ),
     planes=("races", "blocks", "books", "counts", "inputs", "kv", "transfers"),
     logit_margin=1e-4,
@@ -288,7 +294,13 @@ SECOND_RUNNER = replace(
         # Its sampler takes biases beside drafts.
         features=(_SESSIONS_OF_ATTENTION,),
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
-        spec=(hybrids_have_few_drafters, transfers_are_of_attention, connectors_are_alone, producers_hold_the_model, *_POOL_HOLDS_MODEL),
+        spec=(
+            hybrids_have_few_drafters,
+            transfers_are_of_attention,
+            connectors_are_alone,
+            producers_hold_the_model,
+            *_POOL_HOLDS_MODEL,
+        ),
     ),
 )
 

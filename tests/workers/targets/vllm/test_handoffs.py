@@ -1,4 +1,4 @@
-"""Hand-offs of prompts on the real engine: both runners agree with the references, and both engines show their steps."""
+"""Hand-offs of prompts on the real engine: both runners agree with the references, and both engines show steps."""
 
 from pathlib import Path
 

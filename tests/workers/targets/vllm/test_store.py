@@ -98,7 +98,11 @@ def test_what_does_not_go_beside_offloading_is_refused_and_brought_within(
 @pytest.mark.parametrize(
     ("keys", "event", "told"),
     [
-        ({}, Pause(tick=1), "events.0: pause; with handoff there is none: it is asked of one engine, and there are two"),
+        (
+            {},
+            Pause(tick=1),
+            "events.0: pause; with handoff there is none: it is asked of one engine, and there are two",
+        ),
         ({}, DummyStep(tick=1), "events.0: dummy_step; with handoff there is none: "),
         ({}, LoadWeights(tick=1), "events.0: load_weights; with handoff there is none: "),
         ({"layers": "hybrid", "num_speculative_tokens": 0}, None, "spec.handoff: with layers hybrid; "),

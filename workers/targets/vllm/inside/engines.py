@@ -82,7 +82,9 @@ class Engines:
         given = (engine, self._num_opened, observe, partial(self._put_back, spec), surroundings)
         if spec.handoff is None:
             return Session(*given)
-        return HandoffSession(*given, handoff=spec.handoff, produce=partial(self._producer, spec, spec.handoff, observe))
+        return HandoffSession(
+            *given, handoff=spec.handoff, produce=partial(self._producer, spec, spec.handoff, observe)
+        )
 
     def _producer(
         self,

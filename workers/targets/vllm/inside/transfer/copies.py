@@ -76,9 +76,7 @@ class Copies:
 
 def new_store(caches: Mapping[str, torch.Tensor], num_slots: int) -> list[torch.Tensor]:
     """Return an empty store of so many slots for blocks of some caches."""
-    return [
-        torch.zeros((num_slots, *each.shape[1:]), dtype=each.dtype, device=each.device) for each in caches.values()
-    ]
+    return [torch.zeros((num_slots, *each.shape[1:]), dtype=each.dtype, device=each.device) for each in caches.values()]
 
 
 def new_stream() -> Any:
