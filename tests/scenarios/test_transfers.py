@@ -5,7 +5,7 @@ import pytest
 from scenarios.edges import drawn_for
 from scenarios.events import DisturbTransfer, ResetPrefixCache
 from scenarios.random_trace import random_trace
-from scenarios.spec import Transfer
+from scenarios.spec import Handoff, Transfer
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1
 
@@ -35,6 +35,20 @@ def test_one_trace_of_six_is_offloaded_with_small_pools_and_with_caches_that_are
     emptied = [trace for trace in cached if any(isinstance(each, ResetPrefixCache) for each in trace.events)]
     assert len(having) // 4 < len(cached) < len(having)
     assert len(emptied) > len(cached) // 2
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_some_traces_have_a_producer_in_tight_pools_too_with_loads_that_are_disturbed(engine: str) -> None:
+    traces = [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(400)]
+    having = [trace for trace in traces if trace.spec.handoff is not None]
+    assert len(traces) // 16 < len(having) < len(traces) // 6
+    assert not any(trace.spec.transfer or trace.spec.offloading or trace.spec.layers == "hybrid" for trace in having)
+    done = {each.how for trace in having for each in trace.events if isinstance(each, DisturbTransfer)}
+    assert done == {"delay", "hasten", "drop", "fail", "repeat"}
+    for key, count in {"turns": 5, "lease_ticks": 3, "load_ticks": 4, "failures": 2}.items():
+        assert len({getattr(trace.spec.handoff, key) for trace in having}) == count
+    pools = [(trace.spec.handoff or Handoff()).producer_blocks - trace.spec.max_blocks_per_request for trace in having]
+    assert pools.count(0) > 3
 
 
 def test_no_load_of_overlapping_steps_is_lost_where_its_request_is_computed_again() -> None:

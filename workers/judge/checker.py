@@ -126,7 +126,7 @@ class Checker(Judge):
         return self._host(observed)
 
     def _host(self, observed: Observation) -> Difference | None:
-        point, step, _, values = observed
+        point, step, _, values, _ = observed
         oracle = self.oracle
         self._count(point, values)
         columns: dict[str, list[Any]]
@@ -222,13 +222,13 @@ class Checker(Judge):
                 return None
             seen = fact("capture", point=capture.point, step=capture.step, requests=capture.requests)
             return difference("captures", capture.step, due, seen)
-        point, step, _, _ = capture
+        point, step, _, _, _ = capture
         whose = self.oracle.releases.pop(0) if point == "freed" else self.oracle.steps[step]
         return self._compare(EXPECTED[point](whose, self.spec), capture, whose)
 
     def _compare(self, expected: Expectation, capture: Observation, whose: StepTruth | Release) -> Difference | None:
         """Compare the values of a capture, of a step or of a release."""
-        point, step, _, values = capture
+        point, step, _, values, _ = capture
         self._count(point, expected)
         # Without padding all captured values are expected.
         if values == expected:

@@ -64,7 +64,7 @@ def compare_columns(
     observed: Observation,
 ) -> Difference | None:
     """Compare values of the host, one a request or one a row, which come in the oracle's order."""
-    _, step, requests, values = observed
+    _, step, requests, values, _ = observed
     if order != requests:
         return difference(
             "log", step, fact("requests", requests=order), violation(Rule.OBSERVED_ROWS, requests=requests)

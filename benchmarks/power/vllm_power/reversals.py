@@ -51,6 +51,7 @@ Need: TypeAlias = Literal[
     "probabilistic_drafts",
     "dflash",
     "connector",
+    "handoff",
     "offloading",
     "pause",
     "sleep",
@@ -66,6 +67,7 @@ NEEDS: tuple[Need, ...] = get_args(Need)
 # Needs that no drawn trace meets together, and why.
 UNMET: dict[frozenset[Need], str] = {
     frozenset({"connector", "hybrid"}): "no transfers run beside a hybrid model",
+    frozenset({"handoff", "hybrid"}): "no transfers run beside a hybrid model",
 }
 # Those that no drawn trace of the first runner meets.
 UNMET_BY_FIRST: dict[frozenset[Need], str] = {

@@ -37,9 +37,12 @@ def test_a_reversal_is_found_within_a_few_traces_and_none_is_found_in_an_edit_th
         (31341, "offloaded_prompts", "races"),
         (48596, "offloaded_at_ends", "kv"),
         (49285, "offloaded_in_part", "kv"),
+        (50297, "handed_over_from_a_tight_pool", "transfers"),
+        (17751, "handed_over", "transfers"),
+        (43433, "handed_over", "books"),
     ],
 )
-def test_what_a_fix_of_the_offloading_connector_mended_is_found_on_a_scenario(
+def test_what_a_fix_of_connectors_mended_is_found_on_a_scenario(
     number: int, scenario: str, plane: str, tmp_path: Path
 ) -> None:
     reversal = next(each for each in all_reversals() if each.number == number)

@@ -6,7 +6,7 @@ from typing import Any
 from workers.judge.attended_tokens import AttendedTokens
 from workers.judge.judge import End
 from workers.record.evidence import Difference, Fact
-from workers.record.observation import Observation
+from workers.record.observation import PRODUCER, Observation
 
 SIZE = 2
 PROMPT = [5, 6, 7, 8, 9]
@@ -88,3 +88,30 @@ def test_a_step_waits_for_its_own_loads_and_is_not_judged_behind_what_they_lose(
     assert judged([*first, *late, copied("load", [4, 5], [0, 1], step=1, now=True)]) is None
     assert judged([*first, *late, copied("load", [4, 5], [0, 1], [1], step=1, now=True)]) is None
     assert judged([*first, *late, copied("load", [4, 5], [0, 1], [1], step=1)]) is not None
+
+
+def of_producer(*seen: Observation) -> list[Observation]:
+    return [each._replace(of=PRODUCER) for each in seen]
+
+
+def test_tokens_that_a_producer_computed_are_a_request_s_own_where_they_are_loaded_from_its_cache() -> None:
+    prompt = [*of_producer(opened(), *step(0, 0, PROMPT, 0, [1, 2, 3], True)), copied("load", [4, 5, 6], [1, 2, 3])]
+    assert judged([*prompt, *step(0, 0, PROMPT, 4, [4, 5, 6], True)]) is None
+    # The producer's blocks are none of the consumer's.
+    found = judged([*prompt, *step(0, 0, PROMPT, 4, [1, 2, 3], True)])
+    assert found is not None
+    assert found.actual == Fact(kind="entry_unwritten")
+
+
+def test_a_block_of_a_producer_that_another_of_its_requests_overwrote_before_it_was_loaded_is_found() -> None:
+    prompts = of_producer(opened(), *step(0, 0, PROMPT, 0, [1, 2, 3], True), *step(1, 1, [3, 4], 0, [2], True))
+    found = judged([*prompts, copied("load", [4, 5, 6], [1, 2, 3]), *step(0, 0, PROMPT, 4, [4, 5, 6], True)])
+    assert found is not None
+    assert (found.variable, found.request, found.position) == ("attended", "submit 0", 2)
+
+
+def test_what_a_producer_attends_to_is_judged_as_well() -> None:
+    steps = [*step(0, 0, PROMPT[:3], 0, [1, 2], True), *step(1, 0, PROMPT, 3, [3, 2, 4], False)]
+    found = judged(of_producer(opened(), *steps))
+    assert found is not None
+    assert found.variable == "producer_attended"

@@ -32,7 +32,7 @@ EXCUSED = {
     "scenarios.draw.draw": "it says which permutation a shuffle is; any other would do as well",
     "submits": "it lists requests; whoever recognises a known bug beside its engine asks for them, no engine does",
     "submitted": "the same, in the order of ticks",
-    "has_connector": "it says whether the specification has either of two keys; an engine's limits ask for it",
+    "has_connector": "it says whether the specification has one of three keys; an engine's limits ask for it",
     "scenarios.events.clears_cache": "judges leave draws out behind it; beside an engine only known bugs ask",
     "workers.record.evidence.fact": "it makes evidence of what a fault requires, and decides nothing",
 }

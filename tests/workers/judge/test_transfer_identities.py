@@ -7,7 +7,7 @@ import pytest
 from workers.judge.judge import End
 from workers.judge.transfer_identities import TransferIdentities
 from workers.record.evidence import Difference
-from workers.record.observation import Observation, Output
+from workers.record.observation import PRODUCER, Observation, Output
 
 SIZE = 4
 ENDED, FAILED = Output((1,), "length"), Output((), "error")
@@ -29,7 +29,7 @@ def told(
 
 
 def planned(blocks: Sequence[int], step: int = 1) -> Observation:
-    return Observation("scheduled", step, (1,), {"blocks": [(1, list(blocks))]})
+    return Observation("scheduled", step, (1,), {"blocks": [(1, list(blocks))], "begun": []})
 
 
 def written(slot: int, step: int = 1) -> Observation:
@@ -86,3 +86,66 @@ def test_a_request_fails_only_where_blocks_were_lost() -> None:
     found = judged([told("begins"), told("ends")], FAILED)
     assert found is not None
     assert found.variable == "failures"
+
+
+def of_producer(seen: Observation) -> Observation:
+    return seen._replace(of=PRODUCER)
+
+
+def computed(num_tokens: int, request: int = 0) -> Observation:
+    """Return the step of the producer in which a prompt begins."""
+    values = {"blocks": [(request, [3, 4])], "begun": [(request, list(range(num_tokens)))]}
+    return of_producer(Observation("scheduled", 0, (request,), values))
+
+
+def sent(phase: str, blocks: Sequence[int] = (3, 4)) -> Observation:
+    seen = told(phase, of="send", blocks=blocks)
+    return of_producer(seen._replace(values={**seen.values, "slots": []}))
+
+
+def read(phase: str, slots: Sequence[int] = (3, 4), request: int = 0) -> Observation:
+    seen = told(phase)
+    return seen._replace(requests=(request,), values={**seen.values, "slots": list(slots)})
+
+
+OPENED = of_producer(Observation("opened", -1, (), {"block_size": SIZE}))
+HANDED = [OPENED, computed(2 * SIZE - 1), sent("begins")]
+
+
+def test_a_prompt_that_is_kept_by_its_producer_until_it_is_read_is_passed_over() -> None:
+    assert judged([*HANDED, read("begins"), read("ends"), sent("ends"), of_producer(planned([3], 2))]) is None
+    # What is in the consumer's cache already is not read; what nobody reads is given back.
+    assert judged([*HANDED, read("begins", [4]), read("ends", [4]), sent("ends")]) is None
+    assert judged([*HANDED, sent("ends")]) is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "seen"),
+    [
+        ("producer_sent", [OPENED, computed(SIZE + 1), sent("begins", [3]), sent("ends", [3])]),
+        ("producer_sent", [OPENED, computed(SIZE + 1), sent("begins", []), sent("ends", [])]),
+        ("producer_ends", [*HANDED, read("begins"), sent("ends"), read("ends")]),
+        ("read", [*HANDED, sent("ends"), read("begins"), read("ends")]),
+        ("read", [*HANDED, read("begins", [4, 5]), read("ends"), sent("ends")]),
+        ("read", [*HANDED, read("begins", request=1), read("ends", request=1), sent("ends")]),
+        ("producer_ends", [*HANDED, read("begins"), read("ends")]),
+        ("producer_free", [*HANDED, of_producer(looked(free=[3])), sent("ends")]),
+        (
+            "producer_written",
+            [
+                *HANDED,
+                of_producer(planned([1])),
+                of_producer(written(3 * SIZE)),
+                read("begins"),
+                read("ends"),
+                sent("ends"),
+            ],
+        ),
+    ],
+)
+def test_a_prompt_that_its_producer_keeps_in_part_or_too_shortly_is_found(
+    variable: str, seen: list[Observation]
+) -> None:
+    found = judged(seen)
+    assert found is not None
+    assert (found.plane, found.variable) == ("transfers", variable)

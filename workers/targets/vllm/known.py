@@ -50,12 +50,23 @@ def _behind_cut_drafts(steps: Sequence[Observation]) -> Iterator[tuple[int, int]
 
 
 def _min_tokens_asynchronous(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a request stopped as many tokens before its minimum as placeholders of one step stand for."""
-    if (found.plane, found.variable) != ("contracts", "min_tokens") or found.position is None:
+    """Tell whether a request could stop as many tokens before its minimum as placeholders of one step stand for.
+
+    It did, or, where logprobs are those of processed logits, another token was less likely beside its stop tokens.
+    """
+    if found.position is None or trace.spec.depth == 1 or not trace.spec.num_speculative_tokens:
         return False
-    missing = [submit.params.min_tokens - found.position for submit in _submits_of(found, trace)]
-    is_near = any(0 < each <= 1 + trace.spec.num_speculative_tokens for each in missing)
-    return trace.spec.depth > 1 and is_near and trace.spec.num_speculative_tokens > 0 and _is_kept_elsewhere(found)
+    missing = [submit.params.min_tokens - found.position for submit in _submits_of(found, trace) if submit.stop]
+    if not any(0 < each <= 1 + trace.spec.num_speculative_tokens for each in missing):
+        return False
+    if (found.plane, found.variable) == ("contracts", "min_tokens"):
+        return _is_kept_elsewhere(found)
+    if found.variable != "logprobs" or trace.spec.logprobs_mode != "processed":
+        return False
+    match found.expected, found.actual:
+        case (due_token, float(due), *_), (token, float(there), *_):
+            return found.reference == Reference.SYNCHRONOUS and token == due_token and there < due
+    return False
 
 
 def _min_tokens_bonus(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:

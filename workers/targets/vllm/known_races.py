@@ -63,7 +63,11 @@ _OF_SECOND = (
         KnownRace(
             uses,
             "_copy",
-            lambda race: race.memory.startswith("drafter.caches") and race.second.op == "load_blocks",
+            # What a consumer's load reads of its producer is another race.
+            lambda race: (
+                race.memory.startswith("drafter.caches")
+                and (race.second.op, race.second.how) == ("load_blocks", "write")
+            ),
             "vllm_v2_loads_beside_drafters",
         )
         for uses in ("do_kv_cache_update", "forward")

@@ -264,9 +264,9 @@ FIRST_RUNNER = Capabilities(
             grammars_end_by_stops,
             each_state_allows_a_token,
             lookups_on_the_device_stay,
+            handoffs_are_undisturbed,
             clearings_are_without_transfers,
             own_transfers_are_undisturbed,
-            handoffs_are_undisturbed,
             weights_with_heads_stay,
         ),
         spec=(

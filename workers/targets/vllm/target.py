@@ -62,7 +62,7 @@ class Vllm(ChildKind):
     smoke = SMOKE
 
     def capabilities_under(self, config: RunConfig) -> Capabilities:
-        """Return what it can be asked for: on a GPU copies of its offloading connector, and producers, are not observed."""
+        """Return what it can be asked for: on a GPU nothing is seen of its offloading connector, or of producers."""
         return limits.on_a_gpu(self.capabilities) if config.device == "cuda" else self.capabilities
 
     def is_known(self, race: MissingOrder) -> bool:

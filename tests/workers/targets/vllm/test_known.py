@@ -4,9 +4,9 @@ import pytest
 
 from scenarios.events import DisturbTransfer, Submit
 from scenarios.sampling import SamplingParams
-from scenarios.spec import EngineSpec, Transfer
+from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, fact
+from workers.record.evidence import Difference, Reference, fact
 from workers.targets.vllm.target import Vllm, VllmV1
 
 
@@ -38,6 +38,40 @@ def test_logprobs_of_a_prompts_padding_are_known_of_one_token_and_a_row_for_each
 
 
 @pytest.mark.parametrize(
+    ("stop", "position", "reference", "logprob", "name"),
+    [
+        (24, 2, Reference.SYNCHRONOUS, -0.67, "vllm_min_tokens_asynchronous"),
+        # Neither behind the minimum, nor before what one step may have in flight, nor without a stop token.
+        (24, 9, Reference.SYNCHRONOUS, -0.67, ""),
+        (24, 1, Reference.SYNCHRONOUS, -0.67, ""),
+        (None, 2, Reference.SYNCHRONOUS, -0.67, ""),
+        # A token is less likely beside what is not masked; the synchronous engine masks it, whatever it drafts.
+        (24, 2, Reference.SYNCHRONOUS, -0.3, ""),
+        (24, 2, Reference.WITHOUT_SPECULATION, -0.67, ""),
+    ],
+)
+def test_a_stop_token_that_is_too_likely_before_a_minimum_is_known_as_one_that_comes(
+    stop: int | None, position: int, reference: Reference, logprob: float, name: str
+) -> None:
+    params, stops = SamplingParams(min_tokens=6, num_logprobs=1), () if stop is None else (stop,)
+    submit = Submit(tick=0, request="a", prompt=(3,), max_tokens=12, stop=stops, params=params)
+    found = Difference(
+        plane="logits",
+        variable="logprobs",
+        request="a",
+        step=5,
+        position=position,
+        expected=(29, -0.5),
+        actual=(29, logprob),
+        reference=reference,
+    )
+    trace = Trace(spec=EngineSpec(num_speculative_tokens=3, logprobs_mode="processed"), events=(submit,))
+    assert VllmV1().known(found, trace, ()) == name
+    raw = trace.model_copy(update={"spec": EngineSpec(num_speculative_tokens=3)})
+    assert VllmV1().known(found, raw, ()) == ""
+
+
+@pytest.mark.parametrize(
     ("num_blocks", "how", "failures", "lost", "name"),
     [
         (6, "fail", "recompute", 1, "vllm_failed_load_reserved"),
@@ -58,3 +92,6 @@ def test_no_progress_is_known_behind_a_lost_load_without_room_for_it_twice(
     disturbed = DisturbTransfer.model_validate({"tick": 1, "do": "disturb_transfer", "request": "a", "how": how})
     trace = Trace(spec=spec, events=(submit, disturbed))
     assert Vllm().known_hang(trace, {"lost_load": lost}) == VllmV1().known_hang(trace, {"lost_load": lost}) == name
+    handoff = Handoff.model_validate({"failures": failures})
+    handed = trace.model_copy(update={"spec": EngineSpec(block_size=32, num_blocks=num_blocks, handoff=handoff)})
+    assert Vllm().known_hang(handed, {"lost_load": lost}) == name

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from scenarios.capabilities import lacking, within
 from scenarios.codec import load
-from scenarios.events import AnyEvent, DisturbTransfer, LoadWeights, Pause, Sleep
-from scenarios.spec import EngineSpec
+from scenarios.events import AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep, Submit
+from scenarios.spec import EngineSpec, Handoff
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Site
 from workers.record.observation import Observation
@@ -91,6 +92,40 @@ def test_what_does_not_go_beside_offloading_is_refused_and_brought_within(
     capabilities = kind_of(engine).capabilities
     assert (lacking(trace, capabilities) or "").startswith(told)
     assert lacking(within(trace, capabilities), capabilities) is None
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+@pytest.mark.parametrize(
+    ("keys", "event", "told"),
+    [
+        (
+            {},
+            Pause(tick=1),
+            "events.0: pause; with handoff there is none: it is asked of one engine, and there are two",
+        ),
+        ({}, DummyStep(tick=1), "events.0: dummy_step; with handoff there is none: "),
+        ({}, LoadWeights(tick=1), "events.0: load_weights; with handoff there is none: "),
+        ({"layers": "hybrid", "num_speculative_tokens": 0}, None, "spec.handoff: with layers hybrid; "),
+        ({"transfer": {}}, None, "spec.handoff: beside transfer; an engine has one connector"),
+        ({"offloading": {}, "transfer": {}}, None, "spec.offloading: beside transfer; an engine has one connector"),
+        ({"handoff": {"producer_blocks": 3}}, None, "spec.handoff.producer_blocks: 3; max_model_len takes at least 4"),
+        ({}, Submit(tick=0, request="a", prompt=(1,), max_tokens=1, session="s"), "events.0: a request with session; "),
+    ],
+)
+def test_what_does_not_go_with_a_producer_is_refused_and_brought_within(
+    keys: dict[str, object], event: AnyEvent | None, told: str, engine: str
+) -> None:
+    spec = {"layers": "attention", "sampling": "standard", "block_size": 32, "drafter": "eagle", "handoff": {}}
+    trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=(event,) if event is not None else ())
+    capabilities = kind_of(engine).capabilities
+    assert (lacking(trace, capabilities) or "").startswith(told)
+    assert lacking(within(trace, capabilities), capabilities) is None
+
+
+def test_a_producer_that_never_has_a_turn_is_no_specification() -> None:
+    assert Handoff(turns=(0, 1)).turns == (0, 1)
+    with pytest.raises(ValidationError, match="no prompt is ever computed"):
+        Handoff(turns=(0, 0))
 
 
 def test_a_reset_that_ends_the_offloading_connector_is_known_where_it_preempts_and_nowhere_else() -> None:

@@ -1,6 +1,7 @@
 """The target vLLM as it is seen without an installation: what it takes, what it refuses, and what to do."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -142,13 +143,14 @@ def test_an_event_that_asks_for_too_much_is_refused_and_brought_within(event: st
 ON_GPU = RunConfig(engine="vllm", device="cuda")
 
 
-def test_offloading_is_refused_on_a_gpu_and_drawn_nowhere_there() -> None:
+@pytest.mark.parametrize(("key", "scenario"), [("offloading", "offloaded_prompts"), ("handoff", "handed_over")])
+def test_what_is_observed_on_no_gpu_is_refused_on_one_and_drawn_nowhere_there(key: str, scenario: str) -> None:
     kind = kind_of("vllm")
-    trace = load(Path(__file__).parents[4] / "scenarios" / "vllm" / "offloaded_prompts.yaml")
+    trace = load(Path(__file__).parents[4] / "scenarios" / "vllm" / f"{scenario}.yaml")
     assert lacking(trace, kind.capabilities) is None
-    assert str(lacking(trace, kind.capabilities_under(ON_GPU))).startswith("spec.offloading")
+    assert str(lacking(trace, kind.capabilities_under(ON_GPU))).startswith(f"spec.{key}")
     simulated, real = (
-        [drawn_for(random_trace(seed), capabilities).spec.offloading for seed in range(60)]
+        [getattr(drawn_for(random_trace(seed), capabilities).spec, key) for seed in range(60)]
         for capabilities in (kind.capabilities, kind.capabilities_under(ON_GPU))
     )
     assert any(simulated)
@@ -177,9 +179,15 @@ STAGED = "runner.drafter.backup_next_token_ids.cpu"
 
 
 def race(
-    first: str, second: str, memory: str, allocated: Site | None = None, reused_as: str = "", op: str = "copy"
+    first: str,
+    second: str,
+    memory: str,
+    allocated: Site | None = None,
+    reused_as: str = "",
+    op: str = "copy",
+    how: Literal["read", "write"] = "write",
 ) -> MissingOrder:
-    sides = [Access(lane="stream", op=op, step=1, site=Site(function=each)) for each in (first, second)]
+    sides = [Access(lane="stream", op=op, step=1, how=how, site=Site(function=each)) for each in (first, second)]
     return MissingOrder(first=sides[0], second=sides[1], memory=memory, allocated=allocated, reused_as=reused_as)
 
 
@@ -196,6 +204,9 @@ def race(
         # The host reads what is still being copied.
         (race("_copy_valid_sampled_token_count", "_get_valid_sampled_token_count", "runner.counts_cpu"), []),
         (race("forward", "_copy", "drafter.caches[0]", op="load_blocks"), ["v2"]),
+        # So is one in a producer, but none between what it writes and what its consumer reads.
+        (race("copy_to_gpu", "prepare_next_token_ids_padded", f"producer.{STAGED}"), ["v1"]),
+        (race("forward", "_copy", "producer.drafter.caches[0]", op="load_blocks", how="read"), []),
         # The target's kernels are done with a block once it is given back.
         (race("forward", "_copy", "runner.kv_caches[1]", op="load_blocks"), []),
         (race("forward", "_copy", "drafter.caches[0]", op="store_blocks"), []),

@@ -50,8 +50,7 @@ class HandoffSession(Session):
                 event, arrival = self._submitted.pop(request_id)
                 self.probes["handoff"] += 1
                 hand_in(self.engine, request_id, event, arrival, transfer=told)
-        copies = self._flights.agent.mover.copies
-        copies.behind = self._producer.written
+        self._producer.let_read(self.engine)
         return super().step()
 
     def drained(self) -> bool:

@@ -13,16 +13,14 @@ from workers.targets.vllm.inside.transfer.handoff import ASKED
 
 
 class Producer:
-    """A producer for one trace, step by step; `give_back` takes its engine if it has drained.
-
-    `written` is an event behind all that it has launched, on a device with streams.
-    """
+    """A producer for one trace, step by step; `give_back` takes its engine if it has drained."""
 
     def __init__(
         self, engine: Any, flights: Flights, recorder: StepRecorder | None, give_back: Callable[[Any], None]
     ) -> None:
         self.engine, self.flights = engine, flights
-        self.written: Any = None
+        # An event behind all that it has launched, on a device with streams.
+        self._written: Any = None
         self._recorder, self._give_back = recorder, give_back
         self._waiting: set[str] = set()
         # Aborts that came during a step.
@@ -77,14 +75,17 @@ class Producer:
             self.engine.abort_requests(self._aborted)
             self._aborted.clear()
             if self.flights.stream is not None:
-                self.written = launched()
+                self._written = launched()
         if self._recorder is not None:
             self._recorder.stepped()
         told = [output for each in (outputs or {}).values() for output in each.outputs]
-        ended = {output.request_id: output.kv_transfer_params for output in told if output.finish_reason is not None}
-        return {
-            name: given for name, given in ended.items() if name in self._waiting and not self._waiting.remove(name)
-        }
+        ended = [output for output in told if output.finish_reason is not None and output.request_id in self._waiting]
+        self._waiting.difference_update(output.request_id for output in ended)
+        return {output.request_id: output.kv_transfer_params for output in ended}
+
+    def let_read(self, consumer: Any) -> None:
+        """Have what a consumer reads from now on come behind all that was launched."""
+        consumer.scheduler.connector.flights.agent.mover.copies.behind = self._written
 
     def drained(self) -> bool:
         return not (self.engine.scheduler.has_requests() or self.engine.batch_queue)

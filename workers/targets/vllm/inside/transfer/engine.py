@@ -90,7 +90,7 @@ def turn_of(engine: Any) -> Iterator[None]:
     flights, before = flights_of(engine), kv_transfer_state._KV_CONNECTOR_AGENT
     try:
         connect(engine)
-        with on_stream(flights.stream if flights is not None else None):
+        with on_stream(flights.stream if isinstance(flights, Flights) else None):
             yield
     finally:
         kv_transfer_state._KV_CONNECTOR_AGENT = before

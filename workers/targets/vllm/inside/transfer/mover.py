@@ -40,7 +40,7 @@ class Mover:
         """Begin a step's stores behind its kernels, and copy those that are due."""
 
     def results(self, over: set[str]) -> tuple[set[str], set[str]]:
-        """Return the requests whose blocks are needed no longer, of those that are over, and those whose load has ended."""
+        """Return the requests that are `over` whose blocks are needed no longer, and those whose load has ended."""
         arrived = set()
         for flight in [each for each in self.flights.flights if each.of == "load" and each.is_copied]:
             if not flight.is_synchronous:

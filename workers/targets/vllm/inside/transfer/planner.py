@@ -1,7 +1,7 @@
 """Side of the scheduler: what is loaded and stored, and what the engine is told of it.
 
-What a store holds is known to be right: full blocks of tokens that the host has seen, computed by the step that stores them
-at the latest.
+What a store holds is known to be right: full blocks of tokens that the host has seen, computed by the step that stores
+them at the latest.
 """
 
 from collections.abc import Mapping

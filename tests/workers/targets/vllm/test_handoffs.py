@@ -1,0 +1,55 @@
+"""Hand-offs of prompts on the real engine: both runners agree with the references, and both engines show steps."""
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.codec import load
+from scenarios.trace import Trace
+from workers.oracle.tape import Tapes
+from workers.record.observation import ENGINE, PRODUCER, Observation
+from workers.record.verdict import Agreed
+from workers.run.engine_run import Run
+from workers.run.shard import judged_under_schedules
+from workers.targets.target import VLLM, VLLM_V1, RunConfig
+
+SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
+NAMES = sorted(path.stem for path in SCENARIOS.glob("handed_over*.yaml"))
+TAPES = Tapes()
+
+
+def trace_of(name: str) -> Trace:
+    return load(SCENARIOS / f"{name}.yaml").explicit()
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+@pytest.mark.parametrize("name", NAMES)
+def test_requests_whose_prompts_another_engine_computes_have_the_outputs_of_those_alone(name: str, engine: str) -> None:
+    verdicts, _ = judged_under_schedules(trace_of(name), TAPES, RunConfig(engine=engine))
+    assert all(isinstance(verdict, Agreed) for verdict in verdicts)
+    assert {"kv", "transfers", "books"} <= set(verdicts[-1].stats.planes)
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_prompts_are_computed_by_the_producer_and_all_but_their_last_tokens_by_nobody_else(engine: str) -> None:
+    trace, seen = trace_of("handed_over"), list[Observation]()
+    run = Run(trace, TAPES, config=RunConfig(engine=engine))
+    run.panel.kept = lambda log, _: seen.extend(each for each in log if isinstance(each, Observation))
+    assert run.to_end() is None
+    run.target.close()
+    lengths = [len(event.prompt) for event in trace.submits() if isinstance(event.prompt, tuple)]
+    first = {of: dict[int, int]() for of in (ENGINE, PRODUCER)}
+    for step in (each for each in seen if each.point == "scheduled"):
+        for request, computed in zip(step.requests, step.values["scheduled_computed"], strict=True):
+            first[step.of].setdefault(request, computed)
+    assert first[PRODUCER] == dict.fromkeys(range(len(lengths)), 0)
+    assert first[ENGINE] == {number: length - 1 for number, length in enumerate(lengths)}
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_cpu_without_streams_hands_over_as_well(depth: int) -> None:
+    trace = trace_of("handed_over_and_cached")
+    spec = trace.spec.model_copy(update={"depth": depth})
+    config = RunConfig(engine=VLLM_V1, device="cpu")
+    verdicts, _ = judged_under_schedules(trace.model_copy(update={"spec": spec}), TAPES, config)
+    assert all(isinstance(verdict, Agreed) for verdict in verdicts)
