@@ -24,12 +24,11 @@ from cluster.storage.errors import first_problem
 from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace
 from workers.record.verdict import is_finding
-from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1, Device, RunConfig
 from workers.targets.vllm import sources
 from workers.targets.vllm.export.finding import ExportError, Finding
 from workers.targets.vllm.export.test_file import exported_test
-from workers.targets.vllm.installation import home_of
+from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of
 
 _ENGINES = (VLLM_V1, VLLM)
 
@@ -61,14 +60,14 @@ def export(
     check_writable(out)
     seen = _read(evidence) if evidence is not None else _run(file, trace, config)
     if not is_finding(seen.verdict):
-        raise InputError(f"{file}: engine {seen.engine} on {seen.device}: {seen.verdict.kind}; there is nothing to export")
-    if seen.engine == VLLM and seen.device == "sim":
-        # Only the scheduler is common to both runners.
-        pass
+        there = f"engine {seen.engine} on {seen.device}: {seen.verdict.kind}"
+        raise InputError(f"{file}: {there}; only a finding is exported")
     name = file.stem
     page, patch = _beside(file, ".md"), _beside(file, ".patch")
     title = title_of(page, seen.verdict)
-    finding = Finding(name, title, portable(str(file)), trace.explicit(), seen.verdict, seen.version)
+    runner = SECOND_RUNNER if seen.engine == VLLM else FIRST_RUNNER
+    source = portable(str(file))
+    finding = Finding(name, title, source, trace.explicit(), seen.verdict, seen.version, runner.name)
     try:
         test = exported_test(finding)
     except ExportError as error:

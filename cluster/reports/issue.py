@@ -55,7 +55,8 @@ def sections_of(page: str) -> dict[str, str]:
     found = {}
     for bullet in page.split(_BULLET)[1:]:
         name, _, text = bullet.partition(_END)
-        found[name] = text.strip()
+        # Lines of a bullet are wrapped.
+        found[name] = " ".join(text.split())
     return found
 
 
@@ -79,7 +80,7 @@ def _context(patch: str, hunk: str) -> int:
 
 def issue_text(issue: Issue) -> str:
     """Return the text of an issue."""
-    return "\n".join(_lines(issue))
+    return "\n".join(_lines(issue)) + "\n"
 
 
 def _lines(issue: Issue) -> Iterator[str]:
@@ -99,8 +100,6 @@ def _lines(issue: Issue) -> Iterator[str]:
 def _section(heading: str, text: str) -> Iterator[str]:
     if text:
         yield from ("", f"## {heading}", "", text)
-    elif heading == "What would mend it":
-        yield ""
 
 
 def _found(verdict: Verdict) -> list[str]:

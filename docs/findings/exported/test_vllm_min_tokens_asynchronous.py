@@ -33,7 +33,7 @@ MAX_STEPS = 500
 def decoder_layer(
     prefix: str, generator: torch.Generator, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Random weights of a layer, of which `scale` says how much it adds."""
+    """Return random weights of a layer, of which `scale` says how much it adds."""
     shapes = {
         "self_attn.q_proj": (HIDDEN, HIDDEN, 3),
         "self_attn.k_proj": (HIDDEN // 2, HIDDEN, 3),
@@ -55,7 +55,7 @@ def decoder_layer(
 
 
 def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
-    """Random weights of a Llama with two layers."""
+    """Return random weights of a Llama with two layers."""
     generator = torch.Generator().manual_seed(seed)
     weights = {
         "model.embed_tokens.weight": torch.randn(
@@ -72,7 +72,7 @@ def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
 def eagle_head(
     target: dict[str, torch.Tensor], seed: int, of_states: float, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Weights of an EAGLE head that adds so much of the hidden states to the embedding of each token."""
+    """Return an EAGLE head: embeddings, and so much of the hidden states."""
     one = torch.eye(HIDDEN)
     layer = decoder_layer("layers.0", torch.Generator().manual_seed(seed), scale)
     del layer["layers.0.input_layernorm.weight"]
@@ -115,7 +115,7 @@ def save_model(
 
 
 def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let asynchronous scheduling be as it is asked for: the platform of CPUs switches it off."""
+    """Keep asynchronous scheduling, which the platform of CPUs switches off."""
     update = CpuPlatform.check_and_update_config
 
     def update_the_rest(vllm_config: VllmConfig) -> None:
@@ -128,7 +128,7 @@ def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_engine(model: str, **options: Any) -> EngineCore:
-    """An engine of a tiny model, whose outputs are kept by request."""
+    """Make an engine of a tiny model, whose outputs are kept by request."""
     torch.set_num_threads(1)
     sizes = {
         "block_size": 32,
@@ -196,7 +196,7 @@ def drain(engine: EngineCore) -> None:
 
 
 def tokens_of(outputs: list[EngineCoreOutput]) -> list[int]:
-    """The tokens that were delivered."""
+    """Return the tokens that were delivered."""
     return [token for output in outputs for token in output.new_token_ids]
 
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from scenarios.events import Submit
 from workers.record.evidence import Difference, Fact, Reference
 from workers.record.verdict import Crashed, Stuck
-from workers.targets.vllm.export.finding import ExportError, Finding
+from workers.targets.vllm.export.finding import ExportError, Finding, Level
 from workers.targets.vllm.export.text import listed, literal
 
 # Another run that outputs are compared with: all requests in an engine with other options, or one alone.
@@ -26,17 +26,18 @@ class Assertion(NamedTuple):
     watches: bool = False
 
 
-def assertion_of(finding: Finding) -> Assertion:
+def assertion_of(finding: Finding, level: Level) -> Assertion:
     """Return what a test of a finding asserts.
 
     Raises:
         ExportError: nothing that is asserted about outputs or counts on a CPU is what the finding is about.
     """
     match finding.verdict:
-        case Crashed(where=where, error=error):
-            # That it comes to its end is all.
-            return Assertion([])
-        case Stuck():
+        case Crashed() if level == "engine":
+            ends = "outputs[-1].finish_reason is not None for outputs in engine.outputs.values()"
+            return Assertion(["# Every request comes to its end.", f"assert all({ends})"])
+        case Crashed() | Stuck():
+            # That the calls come to an end is all.
             return Assertion([])
     found = finding.difference
     assert found is not None, "a finding that is exported differs, ends the engine or keeps it from an end"
@@ -122,7 +123,7 @@ def _answer(found: Difference, submit: Submit) -> list[str]:
 
 
 def _grammar(found: Difference, submit: Submit) -> list[str]:
-    edges = [{token: to for token, to in state} for state in submit.params.grammar]
+    edges = [{edge[0]: edge[1] for edge in state} for state in submit.params.grammar]
     return [
         "# Each token is an edge of the grammar: by state the next state of each token.",
         *listed("edges", edges),

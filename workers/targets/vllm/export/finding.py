@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from scenarios.trace import Trace
 from workers.record.evidence import RACES, Difference
 from workers.record.verdict import Crashed, Diverged, Stuck, Verdict, missing_order_of
+from workers.targets.vllm.runner_name import RunnerName
 
 Level: TypeAlias = Literal["scheduler", "engine"]
 # Folders of vLLM's sources whose errors are the scheduler's own.
@@ -19,7 +20,10 @@ class ExportError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding by name and title: an explicit trace, and its verdict on a version of vLLM; `source` is the file."""
+    """A finding by name and title: an explicit trace, and its verdict on a version of vLLM with one of its runners.
+
+    `source` is the file of the trace.
+    """
 
     name: str
     title: str
@@ -27,6 +31,7 @@ class Finding:
     trace: Trace
     verdict: Verdict
     version: str
+    runner: RunnerName = "v1"
 
     @property
     def difference(self) -> Difference | None:
@@ -50,8 +55,8 @@ def level_of(finding: Finding) -> Level:
     difference = finding.difference
     if order is not None or (difference is not None and difference.plane == RACES):
         raise ExportError("it is a race between host and device, and a CPU has no device that comes later")
-    if finding.trace.schedule.policy == "lazy" and finding.trace.spec.depth > 1:
-        raise ExportError("it needs a late device (schedule: lazy), and a CPU has none")
+    if finding.trace.schedule.policy != "eager":
+        raise ExportError("its schedule has the device come later than the host, and a CPU has no device")
     match finding.verdict:
         case Crashed(where=where) if Path(where.file).name in _SCHEDULER_FILES:
             return "scheduler"
@@ -59,4 +64,6 @@ def level_of(finding: Finding) -> Level:
             return "scheduler"
         case Diverged(difference=Difference(plane="books")):
             return "scheduler"
+    if finding.runner == "v2":
+        raise ExportError("it is of vLLM's second model runner, which runs on no CPU")
     return "engine"

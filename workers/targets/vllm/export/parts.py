@@ -79,7 +79,7 @@ def _without_remark(line: str) -> str:
 
 def _start(node: ast.stmt, lines: list[str]) -> int:
     """Return the index of the first line of a part, with its decorators and the comments above it."""
-    decorators = getattr(node, "decorator_list", [])
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     first = min([node.lineno, *(each.lineno for each in decorators)]) - 1
     while first and lines[first - 1].startswith("#"):
         first -= 1

@@ -193,7 +193,7 @@ def exported_test(finding: Finding) -> ExportedTest:
     """
     level = level_of(finding)
     check_spec(finding.trace.spec)
-    writer = Writer(finding.trace, level, assertion_of(finding))
+    writer = Writer(finding.trace, level, assertion_of(finding, level))
     body = "\n".join(writer.lines(finding.stem))
     imports, parts = driver_source(level, writer.uses, writer.besides())
     head = "\n\n".join([_docstring(finding, level), *imports, "\n".join(_ENVIRONMENT)])

@@ -1,1 +1,1 @@
-"""Driver of an exported test: functions that its file takes over, each only if its trace needs it."""
+"""Driver of exported tests: a file takes over what its trace needs."""

@@ -1,4 +1,4 @@
-"""A KV connector whose loads bring nothing: a test says which of their blocks are lost."""
+"""A KV connector whose loads bring nothing: a test says which blocks are lost."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,7 +93,7 @@ class PrefixConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
 
 def prefix_connector(is_asynchronous: bool) -> KVTransferConfig:
-    """The configuration of the connector of this file."""
+    """Return the configuration of the connector of this file."""
     return KVTransferConfig(
         kv_connector=PrefixConnector.__name__,
         kv_connector_module_path=__name__,
@@ -106,7 +106,7 @@ def prefix_connector(is_asynchronous: bool) -> KVTransferConfig:
 def model_output(
     plan: SchedulerOutput, sampled: dict[str, list[int]]
 ) -> ModelRunnerOutput:
-    """The results of a step, and the ends of loads."""
+    """Return the results of a step, with the ends of loads."""
     rows = {name: row for row, name in enumerate(sampled)}
     loads = plan.kv_connector_metadata
     ended = KVConnectorOutput(

@@ -16,7 +16,7 @@ MAX_STEPS = 500
 
 
 def make_engine(model: str, **options: Any) -> EngineCore:
-    """An engine of a tiny model, whose outputs are kept by request."""
+    """Make an engine of a tiny model, whose outputs are kept by request."""
     torch.set_num_threads(1)
     sizes = {
         "block_size": 32,
@@ -71,7 +71,7 @@ def end_session(engine: EngineCore, request_id: str) -> None:
 
 
 def grammar(*rules: str) -> StructuredOutputsParams:
-    """A grammar for the backend that the front end takes for one."""
+    """Return a grammar for the backend that the front end takes for one."""
     params = StructuredOutputsParams(grammar="\n".join(rules))
     params._backend = "xgrammar"
     return params

@@ -20,7 +20,7 @@ INTERMEDIATE = 96
 def decoder_layer(
     prefix: str, generator: torch.Generator, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Random weights of a layer, of which `scale` says how much it adds."""
+    """Return random weights of a layer, of which `scale` says how much it adds."""
     shapes = {
         "self_attn.q_proj": (HIDDEN, HIDDEN, 3),
         "self_attn.k_proj": (HIDDEN // 2, HIDDEN, 3),
@@ -42,7 +42,7 @@ def decoder_layer(
 
 
 def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
-    """Random weights of a Llama with two layers."""
+    """Return random weights of a Llama with two layers."""
     generator = torch.Generator().manual_seed(seed)
     weights = {
         "model.embed_tokens.weight": torch.randn(
@@ -59,7 +59,7 @@ def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
 def eagle_head(
     target: dict[str, torch.Tensor], seed: int, of_states: float, scale: float
 ) -> dict[str, torch.Tensor]:
-    """Weights of an EAGLE head that adds so much of the hidden states to the embedding of each token."""
+    """Return an EAGLE head: embeddings, and so much of the hidden states."""
     one = torch.eye(HIDDEN)
     layer = decoder_layer("layers.0", torch.Generator().manual_seed(seed), scale)
     del layer["layers.0.input_layernorm.weight"]
@@ -102,7 +102,7 @@ def save_model(
 
 
 def save_tokenizer(folder: str, characters: str) -> None:
-    """Write a tokenizer of which each token is one character: a grammar over characters is one over tokens."""
+    """Write a tokenizer of which each token is one character."""
     vocabulary = {character: token for token, character in enumerate(characters)}
     tokenizer = {
         "version": "1.0",
@@ -115,7 +115,7 @@ def save_tokenizer(folder: str, characters: str) -> None:
 
 
 def without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a drafter make its buffers where PyTorch, built for CPUs, has no pinned memory."""
+    """Ignore that a drafter wants pinned memory: PyTorch for CPUs has none."""
     zeros = torch.zeros
 
     def unpinned(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
@@ -125,7 +125,7 @@ def without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let asynchronous scheduling be as it is asked for: the platform of CPUs switches it off."""
+    """Keep asynchronous scheduling, which the platform of CPUs switches off."""
     update = CpuPlatform.check_and_update_config
 
     def update_the_rest(vllm_config: VllmConfig) -> None:

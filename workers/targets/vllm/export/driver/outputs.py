@@ -4,12 +4,12 @@ from vllm.v1.engine import EngineCoreOutput
 
 
 def tokens_of(outputs: list[EngineCoreOutput]) -> list[int]:
-    """The tokens that were delivered."""
+    """Return the tokens that were delivered."""
     return [token for output in outputs for token in output.new_token_ids]
 
 
 def parts_of(outputs: list[EngineCoreOutput]) -> list[list[EngineCoreOutput]]:
-    """The outputs of each part of a session, which its finish reason ends."""
+    """Return the outputs of each part of a session: a finish reason ends one."""
     parts: list[list[EngineCoreOutput]] = [[]]
     for output in outputs:
         parts[-1].append(output)

@@ -1,4 +1,4 @@
-"""A scheduler without a model: what it plans is taken for computed, and each request that is due gets a token."""
+"""A scheduler without a model: who comes to the end of its tokens samples one."""
 
 from collections import deque
 from typing import Any
@@ -26,7 +26,7 @@ MAX_STEPS = 500
 
 
 def make_scheduler(model: str, **options: Any) -> Scheduler:
-    """A scheduler, and the plans whose results it does not have yet."""
+    """Make a scheduler, with a queue of plans whose results it does not have yet."""
     sizes = {
         "num_gpu_blocks_override": 129,
         "max_model_len": 128,
@@ -93,7 +93,8 @@ def launch(scheduler: Scheduler) -> None:
 def process(scheduler: Scheduler) -> None:
     """Process the oldest step, once the queue is full or has come to an empty one."""
     queue = scheduler.in_flight
-    if len(queue) == queue.maxlen or queue and not queue[-1][0].total_num_scheduled_tokens:
+    is_full = len(queue) == queue.maxlen
+    if is_full or (queue and not queue[-1][0].total_num_scheduled_tokens):
         plan, sampled = queue.popleft()
         scheduler.update_from_output(plan, model_output(plan, sampled))
 
@@ -101,7 +102,7 @@ def process(scheduler: Scheduler) -> None:
 def model_output(
     plan: SchedulerOutput, sampled: dict[str, list[int]]
 ) -> ModelRunnerOutput:
-    """The results of a step."""
+    """Return the results of a step."""
     rows = {name: row for row, name in enumerate(sampled)}
     return ModelRunnerOutput([*rows], rows, [*sampled.values()])
 
