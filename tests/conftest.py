@@ -17,7 +17,10 @@ NEEDS_VLLM = {
     FOLDER / "benchmarks/power/test_vllm_power_installed.py",
     *(
         FOLDER / "workers/targets/vllm" / name
-        for name in ("test_control.py", "test_kernels.py", "test_second_runner.py", "test_sessions.py", "test_vllm.py")
+        for name in (
+            *("test_control.py", "test_exports.py", "test_kernels.py", "test_second_runner.py", "test_sessions.py"),
+            "test_vllm.py",
+        )
     ),
 }
 

@@ -75,11 +75,11 @@ def _make_real(source: Path, folder: Path, file: Path) -> None:
         shutil.copy(source / file, folder / file)
 
 
-def run_test(name: str, home: Path, overlay: Path | None = None) -> Run:
-    """Run an exported test as somebody would who has vLLM and pytest alone: from an empty folder, by a copy."""
+def run_test(file: Path, home: Path, overlay: Path | None = None) -> Run:
+    """Run a test as somebody would who has vLLM and pytest alone: a copy of it, in a folder of its own."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        shutil.copy(EXPORTED / f"test_{name}.py", folder)
+        shutil.copy(file, folder)
         # Nothing of this project, and of this process, can be imported.
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VLLM_"))}
         environment |= {"PYTHONPATH": str(overlay)} if overlay is not None else {}
@@ -91,7 +91,7 @@ def run_test(name: str, home: Path, overlay: Path | None = None) -> Run:
             "-q",
             "-p",
             "no:cacheprovider",
-            f"test_{name}.py",
+            file.name,
         ]
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MAX
@@ -104,7 +104,8 @@ def run_both_ways(name: str, home: Path) -> tuple[Run, Run]:
     """Run an exported test on the release, and with the patch that lies beside its finding."""
     with tempfile.TemporaryDirectory() as made:
         lay_out(installed_package(home), (FINDINGS / f"{name}.patch").read_text(encoding="utf-8"), Path(made))
-        return run_test(name, home), run_test(name, home, Path(made))
+        file = EXPORTED / f"test_{name}.py"
+        return run_test(file, home), run_test(file, home, Path(made))
 
 
 def _lines(names: Sequence[str], home: Path) -> Iterator[tuple[str, bool]]:

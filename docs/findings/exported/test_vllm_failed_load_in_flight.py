@@ -313,4 +313,5 @@ def test_failed_load_in_flight(tmp_path, monkeypatch):
     engine.scheduler.connector.to_lose["b"] = 0
     drain(engine)
     # Every request comes to its end.
-    assert all(outputs[-1].finish_reason is not None for outputs in engine.outputs.values())
+    ends = [outputs[-1].finish_reason for outputs in engine.outputs.values()]
+    assert None not in ends

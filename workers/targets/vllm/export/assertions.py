@@ -34,8 +34,8 @@ def assertion_of(finding: Finding, level: Level) -> Assertion:
     """
     match finding.verdict:
         case Crashed() if level == "engine":
-            ends = "outputs[-1].finish_reason is not None for outputs in engine.outputs.values()"
-            return Assertion(["# Every request comes to its end.", f"assert all({ends})"])
+            ends = "ends = [outputs[-1].finish_reason for outputs in engine.outputs.values()]"
+            return Assertion(["# Every request comes to its end.", ends, "assert None not in ends"])
         case Crashed() | Stuck():
             # That the calls come to an end is all.
             return Assertion([])
