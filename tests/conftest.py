@@ -19,6 +19,7 @@ NEEDS_VLLM = {
         FOLDER / "workers/targets/vllm" / name
         for name in (
             "test_control.py",
+            "test_exports.py",
             "test_handoffs.py",
             "test_kernels.py",
             "test_second_runner.py",

@@ -62,6 +62,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.targets.child.inside": INSIDE,
     "workers.targets.vllm.inside": (*INSIDE, "workers.targets.vllm.inside", *SHARED_WITH_VLLM),
     "workers.targets.sglang.inside": (*INSIDE, "workers.targets.sglang", "workers.targets.vllm.inside.models"),
+    # What a file for people without this project takes over.
+    "workers.targets.vllm.export.driver": (),
     # What judges an engine in another process knows no engine.
     "workers.targets.child": (
         "scenarios",
@@ -103,7 +105,10 @@ LOOSE = {"workers": {"__init__.py"}, "cluster": {"__init__.py", "__main__.py"}}
 MAY_IMPORT_RAY = ("cluster.dispatch", "tests.cluster")
 # The Triton twin of an op, and what Triton code shares, lie beside the rest of their folder.
 TRITON_FILES = re.compile(r"workers\.kernels\.\w+\.triton")
-LOADING_TORCH = ("workers.targets.simulated_torch", *(room for room in MAY_IMPORT if room.endswith(".inside")))
+LOADING_TORCH = (
+    "workers.targets.simulated_torch",
+    *(room for room in MAY_IMPORT if room.endswith((".inside", ".export.driver"))),
+)
 MAY_IMPORT_TRITON = (
     "workers.lanes.cuda",
     *LOADING_TORCH,
@@ -224,6 +229,7 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
         ("workers.targets.devices", "workers.judge.checker"),
         ("workers.targets.vllm.inside.session", "workers.record.observation"),
         ("workers.targets.child.inside.host", "workers.targets.child.process"),
+        ("workers.targets.vllm.export.driver.engine", "workers.targets.vllm.export.text"),
         ("workers.targets.child.target", "workers.targets.vllm.known"),
         ("workers.shrink.shrinker", "workers.run.check"),
         ("cluster.dispatch.host", "cluster.storage.store"),

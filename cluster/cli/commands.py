@@ -18,6 +18,7 @@ from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.bisect_command import bisect
 from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed
 from cluster.cli.doctor_command import doctor
+from cluster.cli.export_command import export
 from cluster.cli.fault_commands import list_faults, measure, show_fault
 from cluster.cli.gate_command import gate
 from cluster.cli.hunt_commands import hunt, shrink
@@ -294,7 +295,7 @@ def _add(*commands: Callable[..., int]) -> None:
 
 
 # In the order of the help.
-_add(hunt, gate, nightly, triage, shrink, bisect, report, explain, schema, merge, watch)
+_add(hunt, gate, nightly, triage, shrink, bisect, export, report, explain, schema, merge, watch)
 app.command(context_settings={"allow_interspersed_args": False})(submit)
 _add(attach, extract, doctor, validate)
 app.add_typer(probes_app, name="probes")

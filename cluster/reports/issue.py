@@ -1,0 +1,120 @@
+"""Text of an issue in Markdown about a finding: what a client sees, where, how to see it again, what would mend it.
+
+What its page says goes before what the verdict alone tells.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from cluster.statistics.fault_table import Document
+from workers.record.verdict import Crashed, Diverged, Verdict
+from workers.record.words import difference_text, finding_lines, site_text
+from workers.targets.target import Device
+
+# Bullets of a page in docs/findings.
+SYMPTOM, MECHANISM, VERSIONS, UPSTREAM = "Symptom", "Mechanism", "Versions", "Upstream"
+_BULLET, _END = "\n- **", ".** "
+
+
+class EvidenceDocument(Document):
+    """What `export` found when it ran a trace: the verdict, and the engine that it was seen on."""
+
+    engine: str
+    device: Device
+    version: str
+    verdict: Verdict
+
+
+class Issue(NamedTuple):
+    """What an issue is written of: texts, each empty if there is none, and the values that `export` has."""
+
+    title: str
+    evidence: EvidenceDocument
+    page: Mapping[str, str]
+    test_file: str
+    body: str
+    patch: str
+
+
+def title_of(page: str, verdict: Verdict) -> str:
+    """Return what a finding is about in a line: the heading of its page, or else what the verdict says."""
+    heading = page.partition("\n")[0].removeprefix("# ")
+    if heading:
+        return heading.partition(": ")[2] or heading
+    match verdict:
+        case Diverged(difference=difference):
+            return difference_text(difference)
+        case Crashed(error=error, where=where):
+            return f"the engine ends in {site_text(where)}: {error}"
+        case _:
+            return "the engine makes no progress"
+
+
+def sections_of(page: str) -> dict[str, str]:
+    """Return the bullets of a page by their bold beginnings."""
+    found = {}
+    for bullet in page.split(_BULLET)[1:]:
+        name, _, text = bullet.partition(_END)
+        # Lines of a bullet are wrapped.
+        found[name] = " ".join(text.split())
+    return found
+
+
+def places_of(patch: str) -> list[str]:
+    """Return the places that a patch changes, each as file and first line."""
+    found, file = [], ""
+    for line in patch.splitlines():
+        if line.startswith("--- a/"):
+            file = line.removeprefix("--- a/").partition("\t")[0]
+        elif line.startswith("@@ -"):
+            start = int(line.removeprefix("@@ -").partition(" ")[0].partition(",")[0])
+            found.append(f"{file}:{start + _context(patch, line)}")
+    return found
+
+
+def _context(patch: str, hunk: str) -> int:
+    """Return how many lines of a hunk stand before its first change."""
+    behind = patch.partition(f"{hunk}\n")[2].splitlines()
+    return next((count for count, line in enumerate(behind) if line[:1] in ("+", "-")), 0)
+
+
+def issue_text(issue: Issue) -> str:
+    """Return the text of an issue."""
+    return "\n".join(_lines(issue)) + "\n"
+
+
+def _lines(issue: Issue) -> Iterator[str]:
+    evidence, page = issue.evidence, issue.page
+    yield f"# {issue.title[:1].upper()}{issue.title[1:]}"
+    yield from _section("What a client sees", page.get(SYMPTOM, ""))
+    yield from _section("First that is wrong", "\n".join(_found(evidence.verdict)))
+    yield from _section("Where", _where(issue))
+    yield from _section("Versions", page.get(VERSIONS, "") or f"vLLM {evidence.version}.")
+    yield from _section("Upstream", page.get(UPSTREAM, ""))
+    how = f"`pytest {issue.test_file}` needs vLLM and pytest, no GPU and no download. Its test:"
+    yield from _section("How to see it", f"{how}\n\n```python\n{issue.body}\n```")
+    mended = "With this change the test passes:\n\n```diff\n" + issue.patch.rstrip() + "\n```"
+    yield from _section("What would mend it", mended if issue.patch else "")
+
+
+def _section(heading: str, text: str) -> Iterator[str]:
+    if text:
+        yield from ("", f"## {heading}", "", text)
+
+
+def _found(verdict: Verdict) -> list[str]:
+    """Return what a verdict says, less the name by which it is known here."""
+    if isinstance(verdict, Diverged):
+        difference = verdict.difference.model_copy(update={"known": ""})
+        return _as_list(finding_lines(verdict.model_copy(update={"difference": difference})))
+    return _as_list(finding_lines(verdict.model_copy(update={"known": ""})))
+
+
+def _as_list(lines: list[str]) -> list[str]:
+    return [f"- {line}" for line in lines]
+
+
+def _where(issue: Issue) -> str:
+    places = [f"`{place}`" for place in places_of(issue.patch)]
+    said = f"vLLM {issue.evidence.version}, {', '.join(places)}.\n\n" if places else ""
+    return (said + issue.page.get(MECHANISM, "")).strip()

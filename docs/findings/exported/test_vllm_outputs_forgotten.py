@@ -1,0 +1,212 @@
+"""A request forgets tokens once a penalised one joins it, and may not stop where it
+should.
+
+An engine in this process, on a CPU. Fails on vLLM 0.32.0.
+Written by `specstorm export` from docs/findings/vllm_outputs_forgotten.yaml.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from vllm import SamplingParams
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms.cpu import CpuPlatform
+from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor import Executor
+
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+
+HIDDEN = 64
+INTERMEDIATE = 96
+MAX_STEPS = 500
+
+
+def decoder_layer(
+    prefix: str, generator: torch.Generator, scale: float
+) -> dict[str, torch.Tensor]:
+    """Return random weights of a layer, of which `scale` says how much it adds."""
+    shapes = {
+        "self_attn.q_proj": (HIDDEN, HIDDEN, 3),
+        "self_attn.k_proj": (HIDDEN // 2, HIDDEN, 3),
+        "self_attn.v_proj": (HIDDEN // 2, HIDDEN, 1),
+        "self_attn.o_proj": (HIDDEN, HIDDEN, 2 * scale),
+        "mlp.gate_proj": (INTERMEDIATE, HIDDEN, 1),
+        "mlp.up_proj": (INTERMEDIATE, HIDDEN, 1),
+        "mlp.down_proj": (HIDDEN, INTERMEDIATE, 2 * scale),
+    }
+    weights = {
+        "input_layernorm": torch.ones(HIDDEN),
+        "post_attention_layernorm": torch.ones(HIDDEN),
+    }
+    for name, (rows, columns, factor) in shapes.items():
+        weights[name] = torch.randn(rows, columns, generator=generator) * (
+            factor * HIDDEN**-0.5
+        )
+    return {f"{prefix}.{name}.weight": weight for name, weight in weights.items()}
+
+
+def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
+    """Return random weights of a Llama with two layers."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {
+        "model.embed_tokens.weight": torch.randn(
+            vocab_size, HIDDEN, generator=generator
+        ),
+        "lm_head.weight": torch.randn(vocab_size, HIDDEN, generator=generator) * 0.5,
+        "model.norm.weight": torch.ones(HIDDEN),
+    }
+    for index in range(2):
+        weights |= decoder_layer(f"model.layers.{index}", generator, 0.45)
+    return weights
+
+
+def save_config(folder: Path, vocab_size: int, num_layers: int = 2) -> str:
+    """Write the configuration of a model and return its path."""
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocab_size,
+        "hidden_size": HIDDEN,
+        "intermediate_size": INTERMEDIATE,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "max_position_embeddings": 65536,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+    }
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def save_model(
+    folder: Path, weights: dict[str, torch.Tensor], vocab_size: int, num_layers: int = 2
+) -> str:
+    """Write a model and return its path."""
+    path = save_config(folder, vocab_size, num_layers)
+    save_file(weights, folder / "model.safetensors")
+    return path
+
+
+def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep asynchronous scheduling, which the platform of CPUs switches off."""
+    update = CpuPlatform.check_and_update_config
+
+    def update_the_rest(vllm_config: VllmConfig) -> None:
+        asked = vllm_config.scheduler_config.async_scheduling
+        update(vllm_config)
+        vllm_config.scheduler_config.async_scheduling = asked
+
+    replaced = staticmethod(update_the_rest)
+    monkeypatch.setattr(CpuPlatform, "check_and_update_config", replaced)
+
+
+def make_engine(model: str, **options: Any) -> EngineCore:
+    """Make an engine of a tiny model, whose outputs are kept by request."""
+    torch.set_num_threads(1)
+    sizes = {
+        "block_size": 32,
+        "num_gpu_blocks_override": 129,
+        "max_model_len": 128,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 32,
+        "enable_prefix_caching": False,
+        "skip_tokenizer_init": True,
+    }
+    config = EngineArgs(
+        model=model,
+        dtype="float32",
+        enforce_eager=True,
+        kv_cache_memory_bytes=8 << 20,
+        disable_log_stats=True,
+        **sizes | options,
+    ).create_engine_config()
+    engine = EngineCore(config, Executor.get_class(config), log_stats=False)
+    engine.outputs = {}
+    return engine
+
+
+def add_request(
+    engine: EngineCore,
+    request_id: str,
+    prompt: list[int],
+    resumable: bool = False,
+    **sampling: Any,
+) -> None:
+    """Add a request, greedy unless it says otherwise."""
+    sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
+    request = EngineCoreRequest(
+        request_id=request_id,
+        prompt_token_ids=prompt,
+        mm_features=None,
+        sampling_params=SamplingParams(**sampling),
+        pooling_params=None,
+        arrival_time=float(len(engine.outputs)),
+        lora_request=None,
+        cache_salt=None,
+        data_parallel_rank=None,
+        resumable=resumable,
+    )
+    engine.outputs.setdefault(request_id, [])
+    engine.add_request(*engine.preprocess_add_request(request))
+
+
+def step(engine: EngineCore) -> None:
+    """One turn of the engine's loop."""
+    delivered, executed = engine.step_fn()
+    engine.post_step(executed)
+    for outputs in (delivered or {}).values():
+        for output in outputs.outputs:
+            engine.outputs[output.request_id].append(output)
+
+
+def drain(engine: EngineCore) -> None:
+    """Go on until nothing is left to do."""
+    for _ in range(MAX_STEPS):
+        if not engine.scheduler.has_requests() and not engine.batch_queue:
+            return
+        step(engine)
+    raise AssertionError(f"not done after {MAX_STEPS} steps")
+
+
+def tokens_of(outputs: list[EngineCoreOutput]) -> list[int]:
+    """Return the tokens that were delivered."""
+    return [token for output in outputs for token in output.new_token_ids]
+
+
+def run(model, **options):
+    engine = make_engine(model, **options)
+    add_request(
+        engine,
+        "a",
+        [0, 0, 0, 0],
+        max_tokens=20,
+        min_tokens=8,
+        stop_token_ids=[4],
+    )
+    for _ in range(5):
+        step(engine)
+    add_request(engine, "b", [7], max_tokens=14, frequency_penalty=1.0)
+    drain(engine)
+    return engine.outputs
+
+
+def test_outputs_forgotten(tmp_path, monkeypatch):
+    leave_asynchrony(monkeypatch)
+    model = save_model(tmp_path / "model", llama(32, seed=11234929914115), 32)
+    outputs = run(model, async_scheduling=True)
+    others = run(model, async_scheduling=False)
+    outputs, others = outputs["a"], others["a"]
+    assert tokens_of(outputs) == tokens_of(others)

@@ -1,0 +1,144 @@
+"""The command `export`: what it refuses, and what it writes of a finding that nothing is written about."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.reports.issue import EvidenceDocument, places_of, sections_of
+from tests.cluster.cli.conftest import Here
+from workers.record.evidence import Access, Difference, MissingOrder, Reference, Site, fact
+from workers.record.verdict import NO_STATS, Agreed, Crashed, Diverged, NotDrained, Stuck, Verdict
+
+SPEC = "layers: attention, sampling: standard, block_size: 32, num_speculative_tokens: 0"
+SUBMIT = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 3, stop: [5]}"
+CRASHED = Crashed(
+    stats=NO_STATS, error="AssertionError: ", where=Site(function="schedule", file="scheduler.py", line=7)
+)
+ELSEWHERE = Crashed(stats=NO_STATS, error="IndexError: 3", where=Site(function="embedding", file="layer.py", line=7))
+STUCK = Stuck(stats=NO_STATS, waits=NotDrained(steps=9))
+
+
+def differs(plane: str, variable: str, request: str = "a", **values: object) -> Diverged:
+    return Diverged(
+        stats=NO_STATS,
+        difference=Difference.model_validate(
+            {"plane": plane, "variable": variable, "request": request, "step": 1, "expected": 1, "actual": 2, **values}
+        ),
+    )
+
+
+TOKENS = differs("tokens", "tokens", reference=Reference.SYNCHRONOUS)
+ORDER = MissingOrder(
+    first=Access(lane="h2d", op="copy", step=1), second=Access(lane="host", op="x", step=2), memory="m"
+)
+
+
+def export(
+    here: Here, verdict: Verdict, *events: str, spec: str = SPEC, engine: str = "vllm-v1", more: str = ""
+) -> tuple[int, str]:
+    """Export a trace of some events with a verdict that was found before; return exit code and complaint."""
+    Path("found.yaml").write_text(f"spec: {{{spec}}}\nevents:\n" + "".join(f"  - {each}\n" for each in events) + more)
+    seen = EvidenceDocument(specstorm="", exit_code=0, engine=engine, device="cpu", version="0.32.0", verdict=verdict)
+    Path("seen.json").write_text(seen.model_dump_json())
+    done = here("export", "found.yaml", "--evidence", "seen.json", "--out", "there")
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (Agreed(stats=NO_STATS), "agreed; only a finding is exported"),
+        (differs("races", "m", missing_order=ORDER), "a race between host and device"),
+        (differs("drafts", "draft_cache"), "it is about draft_cache, which is no output"),
+        (differs("contracts", "top_p", actual=fact("nothing")), "contract top_p: no assertion"),
+        (differs("tokens", "tokens", "submit 0", reference=Reference.ALONE), "a test has no such value"),
+    ],
+)
+def test_a_finding_that_no_test_on_a_cpu_shows_is_refused_with_its_reason(
+    here: Here, verdict: Verdict, said: str
+) -> None:
+    code, complaint = export(here, verdict, SUBMIT)
+    assert code == 2
+    assert said in complaint
+    assert complaint.count("\n") == 1
+    assert not Path("there").exists()
+
+
+@pytest.mark.parametrize(
+    ("events", "spec", "said"),
+    [
+        (["{tick: 1, do: stall, request: a}"], SPEC, "tick 1: no call of an exported test stands for event stall"),
+        (["{tick: 1, do: abort, request: a, at: before_process}"], SPEC, "events between steps"),
+        (["{tick: 1, do: preempt, request: a}"], SPEC, "no call of an exported test stands for event preempt"),
+        ([], SPEC.replace("tokens: 0", "tokens: 2"), ""),
+        ([], SPEC.replace("tokens: 0", "tokens: 2, drafter: mtp"), "spec.drafter is mtp"),
+        ([], SPEC.replace("attention", "hybrid"), "spec.layers is hybrid"),
+        ([], SPEC + ", decodes_first: true", "spec.decodes_first"),
+    ],
+)
+def test_a_trace_that_no_call_stands_for_is_refused_and_named(
+    here: Here, events: list[str], spec: str, said: str
+) -> None:
+    code, complaint = export(here, TOKENS, SUBMIT, *events, spec=spec)
+    assert code == (2 if said else 0)
+    assert said in complaint
+
+
+def test_a_late_device_and_the_second_runner_are_refused_where_a_scheduler_alone_shows_nothing(here: Here) -> None:
+    assert "no device" in export(here, TOKENS, SUBMIT, more="schedule: {policy: lazy}\n")[1]
+    assert "second model runner" in export(here, TOKENS, SUBMIT, engine="vllm")[1]
+    # The scheduler is that of both.
+    assert export(here, STUCK, SUBMIT, engine="vllm") == (0, "")
+
+
+def test_evidence_that_is_none_is_refused_with_the_command_that_writes_it(here: Here) -> None:
+    Path("found.yaml").write_text(f"spec: {{{SPEC}}}\nevents: [{SUBMIT}]\n")
+    Path("seen.json").write_text("{}")
+    done = here("export", "found.yaml", "--evidence", "seen.json")
+    assert (done.returncode, "wanted what `specstorm export` writes" in done.stderr) == (2, True)
+    assert here("export", "found.yaml", "--evidence", "none.json").returncode == 2
+    assert "findings of vllm-v1 and vllm" in here("export", "found.yaml", "--engine", "specstorm").stderr
+
+
+@pytest.mark.parametrize(
+    ("verdict", "lines"),
+    [
+        (CRASHED, ["scheduler = make_scheduler(model, async_scheduling=True)"]),
+        (ELSEWHERE, ["engine = make_engine(model, async_scheduling=True)", "# Every request comes to its end."]),
+        (STUCK, ["drain(scheduler)"]),
+        (differs("books", "leaks", ""), ["assert not scheduler.requests"]),
+        (TOKENS, ["def run(model, **options):", "assert tokens_of(outputs) == tokens_of(others)"]),
+        (
+            differs("tokens", "tokens", reference=Reference.ALONE),
+            ["alone = make_engine(model, async_scheduling=False)", 'others = alone.outputs["a"]'],
+        ),
+        (differs("contracts", "max_tokens"), ["assert len(tokens_of(outputs)) <= 3"]),
+        (differs("contracts", "stop"), ["assert not set(tokens[:-1]) & set([5])"]),
+        (differs("counts", "mirror_computed", "submit 0"), ["engine.counts = []", "    assert computed == known - 1"]),
+    ],
+)
+def test_what_a_test_builds_and_asserts_is_what_the_finding_is_about(
+    here: Here, verdict: Verdict, lines: list[str]
+) -> None:
+    assert export(here, verdict, SUBMIT) == (0, "")
+    text = Path("there/test_found.py").read_text()
+    compile(text, "test_found.py", "exec")
+    assert [line for line in lines if f"{line}\n" not in text] == []
+    issue = Path("there/found.md").read_text()
+    assert "## First that is wrong" in issue
+    assert "`pytest test_found.py`" in issue
+    # Without a page and a patch nothing is said of a symptom, or of what would mend it.
+    assert "## What" not in issue
+
+
+def test_an_issue_takes_its_page_and_names_the_places_of_its_patch(here: Here) -> None:
+    Path("found.md").write_text("# vLLM: it ends\n\n- **Symptom.** All is\n  lost.\n- **Mechanism.** A row.\n")
+    patch = "--- a/vllm/a.py\n+++ b/vllm/a.py\n@@ -7,3 +7,4 @@\n one\n two\n+new\n three\n"
+    Path("found.patch").write_text(patch)
+    assert export(here, CRASHED, SUBMIT) == (0, "")
+    issue = Path("there/found.md").read_text()
+    assert issue.startswith("# It ends\n\n## What a client sees\n\nAll is lost.\n")
+    assert "`vllm/a.py:9`" in issue
+    assert patch in issue
+    assert places_of(patch) == ["vllm/a.py:9"]
+    assert sections_of("# x") == {}

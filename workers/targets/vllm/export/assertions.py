@@ -1,0 +1,182 @@
+"""Assertions of exported tests: the contract, the comparison or the identity that a finding is about."""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+from scenarios.events import Submit
+from workers.record.evidence import Difference, Fact, Reference
+from workers.record.verdict import Crashed, Stuck
+from workers.targets.vllm.export.finding import ExportError, Finding, Level
+from workers.targets.vllm.export.text import listed, literal
+
+# Another run that outputs are compared with: all requests in an engine with other options, or one alone.
+Other: TypeAlias = Literal["", "synchronous", "without_speculation", "alone"]
+
+
+class Assertion(NamedTuple):
+    """Lines that end a test, the driver's functions among them, and the run that they compare with.
+
+    Outputs of the request are `outputs`, in another run `others`; `watches` has the runner's counts kept step by step.
+    """
+
+    lines: list[str]
+    uses: frozenset[str] = frozenset()
+    other: Other = ""
+    submit: Submit | None = None
+    watches: bool = False
+
+
+def assertion_of(finding: Finding, level: Level) -> Assertion:
+    """Return what a test of a finding asserts.
+
+    Raises:
+        ExportError: nothing that is asserted about outputs or counts on a CPU is what the finding is about.
+    """
+    match finding.verdict:
+        case Crashed() if level == "engine":
+            ends = "ends = [outputs[-1].finish_reason for outputs in engine.outputs.values()]"
+            return Assertion(["# Every request comes to its end.", ends, "assert None not in ends"])
+        case Crashed() | Stuck():
+            # That the calls come to an end is all.
+            return Assertion([])
+    found = finding.difference
+    assert found is not None, "a finding that is exported differs, ends the engine or keeps it from an end"
+    if (found.plane, found.variable) == ("books", "leaks"):
+        return Assertion(["# Nothing is left.", "assert not scheduler.requests"])
+    if (found.plane, found.variable) == ("counts", "mirror_computed"):
+        return _counts(finding, found)
+    submit = next((each for each in finding.trace.submits() if each.request == found.request), None)
+    if submit is None:
+        raise ExportError(f"it is about {found.variable} of {found.request or 'no request'}: a test has no such value")
+    if found.plane == "contracts":
+        return _contract(finding, found, submit)
+    if found.variable in ("tokens", "finish_reason"):
+        return _comparison(found, submit)
+    raise ExportError(f"it is about {found.variable}, which is no output: a test on a CPU does not see it")
+
+
+def _comparison(found: Difference, submit: Submit) -> Assertion:
+    assert found.reference is not None, "it differs from another run"
+    lines = ["assert tokens_of(outputs) == tokens_of(others)"]
+    others: Mapping[Reference, Other] = {
+        Reference.SYNCHRONOUS: "synchronous",
+        Reference.WITHOUT_SPECULATION: "without_speculation",
+        Reference.ALONE: "alone",
+    }
+    # In another run a part of a session is a request of its own.
+    other: Other = "alone" if submit.session is not None else others[found.reference]
+    return Assertion(lines, frozenset({"tokens_of"}), other, submit)
+
+
+def _counts(finding: Finding, found: Difference) -> Assertion:
+    """Return the identity of counts: those of the runner, once corrected, are those of the tokens delivered."""
+    submits = finding.trace.submits()
+    if len(submits) != 1:
+        raise ExportError("it is about counts of one request among several: a test keeps those of one alone")
+    submit = submits[0]
+    if submit.prompt_length > finding.trace.spec.max_num_batched_tokens:
+        raise ExportError("it is about counts of a prompt in chunks: a test keeps those of later steps alone")
+    lines = [
+        "# Behind each step the runner knows what was computed before it.",
+        f"known = {submit.prompt_length}",
+        "for output, computed in zip(outputs[:-1], engine.counts[1:]):",
+        "    known += len(output.new_token_ids)",
+        "    assert computed == known - 1",
+    ]
+    return Assertion(lines, submit=submit, watches=True)
+
+
+def _contract(finding: Finding, found: Difference, submit: Submit) -> Assertion:
+    if found.variable not in _CONTRACTS:
+        raise ExportError(f"contract {found.variable}: no assertion of an exported test stands for it")
+    lines = _CONTRACTS[found.variable](found, submit)
+    uses = {name for name in ("tokens_of",) if any(f"{name}(" in line for line in lines)}
+    return Assertion(lines, frozenset(uses), submit=submit)
+
+
+def _min_tokens(found: Difference, submit: Submit) -> list[str]:
+    stops = literal(sorted(submit.stop))
+    return [
+        f"# No stop token comes among the first {submit.params.min_tokens}.",
+        f"assert not set(tokens_of(outputs)[:{submit.params.min_tokens}]) & set({stops})",
+    ]
+
+
+def _stop(found: Difference, submit: Submit) -> list[str]:
+    return [
+        "# Nothing comes behind a stop token.",
+        f"tokens = tokens_of(outputs)[{submit.params.min_tokens}:]",
+        f"assert not set(tokens[:-1]) & set({literal(sorted(submit.stop))})",
+    ]
+
+
+def _allowed_tokens(found: Difference, submit: Submit) -> list[str]:
+    return [f"assert set(tokens_of(outputs)) <= set({literal(sorted(submit.params.allowed_tokens))})"]
+
+
+def _max_tokens(found: Difference, submit: Submit) -> list[str]:
+    return [f"assert len(tokens_of(outputs)) <= {submit.max_tokens}"]
+
+
+def _answer(found: Difference, submit: Submit) -> list[str]:
+    return ["assert outputs and outputs[-1].finish_reason is not None"]
+
+
+def _grammar(found: Difference, submit: Submit) -> list[str]:
+    edges = [{edge[0]: edge[1] for edge in state} for state in submit.params.grammar]
+    return [
+        "# Each token is an edge of the grammar: by state the next state of each token.",
+        *listed("edges", edges),
+        "state = 0",
+        "for token in tokens_of(outputs):",
+        "    assert token in edges[state]",
+        "    state = edges[state][token]",
+    ]
+
+
+def _logprobs(found: Difference, submit: Submit) -> list[str]:
+    width = submit.params.logprobs_width
+    return [
+        f"# {width} logprobs come with each token.",
+        "for output in outputs:",
+        "    assert output.new_logprobs is not None",
+        f"    assert output.new_logprobs.logprob_token_ids.shape[1] >= {width}",
+    ]
+
+
+def _logprob_ranks(found: Difference, submit: Submit) -> list[str]:
+    width = submit.params.logprobs_width
+    return [
+        "# Behind its own each token has logprobs of different tokens, the likeliest first.",
+        "for output in outputs:",
+        f"    for likeliest in output.new_logprobs.logprob_token_ids[:, 1:{width}].tolist():",
+        "        assert len(set(likeliest)) == len(likeliest)",
+        f"    for logprobs in output.new_logprobs.logprobs[:, 1:{width}].tolist():",
+        "        assert logprobs == sorted(logprobs, reverse=True)",
+    ]
+
+
+def _prompt_logprobs(found: Difference, submit: Submit) -> list[str]:
+    due = found.expected.values if isinstance(found.expected, Fact) else {}
+    lines = [
+        "of_prompt = [output.new_prompt_logprobs_tensors for output in outputs]",
+        "shapes = [tuple(each.logprob_token_ids.shape) for each in of_prompt if each is not None]",
+    ]
+    if "count" not in due:
+        return ["# The prompt has no token behind its first.", *lines, "assert not shapes"]
+    shape = f"({due['count']}, {due['width']})"
+    said = f"# {due['width']} logprobs come of each token of the prompt behind its first."
+    return [said, *lines, f"assert shapes == [{shape}]"]
+
+
+_CONTRACTS: Mapping[str, Callable[[Difference, Submit], list[str]]] = {
+    "answer": _answer,
+    "min_tokens": _min_tokens,
+    "stop": _stop,
+    "allowed_tokens": _allowed_tokens,
+    "max_tokens": _max_tokens,
+    "grammar": _grammar,
+    "logprobs": _logprobs,
+    "logprob_ranks": _logprob_ranks,
+    "prompt_logprobs": _prompt_logprobs,
+}

@@ -1,0 +1,137 @@
+"""Calls of the driver that stand for the events of a trace, in the order of their ticks."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from scenarios.events import (
+    PLACES,
+    Abort,
+    AnyEvent,
+    DisturbTransfer,
+    EndSession,
+    Pause,
+    Preempt,
+    ResetPrefixCache,
+    Submit,
+)
+from scenarios.trace import Trace
+from workers.targets.vllm.export.finding import ExportError, Level
+from workers.targets.vllm.export.options import sampling_options
+from workers.targets.vllm.export.text import Code, call
+
+
+class Calls(NamedTuple):
+    """Lines of calls, and the names of the driver's functions among them."""
+
+    lines: list[str]
+    uses: set[str]
+
+
+class Caller:
+    """Writer of the calls of one trace on an engine or a scheduler, which is a variable of that name."""
+
+    def __init__(self, trace: Trace, level: Level) -> None:
+        self._trace, self._level = trace, level
+        self._tick = 0
+        self._lines: list[str] = []
+        self._uses: set[str] = set()
+        self.ids = ids_of(trace)
+        ended = {event.session for event in trace.events if isinstance(event, EndSession)}
+        # Where no event ends a session, its last part does.
+        self._last_parts = {part.session: part for part in trace.submitted() if part.session not in ended}
+        self._added: set[str] = set()
+
+    def calls(self) -> Calls:
+        """Return the calls of all events, and of all steps until nothing is left to do.
+
+        Raises:
+            ExportError: no call stands for an event.
+        """
+        for event in sorted(self._trace.events, key=lambda each: (each.tick, PLACES.index(each.at))):
+            if event.tick < self._tick:
+                raise ExportError(f"tick {event.tick}: {event.do} beside a pause or a preemption that takes the step")
+            self._step_to(event.tick)
+            self._happen(event)
+        self._call("drain")
+        return Calls(self._lines, self._uses)
+
+    def _happen(self, event: AnyEvent) -> None:
+        is_engine = self._level == "engine"
+        if event.at != "before_schedule":
+            raise ExportError(f"tick {event.tick}: {event.do} at {event.at}; an exported test has events between steps")
+        match event:
+            case Submit():
+                self._submit(event)
+            case Abort(request=name) if is_engine:
+                self._lines += [f'engine.abort_requests(["{self._id_of(name)}"])']
+            case Preempt(request=name) if not is_engine:
+                self._call("preempt", self._id_of(name))
+                self._tick += 1
+            case DisturbTransfer(request=name, of="load", how="fail", block=block) if not is_engine or not block:
+                scheduler = "engine.scheduler" if is_engine else "scheduler"
+                self._lines += [f'{scheduler}.connector.to_lose["{self._id_of(name)}"] = {block}']
+            case ResetPrefixCache(running=running):
+                options = {"reset_running_requests": True} if running else {}
+                self._lines += call(f"{self._level}.reset_prefix_cache", (), options)
+            case Pause(mode="keep", clear_cache=False, ticks=ticks) if is_engine:
+                self._call("pause_and_keep")
+                self._call("resume")
+                self._tick += ticks
+            case EndSession(session=session):
+                part = next(submit for submit in self.ids if submit.session == session)
+                self._call("end_session", self.ids[part])
+            case _:
+                raise ExportError(f"tick {event.tick}: no call of an exported test stands for event {event.do}")
+
+    def _submit(self, event: Submit) -> None:
+        assert isinstance(event.prompt, tuple), "the trace is explicit"
+        options = sampling_options(event, self._trace.spec.vocab_size)
+        if event.priority:
+            raise ExportError(f"request {event.request}: an exported test gives no priorities")
+        if event.session is not None:
+            options = {"resumable": True, **options}
+        request_id = self.ids[event]
+        self._call("add_request", request_id, event.prompt, **options)
+        if event.params.grammar:
+            self._uses.add("grammar")
+        if event.params.grammar and request_id not in self._added:
+            self._call("wait_for_grammar", request_id)
+        self._added.add(request_id)
+        if event.session is not None and event is self._last_parts.get(event.session):
+            self._call("end_session", request_id)
+
+    def _id_of(self, name: str) -> str:
+        """Return the id of the request that has a name by now."""
+        found = [request_id for submit, request_id in self.ids.items() if submit.request == name]
+        taken = [request_id for request_id in found if request_id in self._added]
+        if not taken:
+            raise ExportError(f"tick {self._tick}: no request has the name {name} by then")
+        return taken[-1]
+
+    def _step_to(self, tick: int) -> None:
+        count = tick - self._tick
+        if count > 1:
+            self._lines.append(f"for _ in range({count}):")
+            self._lines.append(f"    step({self._level})")
+            self._uses.add("step")
+        elif count == 1:
+            self._call("step")
+        self._tick = max(self._tick, tick)
+
+    def _call(self, name: str, *arguments: object, **options: object) -> None:
+        self._lines += call(name, (Code(self._level), *arguments), options)
+        self._uses.add(name)
+
+
+def ids_of(trace: Trace) -> Mapping[Submit, str]:
+    """Return ids of an engine's requests: their names, with numbers where several bear one; of parts the first's."""
+    names = Counter(submit.request for submit in trace.submits())
+    seen: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    found: dict[Submit, str] = {}
+    for submit in trace.submitted():
+        seen[submit.request] += 1
+        own = submit.request if names[submit.request] == 1 else f"{submit.request}-{seen[submit.request]}"
+        found[submit] = own if submit.session is None else first.setdefault(submit.session, own)
+    return found

@@ -1,0 +1,1 @@
+"""Driver of exported tests: a file takes over what its trace needs."""

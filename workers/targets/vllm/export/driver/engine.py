@@ -1,0 +1,114 @@
+"""An EngineCore in this process, on a CPU, and a turn of its loop."""
+
+import time
+from typing import Any
+
+import torch
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.sampling_params import StructuredOutputsParams
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.engine import EngineCoreRequest
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor import Executor
+
+MAX_STEPS = 500
+
+
+def make_engine(model: str, **options: Any) -> EngineCore:
+    """Make an engine of a tiny model, whose outputs are kept by request."""
+    torch.set_num_threads(1)
+    sizes = {
+        "block_size": 32,
+        "num_gpu_blocks_override": 129,
+        "max_model_len": 128,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 32,
+        "enable_prefix_caching": False,
+        "skip_tokenizer_init": True,
+    }
+    config = EngineArgs(
+        model=model,
+        dtype="float32",
+        enforce_eager=True,
+        kv_cache_memory_bytes=8 << 20,
+        disable_log_stats=True,
+        **sizes | options,
+    ).create_engine_config()
+    engine = EngineCore(config, Executor.get_class(config), log_stats=False)
+    engine.outputs = {}
+    return engine
+
+
+def add_request(
+    engine: EngineCore,
+    request_id: str,
+    prompt: list[int],
+    resumable: bool = False,
+    **sampling: Any,
+) -> None:
+    """Add a request, greedy unless it says otherwise."""
+    sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
+    request = EngineCoreRequest(
+        request_id=request_id,
+        prompt_token_ids=prompt,
+        mm_features=None,
+        sampling_params=SamplingParams(**sampling),
+        pooling_params=None,
+        arrival_time=float(len(engine.outputs)),
+        lora_request=None,
+        cache_salt=None,
+        data_parallel_rank=None,
+        resumable=resumable,
+    )
+    engine.outputs.setdefault(request_id, [])
+    engine.add_request(*engine.preprocess_add_request(request))
+
+
+def end_session(engine: EngineCore, request_id: str) -> None:
+    """Say that no part comes behind the last one of a session."""
+    add_request(engine, request_id, [0], max_tokens=1)
+
+
+def grammar(*rules: str) -> StructuredOutputsParams:
+    """Return a grammar for the backend that the front end takes for one."""
+    params = StructuredOutputsParams(grammar="\n".join(rules))
+    params._backend = "xgrammar"
+    return params
+
+
+def wait_for_grammar(engine: EngineCore, request_id: str) -> None:
+    """Wait until the grammar of a request is compiled."""
+    request = engine.scheduler.requests[request_id].structured_output_request
+    while not request.is_grammar_ready:
+        time.sleep(0.01)
+
+
+def step(engine: EngineCore) -> None:
+    """One turn of the engine's loop."""
+    delivered, executed = engine.step_fn()
+    engine.post_step(executed)
+    for outputs in (delivered or {}).values():
+        for output in outputs.outputs:
+            engine.outputs[output.request_id].append(output)
+
+
+def drain(engine: EngineCore) -> None:
+    """Go on until nothing is left to do."""
+    for _ in range(MAX_STEPS):
+        if not engine.scheduler.has_requests() and not engine.batch_queue:
+            return
+        step(engine)
+    raise AssertionError(f"not done after {MAX_STEPS} steps")
+
+
+def pause_and_keep(engine: EngineCore) -> None:
+    """Pause, with all requests kept, until nothing is in flight."""
+    engine.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+    while engine.batch_queue:
+        step(engine)
+
+
+def resume(engine: EngineCore) -> None:
+    """Go on behind a pause."""
+    engine.scheduler.set_pause_state(PauseState.UNPAUSED)

@@ -1,0 +1,137 @@
+"""Tiny Llamas with random weights: the target, and a head that drafts for it.
+
+The same weights as those of `workers/targets/vllm/inside/models.py`, in fewer words.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from vllm.config import VllmConfig
+from vllm.platforms.cpu import CpuPlatform
+
+HIDDEN = 64
+INTERMEDIATE = 96
+
+
+def decoder_layer(
+    prefix: str, generator: torch.Generator, scale: float
+) -> dict[str, torch.Tensor]:
+    """Return random weights of a layer, of which `scale` says how much it adds."""
+    shapes = {
+        "self_attn.q_proj": (HIDDEN, HIDDEN, 3),
+        "self_attn.k_proj": (HIDDEN // 2, HIDDEN, 3),
+        "self_attn.v_proj": (HIDDEN // 2, HIDDEN, 1),
+        "self_attn.o_proj": (HIDDEN, HIDDEN, 2 * scale),
+        "mlp.gate_proj": (INTERMEDIATE, HIDDEN, 1),
+        "mlp.up_proj": (INTERMEDIATE, HIDDEN, 1),
+        "mlp.down_proj": (HIDDEN, INTERMEDIATE, 2 * scale),
+    }
+    weights = {
+        "input_layernorm": torch.ones(HIDDEN),
+        "post_attention_layernorm": torch.ones(HIDDEN),
+    }
+    for name, (rows, columns, factor) in shapes.items():
+        weights[name] = torch.randn(rows, columns, generator=generator) * (
+            factor * HIDDEN**-0.5
+        )
+    return {f"{prefix}.{name}.weight": weight for name, weight in weights.items()}
+
+
+def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
+    """Return random weights of a Llama with two layers."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {
+        "model.embed_tokens.weight": torch.randn(
+            vocab_size, HIDDEN, generator=generator
+        ),
+        "lm_head.weight": torch.randn(vocab_size, HIDDEN, generator=generator) * 0.5,
+        "model.norm.weight": torch.ones(HIDDEN),
+    }
+    for index in range(2):
+        weights |= decoder_layer(f"model.layers.{index}", generator, 0.45)
+    return weights
+
+
+def eagle_head(
+    target: dict[str, torch.Tensor], seed: int, of_states: float, scale: float
+) -> dict[str, torch.Tensor]:
+    """Return an EAGLE head: embeddings, and so much of the hidden states."""
+    one = torch.eye(HIDDEN)
+    layer = decoder_layer("layers.0", torch.Generator().manual_seed(seed), scale)
+    del layer["layers.0.input_layernorm.weight"]
+    embeddings = target["model.embed_tokens.weight"]
+    return layer | {
+        "fc.weight": torch.cat((one, of_states * one), dim=1),
+        "embed_tokens.weight": embeddings,
+    }
+
+
+def save_config(folder: Path, vocab_size: int, num_layers: int = 2) -> str:
+    """Write the configuration of a model and return its path."""
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocab_size,
+        "hidden_size": HIDDEN,
+        "intermediate_size": INTERMEDIATE,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "max_position_embeddings": 65536,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+    }
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def save_model(
+    folder: Path, weights: dict[str, torch.Tensor], vocab_size: int, num_layers: int = 2
+) -> str:
+    """Write a model and return its path."""
+    path = save_config(folder, vocab_size, num_layers)
+    save_file(weights, folder / "model.safetensors")
+    return path
+
+
+def save_tokenizer(folder: str, characters: str) -> None:
+    """Write a tokenizer of which each token is one character."""
+    vocabulary = {character: token for token, character in enumerate(characters)}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    }
+    Path(folder, "tokenizer.json").write_text(json.dumps(tokenizer))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    Path(folder, "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ignore that a drafter wants pinned memory: PyTorch for CPUs has none."""
+    zeros = torch.zeros
+
+    def unpinned(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
+        return zeros(*size, **options)
+
+    monkeypatch.setattr(torch, "zeros", unpinned)
+
+
+def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep asynchronous scheduling, which the platform of CPUs switches off."""
+    update = CpuPlatform.check_and_update_config
+
+    def update_the_rest(vllm_config: VllmConfig) -> None:
+        asked = vllm_config.scheduler_config.async_scheduling
+        update(vllm_config)
+        vllm_config.scheduler_config.async_scheduling = asked
+
+    replaced = staticmethod(update_the_rest)
+    monkeypatch.setattr(CpuPlatform, "check_and_update_config", replaced)

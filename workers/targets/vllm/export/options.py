@@ -1,0 +1,156 @@
+"""Options of an exported test: those of its engine from a specification, and those of a request from its parameters."""
+
+import string
+from collections.abc import Mapping
+from hashlib import blake2b
+
+from scenarios.events import Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from workers.targets.vllm.export.finding import ExportError
+from workers.targets.vllm.export.text import Code
+
+# What `make_engine` and `make_scheduler` of the driver take where a test says nothing else.
+DEFAULTS = EngineSpec(layers="attention", sampling="standard", block_size=32)
+# Keys of a specification that become options, or that have no part in what an engine of vLLM does.
+_TAKEN = (
+    *("layers", "depth", "sampling", "policy", "prefix_cache", "logprobs_mode", "num_speculative_tokens", "drafter"),
+    *("drafter_quality", "max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold", "max_model_len"),
+    *("block_size", "num_blocks", "vocab_size", "transfer", "pad", "accepted_counts", "token_multiple"),
+)
+# Of an EAGLE head: how much of the hidden states it takes, and how much its layer adds.
+_HEADS: Mapping[str, tuple[float, float]] = {"good": (0.2, 0.02), "mediocre": (0.6, 0.2)}
+_LETTERS = string.ascii_letters + string.digits
+LOOKUP = {"prompt_lookup_min": 1, "prompt_lookup_max": 3}
+
+
+def check_spec(spec: EngineSpec) -> None:
+    """Refuse a specification that no exported test makes an engine for.
+
+    Raises:
+        ExportError: the message names the key.
+    """
+    changed = {key for key in EngineSpec.model_fields if getattr(spec, key) != getattr(DEFAULTS, key)}
+    if spec.layers != "attention":
+        raise ExportError(f"spec.layers is {spec.layers}; an exported test has models of attention alone")
+    if unknown := sorted(changed - {*_TAKEN}):
+        raise ExportError(f"spec.{unknown[0]}: an exported test has no such option of an engine")
+
+
+def engine_options(spec: EngineSpec) -> dict[str, object]:
+    """Return the options of an engine, less those of speculation and asynchrony, that are not by default."""
+    beside = spec.max_num_seqs if _has_draft_model(spec) else 0
+    least = max(spec.max_num_batched_tokens, spec.max_num_seqs) + beside
+    options: dict[str, object] = {
+        "max_num_seqs": spec.max_num_seqs,
+        "max_num_batched_tokens": least,
+        "max_num_scheduled_tokens": spec.max_num_batched_tokens if least != spec.max_num_batched_tokens else None,
+        "long_prefill_token_threshold": spec.long_prefill_token_threshold,
+        "max_model_len": spec.max_model_len,
+        "num_gpu_blocks_override": spec.num_blocks + 1,
+        "enable_prefix_caching": spec.prefix_cache,
+        "scheduling_policy": spec.policy,
+        "logprobs_mode": f"{spec.logprobs_mode}_logprobs",
+    }
+    by_default = {
+        "max_num_seqs": DEFAULTS.max_num_seqs,
+        "max_num_batched_tokens": DEFAULTS.max_num_batched_tokens,
+        "max_num_scheduled_tokens": None,
+        "long_prefill_token_threshold": 0,
+        "max_model_len": DEFAULTS.max_model_len,
+        "num_gpu_blocks_override": DEFAULTS.num_blocks + 1,
+        "enable_prefix_caching": False,
+        "scheduling_policy": "fcfs",
+        "logprobs_mode": "raw_logprobs",
+    }
+    return {name: value for name, value in options.items() if value != by_default[name]}
+
+
+def speculative_config(spec: EngineSpec) -> dict[str, object] | None:
+    """Return vLLM's configuration of speculation, None for none; the drafter's model is the variable `head`.
+
+    Raises:
+        ExportError: no tiny model of the drafter is made by an exported test.
+    """
+    if not spec.num_speculative_tokens:
+        return None
+    found: dict[str, object] = {"method": spec.drafter, "num_speculative_tokens": spec.num_speculative_tokens}
+    if spec.drafter in ("ngram", "ngram_gpu"):
+        return found | LOOKUP
+    if spec.drafter == "draft_model" and spec.drafter_quality == "good":
+        return found | {"model": Code("model")}
+    if spec.drafter == "eagle" and spec.drafter_quality in _HEADS:
+        return found | {"model": Code("head")}
+    what = f"spec.drafter is {spec.drafter}, quality {spec.drafter_quality}"
+    raise ExportError(f"{what}; an exported test makes eagle (good, mediocre), draft_model (good), ngram, ngram_gpu")
+
+
+def head_arguments(spec: EngineSpec) -> tuple[object, ...]:
+    """Return what the EAGLE head of a specification is made with, behind the target's weights."""
+    return weights_seed(f"eagle {spec.drafter_quality}", spec.vocab_size), *_HEADS[spec.drafter_quality]
+
+
+def weights_seed(name: str, vocab_size: int) -> int:
+    """Return the seed that the weights of a model are drawn with, as `inside/models.py` draws them."""
+    return int.from_bytes(blake2b(f"{name} {vocab_size}".encode(), digest_size=6).digest())
+
+
+def _has_draft_model(spec: EngineSpec) -> bool:
+    return spec.drafter == "draft_model" and spec.num_speculative_tokens > 0
+
+
+def sampling_options(event: Submit, vocab_size: int) -> dict[str, object]:
+    """Return the sampling parameters of a request that are not by default, by the names that vLLM has for them.
+
+    Raises:
+        ExportError: one cannot be asked for with tokens alone.
+    """
+    asked, default = event.params, SamplingParams()
+    if asked.bad_words:
+        raise ExportError(f"request {event.request}: bad_words are text for vLLM, and these are tokens")
+    found: dict[str, object] = {"max_tokens": event.max_tokens}
+    if asked.min_tokens:
+        found["min_tokens"] = asked.min_tokens
+    if event.stop:
+        found["stop_token_ids"] = event.stop
+    if asked.temperature:
+        found |= {"temperature": asked.temperature, "seed": asked.seed}
+    for name in ("top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"):
+        if getattr(asked, name) != getattr(default, name):
+            found[name] = getattr(asked, name)
+    if asked.allowed_tokens:
+        found["allowed_token_ids"] = asked.allowed_tokens
+    if asked.logit_bias:
+        found["logit_bias"] = dict(asked.logit_bias)
+    if asked.num_logprobs:
+        found["logprobs"] = asked.num_logprobs - 1
+    if asked.num_prompt_logprobs:
+        found["prompt_logprobs"] = asked.num_prompt_logprobs - 1
+    if asked.logprob_tokens:
+        found["logprob_token_ids"] = asked.logprob_tokens
+    if asked.grammar:
+        rules = ", ".join(f"'{rule}'" for rule in grammar_rules(event, vocab_size))
+        found["structured_outputs"] = Code(f"grammar({rules})")
+    return found
+
+
+def characters(vocab_size: int) -> str:
+    """Return a character for each token.
+
+    Raises:
+        ExportError: there are more tokens than letters and digits.
+    """
+    if vocab_size > len(_LETTERS):
+        raise ExportError(f"spec.vocab_size is {vocab_size}; a grammar is written in {len(_LETTERS)} characters")
+    return _LETTERS[:vocab_size]
+
+
+def grammar_rules(event: Submit, vocab_size: int) -> list[str]:
+    """Return the rules of a request's grammar in EBNF over characters, of which stop tokens are none."""
+    letters = characters(vocab_size)
+    rules = ["root ::= s0"]
+    for state, edges in enumerate(event.params.grammar):
+        going_on = [f'"{letters[token]}" s{to}' for token, to in edges if token not in event.stop]
+        ends = ['""'] if len(going_on) < len(edges) or not edges else []
+        rules.append(f"s{state} ::= {' | '.join(going_on + ends)}")
+    return rules

@@ -1,0 +1,135 @@
+"""Parts of the driver's source: the functions that a test calls, what these need, and their imports."""
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from workers.targets.vllm.export.finding import Level
+from workers.targets.vllm.export.text import WIDTH
+
+DRIVER = Path(__file__).parent / "driver"
+# What the checkers of this project are told in the driver's source.
+_REMARKS = ("  # type: ignore[", "  # noqa: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A function, class or constant of the driver: its source, the names that it uses, and where it stands."""
+
+    name: str
+    source: str
+    uses: frozenset[str]
+    place: tuple[int, int]
+    is_constant: bool
+
+
+# Files of a driver, by what is built; what a later one defines anew takes the place of an earlier one's.
+_FILES: Mapping[Level, tuple[str, ...]] = {
+    "engine": ("models", "engine", "outputs"),
+    "scheduler": ("models", "scheduler"),
+}
+
+
+def driver_source(level: Level, names: Iterable[str], besides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return imports, and the source of parts of a driver with all that they use; `besides` are files that change it.
+
+    Constants come first, then functions in the order of their files.
+    """
+    files = (*_FILES[level], *besides)
+    parts, imports = _parts(files), _imports(files)
+    wanted, to_see = set[str](), [*names]
+    while to_see:
+        name = to_see.pop()
+        if name in parts and name not in wanted:
+            wanted.add(name)
+            to_see += parts[name].uses
+    taken = sorted((parts[name] for name in wanted), key=lambda part: (not part.is_constant, part.place))
+    used = {*names, *(name for part in taken for name in part.uses)}
+    imported = {name: imports[name] for name in used if name in imports} | {"os": ("os", "")}
+    constants = [part.source for part in taken if part.is_constant]
+    functions = [part.source for part in taken if not part.is_constant]
+    return _import_lines(imported), ["\n".join(constants), *functions]
+
+
+@cache
+def _parts(files: tuple[str, ...]) -> Mapping[str, Part]:
+    found: dict[str, Part] = {}
+    for order, name_of_file in enumerate(files):
+        text = (DRIVER / f"{name_of_file}.py").read_text(encoding="utf-8")
+        lines = text.splitlines()
+        for node in ast.parse(text).body:
+            names = _defined(node)
+            if not names:
+                continue
+            assert node.end_lineno is not None, "it comes from a file"
+            source = "\n".join(map(_without_remark, lines[_start(node, lines) : node.end_lineno]))
+            uses = frozenset(each.id for each in ast.walk(node) if isinstance(each, ast.Name)) - set(names)
+            is_constant = isinstance(node, ast.Assign)
+            found |= {name: Part(name, source, uses, (order, node.lineno), is_constant) for name in names}
+    return found
+
+
+def _without_remark(line: str) -> str:
+    for remark in _REMARKS:
+        line = line.partition(remark)[0]
+    return line
+
+
+def _start(node: ast.stmt, lines: list[str]) -> int:
+    """Return the index of the first line of a part, with its decorators and the comments above it."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    first = min([node.lineno, *(each.lineno for each in decorators)]) - 1
+    while first and lines[first - 1].startswith("#"):
+        first -= 1
+    return first
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return [name]
+    return []
+
+
+@cache
+def _imports(files: tuple[str, ...]) -> Mapping[str, tuple[str, str]]:
+    """Return by name what is imported: a module, and a name of it or nothing."""
+    found: dict[str, tuple[str, str]] = {}
+    for name_of_file in files:
+        for node in ast.parse((DRIVER / f"{name_of_file}.py").read_text(encoding="utf-8")).body:
+            match node:
+                case ast.Import(names=names):
+                    found |= {each.name: (each.name, "") for each in names}
+                case ast.ImportFrom(module=str(module), names=names):
+                    found |= {each.name: (module, each.name) for each in names}
+    return found
+
+
+def _import_lines(imports: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return import statements: of the standard library, of others, and of vLLM, with a line between."""
+    groups: dict[int, dict[str, set[str]]] = {}
+    for module, name in imports.values():
+        groups.setdefault(_group(module), {}).setdefault(module, set()).add(name)
+    blocks = []
+    for _, modules in sorted(groups.items()):
+        plain = sorted(f"import {module}" for module, names in modules.items() if names == {""})
+        named = [_from(module, sorted(names)) for module, names in sorted(modules.items()) if names != {""}]
+        blocks.append("\n".join([*plain, *named]))
+    return blocks
+
+
+def _from(module: str, names: list[str]) -> str:
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= WIDTH:
+        return line
+    inner = "".join(f"    {name},\n" for name in names)
+    return f"from {module} import (\n{inner})"
+
+
+def _group(module: str) -> int:
+    root = module.partition(".")[0]
+    return {"torch": 1, "pytest": 1, "safetensors": 1, "vllm": 2}.get(root, 0)
