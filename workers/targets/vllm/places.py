@@ -15,6 +15,8 @@ _STOPS = "vllm/v1/core/sched/utils.py"
 _CORE = "vllm/v1/engine/core.py"
 _GRAMMARS = "vllm/v1/structured_output/__init__.py"
 _RUNNER = "vllm/v1/worker/gpu_model_runner.py"
+_BATCH = "vllm/v1/worker/gpu_input_batch.py"
+_PROPOSER = "vllm/v1/spec_decode/llm_base_proposer.py"
 _SAMPLER = "vllm/v1/sample/sampler.py"
 _REJECTION = "vllm/v1/sample/rejection_sampler.py"
 _PROCESSORS = "vllm/v1/sample/logits_processor/builtin.py"
@@ -57,8 +59,12 @@ _OF_SCHEDULER: Places = {
 _LOGPROBS = _at(gather_logprobs=_SAMPLER, _get_logprobs_tensors=_REJECTION)
 _PROCESSED = _at(apply_logits_processors=_SAMPLER) + _at(apply_logits_processors=_REJECTION)
 _MASKS = _at(apply_top_k_top_p="vllm/v1/sample/ops/topk_topp_sampler.py", apply_sampling_constraints=_REJECTION)
+_DRAFTS = ("proposed", "passes", "draft_cache")
 FIRST_RUNNER: Places = {
     **_OF_SCHEDULER,
+    # Behind the same inputs of the model: what a row is sampled by, and how.
+    ("tokens", "tokens"): _at(_make_sampling_metadata=_BATCH, sample=_SAMPLER, rejection_sample=_REJECTION),
+    **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=_PROPOSER)),
     ("counts", "mirror_computed"): _at(_update_states=_RUNNER),
     ("inputs", "sampled"): _at(_bookkeeping_sync=_RUNNER, sample_tokens=_RUNNER),
     ("contracts", "prompt_logprobs"): _at(_get_prompt_logprobs_dict=_RUNNER),
@@ -82,6 +88,12 @@ _SECOND_BIASES = _at(apply_logit_bias=f"{_SECOND}/sample/logit_bias.py")
 _SECOND_SAMPLER = _at(apply_sampling_params=f"{_SECOND}/sample/sampler.py")
 SECOND_RUNNER: Places = {
     **_OF_SCHEDULER,
+    ("tokens", "tokens"): _at(
+        add_request=f"{_SECOND}/sample/states.py",
+        sample=f"{_SECOND}/sample/sampler.py",
+        _verify=f"{_SECOND}/spec_decode/rejection_sampler.py",
+    ),
+    **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=f"{_SECOND}/spec_decode/speculator.py")),
     ("inputs", "sampled"): _at(sample_tokens=f"{_SECOND}/model_runner.py"),
     ("contracts", "prompt_logprobs"): _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py"),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _SECOND_LOGPROBS),

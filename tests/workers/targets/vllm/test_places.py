@@ -26,7 +26,18 @@ def test_a_place_is_a_function_that_is_installed(site: Site) -> None:
 
 @pytest.mark.parametrize("engine", PLACES)
 def test_a_place_is_of_something_that_a_judge_looks_at(engine: str) -> None:
-    known = {"counts", "blocks", "inputs", "kv", "books", "logits", *transfer_identities.PLANES, control_plane.PLANE}
+    known = {
+        "counts",
+        "blocks",
+        "inputs",
+        "kv",
+        "books",
+        "logits",
+        "tokens",
+        "drafts",
+        *transfer_identities.PLANES,
+        control_plane.PLANE,
+    }
     assert {plane for plane, _ in PLACES[engine]} <= known | {PLANE}
     # What a contract is broken by may lie anywhere if it is about requests that come, names, or tokens at all.
     told = {variable for plane, variable in PLACES[engine] if plane == PLANE}
