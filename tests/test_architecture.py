@@ -64,12 +64,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What a file for people without this project takes over.
     "workers.targets.vllm.export.driver": (),
     # What judges an engine in another process knows no engine.
-    "workers.targets.child": (
-        "scenarios",
-        "workers.record",
-        "workers.targets.target",
-        "workers.targets.child",
-    ),
+    "workers.targets.child": ("scenarios", "workers.record", "workers.targets.target", "workers.targets.child"),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
     "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
     # Contracts follow from a request alone: they know neither a model nor how an engine computes.
@@ -104,12 +99,8 @@ LOOSE = {"workers": {"__init__.py"}, "cluster": {"__init__.py", "__main__.py"}}
 MAY_IMPORT_RAY = ("cluster.dispatch", "tests.cluster")
 # The Triton twin of an op, and what Triton code shares, lie beside the rest of their folder.
 TRITON_FILES = re.compile(r"workers\.kernels\.\w+\.triton")
-LOADING_TORCH = (
-    "workers.targets.simulated_torch",
-    "workers.targets.child.inside",
-    "workers.targets.vllm.inside",
-    "workers.targets.vllm.export.driver",
-)
+LOADING = ("simulated_torch", "child.inside", "vllm.inside", "vllm.export.driver")
+LOADING_TORCH = tuple(f"workers.targets.{name}" for name in LOADING)
 MAY_IMPORT_TRITON = (
     "workers.lanes.cuda",
     *LOADING_TORCH,
