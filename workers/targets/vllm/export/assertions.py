@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from scenarios.events import Submit
 from workers.record.evidence import Difference, Fact, Reference
 from workers.record.verdict import Crashed, Stuck
-from workers.targets.vllm.export.finding import ExportError, Finding, Level
+from workers.targets.exported import ExportError, Finding
+from workers.targets.vllm.export.level import Level
 from workers.targets.vllm.export.text import broken, literal
 
 # Another run that outputs are compared with: all requests in an engine with other options, or one alone.

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from workers.targets.vllm.export.finding import ExportError
+from workers.targets.exported import ExportError
 from workers.targets.vllm.export.text import Call, Code
 
 # What `make_engine` and `make_scheduler` of the driver take where a test says nothing else.

@@ -3,14 +3,14 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
+from workers.targets.exported import ExportedTest, Finding
 from workers.targets.vllm.export.assertions import Assertion, assertion_of
 from workers.targets.vllm.export.calls import Caller, ids_of
-from workers.targets.vllm.export.finding import Finding, Level, level_of
+from workers.targets.vllm.export.level import Level, level_of, stem_of
 from workers.targets.vllm.export.options import (
     characters,
     check_spec,
@@ -186,29 +186,23 @@ def _folder(name: str) -> Code:
     return Code(f'tmp_path / "{name}"')
 
 
-class ExportedTest(NamedTuple):
-    """The text of a test file, and the lines of its test alone."""
-
-    text: str
-    body: str
-
-
-def exported_test(finding: Finding) -> ExportedTest:
-    """Return the test of a finding.
+def exported_test(finding: Finding, runs_on_cpu: bool) -> ExportedTest:
+    """Return the test of a finding; not every model runner runs on a CPU.
 
     Raises:
         ExportError: no test on a plain CPU shows it; the message says why.
     """
-    level = level_of(finding)
+    level = level_of(finding, runs_on_cpu)
     check_spec(finding.trace.spec)
     writer = Writer(finding.trace, level, assertion_of(finding, level))
-    body = "\n".join(writer.lines(finding.stem))
+    body = "\n".join(writer.lines(stem_of(finding.name)))
     imports, parts = driver_source(level, writer.uses, writer.besides())
     head = "\n\n".join([_docstring(finding, level), *imports, "\n".join(_ENVIRONMENT)])
     constants, *functions = parts
     if constants:
         head = f"{head}\n\n{constants}"
-    return ExportedTest("\n\n\n".join([head, *functions, body]) + "\n", body)
+    text = "\n\n\n".join([head, *functions, body]) + "\n"
+    return ExportedTest(text, body, "vLLM", "vLLM and pytest, no GPU and no download")
 
 
 def _docstring(finding: Finding, level: Level) -> str:
