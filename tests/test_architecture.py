@@ -65,12 +65,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What a file for people without this project takes over.
     "workers.targets.vllm.export.driver": (),
     # What judges an engine in another process knows no engine.
-    "workers.targets.child": (
-        "scenarios",
-        "workers.record",
-        "workers.targets.target",
-        "workers.targets.child",
-    ),
+    "workers.targets.child": ("scenarios", "workers.record", "workers.targets.target", "workers.targets.child"),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
     "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
     # Contracts follow from a request alone: they know neither a model nor how an engine computes.

@@ -1,4 +1,4 @@
-"""Command `export`: a finding of vLLM as a test that needs vLLM and pytest alone, and as the text of an issue."""
+"""Command `export`: a finding of an engine as a test of its own kind, and as the text of an issue."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +10,7 @@ from cluster.campaigns.exit_codes import EXIT_AGREED
 from cluster.cli.inputs import (
     InputError,
     bundled,
+    check_engine,
     check_trace,
     check_writable,
     config_for,
@@ -21,16 +22,13 @@ from cluster.dispatch.job import WORKER, build, load_judge
 from cluster.reports.issue import EvidenceDocument, Issue, issue_text, sections_of, title_of
 from cluster.storage.artefact import portable, write_atomically
 from cluster.storage.errors import first_problem
+from scenarios.scenario_file import RunOn
 from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace
 from workers.record.verdict import is_finding
-from workers.targets.target import VLLM, VLLM_V1, Device, RunConfig
-from workers.targets.vllm import sources
-from workers.targets.vllm.export.finding import ExportError, Finding
-from workers.targets.vllm.export.test_file import exported_test
-from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, home_of
-
-_ENGINES = (VLLM_V1, VLLM)
+from workers.targets.exported import ExportError, Finding
+from workers.targets.registry import kind_of, known_engines
+from workers.targets.target import Device, RunConfig
 
 
 def export(
@@ -38,46 +36,46 @@ def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
     *,
     engine: Annotated[
-        str, typer.Option(metavar="NAME", help=f"The engine that shows it: {', '.join(_ENGINES)}.")
-    ] = VLLM_V1,
-    device: Annotated[Device, typer.Option(help="What it shows it on.")] = "cpu",
+        str,
+        typer.Option(
+            metavar="NAME", help="The engine. Default: the one that FILE names, else the first that has releases."
+        ),
+    ] = "",
+    lanes: Annotated[
+        Device, typer.Option("--device", help="sim (simulated streams and pinned memory) or cpu.")
+    ] = "cpu",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path("exported"),
     evidence: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What an earlier export found: FILE.json that it wrote. Nothing is run."),
+        typer.Option(metavar="FILE", help="What an earlier export found, as it wrote it; nothing is run then."),
     ] = None,
     no_limits: NoLimits = False,
 ) -> int:
-    """Write a finding of vLLM as a test file for pytest and vLLM alone, and as the text of an issue."""
+    """Write a finding as a test that needs its engine and not this program, and as the text of an issue."""
     file = bundled(file)
-    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path)
+    released = [name for name in known_engines() if kind_of(name).releases]
+    asked = RunConfig(engine=engine or released[0], device=lanes, engine_home=engine_home, engine_path=engine_path)
     config = config_for(file, asked, context)
-    if config.engine not in _ENGINES:
-        raise InputError(f"{file}: engine {config.engine}: findings of {' and '.join(_ENGINES)} are exported")
     trace = read_trace(file, not no_limits)
     check_writable(out)
     seen = _read(evidence) if evidence is not None else _run(file, trace, config)
     if not is_finding(seen.verdict):
-        there = f"engine {seen.engine} on {seen.device}: {seen.verdict.kind}"
+        there = f"engine {seen.run_on.engine} on {seen.run_on.device}: {seen.verdict.kind}"
         raise InputError(f"{file}: {there}; only a finding is exported")
-    name = file.stem
     page, patch = _beside(file, ".md"), _beside(file, ".patch")
-    title = title_of(page, seen.verdict)
-    runner = SECOND_RUNNER if seen.engine == VLLM else FIRST_RUNNER
-    source = portable(str(file))
-    finding = Finding(name, title, source, trace.explicit(), seen.verdict, seen.version, runner.name)
+    title, source = title_of(page, seen.verdict), portable(str(file))
+    finding = Finding(file.stem, title, source, trace.explicit(), seen.verdict, seen.version)
     try:
-        test = exported_test(finding)
+        test = kind_of(check_engine(seen.run_on.engine)).exported(finding)
     except ExportError as error:
-        raise InputError(f"{file}: no test on a CPU shows it: {error}") from error
-    written = out / f"test_{name}.py"
-    issue = Issue(title, seen, sections_of(page), written.name, test.body, patch)
+        raise InputError(f"{file}: no test shows it: {error}") from error
+    written = out / f"test_{file.stem}.py"
     texts = {
         written: test.text,
-        out / f"{name}.md": issue_text(issue),
-        out / f"{name}.json": f"{seen.model_dump_json(indent=2)}\n",
+        out / f"{file.stem}.md": issue_text(Issue(title, seen, sections_of(page), written.name, test, patch)),
+        out / f"{file.stem}.json": f"{seen.model_dump_json(indent=2)}\n",
     }
     for path, text in texts.items():
         write_atomically(path, text)
@@ -87,12 +85,20 @@ def export(
 
 def _run(file: Path, trace: Trace, config: RunConfig) -> EvidenceDocument:
     """Run a trace and return what is found."""
+    kind = kind_of(config.engine)
+    if not kind.exports:
+        exporting = ", ".join(name for name in known_engines() if kind_of(name).exports)
+        raise InputError(f"{file}: engine {config.engine}: what is exported are findings of {exporting}")
     check_trace(trace, config, str(file))
     require_engine(config)
     verdict = load_judge(WORKER).judge(trace, False, config).verdict
-    version = sources.version(config.engine_path, home_of(config))
     return EvidenceDocument(
-        specstorm=build(), exit_code=0, engine=config.engine, device=config.device, version=version, verdict=verdict
+        specstorm=build(),
+        exit_code=EXIT_AGREED,
+        # Where it is installed is of this machine alone.
+        run_on=RunOn(engine=config.engine, device=config.device),
+        version=kind.version(config),
+        verdict=verdict,
     )
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from cluster.statistics.fault_table import Document
+from scenarios.scenario_file import RunOn
 from workers.record.verdict import Crashed, Diverged, Verdict
 from workers.record.words import difference_text, finding_lines, site_text
-from workers.targets.target import Device
+from workers.targets.exported import ExportedTest
 
 # Bullets of a page in docs/findings.
 SYMPTOM, MECHANISM, VERSIONS, UPSTREAM = "Symptom", "Mechanism", "Versions", "Upstream"
@@ -17,10 +18,9 @@ _BULLET, _END = "\n- **", ".** "
 
 
 class EvidenceDocument(Document):
-    """What `export` found when it ran a trace: the verdict, and the engine that it was seen on."""
+    """What `export` found when it ran a trace: the verdict, what it ran on, and the engine's version."""
 
-    engine: str
-    device: Device
+    run_on: RunOn
     version: str
     verdict: Verdict
 
@@ -32,7 +32,7 @@ class Issue(NamedTuple):
     evidence: EvidenceDocument
     page: Mapping[str, str]
     test_file: str
-    body: str
+    test: ExportedTest
     patch: str
 
 
@@ -89,10 +89,10 @@ def _lines(issue: Issue) -> Iterator[str]:
     yield from _section("What a client sees", page.get(SYMPTOM, ""))
     yield from _section("First that is wrong", "\n".join(_found(evidence.verdict)))
     yield from _section("Where", _where(issue))
-    yield from _section("Versions", page.get(VERSIONS, "") or f"vLLM {evidence.version}.")
+    yield from _section("Versions", page.get(VERSIONS, "") or f"{issue.test.engine} {evidence.version}.")
     yield from _section("Upstream", page.get(UPSTREAM, ""))
-    how = f"`pytest {issue.test_file}` needs vLLM and pytest, no GPU and no download. Its test:"
-    yield from _section("How to see it", f"{how}\n\n```python\n{issue.body}\n```")
+    how = f"`pytest {issue.test_file}` needs {issue.test.needs}. Its test:"
+    yield from _section("How to see it", f"{how}\n\n```python\n{issue.test.body}\n```")
     mended = "With this change the test passes:\n\n```diff\n" + issue.patch.rstrip() + "\n```"
     yield from _section("What would mend it", mended if issue.patch else "")
 
@@ -116,5 +116,5 @@ def _as_list(lines: list[str]) -> list[str]:
 
 def _where(issue: Issue) -> str:
     places = [f"`{place}`" for place in places_of(issue.patch)]
-    said = f"vLLM {issue.evidence.version}, {', '.join(places)}.\n\n" if places else ""
+    said = f"{issue.test.engine} {issue.evidence.version}, {', '.join(places)}.\n\n" if places else ""
     return (said + issue.page.get(MECHANISM, "")).strip()

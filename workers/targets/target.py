@@ -19,6 +19,7 @@ from workers.lanes.lane import Observer, Watcher
 from workers.record.evidence import Access, Difference, Fact, MissingOrder, Site
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
+from workers.targets.exported import ExportedTest, ExportError, Finding
 
 Device: TypeAlias = Literal["sim", "triton-cpu", "cuda", "cpu"]
 # How kernels of an engine run that has definitions of them.
@@ -232,7 +233,7 @@ class TargetKind(Protocol):
     program. `releases` are versions that can be installed, each in a folder of its own, oldest first. `kernels` are the
     ways in which its kernels run, where there are several. `areas` are parts of its sources by which scenarios are
     chosen for a change, `smoke` the patterns of those for a change that touches none of its sources. `places` are to
-    see to what judges look at.
+    see to what judges look at. `exports` tells whether its findings become tests of its own.
     """
 
     package: str = ""
@@ -241,6 +242,7 @@ class TargetKind(Protocol):
     places: Places = {}
     kernels: Sequence[Kernels] = ()
     releases: Sequence[str] = ()
+    exports: bool = False
 
     @property
     def name(self) -> str:
@@ -292,6 +294,18 @@ class TargetKind(Protocol):
     def installed(self, config: RunConfig) -> Path | None:
         """Return the folder that the package of its sources is installed in, None if there is none."""
         return None
+
+    def version(self, config: RunConfig) -> str:
+        """Return the version that a configuration runs, nothing where none is told."""
+        return ""
+
+    def exported(self, finding: Finding) -> ExportedTest:
+        """Return the test that a finding becomes, for people who have the engine and not this project.
+
+        Raises:
+            ExportError: no test shows it; the message says why.
+        """
+        raise ExportError(f"findings of engine {self.name} are not exported")
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Return what else a finding must be seen under to be one, None if nothing."""

@@ -233,15 +233,24 @@ def test_grammar_rows(tmp_path, monkeypatch):
     engine = make_engine(
         model,
         async_scheduling=True,
-        speculative_config={"method": "ngram_gpu", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3},
         skip_tokenizer_init=False,
+        speculative_config={
+            "method": "ngram_gpu",
+            "num_speculative_tokens": 3,
+            "prompt_lookup_min": 1,
+            "prompt_lookup_max": 3,
+        },
     )
     add_request(
         engine,
         "r4",
         [0],
         max_tokens=2,
-        structured_outputs=grammar('root ::= s0', 's0 ::= "b" s1', 's1 ::= "a" s0 | "c" s0'),
+        structured_outputs=grammar(
+            'root ::= s0',
+            's0 ::= "b" s1',
+            's1 ::= "a" s0 | "c" s0',
+        ),
     )
     wait_for_grammar(engine, "r4")
     add_request(
@@ -249,7 +258,12 @@ def test_grammar_rows(tmp_path, monkeypatch):
         "r0",
         [0],
         max_tokens=2,
-        structured_outputs=grammar('root ::= s0', 's0 ::= "b" s0 | "c" s1', 's1 ::= "a" s2 | "b" s1', 's2 ::= "b" s0'),
+        structured_outputs=grammar(
+            'root ::= s0',
+            's0 ::= "b" s0 | "c" s1',
+            's1 ::= "a" s2 | "b" s1',
+            's2 ::= "b" s0',
+        ),
     )
     wait_for_grammar(engine, "r0")
     drain(engine)

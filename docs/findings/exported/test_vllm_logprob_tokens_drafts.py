@@ -169,7 +169,12 @@ def test_logprob_tokens_drafts(tmp_path):
     engine = make_engine(
         model,
         async_scheduling=False,
-        speculative_config={"method": "ngram", "num_speculative_tokens": 1, "prompt_lookup_min": 1, "prompt_lookup_max": 3},
+        speculative_config={
+            "method": "ngram",
+            "num_speculative_tokens": 1,
+            "prompt_lookup_min": 1,
+            "prompt_lookup_max": 3,
+        },
     )
     add_request(engine, "a", [1], max_tokens=6, logprob_token_ids=[4, 5])
     drain(engine)

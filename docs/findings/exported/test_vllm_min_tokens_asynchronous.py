@@ -216,7 +216,11 @@ def test_min_tokens_asynchronous(tmp_path, monkeypatch):
         max_num_seqs=1,
         max_num_batched_tokens=7,
         long_prefill_token_threshold=32,
-        speculative_config={"method": "eagle", "num_speculative_tokens": 2, "model": head},
+        speculative_config={
+            "method": "eagle",
+            "num_speculative_tokens": 2,
+            "model": head,
+        },
     )
     add_request(
         engine,

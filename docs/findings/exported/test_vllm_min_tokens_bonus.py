@@ -215,8 +215,11 @@ def test_min_tokens_bonus(tmp_path, monkeypatch):
     outputs = run(
         model,
         async_scheduling=True,
-        speculative_config={"method": "draft_model", "num_speculative_tokens": 4, "model": model},
-    )
-    others = run(model, async_scheduling=False)
-    outputs, others = outputs["r0"], others["r0"]
+        speculative_config={
+            "method": "draft_model",
+            "num_speculative_tokens": 4,
+            "model": model,
+        },
+    )["r0"]
+    others = run(model, async_scheduling=False)["r0"]
     assert tokens_of(outputs) == tokens_of(others)

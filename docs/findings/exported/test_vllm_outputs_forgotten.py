@@ -206,7 +206,6 @@ def run(model, **options):
 def test_outputs_forgotten(tmp_path, monkeypatch):
     leave_asynchrony(monkeypatch)
     model = save_model(tmp_path / "model", llama(32, seed=11234929914115), 32)
-    outputs = run(model, async_scheduling=True)
-    others = run(model, async_scheduling=False)
-    outputs, others = outputs["a"], others["a"]
+    outputs = run(model, async_scheduling=True)["a"]
+    others = run(model, async_scheduling=False)["a"]
     assert tokens_of(outputs) == tokens_of(others)

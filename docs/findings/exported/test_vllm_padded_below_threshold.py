@@ -159,7 +159,12 @@ def test_padded_below_threshold(tmp_path):
         model,
         async_scheduling=False,
         long_prefill_token_threshold=1,
-        speculative_config={"method": "ngram", "num_speculative_tokens": 1, "prompt_lookup_min": 1, "prompt_lookup_max": 3},
+        speculative_config={
+            "method": "ngram",
+            "num_speculative_tokens": 1,
+            "prompt_lookup_min": 1,
+            "prompt_lookup_max": 3,
+        },
     )
     add_request(scheduler, "a", [1], max_tokens=4)
     step(scheduler)

@@ -223,7 +223,11 @@ def test_paused_counts(tmp_path, monkeypatch):
     engine = make_engine(
         model,
         async_scheduling=True,
-        speculative_config={"method": "eagle", "num_speculative_tokens": 3, "model": head},
+        speculative_config={
+            "method": "eagle",
+            "num_speculative_tokens": 3,
+            "model": head,
+        },
     )
     engine.counts = []
     add_request(

@@ -198,5 +198,5 @@ def test_prompt_logprobs_dropped(tmp_path, monkeypatch):
     outputs = engine.outputs["a"]
     # 3 logprobs come of each token of the prompt behind its first.
     of_prompt = [output.new_prompt_logprobs_tensors for output in outputs]
-    shapes = [tuple(each.logprob_token_ids.shape) for each in of_prompt if each is not None]
+    shapes = [each.logprob_token_ids.shape for each in of_prompt if each is not None]
     assert shapes == [(8, 3)]

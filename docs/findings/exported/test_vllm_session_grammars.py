@@ -241,7 +241,12 @@ def test_session_grammars(tmp_path, monkeypatch):
         resumable=True,
         max_tokens=6,
         stop_token_ids=[7],
-        structured_outputs=grammar('root ::= s0', 's0 ::= "b" s0 | "c" s1 | "j" s0', 's1 ::= "d" s0 | "e" s1 | ""', 's2 ::= ""'),
+        structured_outputs=grammar(
+            'root ::= s0',
+            's0 ::= "b" s0 | "c" s1 | "j" s0',
+            's1 ::= "d" s0 | "e" s1 | ""',
+            's2 ::= ""',
+        ),
     )
     wait_for_grammar(engine, "a")
     for _ in range(12):
@@ -253,7 +258,12 @@ def test_session_grammars(tmp_path, monkeypatch):
         resumable=True,
         max_tokens=6,
         stop_token_ids=[7],
-        structured_outputs=grammar('root ::= s0', 's0 ::= "b" s0 | "c" s1 | "j" s0', 's1 ::= "d" s0 | "e" s1 | ""', 's2 ::= ""'),
+        structured_outputs=grammar(
+            'root ::= s0',
+            's0 ::= "b" s0 | "c" s1 | "j" s0',
+            's1 ::= "d" s0 | "e" s1 | ""',
+            's2 ::= ""',
+        ),
     )
     end_session(engine, "a")
     drain(engine)

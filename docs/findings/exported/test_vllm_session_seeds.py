@@ -225,20 +225,14 @@ def test_session_seeds(tmp_path, monkeypatch):
     end_session(engine, "a")
     drain(engine)
     parts = parts_of(engine.outputs["a"])
+    outputs = parts[1]
     # The same as a request of its own, in a synchronous engine without drafts.
+    prompt = []
+    prompt += [29, 14, 14, 30, 28, 14, 16, 28, 27, 9]
+    prompt += tokens_of(parts[0])[:-1]
+    prompt += [3, 9, 16, 14, 6, 31]
     alone = make_engine(model, async_scheduling=False)
-    add_request(
-        alone,
-        "a.1",
-        [
-            *[29, 14, 14, 30, 28, 14, 16, 28, 27, 9], *tokens_of(parts[0])[:-1], *[3, 9,
-            16, 14, 6, 31],
-        ],
-        max_tokens=8,
-        temperature=0.8,
-        seed=7,
-    )
+    add_request(alone, "a.1", prompt, max_tokens=8, temperature=0.8, seed=7)
     drain(alone)
     others = alone.outputs["a.1"]
-    outputs = parts[1]
     assert tokens_of(outputs) == tokens_of(others)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.reports.issue import EvidenceDocument, places_of, sections_of
+from scenarios.scenario_file import RunOn
 from tests.cluster.cli.conftest import Here
 from workers.record.evidence import Access, Difference, MissingOrder, Reference, Site, fact
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Diverged, NotDrained, Stuck, Verdict
@@ -38,7 +39,8 @@ def export(
 ) -> tuple[int, str]:
     """Export a trace of some events with a verdict that was found before; return exit code and complaint."""
     Path("found.yaml").write_text(f"spec: {{{spec}}}\nevents:\n" + "".join(f"  - {each}\n" for each in events) + more)
-    seen = EvidenceDocument(specstorm="", exit_code=0, engine=engine, device="cpu", version="0.32.0", verdict=verdict)
+    run_on = RunOn(engine=engine, device="cpu")
+    seen = EvidenceDocument(specstorm="", exit_code=0, run_on=run_on, version="0.32.0", verdict=verdict)
     Path("seen.json").write_text(seen.model_dump_json())
     done = here("export", "found.yaml", "--evidence", "seen.json", "--out", "there")
     return done.returncode, done.stderr
@@ -97,7 +99,7 @@ def test_evidence_that_is_none_is_refused_with_the_command_that_writes_it(here: 
     done = here("export", "found.yaml", "--evidence", "seen.json")
     assert (done.returncode, "wanted what `specstorm export` writes" in done.stderr) == (2, True)
     assert here("export", "found.yaml", "--evidence", "none.json").returncode == 2
-    assert "findings of vllm-v1 and vllm" in here("export", "found.yaml", "--engine", "specstorm").stderr
+    assert "what is exported are findings of" in here("export", "found.yaml", "--engine", "specstorm").stderr
 
 
 @pytest.mark.parametrize(

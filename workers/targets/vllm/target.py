@@ -11,6 +11,7 @@ from workers.record.observation import Observation
 from workers.targets.child import answers
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
+from workers.targets.exported import ExportedTest, Finding
 from workers.targets.target import (
     DEFAULT_CONFIG,
     VLLM,
@@ -24,6 +25,7 @@ from workers.targets.target import (
 )
 from workers.targets.vllm import limits, places, sources
 from workers.targets.vllm.areas import AREAS, SMOKE
+from workers.targets.vllm.export.test_file import exported_test
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
 from workers.targets.vllm.known_races import is_known_race
@@ -59,6 +61,7 @@ class Vllm(ChildKind):
     kernels: Sequence[Kernels] = ("defined", "interpreted")
     areas = AREAS
     places = places.SECOND_RUNNER
+    exports = True
     smoke = SMOKE
 
     def capabilities_under(self, config: RunConfig) -> Capabilities:
@@ -118,6 +121,12 @@ class Vllm(ChildKind):
 
     def laid_over(self, config: RunConfig) -> str:
         return sources.told(config.engine_path, home_of(config)) if config.engine_path else ""
+
+    def version(self, config: RunConfig) -> str:
+        return sources.version(config.engine_path, home_of(config))
+
+    def exported(self, finding: Finding) -> ExportedTest:
+        return exported_test(finding, "cpu" in self.capabilities.devices)
 
     def installed(self, config: RunConfig) -> Path | None:
         packages = home_of(config).glob(f"lib/python*/site-packages/{self.package}")

@@ -6,8 +6,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from scenarios.events import Submit
 from workers.record.evidence import Difference, Fact, Reference
 from workers.record.verdict import Crashed, Stuck
-from workers.targets.vllm.export.finding import ExportError, Finding, Level
-from workers.targets.vllm.export.text import listed, literal
+from workers.targets.exported import ExportError, Finding
+from workers.targets.vllm.export.level import Level
+from workers.targets.vllm.export.text import broken, literal
 
 # Another run that outputs are compared with: all requests in an engine with other options, or one alone.
 Other: TypeAlias = Literal["", "synchronous", "without_speculation", "alone"]
@@ -126,7 +127,7 @@ def _grammar(found: Difference, submit: Submit) -> list[str]:
     edges = [{edge[0]: edge[1] for edge in state} for state in submit.params.grammar]
     return [
         "# Each token is an edge of the grammar: by state the next state of each token.",
-        *listed("edges", edges),
+        *broken(edges, "edges = "),
         "state = 0",
         "for token in tokens_of(outputs):",
         "    assert token in edges[state]",
@@ -160,7 +161,7 @@ def _prompt_logprobs(found: Difference, submit: Submit) -> list[str]:
     due = found.expected.values if isinstance(found.expected, Fact) else {}
     lines = [
         "of_prompt = [output.new_prompt_logprobs_tensors for output in outputs]",
-        "shapes = [tuple(each.logprob_token_ids.shape) for each in of_prompt if each is not None]",
+        "shapes = [each.logprob_token_ids.shape for each in of_prompt if each is not None]",
     ]
     if "count" not in due:
         return ["# The prompt has no token behind its first.", *lines, "assert not shapes"]

@@ -16,7 +16,8 @@ from scenarios.events import (
     Submit,
 )
 from scenarios.trace import Trace
-from workers.targets.vllm.export.finding import ExportError, Level
+from workers.targets.exported import ExportError
+from workers.targets.vllm.export.level import Level
 from workers.targets.vllm.export.options import sampling_options
 from workers.targets.vllm.export.text import Code, call
 

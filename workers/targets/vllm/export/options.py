@@ -7,8 +7,8 @@ from hashlib import blake2b
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from workers.targets.vllm.export.finding import ExportError
-from workers.targets.vllm.export.text import Code
+from workers.targets.exported import ExportError
+from workers.targets.vllm.export.text import Call, Code
 
 # What `make_engine` and `make_scheduler` of the driver take where a test says nothing else.
 DEFAULTS = EngineSpec(layers="attention", sampling="standard", block_size=32)
@@ -85,9 +85,11 @@ def speculative_config(spec: EngineSpec) -> dict[str, object] | None:
     raise ExportError(f"{what}; an exported test makes eagle (good, mediocre), draft_model (good), ngram, ngram_gpu")
 
 
-def head_arguments(spec: EngineSpec) -> tuple[object, ...]:
+def head_options(spec: EngineSpec) -> dict[str, object]:
     """Return what the EAGLE head of a specification is made with, behind the target's weights."""
-    return weights_seed(f"eagle {spec.drafter_quality}", spec.vocab_size), *_HEADS[spec.drafter_quality]
+    of_states, scale = _HEADS[spec.drafter_quality]
+    seed = weights_seed(f"eagle {spec.drafter_quality}", spec.vocab_size)
+    return {"seed": seed, "of_states": of_states, "scale": scale}
 
 
 def weights_seed(name: str, vocab_size: int) -> int:
@@ -129,8 +131,8 @@ def sampling_options(event: Submit, vocab_size: int) -> dict[str, object]:
     if asked.logprob_tokens:
         found["logprob_token_ids"] = asked.logprob_tokens
     if asked.grammar:
-        rules = ", ".join(f"'{rule}'" for rule in grammar_rules(event, vocab_size))
-        found["structured_outputs"] = Code(f"grammar({rules})")
+        rules = [Code(f"'{rule}'") for rule in grammar_rules(event, vocab_size)]
+        found["structured_outputs"] = Call("grammar", rules)
     return found
 
 

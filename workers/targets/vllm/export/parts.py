@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from workers.targets.vllm.export.finding import Level
+from workers.targets.vllm.export.level import Level
 from workers.targets.vllm.export.text import WIDTH
 
 DRIVER = Path(__file__).parent / "driver"

@@ -3,25 +3,25 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
+from workers.targets.exported import ExportedTest, Finding
 from workers.targets.vllm.export.assertions import Assertion, assertion_of
 from workers.targets.vllm.export.calls import Caller, ids_of
-from workers.targets.vllm.export.finding import Finding, Level, level_of
+from workers.targets.vllm.export.level import Level, level_of, stem_of
 from workers.targets.vllm.export.options import (
     characters,
     check_spec,
     engine_options,
-    head_arguments,
+    head_options,
     sampling_options,
     speculative_config,
     weights_seed,
 )
 from workers.targets.vllm.export.parts import driver_source
-from workers.targets.vllm.export.text import WIDTH, Code, call, indented
+from workers.targets.vllm.export.text import WIDTH, Call, Code, broken, call, indented, literal
 
 # Environment of every test: one process, and the first of vLLM's model runners.
 _ENVIRONMENT = (
@@ -47,30 +47,33 @@ class Writer:
         """Return the test, and before it the function that runs its trace if another run has the same calls."""
         calls = Caller(self.trace, self.level).calls()
         self.uses |= calls.uses | self.assertion.uses
-        if self.assertion.other not in ("synchronous", "without_speculation"):
-            body = [*self._models(), *self._made(self._options(self.spec.depth > 1)), *calls.lines]
-            return [self._heading(name), *indented([*body, *self._end()])]
-        made = self._made_call(engine_options(self.spec), "**options")
-        function = ["def run(model, **options):", *indented([*made, *calls.lines, "return engine.outputs"])]
-        here, there = self._asynchrony(self.spec.depth > 1), self._asynchrony(False)
-        if self.assertion.other == "synchronous":
-            there |= self._speculation()
-        runs = call("run", [Code("model")], here | self._speculation(), before="outputs = ")
-        runs += call("run", [Code("model")], there, before="others = ")
-        request = Code(f'["{self._request_id()}"]')
-        chosen = [f"outputs, others = outputs{request.text}, others{request.text}", *self.assertion.lines]
-        return [*function, "", "", self._heading(name), *indented([*self._models(), *runs, *chosen])]
-
-    def _heading(self, name: str) -> str:
         is_patched = self.spec.depth > 1 or self._has_no_pinned_memory()
-        return f"def test_{name}(tmp_path{', monkeypatch' * is_patched}):"
-
-    def _has_no_pinned_memory(self) -> bool:
-        return self.spec.num_speculative_tokens > 0 and self.spec.drafter == "ngram_gpu"
+        heading = f"def test_{name}(tmp_path{', monkeypatch' * is_patched}):"
+        if self.assertion.other in ("synchronous", "without_speculation"):
+            return [*self._function(calls.lines), "", "", heading, *indented([*self._models(), *self._two_runs()])]
+        options = self._asynchrony(self.spec.depth > 1) | self._options() | self._speculation()
+        body = [*self._models(), *self._made(self.level, options), *calls.lines, *self._end()]
+        return [heading, *indented(body)]
 
     def besides(self) -> list[str]:
         """Return the files that change the driver."""
         return ["connector"] * (self.spec.transfer is not None) + ["counts"] * self.assertion.watches
+
+    def _function(self, calls: list[str]) -> list[str]:
+        """Return the function that runs the trace in an engine with some options."""
+        made = self._made("engine", self._options(), Code("**options"))
+        return ["def run(model, **options):", *indented([*made, *calls, "return engine.outputs"])]
+
+    def _two_runs(self) -> list[str]:
+        here, there = self._asynchrony(self.spec.depth > 1), self._asynchrony(False)
+        if self.assertion.other == "synchronous":
+            there |= self._speculation()
+        request = literal(self._request_id())
+        return [
+            *broken(Call("run", [Code("model")], here | self._speculation()), "outputs = ", f"[{request}]"),
+            *broken(Call("run", [Code("model")], there), "others = ", f"[{request}]"),
+            *self.assertion.lines,
+        ]
 
     def _models(self) -> list[str]:
         """Return the lines that write models: of a scheduler alone nobody reads weights."""
@@ -80,28 +83,32 @@ class Writer:
             lines.append("leave_asynchrony(monkeypatch)")
         if self.level == "scheduler":
             self.uses.add("save_config")
-            return [*lines, *call("save_config", [Code('tmp_path / "model"'), spec.vocab_size], before="model = ")]
-        weights = Code(f"llama({spec.vocab_size}, seed={weights_seed('target', spec.vocab_size)})")
+            return [*lines, *broken(Call("save_config", [_folder("model"), spec.vocab_size]), "model = ")]
         self.uses |= {"save_model", "llama"}
-        drafts = speculative_config(spec) or {}
         if self._has_no_pinned_memory():
             self.uses.add("without_pinned_memory")
             lines.append("without_pinned_memory(monkeypatch)")
-        if drafts.get("model") == Code("head"):
+        target: Call | Code = Call("llama", [spec.vocab_size], {"seed": weights_seed("target", spec.vocab_size)})
+        has_head = (speculative_config(spec) or {}).get("model") == Code("head")
+        if has_head:
+            lines += broken(target, "target = ")
+            target = Code("target")
+        lines += broken(Call("save_model", [_folder("model"), target, spec.vocab_size]), "model = ")
+        if has_head:
             self.uses.add("eagle_head")
-            lines += [f"target = {weights.text}"]
-            weights = Code("target")
-        folder = Code('tmp_path / "model"')
-        lines += call("save_model", [folder, weights, spec.vocab_size], before="model = ")
-        if drafts.get("model") == Code("head"):
-            seed, of_states, scale = head_arguments(spec)
-            head = Code(f"eagle_head(target, seed={seed}, of_states={of_states}, scale={scale})")
-            folder = Code('tmp_path / "head"')
-            lines += call("save_model", [folder, head, spec.vocab_size], {"num_layers": 1}, before="head = ")
-        if any(submit.params.grammar for submit in self.trace.submits()):
+            head = Call("eagle_head", [target], head_options(spec))
+            saved = Call("save_model", [_folder("head"), head, spec.vocab_size], {"num_layers": 1})
+            lines += broken(saved, "head = ")
+        if self._has_grammars():
             self.uses.add("save_tokenizer")
-            lines += [f'save_tokenizer(model, "{characters(spec.vocab_size)}")']
+            lines += call("save_tokenizer", [Code("model"), characters(spec.vocab_size)])
         return lines
+
+    def _has_grammars(self) -> bool:
+        return any(submit.params.grammar for submit in self.trace.submits())
+
+    def _has_no_pinned_memory(self) -> bool:
+        return self.spec.num_speculative_tokens > 0 and self.spec.drafter == "ngram_gpu"
 
     def _asynchrony(self, is_asynchronous: bool) -> dict[str, object]:
         return {"async_scheduling": is_asynchronous}
@@ -110,28 +117,25 @@ class Writer:
         found = speculative_config(self.spec)
         return {"speculative_config": found} if found is not None else {}
 
-    def _options(self, is_asynchronous: bool) -> dict[str, object]:
-        options = self._asynchrony(is_asynchronous) | engine_options(self.spec) | self._speculation()
-        if any(submit.params.grammar for submit in self.trace.submits()):
+    def _options(self) -> dict[str, object]:
+        """Return the options of an engine, less those of asynchrony and speculation."""
+        options = engine_options(self.spec)
+        if self._has_grammars():
             options["skip_tokenizer_init"] = False
         transfer = self.spec.transfer
         if transfer is not None:
             self.uses.add("prefix_connector")
-            is_loaded_beside = transfer.loads == "asynchronous"
-            options["kv_transfer_config"] = Code(f"prefix_connector(is_asynchronous={is_loaded_beside})")
+            is_asynchronous = {"is_asynchronous": transfer.loads == "asynchronous"}
+            options["kv_transfer_config"] = Call("prefix_connector", (), is_asynchronous)
         return options
 
-    def _made(self, options: Mapping[str, object], variable: str = "") -> list[str]:
-        return self._made_call(options, "", variable)
-
-    def _made_call(self, options: Mapping[str, object], rest: str = "", variable: str = "") -> list[str]:
+    def _made(self, variable: str, options: Mapping[str, object], rest: Code | None = None) -> list[str]:
+        """Return the lines that make an engine or a scheduler; what `rest` stands for comes behind its options."""
         self.uses.add(f"make_{self.level}")
-        arguments: list[object] = [Code("model")]
-        given: Mapping[str, object] = options
-        if rest:
-            arguments, given = [Code("model"), *(Code(f"{k}={v!r}") for k, v in options.items()), Code(rest)], {}
-        lines = call(f"make_{self.level}", arguments, given, before=f"{variable or self.level} = ")
-        return [*lines, "engine.counts = []"] if self.assertion.watches and not variable else lines
+        given = [Code(f"{name}={literal(each)}") for name, each in options.items()]
+        made = Call(f"make_{self.level}", [Code("model"), *given, rest]) if rest is not None else None
+        lines = broken(made or Call(f"make_{self.level}", [Code("model")], options), f"{variable} = ")
+        return [*lines, "engine.counts = []"] if self.assertion.watches and variable == "engine" else lines
 
     def _request_id(self) -> str:
         assert self.assertion.submit is not None, "outputs are those of a request"
@@ -142,65 +146,63 @@ class Writer:
         submit, lines = self.assertion.submit, list(self.assertion.lines)
         if submit is None:
             return lines
-        request_id = self._request_id()
-        chosen = f'outputs = engine.outputs["{request_id}"]'
-        parts = self._parts(submit)
-        if len(parts) > 1:
-            self.uses.add("parts_of")
-            chosen = f'parts = parts_of(engine.outputs["{request_id}"])'
-            lines = [f"outputs = parts[{parts.index(submit)}]", *lines]
-        return [chosen, *(self._alone(submit, parts) if self.assertion.other == "alone" else []), *lines]
+        alone = self._alone(submit) if self.assertion.other == "alone" else []
+        parts, outputs = self._parts(submit), f"engine.outputs[{literal(self._request_id())}]"
+        if len(parts) == 1:
+            return [f"outputs = {outputs}", *alone, *lines]
+        self.uses.add("parts_of")
+        return [f"parts = parts_of({outputs})", f"outputs = parts[{parts.index(submit)}]", *alone, *lines]
 
     def _parts(self, submit: Submit) -> Sequence[Submit]:
         if submit.session is None:
             return [submit]
         return [each for each in self.trace.submitted() if each.session == submit.session]
 
-    def _alone(self, submit: Submit, parts: Sequence[Submit]) -> list[str]:
+    def _alone(self, submit: Submit) -> list[str]:
         """Return the lines that give the same prompt to a request of its own, in a synchronous engine."""
-        prompt: list[object] = []
-        for index, part in enumerate(parts[: parts.index(submit) + 1]):
-            assert isinstance(part.prompt, tuple), "the trace is explicit"
-            prompt += [Code(f"*{list(part.prompt)}")]
-            if part is not submit:
-                prompt += [Code(f"*tokens_of(parts[{index}])[:-1]")]
+        parts = self._parts(submit)
         lines = ["# The same as a request of its own, in a synchronous engine without drafts."]
-        options = self._asynchrony(False) | engine_options(self.spec)
-        lines += self._made(options, variable="alone")
+        before = parts[: parts.index(submit)]
+        assert isinstance(submit.prompt, tuple), "the trace is explicit"
+        prompt: object = submit.prompt
+        if before:
+            lines.append("prompt = []")
+            for index, part in enumerate(before):
+                assert isinstance(part.prompt, tuple), "the trace is explicit"
+                lines += broken(part.prompt, "prompt += ")
+                lines.append(f"prompt += tokens_of(parts[{index}])[:-1]")
+            lines += broken(submit.prompt, "prompt += ")
+            prompt = Code("prompt")
+        lines += self._made("alone", self._asynchrony(False) | self._options())
         sampling = sampling_options(submit, self.spec.vocab_size)
-        given = Code("[" + ", ".join(each.text for each in prompt if isinstance(each, Code)) + "]")
-        if len(prompt) == 1:
-            given = Code(str(list(submit.prompt)))
-        lines += call("add_request", [Code("alone"), submit.request, given], sampling)
+        lines += call("add_request", [Code("alone"), submit.request, prompt], sampling)
         if submit.params.grammar:
             lines += call("wait_for_grammar", [Code("alone"), submit.request])
         self.uses |= {"tokens_of", "drain", "add_request"}
-        return [*lines, "drain(alone)", f'others = alone.outputs["{submit.request}"]']
+        return [*lines, "drain(alone)", f"others = alone.outputs[{literal(submit.request)}]"]
 
 
-class ExportedTest(NamedTuple):
-    """The text of a test file, and the lines of its test alone."""
-
-    text: str
-    body: str
+def _folder(name: str) -> Code:
+    return Code(f'tmp_path / "{name}"')
 
 
-def exported_test(finding: Finding) -> ExportedTest:
-    """Return the test of a finding.
+def exported_test(finding: Finding, runs_on_cpu: bool) -> ExportedTest:
+    """Return the test of a finding; not every model runner runs on a CPU.
 
     Raises:
         ExportError: no test on a plain CPU shows it; the message says why.
     """
-    level = level_of(finding)
+    level = level_of(finding, runs_on_cpu)
     check_spec(finding.trace.spec)
     writer = Writer(finding.trace, level, assertion_of(finding, level))
-    body = "\n".join(writer.lines(finding.stem))
+    body = "\n".join(writer.lines(stem_of(finding.name)))
     imports, parts = driver_source(level, writer.uses, writer.besides())
     head = "\n\n".join([_docstring(finding, level), *imports, "\n".join(_ENVIRONMENT)])
     constants, *functions = parts
     if constants:
         head = f"{head}\n\n{constants}"
-    return ExportedTest("\n\n\n".join([head, *functions, body]) + "\n", body)
+    text = "\n\n\n".join([head, *functions, body]) + "\n"
+    return ExportedTest(text, body, "vLLM", "vLLM and pytest, no GPU and no download")
 
 
 def _docstring(finding: Finding, level: Level) -> str:

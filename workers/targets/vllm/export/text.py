@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 WIDTH = 88
 
@@ -13,11 +13,22 @@ class Code(NamedTuple):
     text: str
 
 
+class Call(NamedTuple):
+    """A call of a function."""
+
+    name: str
+    arguments: Sequence[object] = ()
+    options: Mapping[str, object] = {}
+
+
 def literal(value: object) -> str:
     """Return a value as Python writes it, tuples as lists."""
     match value:
         case Code(text=text):
             return text
+        case Call(name=name, arguments=arguments, options=options):
+            given = [*map(literal, arguments), *(f"{key}={literal(each)}" for key, each in options.items())]
+            return f"{name}({', '.join(given)})"
         case str():
             return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
         case tuple() | list():
@@ -27,38 +38,44 @@ def literal(value: object) -> str:
     return repr(value)
 
 
-def call(
-    name: str,
-    arguments: Sequence[object] = (),
-    options: Mapping[str, object] | None = None,
-    before: str = "",
-) -> list[str]:
-    """Return the lines of a call that stands behind some text; one that is too long has an argument a line."""
-    items = [literal(each) for each in arguments] + [f"{key}={literal(each)}" for key, each in (options or {}).items()]
-    line = f"{before}{name}({', '.join(items)})"
-    if len(line) <= WIDTH - 4:
+def broken(value: object, before: str = "", behind: str = "", width: int = WIDTH - 4) -> list[str]:
+    """Return the lines of a value between two texts, as wide as the body of a function may be.
+
+    What is too long has an item a line, but for a list of numbers, which is filled up.
+    """
+    line = f"{before}{literal(value)}{behind}"
+    if len(line) <= width:
         return [line]
-    return [f"{before}{name}(", *(inner for item in items for inner in _argument(item)), ")"]
+
+    def item(each: object, name: str = "") -> list[str]:
+        return indented(broken(each, name, ",", width - 4))
+
+    match value:
+        case Code():
+            return [line]
+        case Call(name=name, arguments=arguments, options=options):
+            inner = [text for each in arguments for text in item(each)]
+            inner += [text for key, each in options.items() for text in item(each, f"{key}=")]
+            return [f"{before}{name}(", *inner, f"){behind}"]
+        case dict():
+            inner = [text for key, each in value.items() for text in item(each, f"{literal(key)}: ")]
+            return [f"{before}{{", *inner, f"}}{behind}"]
+        case tuple() | list():
+            return [f"{before}[", *_items(value, width - 4), f"]{behind}"]
+    return [line]
 
 
-def _argument(item: str) -> list[str]:
-    """Return an argument's lines; a long list is filled up."""
-    line = f"    {item},"
-    if len(line) <= WIDTH - 4 or "[" not in item:
-        return [line]
-    head, _, rest = item.partition("[")
-    inner = textwrap.wrap(rest.removesuffix("]") + ",", WIDTH - 4 - 8)
-    return [f"    {head}[", *(f"        {each}" for each in inner), "    ],"]
+def _items(values: Sequence[Any], width: int) -> list[str]:
+    if all(isinstance(each, int) for each in values):
+        return indented(textwrap.wrap(", ".join(map(literal, values)) + ",", width))
+    return [text for each in values for text in indented(broken(each, "", ",", width))]
+
+
+def call(name: str, arguments: Sequence[object] = (), options: Mapping[str, object] | None = None) -> list[str]:
+    """Return the lines of a call that is a statement."""
+    return broken(Call(name, arguments, options or {}))
 
 
 def indented(lines: Sequence[str]) -> list[str]:
     """Return lines of a block."""
     return [f"    {line}" if line else line for line in lines]
-
-
-def listed(name: str, items: Sequence[object]) -> list[str]:
-    """Return the lines that give a list a name; one that is too long has an item a line."""
-    line = f"{name} = {literal(items)}"
-    if len(line) <= WIDTH - 4:
-        return [line]
-    return [f"{name} = [", *(f"    {literal(item)}," for item in items), "]"]
