@@ -11,11 +11,13 @@ ROOT = Path(__file__).resolve().parents[3]
 CHILD = "workers.targets.sglang.inside.main"
 HOME = ".venv-sglang"
 # One core an engine, no network, no compilation. The barrier is CUDA's alone without being asked for. Of long outputs
-# as little is reckoned with as of those that servers see: a pool runs short here, too.
+# as little is reckoned with as of those that servers see: a pool runs short here, too. Logprobs are those of the
+# model's own distribution, not at a request's temperature.
 ENVIRONMENT = {
     "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "8",
     "SGLANG_USE_CPU_ENGINE": "0",
     "SGLANG_ENABLE_WAR_BARRIER": "1",
+    "SGLANG_RETURN_ORIGINAL_LOGPROB": "1",
     "TORCHDYNAMO_DISABLE": "1",
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",

@@ -1,6 +1,7 @@
 """Capabilities of SGLang, and its limits: key, condition, allowed values, reason."""
 
-from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, Without
+from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, Without, with_params
+from scenarios.events import AnyEvent, Submit
 from scenarios.spec import EngineSpec
 
 # Sizes of vocabularies that models are made for.
@@ -11,6 +12,14 @@ CONTEXT_BEYOND = 6
 _ROOM_MIN = 8
 # Parameters of a request whose tokens are drawn.
 _DRAWN = ("temperature", "top_k", "top_p", "seed")
+
+
+def biases_show_no_logprobs(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: no request with biases has logprobs."""
+    if not isinstance(event, Submit) or not event.params.logit_bias or not event.params.num_logprobs:
+        return None
+    seen, mended = event.params.num_logprobs, with_params(event, {"num_logprobs": 0})
+    return Excess("params.num_logprobs", seen, "beside logit_bias it is 0", mended, "they are those behind the biases")
 
 
 def pages_are_powers_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -59,7 +68,7 @@ CAPABILITIES = Capabilities(
     events=("abort",),
     # A server's loop takes what comes between two steps.
     places=("before_schedule",),
-    features=("stop", "continues", "num_logprobs", *_DRAWN),
+    features=("stop", "continues", "num_logprobs", "logit_bias", *_DRAWN),
     spec={
         "layers": ("attention",),
         "depth": (2, 1),
@@ -94,6 +103,7 @@ CAPABILITIES = Capabilities(
     limits=Limits(
         # The kernel that verifies what is drawn is compiled for GPUs alone.
         features=(Without(_DRAWN, when=lambda spec: spec.num_speculative_tokens > 0),),
+        events=(biases_show_no_logprobs,),
         spec=(
             pages_are_powers_of_two,
             chunks_are_of_pages,

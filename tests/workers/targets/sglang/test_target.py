@@ -76,6 +76,15 @@ def test_tokens_are_drawn_where_nothing_is_drafted() -> None:
     assert lacking(plain, KIND.capabilities) is None
 
 
+def test_logprobs_are_shown_where_there_are_no_biases() -> None:
+    params = "params: {num_logprobs: 2, logit_bias: [[3, -100]]}"
+    submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, {params}}}"
+    trace = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {submit}\n", "x")
+    wanted = "events.0.params.num_logprobs: 2; beside logit_bias it is 0: they are those behind the biases"
+    assert lacking(trace, KIND.capabilities) == wanted
+    assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
+
+
 def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
     config = RunConfig(engine=SGLANG, engine_home=str(tmp_path))
     with pytest.raises(DeviceError, match=f"engine sglang: SGLang is not installed in {tmp_path}; make sglang"):
