@@ -13,6 +13,10 @@ Rate = Annotated[float, Field(strict=True, ge=0.0, le=1.0)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Ticks = Annotated[int, Field(strict=True, ge=0, le=64)]
 Turns = Annotated[int, Field(strict=True, ge=0, le=8)]
+# Whose steps are told of: the engine of a trace, or the producer that hands requests to it.
+EngineName = Literal["engine", "producer"]
+ENGINE: EngineName = "engine"
+PRODUCER: EngineName = "producer"
 Index = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 

@@ -12,10 +12,11 @@ what a request computes behind a block that its step was to load and has lost, u
 
 from collections.abc import Sequence
 
+from scenarios.spec import ENGINE, PRODUCER, EngineName
 from workers.judge.judge import End, Judge, told_of
 from workers.record.evidence import Difference, fact
 from workers.record.log import Entry
-from workers.record.observation import ENGINE, PRODUCER, EngineName, Observation
+from workers.record.observation import Observation
 
 PLANES = ("kv",)
 # The identity of no prefix, and of what nobody wrote.

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scenarios.spec import ENGINE, EngineName
 from workers.judge.judge import End, Judge, told_of
 from workers.record.evidence import Difference, fact, shown
 from workers.record.log import Entry
-from workers.record.observation import ENGINE, EngineName, Observation
+from workers.record.observation import Observation
 
 PLANES = ("blocks", "books", "counts", "inputs")
 

@@ -10,10 +10,11 @@ Does not verify: what a block holds (`attended_tokens` does); orders of accesses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from scenarios.spec import ENGINE, PRODUCER, EngineName
 from workers.judge.judge import End, Judge, told_of
 from workers.record.evidence import Difference, Fact, fact, shown
 from workers.record.log import Entry
-from workers.record.observation import ENGINE, PRODUCER, EngineName, Observation
+from workers.record.observation import Observation
 
 PLANES = ("transfers",)
 

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.spec import ENGINE, EngineName
 from workers.record.evidence import Access
 
 
@@ -95,12 +96,6 @@ POINTS = HOST_POINTS | DEVICE_POINTS
 
 # An array goes through them in one call, without a frame of ours.
 _bytes_of, _values_of = np.ndarray.tobytes, np.ndarray.tolist
-
-
-# Whose steps are observed: those of the engine of a trace, or of the producer that hands requests to it.
-EngineName: TypeAlias = Literal["engine", "producer"]
-ENGINE: EngineName = "engine"
-PRODUCER: EngineName = "producer"
 
 
 class Observation(NamedTuple):

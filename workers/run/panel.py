@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from scenarios.capabilities import Capabilities
 from scenarios.events import CONTROL_EVENTS, clears_cache
+from scenarios.spec import ENGINE, PRODUCER, EngineName
 from scenarios.trace import Trace
 from workers.judge import step_identities
 from workers.judge.attended_tokens import AttendedTokens
@@ -24,7 +25,7 @@ from workers.judge.transfer_identities import TransferIdentities
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, MissingOrder
 from workers.record.log import Entry
-from workers.record.observation import ENGINE, PRODUCER, EngineName, Observation
+from workers.record.observation import Observation
 from workers.targets.target import Target
 
 

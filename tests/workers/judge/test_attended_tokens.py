@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from scenarios.spec import PRODUCER
 from workers.judge.attended_tokens import AttendedTokens
 from workers.judge.judge import End
 from workers.record.evidence import Difference, Fact
-from workers.record.observation import PRODUCER, Observation
+from workers.record.observation import Observation
 
 SIZE = 2
 PROMPT = [5, 6, 7, 8, 9]

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from scenarios.spec import PRODUCER
 from workers.judge.judge import End
 from workers.judge.transfer_identities import TransferIdentities
 from workers.record.evidence import Difference
-from workers.record.observation import PRODUCER, Observation, Output
+from workers.record.observation import Observation, Output
 
 SIZE = 4
 ENDED, FAILED = Output((1,), "length"), Output((), "error")

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 from pydantic import Field, ValidationError
 from pydantic_core import to_json
 
-from scenarios.spec import Value
+from scenarios.spec import ENGINE, EngineName, Value
 from workers.record.evidence import Access, Harm, MissingOrder, Site
-from workers.record.observation import ENGINE, EngineName
 from workers.targets.child.messages import MessageError, message_in
 
 Integers: TypeAlias = list[int]

@@ -6,15 +6,12 @@ Each is of the model runner that has it, and recognised by both functions and th
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from scenarios.spec import PRODUCER
 from workers.record.evidence import MissingOrder
 from workers.targets.vllm.runner_name import RunnerName
 
 _SPEC_DECODE = ("vllm/v1/spec_decode/llm_base_proposer.py", "vllm/v1/spec_decode/ngram_proposer_gpu.py")
 _SAMPLING_STATES = "runner.sampler.sampling_states."
-
-
-# What the memory of a producer is named by, in front of the name that it has in the engine of a trace.
-OF_PRODUCER = "producer."
 
 
 class KnownRace(NamedTuple):
@@ -78,7 +75,7 @@ KNOWN_RACES: Mapping[RunnerName, tuple[KnownRace, ...]] = {"v1": _OF_FIRST, "v2"
 
 def is_known_race(race: MissingOrder, runner: RunnerName) -> bool:
     """Tell whether a race is known of a runner, whichever engine of a trace it is in."""
-    race = race.model_copy(update={"memory": race.memory.removeprefix(OF_PRODUCER)})
+    race = race.model_copy(update={"memory": race.memory.removeprefix(f"{PRODUCER}.")})
     return any(
         known.first in ("", race.first.actor) and known.second in ("", race.second.actor) and known.is_of(race)
         for known in KNOWN_RACES[runner]

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from scenarios.codec import load
+from scenarios.spec import ENGINE, PRODUCER
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
-from workers.record.observation import ENGINE, PRODUCER, Observation
+from workers.record.observation import Observation
 from workers.record.verdict import Agreed
 from workers.run.engine_run import Run
 from workers.run.shard import judged_under_schedules

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from scenarios.spec import EngineSpec, Handoff
-from workers.record.observation import ENGINE, PRODUCER, EngineName
+from scenarios.spec import ENGINE, PRODUCER, EngineName, EngineSpec, Handoff
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.control import Beside, Surroundings

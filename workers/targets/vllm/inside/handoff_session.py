@@ -6,12 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from scenarios.events import Abort, AnyEvent, Preempt, ResetPrefixCache, Submit
-from scenarios.spec import Handoff
+from scenarios.spec import PRODUCER, Handoff
 from workers.targets.child.answers import Delivery
 from workers.targets.vllm.inside.producer import Producer
 from workers.targets.vllm.inside.requests import hand_in
 from workers.targets.vllm.inside.session import Session, memory_of
-from workers.targets.vllm.known_races import OF_PRODUCER
 
 
 class HandoffSession(Session):
@@ -30,7 +29,7 @@ class HandoffSession(Session):
     @property
     def memory(self) -> Mapping[str, object]:
         engine, stream = self._producer.engine, SimpleNamespace(producer=self._producer.flights.stream)
-        produced = {f"{OF_PRODUCER}{name}": holder for name, holder in memory_of(engine).items()}
+        produced = {f"{PRODUCER}.{name}": holder for name, holder in memory_of(engine).items()}
         # Its caches bear its names, before what is loaded from them bears any.
         return {**produced, **super().memory, "lanes": stream}
 

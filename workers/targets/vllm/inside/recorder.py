@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from workers.record.observation import EngineName
+from scenarios.spec import EngineName
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
 from workers.targets.vllm.inside.readback import Parts, Readback
