@@ -116,7 +116,9 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         # It failed to give the engine back.
         return Crashed(stats=run.stats(), error=error_text(error), where=error.where)
     if isinstance(ended, Crashed):
-        return ended.model_copy(update={"known": kind.known_crash(ended.error, ended.where, trace, config)})
+        known = kind.known_crash(ended.error, ended.where, trace, config)
+        before = _placed(ended.before, kind) if ended.before is not None else None
+        return ended.model_copy(update={"known": known, "before": before})
     if isinstance(ended, Stuck):
         return ended.model_copy(update={"known": kind.known_hang(trace, ended.stats.probes, config)})
     if not isinstance(ended, _Ended):
@@ -139,8 +141,13 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
     others = [event for event in explicit.events if not isinstance(event, Submit)]
     by_number = explicit.model_copy(update={"events": (*[given.submit for given in taken], *others)})
     known = found.known or kind.known(found, by_number, steps, config)
+    return Diverged(stats=stats, difference=_placed(found.model_copy(update={"known": known}), kind))
+
+
+def _placed(found: Difference, kind: TargetKind) -> Difference:
+    """Return a difference with the places in the engine's program that are to see to it."""
     made_at = found.made_at or kind.places.get((found.plane, found.variable), ())
-    return Diverged(stats=stats, difference=found.model_copy(update={"known": known, "made_at": made_at}))
+    return found.model_copy(update={"made_at": made_at})
 
 
 class _Ended(NamedTuple):

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from scenarios.events import Abort, AnyEvent, EndSession, Place, Submit
-from scenarios.spec import Value
+from scenarios.spec import ENGINE, Value
 from scenarios.trace import Trace
 from workers.record.evidence import Access, MissingOrder
 from workers.record.log import Entry
-from workers.record.observation import ENGINE, Observation, Output
+from workers.record.observation import Observation, Output
 from workers.targets.child.answers import Delivery, Harmed, Nothing, Reported, Seen, Stepped
 from workers.targets.child.messages import Message
 from workers.targets.child.process import EngineProcess, EngineRaised, Keeper
