@@ -100,10 +100,8 @@ LOOSE = {"workers": {"__init__.py"}, "cluster": {"__init__.py", "__main__.py"}}
 MAY_IMPORT_RAY = ("cluster.dispatch", "tests.cluster")
 # The Triton twin of an op, and what Triton code shares, lie beside the rest of their folder.
 TRITON_FILES = re.compile(r"workers\.kernels\.\w+\.triton")
-LOADING_TORCH = (
-    "workers.targets.simulated_torch",
-    *(room for room in MAY_IMPORT if room.endswith((".inside", ".export.driver"))),
-)
+_INSIDE_OF_ENGINES = tuple(room for room in MAY_IMPORT if room.endswith((".inside", ".export.driver")))
+LOADING_TORCH = ("workers.targets.simulated_torch", *_INSIDE_OF_ENGINES)
 MAY_IMPORT_TRITON = (
     "workers.lanes.cuda",
     *LOADING_TORCH,

@@ -182,7 +182,7 @@ def finding_lines(verdict: Verdict) -> list[str]:
                 lines.append(f"called from {', '.join(map(site_text, verdict.callers))}")
             if verdict.before is not None:
                 lines += [f"before it: {each}" for each in _difference_lines(verdict.before)]
-            lines += [] if order is None else [f"missing order: {missing_order_text(order)}"]
+            lines += [] if order is None else list(_missing_order_lines(order))
             return [*lines, known_text(known)] if known else lines
         case Stuck(known=known):
             return [reason_text(verdict), known_text(known)] if known else [reason_text(verdict)]
@@ -210,11 +210,18 @@ def _difference_lines(difference: Difference) -> Iterator[str]:
     if difference.made_at:
         yield f"made at {', '.join(map(site_text, difference.made_at))}"
     if difference.missing_order is not None:
-        yield f"missing order: {missing_order_text(difference.missing_order)}"
+        yield from _missing_order_lines(difference.missing_order)
         if difference.missing_order.harm is not None:
             yield f"harm: {harm_text(difference.missing_order.harm)}"
     if difference.known:
         yield known_text(difference.known)
+
+
+def _missing_order_lines(order: MissingOrder) -> Iterator[str]:
+    yield f"missing order: {missing_order_text(order)}"
+    for access in (order.first, order.second):
+        if access.callers:
+            yield f"{access.actor} is called from {', '.join(map(site_text, access.callers))}"
 
 
 def known_text(bug: str) -> str:

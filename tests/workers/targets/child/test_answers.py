@@ -16,7 +16,7 @@ _SIDE = {"lane": "main", "how": "read", "op": "copy", "step": 2, "replaced": Non
 _ORDER = {"first": _SIDE, "second": _SIDE, "memory": "rows", "reused_as": "more", "allocated": _SITE}
 # Keys of evidence that have a default.
 _OPTIONAL = {"how", "replaced", "site", "file", "line", "reused_as", "allocated"}
-_OPTIONAL |= {"task", "what", "given", "policy", "error", "callers", "writers"}
+_OPTIONAL |= {"task", "what", "given", "policy", "error", "callers", "writers", "of"}
 _SEEN: dict[str, dict[str, Any]] = {
     "opened": {
         "vocab_size": 32,
@@ -53,7 +53,7 @@ _SEEN: dict[str, dict[str, Any]] = {
     "drained": {"leaks": {"blocks": 1}},
 }
 SEEN = [
-    {"point": point, "step": 0, "requests": [0], "values": values, "writers": {"slots": [_SIDE]}}
+    {"point": point, "step": 0, "requests": [0], "values": values, "of": "engine", "writers": {"slots": [_SIDE]}}
     for point, values in _SEEN.items()
 ]
 _DELIVERY = {

@@ -155,9 +155,7 @@ def _shown(report: Report, passed_over: Sequence[str]) -> Message:
 
 def _race(race: Race, passed_over: Sequence[str]) -> Message:
     """Return a race as evidence: who, where, of what memory."""
-    first, second = (
-        access_message(access, beyond(access.lines, passed_over)[:1]) for access in (race.first, race.second)
-    )
+    first, second = (access_message(access, beyond(access.lines, passed_over)) for access in (race.first, race.second))
     allocated = _site(beyond(race.allocated, passed_over))
     memory = {"memory": race.buffer, "reused_as": race.reused_as or "", "allocated": allocated}
     return {"order": {**memory, "first": first, "second": second}, "count": race.count}
