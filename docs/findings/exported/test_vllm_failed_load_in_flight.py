@@ -154,7 +154,7 @@ def add_request(
     sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
     request = EngineCoreRequest(
         request_id=request_id,
-        prompt_token_ids=prompt,
+        prompt_token_ids=list(prompt),
         mm_features=None,
         sampling_params=SamplingParams(**sampling),
         pooling_params=None,
@@ -286,30 +286,16 @@ def test_failed_load_in_flight(tmp_path, monkeypatch):
         num_gpu_blocks_override=61,
         kv_transfer_config=prefix_connector(is_asynchronous=False),
     )
-    add_request(
-        engine,
-        "a",
-        [
-            27, 1, 27, 19, 20, 21, 7, 3, 28, 2, 16, 18, 4, 5, 1, 15, 23, 3, 3, 4, 26,
-            18, 16, 19, 25, 0, 13, 26, 4, 28, 11, 6, 15, 23, 2, 27, 6, 31, 18, 7, 25,
-            14, 0, 16, 14, 21, 4, 7, 21, 31, 3, 12, 27, 15, 30, 24, 26, 28, 30, 1, 23,
-            18, 17, 19, 3, 29, 6, 9, 3, 22,
-        ],
-        max_tokens=4,
-    )
+    prompt = [
+        27, 1, 27, 19, 20, 21, 7, 3, 28, 2, 16, 18, 4, 5, 1, 15, 23, 3, 3, 4, 26, 18,
+        16, 19, 25, 0, 13, 26, 4, 28, 11, 6, 15, 23, 2, 27, 6, 31, 18, 7, 25, 14, 0, 16,
+        14, 21, 4, 7, 21, 31, 3, 12, 27, 15, 30, 24, 26, 28, 30, 1, 23, 18, 17, 19, 3,
+        29, 6, 9, 3, 22,
+    ]
+    add_request(engine, "a", prompt, max_tokens=4)
     for _ in range(14):
         step(engine)
-    add_request(
-        engine,
-        "b",
-        [
-            27, 1, 27, 19, 20, 21, 7, 3, 28, 2, 16, 18, 4, 5, 1, 15, 23, 3, 3, 4, 26,
-            18, 16, 19, 25, 0, 13, 26, 4, 28, 11, 6, 15, 23, 2, 27, 6, 31, 18, 7, 25,
-            14, 0, 16, 14, 21, 4, 7, 21, 31, 3, 12, 27, 15, 30, 24, 26, 28, 30, 1, 23,
-            18, 17, 19, 3, 29, 6, 9, 3, 22,
-        ],
-        max_tokens=8,
-    )
+    add_request(engine, "b", prompt, max_tokens=8)
     engine.scheduler.connector.to_lose["b"] = 0
     drain(engine)
     # Every request comes to its end.

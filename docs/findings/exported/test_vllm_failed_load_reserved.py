@@ -122,7 +122,7 @@ def add_request(
     init_none_hash(sha256)
     request = Request(
         request_id=request_id,
-        prompt_token_ids=prompt,
+        prompt_token_ids=list(prompt),
         sampling_params=SamplingParams(ignore_eos=True, **sampling),
         pooling_params=None,
         resumable=resumable,
@@ -281,31 +281,17 @@ def test_failed_load_reserved(tmp_path, monkeypatch):
         num_gpu_blocks_override=7,
         kv_transfer_config=prefix_connector(is_asynchronous=True),
     )
-    add_request(
-        scheduler,
-        "a",
-        [
-            27, 1, 27, 19, 20, 21, 7, 3, 28, 2, 16, 18, 4, 5, 1, 15, 23, 3, 3, 4, 26,
-            18, 16, 19, 25, 0, 13, 26, 4, 28, 11, 6, 15, 23, 2, 27, 6, 31, 18, 7, 25,
-            14, 0, 16, 14, 21, 4, 7, 21, 31, 3, 12, 27, 15, 30, 24, 26, 28, 30, 1, 23,
-            18, 17, 19, 3, 29, 6, 9, 3, 22, 9, 28, 23, 2, 17, 13, 8, 6, 31, 18, 19, 21,
-            21, 28, 13, 19, 11, 7, 12, 13, 24, 13, 19, 14, 26, 15, 2,
-        ],
-        max_tokens=2,
-    )
+    prompt = [
+        27, 1, 27, 19, 20, 21, 7, 3, 28, 2, 16, 18, 4, 5, 1, 15, 23, 3, 3, 4, 26, 18,
+        16, 19, 25, 0, 13, 26, 4, 28, 11, 6, 15, 23, 2, 27, 6, 31, 18, 7, 25, 14, 0, 16,
+        14, 21, 4, 7, 21, 31, 3, 12, 27, 15, 30, 24, 26, 28, 30, 1, 23, 18, 17, 19, 3,
+        29, 6, 9, 3, 22, 9, 28, 23, 2, 17, 13, 8, 6, 31, 18, 19, 21, 21, 28, 13, 19, 11,
+        7, 12, 13, 24, 13, 19, 14, 26, 15, 2,
+    ]
+    add_request(scheduler, "a", prompt, max_tokens=2)
     for _ in range(14):
         step(scheduler)
-    add_request(
-        scheduler,
-        "b",
-        [
-            27, 1, 27, 19, 20, 21, 7, 3, 28, 2, 16, 18, 4, 5, 1, 15, 23, 3, 3, 4, 26,
-            18, 16, 19, 25, 0, 13, 26, 4, 28, 11, 6, 15, 23, 2, 27, 6, 31, 18, 7, 25,
-            14, 0, 16, 14, 21, 4, 7, 21, 31, 3, 12, 27, 15, 30, 24, 26, 28, 30, 1, 23,
-            18, 17, 19, 3, 29, 6, 9, 3, 22, 9, 28, 23, 2, 17, 13, 8, 6, 31, 18, 19, 21,
-            21, 28, 13, 19, 11, 7, 12, 13, 24, 13, 19, 14, 26, 15, 2,
-        ],
-        max_tokens=2,
-    )
+    add_request(scheduler, "b", prompt, max_tokens=2)
     scheduler.connector.to_lose["b"] = 0
     drain(scheduler)
+    # It comes to this line: in the release a request waits for ever.

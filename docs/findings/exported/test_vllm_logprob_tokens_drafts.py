@@ -132,7 +132,7 @@ def add_request(
     sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
     request = EngineCoreRequest(
         request_id=request_id,
-        prompt_token_ids=prompt,
+        prompt_token_ids=list(prompt),
         mm_features=None,
         sampling_params=SamplingParams(**sampling),
         pooling_params=None,

@@ -100,7 +100,7 @@ def add_request(
     init_none_hash(sha256)
     request = Request(
         request_id=request_id,
-        prompt_token_ids=prompt,
+        prompt_token_ids=list(prompt),
         sampling_params=SamplingParams(ignore_eos=True, **sampling),
         pooling_params=None,
         resumable=resumable,
@@ -170,3 +170,4 @@ def test_padded_below_threshold(tmp_path):
     step(scheduler)
     add_request(scheduler, "b", [2], max_tokens=2)
     drain(scheduler)
+    # It comes to this line: the release ends in schedule.

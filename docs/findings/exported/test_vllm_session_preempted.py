@@ -117,7 +117,7 @@ def add_request(
     init_none_hash(sha256)
     request = Request(
         request_id=request_id,
-        prompt_token_ids=prompt,
+        prompt_token_ids=list(prompt),
         sampling_params=SamplingParams(ignore_eos=True, **sampling),
         pooling_params=None,
         resumable=resumable,

@@ -148,7 +148,7 @@ def add_request(
     sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
     request = EngineCoreRequest(
         request_id=request_id,
-        prompt_token_ids=prompt,
+        prompt_token_ids=list(prompt),
         mm_features=None,
         sampling_params=SamplingParams(**sampling),
         pooling_params=None,
@@ -227,12 +227,12 @@ def test_session_seeds(tmp_path, monkeypatch):
     parts = parts_of(engine.outputs["a"])
     outputs = parts[1]
     # The same as a request of its own, in a synchronous engine without drafts.
-    prompt = []
-    prompt += [29, 14, 14, 30, 28, 14, 16, 28, 27, 9]
-    prompt += tokens_of(parts[0])[:-1]
-    prompt += [3, 9, 16, 14, 6, 31]
+    whole = []
+    whole += [29, 14, 14, 30, 28, 14, 16, 28, 27, 9]
+    whole += tokens_of(parts[0])[:-1]
+    whole += [3, 9, 16, 14, 6, 31]
     alone = make_engine(model, async_scheduling=False)
-    add_request(alone, "a.1", prompt, max_tokens=8, temperature=0.8, seed=7)
+    add_request(alone, "a.1", whole, max_tokens=8, temperature=0.8, seed=7)
     drain(alone)
     others = alone.outputs["a.1"]
     assert tokens_of(outputs) == tokens_of(others)

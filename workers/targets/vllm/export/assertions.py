@@ -37,9 +37,10 @@ def assertion_of(finding: Finding, level: Level) -> Assertion:
         case Crashed() if level == "engine":
             ends = "ends = [outputs[-1].finish_reason for outputs in engine.outputs.values()]"
             return Assertion(["# Every request comes to its end.", ends, "assert None not in ends"])
-        case Crashed() | Stuck():
-            # That the calls come to an end is all.
-            return Assertion([])
+        case Crashed(where=where):
+            return Assertion([f"# It comes to this line: the release ends in {where.function}."])
+        case Stuck():
+            return Assertion(["# It comes to this line: in the release a request waits for ever."])
     found = finding.difference
     assert found is not None, "a finding that is exported differs, ends the engine or keeps it from an end"
     if (found.plane, found.variable) == ("books", "leaks"):

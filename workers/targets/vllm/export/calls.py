@@ -19,7 +19,10 @@ from scenarios.trace import Trace
 from workers.targets.exported import ExportError
 from workers.targets.vllm.export.level import Level
 from workers.targets.vllm.export.options import sampling_options
-from workers.targets.vllm.export.text import Code, call
+from workers.targets.vllm.export.text import Code, broken, call, literal
+
+# A list of so few characters is written wherever it is needed.
+SHORT = 60
 
 
 class Calls(NamedTuple):
@@ -42,6 +45,9 @@ class Caller:
         # Where no event ends a session, its last part does.
         self._last_parts = {part.session: part for part in trace.submitted() if part.session not in ended}
         self._added: set[str] = set()
+        prompts = Counter(submit.prompt for submit in trace.submits())
+        # Prompts of several requests, each by the name of its variable once it has one.
+        self._shared: dict[object, str] = {prompt: "" for prompt, count in prompts.items() if count > 1}
 
     def calls(self) -> Calls:
         """Return the calls of all events, and of all steps until nothing is left to do.
@@ -93,7 +99,7 @@ class Caller:
         if event.session is not None:
             options = {"resumable": True, **options}
         request_id = self.ids[event]
-        self._call("add_request", request_id, event.prompt, **options)
+        self._call("add_request", request_id, self._prompt(event.prompt), **options)
         if event.params.grammar:
             self._uses.add("grammar")
         if event.params.grammar and request_id not in self._added:
@@ -101,6 +107,16 @@ class Caller:
         self._added.add(request_id)
         if event.session is not None and event is self._last_parts.get(event.session):
             self._call("end_session", request_id)
+
+    def _prompt(self, prompt: tuple[int, ...]) -> object:
+        """Return a prompt, or the variable that holds it if several requests have it."""
+        if prompt not in self._shared or len(literal(prompt)) < SHORT:
+            return prompt
+        if not self._shared[prompt]:
+            number = sum(map(bool, self._shared.values()))
+            self._shared[prompt] = f"prompt_{number + 1}" if number else "prompt"
+            self._lines += broken(prompt, f"{self._shared[prompt]} = ")
+        return Code(self._shared[prompt])
 
     def _id_of(self, name: str) -> str:
         """Return the id of the request that has a name by now."""

@@ -166,13 +166,13 @@ class Writer:
         assert isinstance(submit.prompt, tuple), "the trace is explicit"
         prompt: object = submit.prompt
         if before:
-            lines.append("prompt = []")
+            lines.append("whole = []")
             for index, part in enumerate(before):
                 assert isinstance(part.prompt, tuple), "the trace is explicit"
-                lines += broken(part.prompt, "prompt += ")
-                lines.append(f"prompt += tokens_of(parts[{index}])[:-1]")
-            lines += broken(submit.prompt, "prompt += ")
-            prompt = Code("prompt")
+                lines += broken(part.prompt, "whole += ")
+                lines.append(f"whole += tokens_of(parts[{index}])[:-1]")
+            lines += broken(submit.prompt, "whole += ")
+            prompt = Code("whole")
         lines += self._made("alone", self._asynchrony(False) | self._options())
         sampling = sampling_options(submit, self.spec.vocab_size)
         lines += call("add_request", [Code("alone"), submit.request, prompt], sampling)
