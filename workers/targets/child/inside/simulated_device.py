@@ -19,6 +19,8 @@ _DEPTH_MAX = 5
 _TASKS_MAX = 100_000
 # What fresh memory of the device holds: what is read before it is written is the same in every process.
 _FILL = 0xA5
+# Files of this project, which an installed engine has by their names alone.
+_OWN = "workers/"
 # Lists of tensors are named as far as this.
 _ITEMS_MAX = 8
 
@@ -162,14 +164,15 @@ def _race(race: Race, passed_over: Sequence[str]) -> Message:
 
 
 def access_message(access: Access, lines: Sequence[SourceLine]) -> Message:
-    """Return an access as evidence has it, made from the first of some lines, whose callers are the others."""
+    """Return an access as evidence has it, made from the first of some lines; the engine's among the others called it."""
+    callers = [line for line in lines[1:] if "/" in line.file and not line.file.startswith(_OWN)]
     return {
         "lane": access.actor,
         "op": access.op if access.actor != "host" else "host",
         "step": access.step,
         "how": "write" if access.write else "read",
         "site": _site(lines) or {"function": "nobody"},
-        "callers": [_site([line]) for line in lines[1:]],
+        "callers": [_site([line]) for line in callers],
     }
 
 

@@ -16,7 +16,6 @@ import torch
 from workers.targets.child.inside.simulated_device import access_message, beyond
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import activate
-from workers.targets.simulated_torch.reports import Access, SourceLine
 
 # Files whose functions copy whatever they are given.
 _HELPERS = (
@@ -78,7 +77,7 @@ class ByTasks(Readback):
     def writers(self, parts: Parts) -> list[Message]:
         device = activate()
         found = [access for part in parts if part.device.type != "cpu" for access in device.writers(part)]
-        return [access_message(access, _of_engine(access)) for access in found[:_WRITERS_MAX]]
+        return [access_message(access, beyond(access.lines, _HELPERS)) for access in found[:_WRITERS_MAX]]
 
 
 class ByCopies(Readback):
@@ -107,11 +106,6 @@ class ByCopies(Readback):
             if event is not None:
                 event.synchronize()
             told()
-
-
-def _of_engine(access: Access) -> list[SourceLine]:
-    """Return the lines of a write that are vLLM's own, less those of functions that copy for others."""
-    return [line for line in beyond(access.lines, _HELPERS) if "/" in line.file]
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
