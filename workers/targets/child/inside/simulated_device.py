@@ -164,7 +164,7 @@ def _race(race: Race, passed_over: Sequence[str]) -> Message:
 
 
 def access_message(access: Access, lines: Sequence[SourceLine]) -> Message:
-    """Return an access as evidence has it, made from the first of some lines; the engine's among the others called it."""
+    """Return an access as evidence has it, made from the first of some lines; of the others the engine's called it."""
     callers = [line for line in lines[1:] if "/" in line.file and not line.file.startswith(_OWN)]
     return {
         "lane": access.actor,
