@@ -2,8 +2,9 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -11,7 +12,9 @@ from scenarios.events import Schedule
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import Watching, activate, cuda_names
 from workers.targets.simulated_torch.digests import TaskDigests, harm_of
-from workers.targets.simulated_torch.reports import Access, Race, Report, SourceLine
+from workers.targets.simulated_torch.reports import Access, Race, SourceLine
+
+L = TypeVar("L", Access, TaskDigests)
 
 # Objects are looked into as far as this below those that a session names.
 _DEPTH_MAX = 5
@@ -29,8 +32,8 @@ class SimulatedDevice:
     Memory is named by way of the objects that a session names, and of those below whose classes are of `own` modules,
     by prefix. Of lists with a name in `pools`, whose buffers are used in turn, all items have one name: in which of
     them a trace begins depends on what the engine did before. Lines of laid-over `sources` are named as those of
-    installed ones: by that, races are known. Lines in a `stand_in`, a folder of what takes the place of the engine's
-    own functions, are passed over: who calls these is named.
+    installed ones: by that, races are known. Lines of a `stand_in`, a folder with what takes the place of functions of
+    the engine, are passed over: who calls these is named.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class SimulatedDevice:
     def abandon(self) -> None:
         """Run what an engine that broke off has left, though of that more may break off; keep the report of before."""
         self._report = self._device.report()
-        self._broken_off = _shown(self._report, self._stand_in)
+        self._broken_off = self._shown()
         for _ in range(_TASKS_MAX):
             try:
                 self._device.end()
@@ -97,7 +100,7 @@ class SimulatedDevice:
         """Let everything run, and return the races of the trace so far, and what the device counted."""
         if not self._broken_off:
             self._report = self._device.end()
-        return self._broken_off or _shown(self._report, self._stand_in)
+        return self._broken_off or self._shown()
 
     def race(self, number: int) -> Race:
         return self._report.races[number]
@@ -108,14 +111,24 @@ class SimulatedDevice:
         first, given = found.first, found.given
         return {
             "kind": found.kind,
-            "task": _task(first.task, self._stand_in) if first is not None else None,
+            "task": _task(self._passed_over(first.task)) if first is not None else None,
             "what": first.what if first is not None else "",
-            "given": _task(given, self._stand_in) if given is not None else None,
+            "given": _task(self._passed_over(given)) if given is not None else None,
         }
 
     def digests(self) -> Sequence[TaskDigests]:
         """Let everything run, and return what each task of the trace read and wrote."""
         return self._device.digests()
+
+    def _shown(self) -> Message:
+        sides = ((race, self._passed_over(race.first), self._passed_over(race.second)) for race in self._report.races)
+        races = [_race(replace(race, first=first, second=second)) for race, first, second in sides]
+        return {"races": races, "counts": dict(self._report.counts)}
+
+    def _passed_over(self, each: L) -> L:
+        """Return an access or a task without the lines of the stand-in, if it has others."""
+        lines = tuple(line for line in each.lines if not self._stand_in or not line.file.startswith(self._stand_in))
+        return replace(each, lines=lines or each.lines)
 
     def _named(self, holder: object, path: str) -> Iterator[tuple[str, Any]]:
         """Yield tensors and streams among the attributes of an object, and of what it holds of the engine's own ones.
@@ -146,36 +159,28 @@ class SimulatedDevice:
         return type(value).__module__.startswith(self._own) and hasattr(value, "__dict__")
 
 
-def _shown(report: Report, stand_in: str) -> Message:
-    return {"races": [_race(race, stand_in) for race in report.races], "counts": dict(report.counts)}
-
-
-def _race(race: Race, stand_in: str) -> Message:
+def _race(race: Race) -> Message:
     """Return a race as evidence: who, where, of what memory."""
-    memory = {"memory": race.buffer, "reused_as": race.reused_as or "", "allocated": _site(race.allocated, stand_in)}
-    return {
-        "order": {**memory, "first": _access(race.first, stand_in), "second": _access(race.second, stand_in)},
-        "count": race.count,
-    }
+    memory = {"memory": race.buffer, "reused_as": race.reused_as or "", "allocated": _site(race.allocated)}
+    return {"order": {**memory, "first": _access(race.first), "second": _access(race.second)}, "count": race.count}
 
 
-def _access(access: Access, stand_in: str) -> Message:
+def _access(access: Access) -> Message:
     return {
         "lane": access.actor,
         "op": access.op if access.actor != "host" else "host",
         "step": access.step,
         "how": "write" if access.write else "read",
-        "site": _site(access.lines, stand_in) or {"function": "nobody"},
+        "site": _site(access.lines) or {"function": "nobody"},
     }
 
 
-def _task(task: TaskDigests, stand_in: str) -> Message:
-    return {"lane": task.stream, "op": task.op, "step": task.step, "site": _site(task.lines, stand_in)}
+def _task(task: TaskDigests) -> Message:
+    return {"lane": task.stream, "op": task.op, "step": task.step, "site": _site(task.lines)}
 
 
-def _site(lines: Sequence[SourceLine], stand_in: str) -> Message | None:
-    """Return the innermost line that is not in the stand-in's files, if there is one; of a nested function its name."""
+def _site(lines: Sequence[SourceLine]) -> Message | None:
+    """Return the innermost line; of a nested function its own name."""
     if not lines:
         return None
-    line = next((line for line in lines if not stand_in or not line.file.startswith(stand_in)), lines[0])
-    return {"function": line.function.rpartition(".")[2], "file": line.file, "line": line.line}
+    return {"function": lines[0].function.rpartition(".")[2], "file": lines[0].file, "line": lines[0].line}
