@@ -1,6 +1,6 @@
 """The engine of a process: a scheduler of SGLang by specification, whose configuration is that of the whole process.
 
-One lives at a time; the first takes seconds, each further one half of one.
+One lives at a time; the first takes a second, each further one a tenth of one.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from workers.targets.simulated_torch.backend import DEVICE_NAME
 
 # How much of what requests may still need it keeps free: as little as a server that was never short of slots.
 _CONSERVATIVENESS = 0.1
-_ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "draft_model": "STANDALONE", "ngram": "NGRAM"}
+_ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "draft_model": "STANDALONE"}
 
 
 class Engines:
@@ -91,14 +91,10 @@ class Engines:
         """Return what SGLang is asked for to draft: as many steps as drafts, each proposing one token."""
         if not spec.num_speculative_tokens:
             return {}
-        found: dict[str, Any] = {
+        folder = folder_of(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
+        return {
             "speculative_algorithm": _ALGORITHMS[spec.drafter],
             "speculative_num_draft_tokens": spec.num_speculative_tokens + 1,
-        }
-        if spec.drafter == "ngram":
-            return found
-        folder = folder_of(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
-        return found | {
             "speculative_draft_model_path": str(folder),
             "speculative_num_steps": spec.num_speculative_tokens,
             "speculative_eagle_topk": 1,
