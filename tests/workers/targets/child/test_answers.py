@@ -52,7 +52,9 @@ _SEEN: dict[str, dict[str, Any]] = {
     "processed": {"sampled": [[5]]},
     "drained": {"leaks": {"blocks": 1}},
 }
-SEEN = [{"point": point, "step": 0, "requests": [0], "values": values} for point, values in _SEEN.items()]
+SEEN = [
+    {"point": point, "step": 0, "requests": [0], "values": values, "of": "engine"} for point, values in _SEEN.items()
+]
 _DELIVERY = {
     "request": "a",
     "tokens": [1],
