@@ -100,11 +100,15 @@ class LanesWait(Value):
 
 
 class Stuck(Value):
-    """The engine stopped making progress; `known` is the known bug of the engine that it is."""
+    """The engine stopped making progress; `known` is the known bug of the engine that it is.
+
+    `made_at` are the places in its program that are to see to it, where its target names some.
+    """
 
     kind: Literal["stuck"] = "stuck"
     stats: Stats
     waits: NotDrained | LanesWait = Field(discriminator="kind")
+    made_at: tuple[Site, ...] = ()
     known: str = ""
 
 

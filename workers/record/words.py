@@ -184,8 +184,8 @@ def finding_lines(verdict: Verdict) -> list[str]:
                 lines += [f"before it: {each}" for each in _difference_lines(verdict.before)]
             lines += [] if order is None else list(_missing_order_lines(order))
             return [*lines, known_text(known)] if known else lines
-        case Stuck(known=known):
-            return [reason_text(verdict), known_text(known)] if known else [reason_text(verdict)]
+        case Stuck(made_at=made_at, known=known):
+            return [reason_text(verdict), *_made_at(made_at), *([known_text(known)] if known else [])]
         case Vacuous(missing=missing):
             return [shown_text(each) for each in missing]
         case Lost(reason=reason):
@@ -207,14 +207,17 @@ def _difference_lines(difference: Difference) -> Iterator[str]:
             for writer in difference.writers
             if writer.site is not None
         )
-    if difference.made_at:
-        yield f"made at {', '.join(map(site_text, difference.made_at))}"
+    yield from _made_at(difference.made_at)
     if difference.missing_order is not None:
         yield from _missing_order_lines(difference.missing_order)
         if difference.missing_order.harm is not None:
             yield f"harm: {harm_text(difference.missing_order.harm)}"
     if difference.known:
         yield known_text(difference.known)
+
+
+def _made_at(places: Sequence[Site]) -> list[str]:
+    return [f"made at {', '.join(map(site_text, places))}"] if places else []
 
 
 def _missing_order_lines(order: MissingOrder) -> Iterator[str]:

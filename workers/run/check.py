@@ -120,7 +120,8 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         before = _placed(ended.before, kind) if ended.before is not None else None
         return ended.model_copy(update={"known": known, "before": before})
     if isinstance(ended, Stuck):
-        return ended.model_copy(update={"known": kind.known_hang(trace, ended.stats.probes, config)})
+        known = kind.known_hang(trace, ended.stats.probes, config)
+        return ended.model_copy(update={"known": known, "made_at": kind.places.get(("liveness", "progress"), ())})
     if not isinstance(ended, _Ended):
         return ended
     found, stats, outputs, steps, taken = ended

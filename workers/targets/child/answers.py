@@ -8,7 +8,7 @@ from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 from pydantic import Field, ValidationError
 from pydantic_core import to_json
 
-from scenarios.spec import ENGINE, EngineName, Value
+from scenarios.spec import EngineName, Value
 from workers.record.evidence import Access, Harm, MissingOrder, Site
 from workers.targets.child.messages import MessageError, message_in
 
@@ -177,7 +177,7 @@ class _SeenAt(Value, Generic[P, V]):
     step: int
     requests: tuple[int, ...]
     values: V
-    of: EngineName = ENGINE
+    of: EngineName
     writers: dict[str, tuple[Access, ...]] = {}
 
 

@@ -33,6 +33,7 @@ _COUNTS = _at(_update_after_schedule=_SCHEDULER, update_from_output=_SCHEDULER)
 _CACHED = _at(get_computed_blocks=_BLOCKS, cache_full_blocks=_POOL)
 _LOADS = _at(_update_from_kv_xfer_finished=_SCHEDULER, _connector_finished=_SCHEDULER)
 _OF_SCHEDULER: Places = {
+    ("liveness", "progress"): _at(schedule=_SCHEDULER, allocate_slots=_BLOCKS),
     ("counts", "scheduled_computed"): _COUNTS,
     ("blocks", "tables"): _at(allocate_slots=_BLOCKS, get_new_blocks=_POOL),
     ("blocks", "states"): _at(allocate_new_blocks=_STATES),

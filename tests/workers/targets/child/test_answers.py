@@ -16,7 +16,7 @@ _SIDE = {"lane": "main", "how": "read", "op": "copy", "step": 2, "replaced": Non
 _ORDER = {"first": _SIDE, "second": _SIDE, "memory": "rows", "reused_as": "more", "allocated": _SITE}
 # Keys of evidence that have a default.
 _OPTIONAL = {"how", "replaced", "site", "file", "line", "reused_as", "allocated"}
-_OPTIONAL |= {"task", "what", "given", "policy", "error", "callers", "writers", "of"}
+_OPTIONAL |= {"task", "what", "given", "policy", "error", "callers", "writers"}
 _SEEN: dict[str, dict[str, Any]] = {
     "opened": {
         "vocab_size": 32,

@@ -35,6 +35,7 @@ def test_a_place_is_of_something_that_a_judge_looks_at(engine: str) -> None:
         "logits",
         "tokens",
         "drafts",
+        "liveness",
         *transfer_identities.PLANES,
         control_plane.PLANE,
     }
