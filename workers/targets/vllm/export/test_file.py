@@ -210,7 +210,7 @@ def _docstring(finding: Finding, level: Level) -> str:
     lines = [
         *textwrap.wrap(f"{finding.title[:1].upper()}{finding.title[1:]}.", WIDTH - 3),
         "",
-        *textwrap.wrap(f"{what}. Fails on vLLM {finding.version}.", WIDTH),
+        *textwrap.wrap(f"{what}. Fails on vLLM {finding.version or 'as it was'}.", WIDTH),
         *textwrap.wrap(f"Written by `specstorm export` from {finding.source}.", WIDTH),
     ]
     return '"""' + "\n".join(lines) + '\n"""'
