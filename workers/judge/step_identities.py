@@ -127,7 +127,7 @@ class StepIdentities(Judge):
             judge = self._of_step if number <= self._num_processed else self._beyond_vocabulary
             found = next(judge(number, step), None)
             if found is not None:
-                return found
+                return told_of(found, self.sees_of[0])
         return None
 
     def _beyond_vocabulary(self, number: int, step: Step) -> Iterator[Difference]:

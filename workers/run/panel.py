@@ -112,11 +112,14 @@ class Panel:
 
     def wrong_before_crash(self, target: Target) -> Difference | None:
         """Return the first difference in the steps before a crash of an engine whose decisions are its own, or None."""
-        identities = next((judge for judge in self.judges if isinstance(judge, StepIdentities)), None)
-        if identities is None:
-            return None
-        identities.see_log(target.take_log())
-        return identities.before_crash()
+        log = target.take_log()
+        for judge in self.judges:
+            if isinstance(judge, StepIdentities):
+                judge.see_log([seen for seen in log if _engine_of(seen) in judge.sees_of])
+                found = judge.before_crash()
+                if found is not None:
+                    return found
+        return None
 
 
 @dataclass(frozen=True, slots=True)
