@@ -136,8 +136,14 @@ def _grammar(found: Difference, submit: Submit) -> list[str]:
     ]
 
 
+def _width(submit: Submit) -> int:
+    """Return how many logprobs come with each token."""
+    named = submit.params.logprob_tokens
+    return 1 + len(named) if named else submit.params.num_logprobs
+
+
 def _logprobs(found: Difference, submit: Submit) -> list[str]:
-    width = submit.params.logprobs_width
+    width = _width(submit)
     return [
         f"# {width} logprobs come with each token.",
         "for output in outputs:",
@@ -147,7 +153,7 @@ def _logprobs(found: Difference, submit: Submit) -> list[str]:
 
 
 def _logprob_ranks(found: Difference, submit: Submit) -> list[str]:
-    width = submit.params.logprobs_width
+    width = _width(submit)
     return [
         "# Behind its own each token has logprobs of different tokens, the likeliest first.",
         "for output in outputs:",
