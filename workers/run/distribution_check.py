@@ -68,7 +68,7 @@ def check_distribution(
         for each in traces:
             outputs = outputs_of(each, tapes, kind, config, replace(UNJUDGED, steps_max=_STEPS_MAX))
             if isinstance(outputs, BrokenOff):
-                return _differs("liveness", "end", "", fact("outputs"), fact("failed", error=outputs))
+                return _differs("liveness", "end", "", fact("outputs"), fact("failed", error=outputs.error))
             _count(outputs, tally)
         counts.append(tally)
     for (request, (first, last)), seen in counts[0].items():

@@ -60,6 +60,7 @@ _OF_SCHEDULER: Places = {
 _LOGPROBS = _at(gather_logprobs=_SAMPLER, _get_logprobs_tensors=_REJECTION)
 _PROCESSED = _at(apply_logits_processors=_SAMPLER) + _at(apply_logits_processors=_REJECTION)
 _MASKS = _at(apply_top_k_top_p="vllm/v1/sample/ops/topk_topp_sampler.py", apply_sampling_constraints=_REJECTION)
+_OF_PROMPTS = (("contracts", "prompt_logprobs"), ("logits", "prompt_logprobs"))
 _DRAFTS = ("proposed", "passes", "draft_cache")
 FIRST_RUNNER: Places = {
     **_OF_SCHEDULER,
@@ -68,7 +69,7 @@ FIRST_RUNNER: Places = {
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=_PROPOSER)),
     ("counts", "mirror_computed"): _at(_update_states=_RUNNER),
     ("inputs", "sampled"): _at(_bookkeeping_sync=_RUNNER, sample_tokens=_RUNNER),
-    ("contracts", "prompt_logprobs"): _at(_get_prompt_logprobs_dict=_RUNNER),
+    **dict.fromkeys(_OF_PROMPTS, _at(_get_prompt_logprobs_dict=_RUNNER)),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _LOGPROBS),
     ("contracts", "logprob_tokens"): _at(gather_specific_token_logprobs=_SAMPLER),
     ("logits", "logprobs"): _LOGPROBS,
@@ -96,7 +97,7 @@ SECOND_RUNNER: Places = {
     ),
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=f"{_SECOND}/spec_decode/speculator.py")),
     ("inputs", "sampled"): _at(sample_tokens=f"{_SECOND}/model_runner.py"),
-    ("contracts", "prompt_logprobs"): _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py"),
+    **dict.fromkeys(_OF_PROMPTS, _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py")),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _SECOND_LOGPROBS),
     ("contracts", "logprob_tokens"): _SECOND_LOGPROBS,
     ("logits", "logprobs"): _SECOND_LOGPROBS,
