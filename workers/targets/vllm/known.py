@@ -234,6 +234,33 @@ def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Ob
     return rejected > 0 and is_twice
 
 
+def _mask_of_placeholders(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether drafts of a request with a grammar were verified in the first step behind a pause that kept it.
+
+    Nothing was in flight when that was planned: its mask is made of placeholders, while the runner has the drafts.
+    """
+    if not (found.plane in ("contracts", "transfers") or found.reference is not None):
+        return False
+    numbers = {
+        number
+        for number, submit in enumerate(trace.submitted())
+        if found.request in (submit.request, f"submit {number}") and submit.params.grammar
+    }
+    paused, before, num_processed = -1, set[int](), 0
+    for seen in steps:
+        if seen.point == "controlled" and seen.values["what"] == "pause_keep":
+            paused = seen.step
+        elif seen.point == "processed":
+            num_processed += 1
+        elif seen.point == "scheduled":
+            if paused >= 0 and seen.step == paused + 1 == num_processed:
+                drafts = dict(zip(seen.requests, seen.values["planned_drafts"], strict=True))
+                if any(drafts.get(number) for number in numbers & before):
+                    return True
+            before = set(seen.requests)
+    return False
+
+
 def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether drafts were drawn for a request that others have replaced by the second write behind its step.
 
@@ -321,6 +348,11 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
         "docs/findings/vllm_paused_counts.md",
         "vLLM 0.32.0 corrects counts behind a pause that were corrected before it.",
     ): _counts_of_kept_requests,
+    KnownBug(
+        "vllm_paused_grammars",
+        "docs/findings/vllm_paused_grammars.md",
+        "vLLM 0.32.0 masks drafts behind a pause by placeholders, which no grammar binds.",
+    ): _mask_of_placeholders,
 }
 _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     KnownBug(

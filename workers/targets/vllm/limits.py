@@ -99,6 +99,18 @@ def _connectors(spec: EngineSpec) -> list[str]:
     return [key for key in ("transfer", "offloading", "handoff") if getattr(spec, key) is not None]
 
 
+def runs_of_drafts_have_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: a step has room for a token, its drafts, and the slots of a drafter that proposes them all at once."""
+    least = 1 + 2 * spec.num_speculative_tokens
+    if spec.drafter != "dflash" or spec.num_speculative_tokens == 0 or spec.max_num_batched_tokens >= least:
+        return None
+    mended = spec.model_copy(update={"max_num_batched_tokens": least})
+    reason = "vLLM lets a request of one token wait until its drafts fit, and keeps a slot more for each of them"
+    return Excess(
+        "max_num_batched_tokens", spec.max_num_batched_tokens, f"{least} are allowed, and more", mended, reason
+    )
+
+
 def producers_hold_the_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: a request as long as the model allows has to fit into the pool of a producer."""
     handoff, least = spec.handoff, spec.max_blocks_per_request
@@ -274,6 +286,7 @@ FIRST_RUNNER = Capabilities(
             transfers_are_of_attention,
             connectors_are_alone,
             producers_hold_the_model,
+            runs_of_drafts_have_room,
             *_POOL_HOLDS_MODEL,
         ),
     ),
@@ -299,6 +312,7 @@ SECOND_RUNNER = replace(
             transfers_are_of_attention,
             connectors_are_alone,
             producers_hold_the_model,
+            runs_of_drafts_have_room,
             *_POOL_HOLDS_MODEL,
         ),
     ),

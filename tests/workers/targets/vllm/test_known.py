@@ -7,6 +7,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Reference, fact
+from workers.record.observation import Observation
 from workers.targets.vllm.target import Vllm, VllmV1
 
 
@@ -95,3 +96,31 @@ def test_no_progress_is_known_behind_a_lost_load_without_room_for_it_twice(
     handoff = Handoff.model_validate({"failures": failures})
     handed = trace.model_copy(update={"spec": EngineSpec(block_size=32, num_blocks=num_blocks, handoff=handoff)})
     assert Vllm().known_hang(handed, {"lost_load": lost}) == name
+
+
+@pytest.mark.parametrize(
+    ("what", "grammar", "processed", "in_last", "variable", "is_known"),
+    [
+        ("pause_keep", True, True, 0, "grammar", True),
+        ("pause_keep", True, True, 0, "failures", True),
+        ("pause_keep", True, True, 0, "mirror_computed", False),
+        ("pause_keep", False, True, 0, "grammar", False),
+        ("pause_keep", True, False, 0, "grammar", False),
+        ("pause_keep", True, True, 1, "grammar", False),
+        ("pause_wait", True, True, 0, "grammar", False),
+    ],
+)
+def test_a_grammar_is_known_to_be_lost_in_the_first_step_behind_a_pause_alone(
+    what: str, grammar: bool, processed: bool, in_last: int, variable: str, is_known: bool
+) -> None:
+    edges = SamplingParams(grammar=(((3, 0),),)) if grammar else SamplingParams()
+    trace = Trace(events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=9, params=edges),))
+    steps = [
+        Observation("scheduled", 0, (in_last,), {"planned_drafts": [0]}),
+        Observation("controlled", 0, (), {"what": what, "version": 0, "tokens": []}),
+        *([Observation("processed", 0, (in_last,), {"sampled": [[3]]})] if processed else []),
+        Observation("scheduled", 1, (0,), {"planned_drafts": [3]}),
+    ]
+    plane = {"failures": "transfers", "grammar": "contracts"}.get(variable, "counts")
+    wrong = Difference(plane=plane, variable=variable, request="a", step=9, position=2, expected=1, actual=2)
+    assert (VllmV1().known(wrong, trace, steps) == "vllm_paused_grammars") is is_known

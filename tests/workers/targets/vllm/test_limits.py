@@ -36,3 +36,22 @@ def test_generated_traces_of_the_second_runner_have_drafts_beside_hybrid_models(
     beside = [spec for spec in specs if spec.layers == "hybrid" and spec.num_speculative_tokens]
     assert {spec.drafter for spec in beside} == {"eagle", "ngram_gpu", "ngram"}
     assert {spec.is_aligned and spec.prefix_cache for spec in beside} == {False, True}
+
+
+@pytest.mark.parametrize(("drafter", "budget", "allowed"), [("dflash", 6, 7), ("dflash", 7, 7), ("eagle", 6, 6)])
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_a_step_has_room_for_all_that_a_request_of_one_token_is_padded_to(
+    engine: str, drafter: Drafter, budget: int, allowed: int
+) -> None:
+    spec = EngineSpec(
+        layers="attention",
+        sampling="standard",
+        block_size=32,
+        drafter=drafter,
+        num_speculative_tokens=3,
+        max_num_batched_tokens=budget,
+    )
+    trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
+    capabilities = kind_of(engine).capabilities
+    assert within(trace, capabilities).spec.max_num_batched_tokens == allowed
+    assert (lacking(trace, capabilities) is None) is (budget == allowed)
