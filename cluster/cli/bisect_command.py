@@ -10,7 +10,7 @@ from cluster.campaigns.commits import COMMITS_MAX
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.cli.builds import Commits, Releases, commits_of, releases_of
 from cluster.cli.inputs import bundled, check_trace, config_for, read_trace
-from cluster.cli.options import EngineHome, Json, NoLimits
+from cluster.cli.options import EngineHome, Json, NoLimits, ReleasedEngine
 from cluster.dispatch.job import WORKER, build, load_judge
 from cluster.reports.documents import BisectDocument, ReleaseEntry
 from scenarios.strict_yaml import escaped
@@ -30,12 +30,7 @@ def bisect(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
     *,
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="The engine. Default: the one that FILE names, else the first that has releases."
-        ),
-    ] = "",
+    engine: ReleasedEngine = "",
     versions: Annotated[
         str,
         typer.Option(metavar="A,B,...", help="Releases to choose from, oldest first; default: those known to install."),

@@ -17,7 +17,7 @@ from cluster.cli.inputs import (
     read_trace,
     require_engine,
 )
-from cluster.cli.options import EngineHome, EnginePath, NoLimits
+from cluster.cli.options import EngineHome, EnginePath, NoLimits, ReleasedEngine
 from cluster.dispatch.job import WORKER, build, load_judge
 from cluster.reports.issue import EvidenceDocument, Issue, issue_text, sections_of, title_of
 from cluster.storage.artefact import portable, write_atomically
@@ -35,12 +35,7 @@ def export(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
     *,
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="The engine. Default: the one that FILE names, else the first that has releases."
-        ),
-    ] = "",
+    engine: ReleasedEngine = "",
     lanes: Annotated[
         Device, typer.Option("--device", help="sim (simulated streams and pinned memory) or cpu.")
     ] = "cpu",

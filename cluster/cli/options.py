@@ -20,6 +20,12 @@ OnDevice = Annotated[
     typer.Option(help="sim (NumPy, simulated lanes), triton-cpu (Triton's interpreter, slow), or cuda (a GPU)."),
 ]
 Engine = Annotated[str, typer.Option(metavar="NAME", help=f"The engine that is tested: {', '.join(known_engines())}.")]
+ReleasedEngine = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="The engine. Default: the one that FILE names, else the first that has releases."
+    ),
+]
 EngineHome = Annotated[
     str,
     typer.Option(

@@ -73,9 +73,7 @@ class Worker:
         harmless = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
         if harmless and worst is not None:
             trace = trace.model_copy(update={"schedule": worst})
-        if isinstance(verdict, Diverged | Stuck):
-            again = check(trace, self._tapes, Options(blame=True), config=config)
-            verdict = again if not isinstance(again, Agreed) else verdict
+        verdict = explained(verdict, trace, self._tapes, config)
         return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
 
     def _outcomes(self, trace: Trace, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
@@ -88,3 +86,14 @@ class Worker:
                 worst = schedule
             outcomes.append(Outcome.of(schedule, verdict))
         return tuple(outcomes), worst
+
+
+def explained(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig) -> Verdict:
+    """Return a finding as it is told: a difference, or a run without progress, with who wrote the value last.
+
+    The trace is run again for that; a crash says where it came from.
+    """
+    if not isinstance(verdict, Diverged | Stuck):
+        return verdict
+    again = check(trace, tapes, Options(blame=True), config=config)
+    return again if not isinstance(again, Agreed) else verdict

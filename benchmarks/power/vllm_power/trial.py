@@ -19,10 +19,9 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
-from workers.record.verdict import Verdict, is_finding
-from workers.run.check import check
-from workers.run.engine_run import Options
+from workers.record.verdict import Verdict
 from workers.run.shard import judged_under_schedules, shard_traces
+from workers.run.worker import explained
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.child.process import Keeper
 from workers.targets.registry import kind_of
@@ -175,12 +174,11 @@ class _Trial:
         return Found(bug=signature.bug, plane=_plane(signature), sites=named, nearness=near, trace=name)
 
     def _explained(self, trace: Trace, verdict: Verdict) -> Verdict:
-        """Return a finding as a user is told of it: run again, with who wrote the wrong value."""
+        """Return a finding as a user is told of it."""
         try:
-            again = check(trace, self._tapes, Options(blame=True), config=self._config)
+            return explained(verdict, trace, self._tapes, self._config)
         except Unconfirmed:
             return verdict
-        return again if is_finding(again) else verdict
 
     def _shown_by_release(self, trace: Trace) -> set[str]:
         try:

@@ -6,6 +6,7 @@ process does is an `EngineFailed` of the message it was asked with, at the lates
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 from scenarios.events import Abort, AnyEvent, EndSession, Place, Submit
@@ -14,10 +15,20 @@ from scenarios.trace import Trace
 from workers.record.evidence import Access, MissingOrder
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
-from workers.targets.child.answers import Delivery, Harmed, Nothing, Reported, Seen, Stepped
+from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Reported, Seen, Stepped
+from workers.targets.child.installation import packages_of
 from workers.targets.child.messages import Message
 from workers.targets.child.process import EngineProcess, EngineRaised, Keeper
-from workers.targets.target import DeviceError, EngineFailed, Progress, RunConfig, Target, TargetKind, Watch
+from workers.targets.target import (
+    Confirmation,
+    DeviceError,
+    EngineFailed,
+    Progress,
+    RunConfig,
+    Target,
+    TargetKind,
+    Watch,
+)
 
 # Counts the races of a run that are known.
 KNOWN_RACE = "known_race"
@@ -222,7 +233,13 @@ class ChildTarget(Target):
 
 
 class ChildKind(TargetKind):
-    """A kind of engine that runs in a process of its own, kept from trace to trace; `keeper` returns its keeper."""
+    """A kind of engine that runs in a process of its own, kept from trace to trace; `keeper` returns its keeper.
+
+    One that is a package of its own is installed in its `home`. `definition_is_wrong` says what is wrong where a
+    finding shows with definitions of its kernels alone.
+    """
+
+    definition_is_wrong: str = ""
 
     def is_known(self, race: MissingOrder) -> bool:
         """Tell whether a race is one that is counted, not reported again."""
@@ -245,6 +262,27 @@ class ChildKind(TargetKind):
         except EngineFailed:
             keeper.stop()
         return True
+
+    def interpreted(self, config: RunConfig) -> Mapping[str, str]:
+        if not self.kernels:
+            return {}
+        try:
+            return self.keeper(config).process().ask({"do": "kernels"}, Kernels).interpreted
+        except EngineFailed as error:
+            raise DeviceError(f"engine {self.name}: {error}") from error
+
+    def confirmation(self, config: RunConfig) -> Confirmation | None:
+        """Have a finding seen with interpreted kernels, too: they are the engine's, their definitions ours."""
+        if not self.kernels or config.kernels == "interpreted":
+            return None
+        return Confirmation(config.model_copy(update={"kernels": "interpreted"}), self.definition_is_wrong)
+
+    def installed(self, config: RunConfig) -> Path | None:
+        return packages_of(self.home(config), self.package) if self.package else None
+
+    def home(self, config: RunConfig) -> Path:
+        """Return the folder of the installation that a configuration asks for."""
+        raise NotImplementedError(f"engine {self.name} says nothing of its installation")
 
     def keeper(self, config: RunConfig) -> Keeper:
         """Return the keeper of the process that runs under a configuration."""

@@ -1,29 +1,27 @@
 """Installation of SGLang in an environment of its own, and how an engine's process is started there."""
 
-import atexit
 from functools import cache, partial
 from pathlib import Path
 
+from workers.targets.child import installation
+from workers.targets.child.installation import kept, making_of, python_of
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.target import SGLANG, DeviceError, Kernels, RunConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = "workers.targets.sglang.inside.main"
 HOME = ".venv-sglang"
-# One core an engine, no network, no compilation. The barrier is CUDA's alone without being asked for. Of long outputs
+# No compilation. The barrier is CUDA's alone without being asked for. Of long outputs
 # as little is reckoned with as of those that servers see: a pool runs short here, too. Logprobs are those of the
 # model's own distribution, not at a request's temperature.
 ENVIRONMENT = {
+    **installation.ENVIRONMENT,
     "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "8",
     "SGLANG_USE_CPU_ENGINE": "0",
     "SGLANG_ENABLE_WAR_BARRIER": "1",
     "SGLANG_RETURN_ORIGINAL_LOGPROB": "1",
     "TORCHDYNAMO_DISABLE": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
     "CUDA_VISIBLE_DEVICES": "",
-    "OMP_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
 }
 
 
@@ -34,9 +32,7 @@ def home_of(config: RunConfig) -> Path:
 
 def making() -> str:
     """Return how an installation is made, from a checkout or from what was installed of a wheel."""
-    if (ROOT / "Makefile").is_file():
-        return "make sglang"
-    return f"`make sglang` in a checkout of Specstorm makes {HOME}; name that with --engine-home"
+    return making_of("sglang", HOME, ROOT)
 
 
 def launch(home: Path, kernels: Kernels = "defined") -> Launch:
@@ -45,8 +41,8 @@ def launch(home: Path, kernels: Kernels = "defined") -> Launch:
     Raises:
         DeviceError: it is not installed; the message says what to do.
     """
-    python = home / "bin" / "python"
-    if not (home / "installed").exists() or not python.exists():
+    python = python_of(home)
+    if python is None:
         raise DeviceError(f"engine {SGLANG}: SGLang is not installed in {home}; {making()}")
     own = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
     return Launch((str(python), "-m", CHILD, kernels, str(home / "models")), {**ENVIRONMENT, **own}, ROOT)
@@ -55,6 +51,4 @@ def launch(home: Path, kernels: Kernels = "defined") -> Launch:
 @cache
 def keeper_of(home: Path, kernels: Kernels) -> Keeper:
     """Return the keeper of the process of an installation whose kernels run in some way; it ends with ours."""
-    keeper = Keeper(SGLANG, partial(launch, home, kernels))
-    atexit.register(keeper.stop)
-    return keeper
+    return kept(SGLANG, partial(launch, home, kernels))

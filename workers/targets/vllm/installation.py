@@ -1,12 +1,13 @@
 """Installation of vLLM in an environment of its own, and how an engine's process is started there."""
 
-import atexit
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+from workers.targets.child import installation
+from workers.targets.child.installation import kept, making_of, python_of
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.target import VLLM, VLLM_V1, Device, DeviceError, Kernels, RunConfig
 from workers.targets.vllm.runner_name import RunnerName
@@ -15,16 +16,13 @@ ROOT = Path(__file__).resolve().parents[3]
 CHILD = "workers.targets.vllm.inside.main"
 # Installations, each with exact versions: for CPUs, which has the simulated device too, and for GPUs.
 HOME, GPU_HOME = ".venv-vllm", ".venv-vllm-gpu"
-# One core an engine, no network, no compilation.
+# No compilation.
 ENVIRONMENT = {
+    **installation.ENVIRONMENT,
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
     "TORCH_COMPILE_DISABLE": "1",
-    "OMP_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
 }
 OF_CPUS = {"VLLM_CPU_CI_ENV": "1", "CUDA_VISIBLE_DEVICES": ""}
 # Products of float32 are float32: logits of one row are the same, but for rounding, in whatever batch it is.
@@ -57,10 +55,7 @@ def home_of(config: RunConfig) -> Path:
 
 def making(target: str) -> str:
     """Return how an installation is made, from a checkout or from what was installed of a wheel."""
-    if (ROOT / "Makefile").is_file():
-        return f"make {target}"
-    home = GPU_HOME if target == "vllm-gpu" else HOME
-    return f"`make {target}` in a checkout of Specstorm makes {home}; name that with --engine-home"
+    return making_of(target, GPU_HOME if target == "vllm-gpu" else HOME, ROOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +72,8 @@ class Installation:
         Raises:
             DeviceError: it is not installed; the message says what to do.
         """
-        python, engine = self.home / "bin" / "python", self.runner.engine
-        if not (self.home / "installed").exists() or not python.exists():
+        python, engine = python_of(self.home), self.runner.engine
+        if python is None:
             made = making("vllm-gpu" if self.device == "cuda" else "vllm-cpu")
             raise DeviceError(f"engine {engine}: vLLM is not installed in {self.home}; {made}")
         for folder in self._packages:
@@ -113,8 +108,6 @@ class Installation:
 
 
 @cache
-def keeper_of(installation: Installation, overlay: str, kernels: Kernels) -> Keeper:
+def keeper_of(of: Installation, overlay: str, kernels: Kernels) -> Keeper:
     """Return the keeper of the process of an installation with a tree laid over it; it ends with ours."""
-    keeper = Keeper(installation.runner.engine, partial(installation.launch, overlay, kernels))
-    atexit.register(keeper.stop)
-    return keeper
+    return kept(of.runner.engine, partial(of.launch, overlay, kernels))

@@ -27,7 +27,7 @@ def _at(**functions: str) -> tuple[Site, ...]:
     return tuple(Site(function=function, file=file) for function, file in functions.items())
 
 
-_ENDS = _at(update_from_output=_SCHEDULER)
+_LENGTHS = _at(check_stop=_STOPS, _update_request_with_output=_SCHEDULER)
 _REQUESTS = _at(update_from_output=_SCHEDULER, finish_requests=_SCHEDULER)
 _COUNTS = _at(_update_after_schedule=_SCHEDULER, update_from_output=_SCHEDULER)
 _CACHED = _at(get_computed_blocks=_BLOCKS, cache_full_blocks=_POOL)
@@ -52,8 +52,8 @@ _OF_SCHEDULER: Places = {
     ("contracts", "delivery"): _REQUESTS,
     ("contracts", "abort"): _REQUESTS,
     ("contracts", "name"): _REQUESTS,
-    ("contracts", "max_tokens"): _at(check_stop=_STOPS, _update_request_with_output=_SCHEDULER),
-    ("contracts", "stop"): _at(check_stop=_STOPS, _update_request_with_output=_SCHEDULER),
+    ("contracts", "max_tokens"): _LENGTHS,
+    ("contracts", "stop"): _LENGTHS,
     ("contracts", "finish_reason"): _at(check_stop=_STOPS, update_from_output=_SCHEDULER),
     ("contracts", "grammar"): _at(grammar_bitmask=_GRAMMARS, update_from_output=_SCHEDULER),
 }

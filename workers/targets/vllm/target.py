@@ -8,7 +8,6 @@ from scenarios.capabilities import Capabilities
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, MissingOrder, Site
 from workers.record.observation import Observation
-from workers.targets.child import answers
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
 from workers.targets.exported import ExportedTest, Finding
@@ -16,9 +15,6 @@ from workers.targets.target import (
     DEFAULT_CONFIG,
     VLLM,
     VLLM_V1,
-    Confirmation,
-    DeviceError,
-    EngineFailed,
     Kernels,
     KnownBug,
     RunConfig,
@@ -59,6 +55,7 @@ class Vllm(ChildKind):
     runner = SECOND_RUNNER
     capabilities = limits.SECOND_RUNNER
     kernels: Sequence[Kernels] = ("defined", "interpreted")
+    definition_is_wrong = _DEFINITION_IS_WRONG
     areas = AREAS
     places = places.SECOND_RUNNER
     exports = True
@@ -107,17 +104,12 @@ class Vllm(ChildKind):
             for kernels in self.kernels or (laid.kernels,):
                 self.keeper(laid.model_copy(update={"kernels": kernels})).stop()
 
+    def home(self, config: RunConfig) -> Path:
+        return home_of(config)
+
     def keeper(self, config: RunConfig) -> Keeper:
         installation = Installation(home_of(config), self.runner, config.device)
         return keeper_of(installation, config.engine_path, config.kernels)
-
-    def interpreted(self, config: RunConfig) -> Mapping[str, str]:
-        if not self.kernels:
-            return {}
-        try:
-            return self.keeper(config).process().ask({"do": "kernels"}, answers.Kernels).interpreted
-        except EngineFailed as error:
-            raise DeviceError(f"engine {self.name}: {error}") from error
 
     def laid_over(self, config: RunConfig) -> str:
         return sources.told(config.engine_path, home_of(config)) if config.engine_path else ""
@@ -127,16 +119,6 @@ class Vllm(ChildKind):
 
     def exported(self, finding: Finding) -> ExportedTest:
         return exported_test(finding, "cpu" in self.capabilities.devices)
-
-    def installed(self, config: RunConfig) -> Path | None:
-        packages = home_of(config).glob(f"lib/python*/site-packages/{self.package}")
-        return next((package.parent for package in packages), None)
-
-    def confirmation(self, config: RunConfig) -> Confirmation | None:
-        """Have a finding seen with interpreted kernels, too: they are vLLM's, their definitions ours."""
-        if not self.kernels or config.kernels == "interpreted":
-            return None
-        return Confirmation(config.model_copy(update={"kernels": "interpreted"}), _DEFINITION_IS_WRONG)
 
 
 class VllmV1(Vllm):
