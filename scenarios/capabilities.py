@@ -173,8 +173,9 @@ class Capabilities:
     submit and of its sampling parameters, and a prompt that goes on from another request. `spec` has the values allowed
     for each key of the specification, the one to fall back on first, none for a key that may be anything; a key that
     it lacks stays at its default. `devices` are those it runs on, each with the lanes that a schedule advances there,
-    none where schedules mean nothing; schedules have one of the `policies`. `probes` are those it counts, `faults` says
-    whether historical bugs can be switched on in it. What it lacks beyond this is in `limits`.
+    none where schedules mean nothing; schedules have one of the `policies`, and where it `delays` streams, pauses.
+    `probes` are those it counts, `faults` says whether historical bugs can be switched on in it. What it lacks beyond
+    this is in `limits`.
 
     What it shows: `planes` names what beside outputs, `logs_decisions` says whether the host's decisions are among it.
 
@@ -190,6 +191,7 @@ class Capabilities:
     spec: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"sim": ()})
     policies: tuple[Policy, ...] = get_args(Policy)
+    delays: bool = False
     probes: tuple[str, ...] = ()
     faults: bool = False
     limits: Limits = Limits()
@@ -365,6 +367,8 @@ def _schedule(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
         return Excess("schedule.policy", policy, f"policies are {listed(capabilities.policies)}", _unscheduled(trace))
     if not capabilities.lanes and trace.schedule != Schedule():
         return Excess("schedule", None, "it has no lanes that a schedule could advance", _unscheduled(trace))
+    if (trace.schedule.delays or trace.schedule.joined) and not capabilities.delays:
+        return Excess("schedule", None, "delays and joined streams are those of a GPU", _unscheduled(trace))
     return None
 
 

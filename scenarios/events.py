@@ -329,19 +329,33 @@ class Hold(Value):
     until: Label
 
 
+SourceLine: TypeAlias = Annotated[str, StringConstraints(strict=True, pattern=r"^[\w./-]+\.py:[1-9]\d*$")]
 Policy: TypeAlias = Literal["eager", "lazy", "lane_order", "random"]
+
+
+class Delay(Value):
+    """Pause `before` a line of a program or `behind` it, in all steps or one; `at` has it and callers: FILE:LINE."""
+
+    at: Annotated[tuple[SourceLine, ...], Field(min_length=1)]
+    step: Index | None = None
+    microseconds: Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+    where: Literal["before", "behind"] = "before"
+    of: Literal["stream", "host"] = "stream"
 
 
 class Schedule(Value):
     """Order in which lanes advance: a base policy and sparse labelled exceptions.
 
-    `order` belongs to `lane_order` (first is most urgent), `seed` to `random`.
+    `order` belongs to `lane_order` (first is most urgent), `seed` to `random`; `delays` to a GPU, whose streams spin or
+    whose host sleeps there, and so does `joined`: each launch is waited for.
     """
 
     policy: Policy = "eager"
     order: tuple[LaneName, ...] = LANES
     seed: Index = 0
     holds: tuple[Hold, ...] = ()
+    delays: tuple[Delay, ...] = ()
+    joined: bool = False
 
 
 def clears_cache(event: AnyEvent) -> bool:

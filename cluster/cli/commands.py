@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Literal, TextIO
 
 import typer
 
 from cluster.campaigns.budget import Budget, duration_text
 from cluster.campaigns.driver import drive
-from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_NOT_JUDGED, exit_code, weightiest
+from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.bisect_command import bisect
 from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed
+from cluster.cli.confirmation import confirmed, print_confirmed
 from cluster.cli.doctor_command import doctor
 from cluster.cli.export_command import export
 from cluster.cli.fault_commands import list_faults, measure, show_fault
@@ -264,6 +265,11 @@ def replay(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
+    confirm: Annotated[
+        Literal["cuda"] | None,
+        typer.Option(help="Widen the window of each of its races on a GPU, and say whether they do harm there."),
+    ] = None,
+    times: Annotated[int, typer.Option(min=1, help="Runs in each way, with --confirm.")] = 5,
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
@@ -280,6 +286,8 @@ def replay(
     _warn({name: trace})
     check_trace(trace, config, str(file))
     require_engine(config)
+    if confirm is not None:
+        return EXIT_FOUND if print_confirmed(confirmed(trace, config, times), as_json) else EXIT_AGREED
     line = Line(name, load_judge(WORKER).judge(trace, False, config))
     code = exit_code([line.verdict])
     if as_json:

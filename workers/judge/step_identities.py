@@ -43,8 +43,9 @@ class Residency:
     is_followed: bool = True
     # A block that a step was to load is lost: what is computed behind it does not count, and how much is not told.
     has_lost: bool = False
-    # In which of the blocks for its states the last step left each of them.
+    # In which of the blocks for its states the last step left each of them, and behind how many of its drafts for good.
     columns: list[int] = field(default_factory=list)
+    num_taken_in: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -219,6 +220,8 @@ class StepIdentities(Judge):
                 is_there = stay.columns[group : group + 1] == columns[group : group + 1]
                 yield from self._kept(number, request, values[f"kept_{group}"][row], is_there)
             stay.columns = columns
+            is_whole = any(values[f"whole_{group}"][row] for group in range(len(states.get(request, ()))))
+            stay.num_taken_in = stay.num_drafts if is_whole else 0
 
     def _row(self, number: int, request: int, seen: Mapping[str, Any], length: int) -> Iterator[Difference]:
         """Yield wrong tokens, positions and length of a row."""
@@ -272,10 +275,13 @@ class StepIdentities(Judge):
     def _kept(self, number: int, request: int, kept: int, is_there: bool) -> Iterator[Difference]:
         """Yield a state that goes on behind other tokens of the step before than those kept of it.
 
-        One that is not where that step left it is a copy, which goes on behind its first token.
+        One that is not where that step left it is a copy, which goes on behind its first token. One that was computed
+        as a prompt's is behind all tokens of that step, drafts that were rejected among them.
         """
         stay = self._residencies[request]
         due = max(1, len(self._steps[stay.last].sampled.get(request, []))) if is_there else 1
+        if is_there and stay.num_taken_in:
+            kept = 1 + stay.num_taken_in
         if kept != due:
             there = fact("behind_kept", kept=kept)
             yield _difference("inputs", "kept", request, (number, stay.computed), fact("behind_kept", kept=due), there)

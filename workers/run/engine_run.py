@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from scenarios.events import NoValidToken, Stall
+from scenarios.events import Continuation, NoValidToken, Stall, Submit
+from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.checker import Checker
 from workers.judge.races import RaceDetector
@@ -120,13 +121,9 @@ class Run:
         )
 
     def _digest_of_outputs(self) -> str:
-        """Return a hash of all outputs but those that depend on drafts: a race may change these."""
-        outputs = self.target.outputs()
-        left_out = {
-            event.request
-            for event in self.trace.submits()
-            if not self._capabilities.scripts_drafts and depends_on_drafts(event.params, self.trace.spec)
-        }
+        """Return a hash of all outputs that are the same under whatever schedule, if no race changes them."""
+        outputs, scripts_drafts = self.target.outputs(), self._capabilities.scripts_drafts
+        left_out = {event.request for event in self.trace.submits() if may_vary(event, self.trace.spec, scripts_drafts)}
         text = repr(sorted((name, outputs[name]) for name in outputs if name not in left_out))
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -185,6 +182,15 @@ class Run:
             before=self.explained(before) if before is not None else None,
             missing_order=order,
         )
+
+
+def may_vary(event: Submit, spec: EngineSpec, scripts_drafts: bool) -> bool:
+    """Tell whether a request's output depends on drafts, which a race may change, or on when loads end.
+
+    By that time another request may have more tokens, and who goes on from it another prompt.
+    """
+    by_drafts = not scripts_drafts and depends_on_drafts(event.params, spec)
+    return by_drafts or (spec.has_connector and isinstance(event.prompt, Continuation))
 
 
 def work_of(trace: Trace) -> int:

@@ -34,7 +34,7 @@ from workers.targets.target import (
 KNOWN_RACE = "known_race"
 _DEVICES = {
     "sim": "sim (streams and pinned memory, simulated)",
-    "cuda": "cuda (a GPU, whose order no schedule changes)",
+    "cuda": "cuda (a GPU, whose streams a schedule delays)",
 }
 
 A = TypeVar("A", bound=Value)
@@ -200,13 +200,17 @@ class ChildTarget(Target):
             known = sum(self._is_known(race.order) for race in self._reported.races)
             self.probes = {**self.probes, KNOWN_RACE: known}
 
-    def races(self) -> tuple[MissingOrder, ...]:
-        """Return the races of the run that are not known, the first with its harm if that is asked for."""
+    def all_races(self) -> tuple[MissingOrder, ...]:
+        """Return the races of the run, those that are known among them."""
         if self._reported is None:
             self.drain()
-        reported = self._reported.races if self._reported is not None else ()
-        new = [number for number, race in enumerate(reported) if not self._is_known(race.order)]
-        found = [reported[number].order for number in new]
+        return tuple(race.order for race in self._reported.races) if self._reported is not None else ()
+
+    def races(self) -> tuple[MissingOrder, ...]:
+        """Return the races of the run that are not known, the first with its harm if that is asked for."""
+        reported = self.all_races()
+        new = [number for number, race in enumerate(reported) if not self._is_known(race)]
+        found = [reported[number] for number in new]
         if new and self._watch.blame:
             harm = self._ask({"do": "harm", "race": new[0]}, Harmed).harm
             found[0] = found[0].model_copy(update={"harm": harm})

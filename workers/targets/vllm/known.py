@@ -5,14 +5,13 @@ mechanism, as far as a run shows it: what else goes wrong in the same place is n
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
 
 from scenarios.events import Submit, clears_cache
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
-from workers.targets.vllm import known_sessions, known_transfers
+from workers.targets.vllm import known_sessions, known_states, known_transfers
 from workers.targets.vllm.runner_name import RunnerName
 
 # Contracts that are judged by the logprobs that were delivered.
@@ -135,21 +134,6 @@ def _prompt_logprobs_padded(found: Difference, trace: Trace, steps: Sequence[Obs
         submit.prompt_length == 1 and trace.spec.num_speculative_tokens * submit.params.num_prompt_logprobs in counts
         for submit in _submits_of(found, trace)
     )
-
-
-def _states_behind_prompts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a state goes on too early of a row of one token, without drafts, that stands behind a prompt's."""
-    if found.variable != "kept":
-        return False
-    inputs = next(seen for seen in steps if (seen.point, seen.step) == ("inputs", found.step))
-    numbers = list(map("submit {}".format, inputs.requests))
-    starts, drafts = inputs.values["starts"], inputs.values["drafts"]
-    widths = [stop - start for start, stop in pairwise(starts)]
-    goes_on = next(values for name, values in inputs.values.items() if name.startswith("goes_on_"))
-    row = numbers.index(found.request)
-    before = range(row)
-    is_behind = any(not drafts[each] and (widths[each] > 1 or not goes_on[each]) for each in before)
-    return (widths[row], drafts[row]) == (1, 0) and is_behind
 
 
 def _logprobs_beside_drafts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -365,15 +349,10 @@ _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
         "docs/findings/vllm_v2_sampling_states_in_flight.md",
         "vLLM 0.32.0 writes temperatures and seeds of rows while a drafter may still read those of their last owners.",
     ): _sampling_states_in_flight,
-    KnownBug(
-        "vllm_v2_states_behind_prompts",
-        "docs/findings/vllm_v2_states_behind_prompts.md",
-        "vLLM 0.32.0 takes a decode for a prompt behind one as long as a run of drafts, and its state too early.",
-    ): _states_behind_prompts,
 }
 KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
     "v1": {**_BUGS_OF_BOTH, **known_transfers.BUGS_OF_FIRST, **_BUGS_OF_FIRST, **known_sessions.BUGS_OF_FIRST},
-    "v2": {**_BUGS_OF_BOTH, **known_transfers.BUGS_OF_SECOND, **_BUGS_OF_SECOND},
+    "v2": {**_BUGS_OF_BOTH, **known_transfers.BUGS_OF_SECOND, **_BUGS_OF_SECOND, **known_states.BUGS_OF_SECOND},
 }
 _CrashMatcher = Callable[[str, Site, Trace], bool]
 # Of what the engine raises, and where, on which trace.

@@ -231,7 +231,7 @@ FIRST_RUNNER = Capabilities(
         "draft_sampling": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
-    devices={"sim": ("streams",), "cpu": (), "cuda": ()},
+    devices={"sim": ("streams",), "cpu": (), "cuda": ("streams",)},
     policies=("eager", "lazy", "random"),
     probes=(
         "admit",
@@ -299,7 +299,7 @@ FIRST_RUNNER = Capabilities(
 SECOND_RUNNER = replace(
     FIRST_RUNNER,
     # It knows devices with streams alone.
-    devices={"sim": ("streams",), "cuda": ()},
+    devices={"sim": ("streams",), "cuda": ("streams",)},
     # Its rows are in the order of a step's plan, decodes before prompts.
     spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key != "decodes_first"},
     limits=replace(
@@ -322,4 +322,5 @@ SECOND_RUNNER = replace(
 def on_a_gpu(capabilities: Capabilities) -> Capabilities:
     """Return capabilities without what is observed on the simulated device and on a CPU alone."""
     lacking = ("offloading", "handoff")
-    return replace(capabilities, spec={key: each for key, each in capabilities.spec.items() if key not in lacking})
+    spec = {key: each for key, each in capabilities.spec.items() if key not in lacking}
+    return replace(capabilities, spec=spec, delays=True)

@@ -14,7 +14,8 @@ from workers.targets.child.inside.session import Engines, Session
 from workers.targets.child.messages import Message
 
 if TYPE_CHECKING:
-    # It loads PyTorch, which not every engine has.
+    # They load PyTorch, which not every engine has.
+    from workers.targets.child.inside.gpu import Gpu
     from workers.targets.child.inside.simulated_device import SimulatedDevice
 
 _INSTALLED = re.compile(r"/\S*/site-packages/")
@@ -28,7 +29,7 @@ _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 
 
 class Host:
-    """Answers messages about `engines`, on the device of this process if it is a simulated one.
+    """Answers messages about `engines`, on the device of this process if schedules mean something there.
 
     `interpreted` returns why kernels do not run as their definitions, by name.
     """
@@ -36,7 +37,7 @@ class Host:
     def __init__(
         self,
         engines: Engines,
-        device: "SimulatedDevice | None" = None,
+        device: "SimulatedDevice | Gpu | None" = None,
         interpreted: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.engines = engines
@@ -129,8 +130,8 @@ class Host:
 
     def _harm(self, number: int) -> Message:
         """Return the harm of a race of the last report: run the last session again, under eager and under lazy."""
-        assert self._device is not None, "races are the device's"
-        race, happened, spec = self._device.race(number), self._happened, self._spec
+        device = self._simulated()
+        race, happened, spec = device.race(number), self._happened, self._spec
         self.close()
         runs: list[Any] = []
         for policy in _ORDERS:
@@ -140,18 +141,24 @@ class Host:
                 self.abandon()
                 return {"kind": "harmful", "policy": policy, "error": failure(error)["error"]}
             self.close()
-        return self._device.harm(race, *runs)
+        return device.harm(race, *runs)
 
     def _again(self, spec: EngineSpec, schedule: Schedule, happened: Sequence[Sequence[AnyEvent]]) -> Any:
         """Run a session again under a schedule; return what each task read and wrote."""
-        assert self._device is not None, "tasks are the device's"
         self.open(spec, schedule, digests=True)
         for events in happened:
             self._step(events)
         for _ in range(_STEPS_MORE):
             if self.session is not None and not self.session.drained():
                 self._step([])
-        return self._device.digests()
+        return self._simulated().digests()
+
+    def _simulated(self) -> "SimulatedDevice":
+        """Return the simulated device, whose tasks and races alone are known."""
+        from workers.targets.child.inside.simulated_device import SimulatedDevice  # noqa: PLC0415  it loads PyTorch
+
+        assert isinstance(self._device, SimulatedDevice), "races are the simulated device's"
+        return self._device
 
 
 def loses_device(error: BaseException | None) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from workers.targets.child.inside.gpu import Gpu
 from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.interpreter import interpret
 from workers.targets.child.inside.main import serve
@@ -26,8 +27,8 @@ from workers.targets.vllm.sources import PACKAGE, is_whole
 KNOWN = ("0.32.0", "0.33.0")
 
 
-def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, str]:
-    """Load vLLM on a device for one of its runners; return its engines, that device, and its version.
+def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | None, str]:
+    """Load vLLM on a device for one of its runners; return its engines, that device if it has lanes, and its version.
 
     The arguments are the device, the runner, how its kernels run, the folder of models, and a tree of sources that is
     laid over.
@@ -48,7 +49,9 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | None, st
 
     torch.set_num_threads(1)
     version = Version("vLLM", vllm.__version__, KNOWN, over=version_of(distribution) if overlay else "")
-    device = _device(*map(Path, overlay)) if where == "sim" else None
+    device: SimulatedDevice | Gpu | None = Gpu() if where == "cuda" else None
+    if where == "sim":
+        device = _device(*map(Path, overlay))
     definitions = Definitions(TABLE if kernels == "defined" else {})
     for replacement in replacements_on(where, runner, definitions):
         replacement.apply(version)

@@ -70,7 +70,7 @@ def _states(groups: Sequence[Any]) -> dict[str, Parts]:
     """Return of each group of layers with a state in which slot it is, row by row, and whether a row goes on from it.
 
     Rows that verify drafts or have one token come first: all of these go on, behind as many tokens of the step before
-    as are kept of it. Others go on behind its first.
+    as are kept of it. Others go on behind its first, and leave a state behind the `whole` of their tokens.
     """
     found: dict[str, Parts] = {}
     for number, metadata in enumerate(groups):
@@ -84,7 +84,9 @@ def _states(groups: Sequence[Any]) -> dict[str, Parts]:
             slots.append(metadata.state_indices_tensor_p)
             goes_on.append(metadata.has_initial_states_p)
             kept.append(torch.ones(metadata.num_prefills, dtype=torch.int32))
-        found |= {f"states_{number}": slots, f"goes_on_{number}": goes_on, f"kept_{number}": kept}
+        whole = [torch.arange(metadata.num_decodes + metadata.num_prefills) >= metadata.num_decodes]
+        found |= {f"states_{number}": slots, f"goes_on_{number}": goes_on}
+        found |= {f"kept_{number}": kept, f"whole_{number}": whole}
     return found
 
 

@@ -1,0 +1,132 @@
+"""Races of the simulated device on a GPU: the window of each is widened there, and what comes of it is judged.
+
+A race says which access nothing orders before another. On a GPU its stream spins in front of the former, so that the
+latter comes first if nothing keeps it; then the run is judged as any. What shows without the delay is no harm of it.
+Does not verify: that a race without harm seen does none.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeAlias
+
+from scenarios.events import Delay, Schedule
+from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.oracle.tape import Tapes
+from workers.record.evidence import HOST, MissingOrder
+from workers.record.verdict import Verdict, is_finding
+from workers.run.check import check
+from workers.run.engine_run import Options, Run
+from workers.run.references import References
+from workers.shrink.fingerprint import signature_of
+from workers.targets.child.target import ChildKind, ChildTarget
+from workers.targets.registry import kind_of
+from workers.targets.target import DeviceError, RunConfig
+
+# Longer than a step of the small models that traces run.
+WIDENED_MICROSECONDS = 60_000
+# A place and so many of its callers tell one buffer's copy from another's.
+_PLACES_MAX = 3
+# Of this project, in the place of what the engine runs on a GPU.
+_OWN = "workers/"
+
+# As the trace is, with each launch waited for, delayed in the step of the race, and in every step.
+Way: TypeAlias = Literal["plain", "joined", "in_its_step", "in_every_step"]
+
+
+class Tries(Value):
+    """Runs of a trace on a GPU in one way: how many, how many of them show harm, and the first verdict that does."""
+
+    way: Way
+    runs: int
+    harmed: int
+    verdict: Verdict | None = None
+
+
+class Widened(Value):
+    """What comes of a race on a GPU: whether it is known, where its stream was held up, and the runs."""
+
+    order: MissingOrder
+    is_known: bool
+    delay: Delay | None
+    tries: tuple[Tries, ...]
+
+    @property
+    def does_harm(self) -> bool:
+        """Whether a run with its window widened shows what none without does."""
+        return any(each.harmed for each in self.tries)
+
+
+def races_of(trace: Trace, config: RunConfig) -> list[tuple[MissingOrder, bool]]:
+    """Return the races of a trace on the simulated device under eager, each with whether it is known.
+
+    Raises:
+        DeviceError: the engine cannot run there, or it watches no accesses there.
+    """
+    kind = kind_of(config.engine)
+    if not isinstance(kind, ChildKind) or not kind.capabilities.finds_races:
+        raise DeviceError(f"engine {kind.name}: its races are not those of an engine that runs unmodified on a GPU")
+    kind.prepare(config)
+    run = Run(trace.model_copy(update={"schedule": Schedule()}), Tapes(), Options(judged=False), kind, config)
+    try:
+        run.to_end()
+        assert isinstance(run.target, ChildTarget), "it is a kind of engine in a process of its own"
+        return [(order, kind.is_known(order)) for order in run.target.all_races()]
+    finally:
+        run.target.close()
+
+
+def delay_of(order: MissingOrder) -> Delay | None:
+    """Return the delay that widens the window of a race; None where its first access has no place in the program."""
+    first = order.first
+    places = [site for site in (first.site, *first.callers) if site is not None and site.line]
+    at = tuple(f"{site.file}:{site.line}" for site in places if not site.file.startswith(_OWN))[:_PLACES_MAX]
+    if not at:
+        return None
+    of: Literal["host", "stream"] = "host" if first.lane == HOST else "stream"
+    return Delay(at=at, step=first.step, microseconds=WIDENED_MICROSECONDS, of=of)
+
+
+def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> Iterator[Widened]:
+    """Yield for each race of an explicit trace on the simulated device what comes of it on a GPU, in `times` runs.
+
+    Raises:
+        DeviceError: one of the devices is not there.
+        Unconfirmed: a finding is none of the engine's.
+    """
+    races = races_of(trace, simulated)
+    tapes, compared = Tapes(), References()
+
+    def seen_under(schedule: Schedule) -> Callable[[], Verdict]:
+        scheduled = trace.model_copy(update={"schedule": schedule})
+        return lambda: check(scheduled, tapes, Options(compared=compared, confirm=False), config=gpu)
+
+    shown: set[str] = set()
+    plain = _tries("plain", [seen_under(Schedule())() for _ in range(times)], trace, set())
+    joined = _tries("joined", [seen_under(Schedule(joined=True))()], trace, set())
+    for each in (plain, joined):
+        shown |= _bugs_of([each.verdict] if each.verdict is not None else [], trace)
+    for order, is_known in races:
+        delay, tries = delay_of(order), [plain, joined]
+        for way, late in _late(delay):
+            run = seen_under(Schedule(delays=(late,)))
+            tries.append(_tries(way, [run() for _ in range(times)], trace, shown))
+            if tries[-1].harmed:
+                break
+        yield Widened(order=order, is_known=is_known, delay=delay, tries=tuple(tries))
+
+
+def _late(delay: Delay | None) -> Iterator[tuple[Way, Delay]]:
+    """Yield the ways to delay a race's first access: in its step, and then in all of them."""
+    if delay is not None:
+        yield "in_its_step", delay
+        yield "in_every_step", delay.model_copy(update={"step": None})
+
+
+def _tries(way: Way, verdicts: list[Verdict], trace: Trace, shown: set[str]) -> Tries:
+    harmful = [each for each in verdicts if is_finding(each) and not _bugs_of([each], trace) <= shown]
+    return Tries(way=way, runs=len(verdicts), harmed=len(harmful), verdict=harmful[0] if harmful else None)
+
+
+def _bugs_of(verdicts: list[Verdict], trace: Trace) -> set[str]:
+    signatures = (signature_of(each, trace) for each in verdicts)
+    return {each.bug for each in signatures if each is not None}

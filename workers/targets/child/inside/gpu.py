@@ -1,0 +1,255 @@
+"""Schedule on the streams of a GPU: a stream spins, or the host sleeps, where a trace says.
+
+A delay says where: before or behind a line of the engine's program, called from other lines, in a step or in all. A
+policy delays launches: under `lazy` each waits on its stream, under `random` for a time drawn of its seed, and so does
+the host. Joined, the host waits for each launch, with all streams: a run without any order of its own to keep.
+Verifies: nothing; whoever drives the engine judges it.
+Does not verify: that a delay brings about the order it aims at; it is as long as it is.
+"""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from scenarios.draw import words
+from scenarios.events import Delay, Schedule
+from workers.targets.child.messages import Message
+
+# Longer than the host takes to launch what comes next, and the most that a launch and the host wait by draws.
+LAZY_MICROSECONDS = 60
+RANDOM_MICROSECONDS = 120
+HOST_SHARE = 4
+_CYCLES = 2_000_000
+# Typed as Any: its functions are untyped.
+cuda: Any = torch.cuda
+
+
+@cache
+def cycles_per_microsecond() -> float:
+    """Measure how long the device spins for a number of cycles."""
+    start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+    cuda._sleep(_CYCLES)
+    start.record()
+    cuda._sleep(_CYCLES)
+    end.record()
+    end.synchronize()
+    return _CYCLES / (1000 * float(start.elapsed_time(end)))
+
+
+def spin(microseconds: float) -> None:
+    """Have the current stream do nothing for some time."""
+    cuda._sleep(int(microseconds * cycles_per_microsecond()))
+
+
+class Gpu:
+    """The GPU of this process, begun for each trace; nothing of what runs there is watched."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._lines: DelayedLines | None = None
+        self._launches: _Launches | None = None
+
+    def idle(self) -> None:
+        """Delay nothing: an engine is being made."""
+        self._open.close()
+        self._lines = self._launches = None
+
+    def begin(
+        self, memory: Mapping[str, object], schedule: Schedule, *, races: bool, digests: bool, writers: bool
+    ) -> None:
+        """Begin a trace under a schedule; what else is asked for is seen on the simulated device alone."""
+        self.idle()
+        if schedule.delays:
+            cycles_per_microsecond()
+            self._lines = self._open.enter_context(DelayedLines(schedule.delays))
+        if schedule.policy != "eager" or schedule.joined:
+            self._launches = self._open.enter_context(_Launches(schedule))
+
+    def step(self, tick: int) -> None:
+        for each in (self._lines, self._launches):
+            if each is not None:
+                each.step = tick
+
+    def abandon(self) -> None:
+        """Delay nothing more."""
+        self.idle()
+
+    def report(self) -> Message:
+        """Return how often each kind of delay was made."""
+        counts = Counter[str]()
+        for each in (self._lines, self._launches):
+            counts += each.counts if each is not None else Counter()
+        return {"races": [], "counts": dict(counts)}
+
+
+class DelayedLines:
+    """Context in which functions that are called pause at some of their lines.
+
+    `pause` makes a delay; `step` is the one that is under way, `counts` those of delays by what was delayed.
+    """
+
+    def __init__(self, delays: Sequence[Delay]) -> None:
+        self.step = -1
+        self.counts = Counter[str]()
+        self._delays = delays
+        self._files = tuple(f"/{each.at[0].rpartition(':')[0]}" for each in delays)
+        self._of_code: dict[CodeType, Mapping[int, Sequence[Delay]]] = {}
+        self._before: Any = None
+
+    def __enter__(self) -> "DelayedLines":
+        self._before = sys.gettrace()
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def pause(self, delay: Delay) -> None:
+        self.counts[f"delayed_{delay.of}"] += 1
+        if delay.of == "host":
+            time.sleep(delay.microseconds / 1e6)
+        else:
+            spin(delay.microseconds)
+
+    def _called(self, frame: FrameType, event: str, _: object) -> Any:
+        """Watch the lines of a function that has one of those of the delays."""
+        code = frame.f_code
+        found = self._of_code.get(code)
+        if found is None:
+            found = self._of_code[code] = self._lines_of(code)
+        return _Lines(self, found) if found else None
+
+    def _lines_of(self, code: CodeType) -> Mapping[int, Sequence[Delay]]:
+        if not code.co_filename.endswith(self._files):
+            return {}
+        own = {line for _, _, line in code.co_lines() if line is not None}
+        found: dict[int, list[Delay]] = {}
+        for delay in self._delays:
+            file, _, line = delay.at[0].rpartition(":")
+            if code.co_filename.endswith(f"/{file}") and int(line) in own:
+                found.setdefault(int(line), []).append(delay)
+        return found
+
+    def due(self, delays: Iterable[Delay], where: str, frame: FrameType) -> Iterable[Delay]:
+        """Return those of the delays that are due at a line, in this step and called from where they say."""
+        return [
+            each
+            for each in delays
+            if each.where == where and each.step in (None, self.step) and _is_called_from(frame, each.at[1:])
+        ]
+
+
+class _Lines:
+    """Tracer of one call of a function, some lines of which have delays."""
+
+    def __init__(self, context: DelayedLines, delays: Mapping[int, Sequence[Delay]]) -> None:
+        self._context, self._delays = context, delays
+        self._behind: Iterable[Delay] = ()
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
+        if event not in ("line", "return"):
+            return self
+        for delay in self._behind:
+            self._context.pause(delay)
+        self._behind = ()
+        delays = self._delays.get(frame.f_lineno, ()) if event == "line" else ()
+        if delays:
+            for delay in self._context.due(delays, "before", frame):
+                self._context.pause(delay)
+            self._behind = self._context.due(delays, "behind", frame)
+        return self
+
+
+def _is_called_from(frame: FrameType, lines: Sequence[str]) -> bool:
+    """Tell whether a function was called from lines, the nearest first, with others between them or not."""
+    above = frame.f_back
+    for each in lines:
+        file, _, line = each.rpartition(":")
+        while above is not None and not (above.f_lineno == int(line) and above.f_code.co_filename.endswith(f"/{file}")):
+            above = above.f_back
+        if above is None:
+            return False
+        above = above.f_back
+    return True
+
+
+class _Launches(TorchDispatchMode):
+    """Context in which what is launched by way of PyTorch or Triton is delayed by a policy, or waited for."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts = Counter[str]()
+        self._schedule = schedule
+        self._step = -1
+        self._num_launched = 0
+
+    @property
+    def step(self) -> int:
+        """The step under way, in which launches are numbered."""
+        return self._step
+
+    @step.setter
+    def step(self, tick: int) -> None:
+        self._step, self._num_launched = tick, 0
+
+    def __enter__(self) -> "_Launches":
+        from triton import knobs  # noqa: PLC0415  a process without it has no GPU
+
+        knobs.runtime.launch_enter_hook.add(self._before_kernel)
+        knobs.runtime.launch_exit_hook.add(self._behind_kernel)
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        from triton import knobs  # noqa: PLC0415  a process without it has no GPU
+
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        knobs.runtime.launch_enter_hook.remove(self._before_kernel)
+        knobs.runtime.launch_exit_hook.remove(self._behind_kernel)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        is_launch = not func.is_view and _is_of_a_gpu(args, kwargs)
+        if is_launch:
+            self._before(str(func))
+        returned = func(*args, **kwargs)
+        if is_launch:
+            self._behind()
+        return returned
+
+    def _before_kernel(self, metadata: Any) -> None:
+        self._before("kernel")
+
+    def _behind_kernel(self, metadata: Any) -> None:
+        self._behind()
+
+    def _before(self, op: str) -> None:
+        self.counts["delayed_launches"] += 1
+        self._num_launched += 1
+        match self._schedule.policy:
+            case "lazy":
+                spin(LAZY_MICROSECONDS)
+            case "random":
+                stream, host, *_ = words(self._schedule.seed, op, str(self._step), self._num_launched)
+                time.sleep((host * RANDOM_MICROSECONDS >> 32) / HOST_SHARE / 1e6)
+                spin(stream * RANDOM_MICROSECONDS >> 32)
+            case _:
+                pass
+
+    def _behind(self) -> None:
+        if self._schedule.joined:
+            cuda.synchronize()
+
+
+def _is_of_a_gpu(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether an op has to do with a GPU's memory."""
+    tensors = (each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor))
+    return any(each.is_cuda for each in tensors) or torch.device(kwargs.get("device") or "cpu").type == "cuda"
