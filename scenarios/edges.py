@@ -30,6 +30,9 @@ _SITE = "edge"
 CHUNKS_MAX = 16
 # Ticks behind a request's arrival in which it mostly ends.
 TURN_AFTER = 24
+# An engine with graphs is made in twice the time. Traces with a connector lose them again.
+GRAPHS_ONE_IN = 6
+GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 # Of shorter prompts no chunks are made.
 CHUNKED_MIN = 6
 
@@ -66,6 +69,8 @@ class _Edges:
             self._in_mid_prompt()
         if self._one_in(3, "decodes first"):
             self._set_if_allowed(decodes_first=True)
+        if self._one_in(GRAPHS_ONE_IN, "graphs"):
+            self._set_if_allowed(graphs=GRAPHS[self._pick(len(GRAPHS), "which graphs")])
         if CONTINUES in self._capabilities.features and self._one_in(5, "turns"):
             self._turns()
         return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})

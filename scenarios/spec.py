@@ -105,6 +105,9 @@ class EngineSpec(Value):
     entry of its last token may depend on the next token, which may be another one here.
     `transfer` is that of an engine with a store beside its cache, `offloading` that of one whose own connector has one,
     `handoff` that of one whose prompts another engine computes.
+    `graphs` says what is launched as captured graphs, in batches padded to captured sizes: nothing (none), each step's
+    model between its layers of attention (piecewise), or all of it (full), or in steps of decodes alone all of it and
+    pieces in others (full_and_piecewise).
     A token is drawn by its block of the vocabulary, its tile in that, and itself: `vocab_block` is the least size of a
     block, `vocab_tile` that of a tile, both powers of two. Small ones bring a small vocabulary across their borders.
     """
@@ -141,6 +144,7 @@ class EngineSpec(Value):
     transfer: Transfer | None = None
     offloading: Offloading | None = None
     handoff: Handoff | None = None
+    graphs: Literal["none", "piecewise", "full", "full_and_piecewise"] = "none"
 
     @property
     def has_connector(self) -> bool:

@@ -22,7 +22,8 @@ NUMBER = st.integers(0, 1 << 20)
 NUMBERS = st.tuples(*[NUMBER] * len(SpecNumbers._fields))
 # Only engines that have weights know of their quality.
 # Other engines have those that are left out.
-KEYS = set(EngineSpec.model_fields) - {"drafter_quality", "decodes_first", "transfer", "offloading", "handoff"}
+_OTHERS = {"drafter_quality", "decodes_first", "transfer", "offloading", "handoff", "graphs"}
+KEYS = set(EngineSpec.model_fields) - _OTHERS
 FLATS = st.lists(st.tuples(*[NUMBER] * len(FlatEvent._fields)), max_size=20)
 
 

@@ -3,10 +3,10 @@
 Verifies: that the model is given tokens of the vocabulary, those of the request where they are no drafts, and none but
 drafts behind what is known of it; at positions that go on from what was computed; lengths and slots that follow from
 these and from the blocks planned; no block written that is another's but for a prefix that both have, and so no slot
-twice in a step; a state in a block that is its request's alone, from which the request goes on unless it begins, behind
-what was kept of the step before; counts of the scheduler that are the true ones, or above them by drafts in flight, and
-mirrors that are the true ones once corrected; no token of a chunk of what is known; that every planned step is shown,
-and that nothing is left at the end.
+twice in a step, and none by tokens that only fill a batch up; a state in a block that is its request's alone, from
+which the request goes on unless it begins, behind what was kept of the step before; counts of the scheduler that are
+the true ones, or above them by drafts in flight, and mirrors that are the true ones once corrected; no token of a chunk
+of what is known; that every planned step is shown, and that nothing is left at the end.
 Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
 """
 
@@ -222,6 +222,14 @@ class StepIdentities(Judge):
             stay.columns = columns
             is_whole = any(values[f"whole_{group}"][row] for group in range(len(states.get(request, ()))))
             stay.num_taken_in = stay.num_drafts if is_whole else 0
+        yield from self._padding(number, values["slots"][values["starts"][-1] :])
+
+    def _padding(self, number: int, slots: list[int]) -> Iterator[Difference]:
+        """Yield places where tokens are written that only fill a batch up."""
+        for slot in slots:
+            if slot >= 0:
+                there = fact("block", block=slot // self._block_size)
+                yield _difference("inputs", "slots", None, (number, None), fact("padding_nowhere"), there)
 
     def _row(self, number: int, request: int, seen: Mapping[str, Any], length: int) -> Iterator[Difference]:
         """Yield wrong tokens, positions and length of a row."""

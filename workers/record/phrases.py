@@ -132,6 +132,7 @@ FACTS: Mapping[str, str] = {
     "no_token": "no token",
     "below_vocabulary": "a token below {size}",
     "only_drafts": "only drafts behind what is known",
+    "padding_nowhere": "nothing of what only fills a batch up",
     "own_block": "a block that is its own, number {index}",
     "block": "block {block}",
     "a_block_of_its_own": "a block of its own",

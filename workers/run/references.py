@@ -84,8 +84,12 @@ class References:
 
 
 def synchronous(trace: Trace) -> Trace:
-    """Return the same trace for an engine that processes each step before it schedules the next, and loads nothing."""
-    spec = trace.spec.model_copy(update={"depth": 1, "transfer": None, "offloading": None, "handoff": None})
+    """Return the same trace for an engine that processes each step before it schedules the next.
+
+    It loads nothing, and launches what it computes one by one.
+    """
+    besides = {"transfer": None, "offloading": None, "handoff": None, "graphs": "none"}
+    spec = trace.spec.model_copy(update={"depth": 1, **besides})
     return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
 
 

@@ -58,6 +58,7 @@ Need: TypeAlias = Literal[
     "weights",
     "streaming",
     "dummy_steps",
+    "graphs",
     "set_k",
 ]
 # What the number of a reversal is: a merged fix; a report of what another number has mended; a merged change of which

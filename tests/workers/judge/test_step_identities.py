@@ -282,3 +282,14 @@ def test_a_state_lies_in_a_block_of_its_request_alone_which_goes_on_from_it_unle
     plane, variable, request, step, position = expected
     seen = (breach.plane, breach.variable, breach.request, breach.step, breach.position)
     assert seen == (plane, variable, name_of(request), step, position), breach
+
+
+@pytest.mark.parametrize(("slot", "is_told"), [(-1, False), (9, True)])
+def test_what_only_fills_a_batch_up_is_written_nowhere(slot: int, is_told: bool) -> None:
+    run = steps()
+    for name, value in (("input_ids", 0), ("positions", 0), ("slots", slot)):
+        run[1]["inputs"][name].append(value)
+    found = judged(run)
+    assert (found is not None) is is_told
+    if found is not None:
+        assert (found.plane, found.variable, found.request, found.step) == ("inputs", "slots", "", 1)

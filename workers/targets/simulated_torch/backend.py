@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import torch
 
-from workers.targets.simulated_torch.native import native
+from workers.targets.simulated_torch.native import NativeGraph, native
 
 DEVICE_NAME = "sim"
 # The number of PyTorch's device type PrivateUse1, whose only device this is.
@@ -80,6 +81,84 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 def device(device: Any = None) -> Iterator[None]:
     """Do nothing for a while: there is one device."""
     yield
+
+
+class CUDAGraph:
+    """A graph of the device: tasks that are captured instead of run, and launched again as they are by each replay.
+
+    Of each the memory and all numbers are those of the capture; what the host did between them is not done again. The
+    arguments of its methods are those of `torch.cuda.CUDAGraph`.
+    """
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self._graph: NativeGraph | None = None
+        self._pool = 0
+
+    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+        """Begin to capture the current stream, into a pool of memory of its own or one that it shares."""
+        self._pool = (pool or graph_pool_handle())[1]
+        self._graph = native().Graph(self._pool)
+        native().begin_capture(self._graph)
+
+    def capture_end(self) -> None:
+        """End the capture."""
+        native().end_capture()
+
+    def replay(self) -> None:
+        """Launch all tasks on the current stream.
+
+        Raises:
+            RuntimeError: nothing was captured.
+        """
+        if self._graph is None:
+            raise RuntimeError("a graph was replayed without a capture")
+        native().replay(self._graph)
+
+    def reset(self) -> None:
+        """Forget what was captured."""
+        self._graph = None
+
+    def pool(self) -> tuple[int, int]:
+        """Return the handle of its pool, for graphs that are never in flight together."""
+        return (0, self._pool)
+
+
+class graph:
+    """Context in which a graph captures what is launched, on a stream of its own or on one that is given."""
+
+    def __init__(
+        self,
+        cuda_graph: CUDAGraph,
+        pool: Any = None,
+        stream: torch.Stream | None = None,
+        capture_error_mode: str = "global",
+    ) -> None:
+        self._graph, self._pool = cuda_graph, pool
+        self._stream = StreamContext(Stream() if stream is None else stream)
+
+    def __enter__(self) -> None:
+        synchronize()
+        self._stream.__enter__()
+        self._graph.capture_begin(self._pool)
+
+    def __exit__(self, *raised: object) -> None:
+        try:
+            self._graph.capture_end()
+        finally:
+            self._stream.__exit__(*raised)
+
+
+_POOLS = count(1)
+
+
+def graph_pool_handle() -> tuple[int, int]:
+    """Return the handle of another pool of memory for graphs."""
+    return (0, next(_POOLS))
+
+
+def is_current_stream_capturing() -> bool:
+    """Tell whether the current stream is being captured."""
+    return native().captures()
 
 
 def synchronize(device: Any = None) -> None:

@@ -198,6 +198,13 @@ class Device:
         """
         return self._native.device_view(tensor)
 
+    def weak_view(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the device over the bytes of another one, which are handed out again without regard to it.
+
+        What a graph leaves its results in is kept by its pool.
+        """
+        return self._native.weak_view(tensor)
+
     def queue_op(self, library: str, name: str) -> None:
         """Make tasks of the calls of an operator `library::name` whose kernel is registered for every device.
 
@@ -235,12 +242,15 @@ def activate() -> Device:
     return device
 
 
-_CUDA_NAMES = ("Stream", "Event", "stream", "current_stream", "default_stream", "set_stream", "synchronize")
+_CUDA_NAMES = (
+    *("Stream", "Event", "stream", "current_stream", "default_stream", "set_stream", "synchronize"),
+    *("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing"),
+)
 
 
 @contextmanager
 def cuda_names(others: Sequence[str] = ()) -> Iterator[None]:
-    """Let streams and events of `torch.cuda` be the device's for a while, for a program that asks by these names.
+    """Let streams, events and graphs of `torch.cuda` be the device's for a while, for a program that asks for these.
 
     So are `others`, functions of `backend`.
     """

@@ -43,6 +43,14 @@ class NativeRace(TypedDict):
 NativeDigests: TypeAlias = tuple[str, int, int, str, Lines, list[int], list[int]]
 
 
+class NativeGraph(Protocol):
+    """Tasks that were captured on a stream, to be launched again."""
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of its tasks."""
+
+
 class Native(Protocol):
     """The native library; its state is the process's, as PyTorch's backends are."""
 
@@ -70,6 +78,21 @@ class Native(Protocol):
 
     def step(self, number: int) -> None:
         """Label what is launched from here on."""
+
+    def Graph(self, pool: int) -> NativeGraph:
+        """Make a graph without tasks, whose memory is that of a pool, which numbers from 1 name."""
+
+    def begin_capture(self, graph: NativeGraph) -> None:
+        """Keep what the current stream is given in a graph, until the end of the capture."""
+
+    def end_capture(self) -> None:
+        """End the capture."""
+
+    def captures(self) -> bool:
+        """Tell whether the current stream is being captured."""
+
+    def replay(self, graph: NativeGraph) -> None:
+        """Launch the tasks of a graph on the current stream."""
 
     def point(self, name: str) -> None:
         """Pass a named point of the host."""
@@ -126,6 +149,9 @@ class Native(Protocol):
 
     def device_view(self, tensor: Tensor) -> Tensor:
         """Return a tensor of the device over pinned memory."""
+
+    def weak_view(self, tensor: Tensor) -> Tensor:
+        """Return a tensor of the device over the same bytes, which it does not keep."""
 
     def default_generator(self) -> Generator:
         """Return the device's default generator of random numbers."""

@@ -42,7 +42,7 @@ _SAMPLING = (
 )
 _GRAMMARS = ("grammars*",)
 _TRANSFERS = ("handed_over*", "load*", "offloaded_*", "preempted_and_loaded", "stores_*")
-_HYBRID = ("hybrid*",)
+_HYBRID = ("hybrid*", "graphs_beside_states")
 _CONTROL = ("asleep", "paused_*", "weights_*", "dummy_steps", "fewer_drafts*", "two_engines")
 
 # The longest prefix of a file's path says what area it is of; a source of no area is of all.
@@ -89,6 +89,11 @@ AREAS = (
             "vllm/v1/worker/mamba_utils.py",
         ),
         _HYBRID,
+    ),
+    Area(
+        "graphs",
+        ("vllm/compilation/", "vllm/v1/cudagraph_dispatcher.py", "vllm/v1/worker/gpu/cudagraph_utils.py"),
+        ("graphs*",),
     ),
     Area("engine core", ("vllm/v1/engine/core.py",), (*_CONTROL, "aborted_*", "grammars_in_turn", "batch")),
     Area("weights", ("vllm/distributed/weight_transfer/", "vllm/device_allocator/"), ("asleep", "weights_*")),

@@ -16,13 +16,14 @@ ROOT = Path(__file__).resolve().parents[3]
 CHILD = "workers.targets.vllm.inside.main"
 # Installations, each with exact versions: for CPUs, which has the simulated device too, and for GPUs.
 HOME, GPU_HOME = ".venv-vllm", ".venv-vllm-gpu"
-# No compilation.
+# No compilation: where a model's pieces are graphs, these are broken at layers of attention while they are captured.
 ENVIRONMENT = {
     **installation.ENVIRONMENT,
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "TORCH_COMPILE_DISABLE": "1",
+    "VLLM_USE_BREAKABLE_CUDAGRAPH": "1",
 }
 OF_CPUS = {"VLLM_CPU_CI_ENV": "1", "CUDA_VISIBLE_DEVICES": ""}
 # Products of float32 are float32: logits of one row are the same, but for rounding, in whatever batch it is.

@@ -11,7 +11,7 @@ from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
-from workers.targets.vllm import known_sessions, known_states, known_transfers
+from workers.targets.vllm import known_graphs, known_sessions, known_states, known_transfers
 from workers.targets.vllm.runner_name import RunnerName
 
 # Contracts that are judged by the logprobs that were delivered.
@@ -351,7 +351,13 @@ _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     ): _sampling_states_in_flight,
 }
 KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
-    "v1": {**_BUGS_OF_BOTH, **known_transfers.BUGS_OF_FIRST, **_BUGS_OF_FIRST, **known_sessions.BUGS_OF_FIRST},
+    "v1": {
+        **_BUGS_OF_BOTH,
+        **known_transfers.BUGS_OF_FIRST,
+        **_BUGS_OF_FIRST,
+        **known_sessions.BUGS_OF_FIRST,
+        **known_graphs.BUGS_OF_FIRST,
+    },
     "v2": {**_BUGS_OF_BOTH, **known_transfers.BUGS_OF_SECOND, **_BUGS_OF_SECOND, **known_states.BUGS_OF_SECOND},
 }
 _CrashMatcher = Callable[[str, Site, Trace], bool]

@@ -159,6 +159,15 @@ def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Exce
     return Excess("", event.do, "beside a store there is none", None, "no connector says which blocks it uses")
 
 
+def graphs_are_without_connectors(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: beside a connector nothing is a graph: each writes into the cache."""
+    if not spec.has_connector or spec.graphs == "none":
+        return None
+    allowed, mended = "beside a connector none is allowed", spec.model_copy(update={"graphs": "none"})
+    reason = "which blocks a step uses is told at its launch, and what a graph launches was captured before"
+    return Excess("graphs", spec.graphs, allowed, mended, reason)
+
+
 def hybrids_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: beside a hybrid model no drafter has caches in groups of their own, or is given states of many layers."""
     if spec.layers != "hybrid" or not spec.num_speculative_tokens or spec.drafter in _BESIDE_HYBRIDS:
@@ -229,6 +238,7 @@ FIRST_RUNNER = Capabilities(
         "handoff": (),
         "decodes_first": (),
         "draft_sampling": (),
+        "graphs": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",), "cpu": (), "cuda": ("streams",)},
@@ -285,6 +295,7 @@ FIRST_RUNNER = Capabilities(
             _HYBRID_WITHOUT_DRAFTS,
             transfers_are_of_attention,
             connectors_are_alone,
+            graphs_are_without_connectors,
             producers_hold_the_model,
             runs_of_drafts_have_room,
             *_POOL_HOLDS_MODEL,
@@ -311,12 +322,18 @@ SECOND_RUNNER = replace(
             hybrids_have_few_drafters,
             transfers_are_of_attention,
             connectors_are_alone,
+            graphs_are_without_connectors,
             producers_hold_the_model,
             runs_of_drafts_have_room,
             *_POOL_HOLDS_MODEL,
         ),
     ),
 )
+
+
+def on_a_cpu(capabilities: Capabilities) -> Capabilities:
+    """Return capabilities without graphs, which need a device."""
+    return replace(capabilities, spec={key: each for key, each in capabilities.spec.items() if key != "graphs"})
 
 
 def on_a_gpu(capabilities: Capabilities) -> Capabilities:

@@ -62,8 +62,17 @@ class Vllm(ChildKind):
     smoke = SMOKE
 
     def capabilities_under(self, config: RunConfig) -> Capabilities:
-        """Return what it can be asked for: on a GPU nothing is seen of its offloading connector, or of producers."""
-        return limits.on_a_gpu(self.capabilities) if config.device == "cuda" else self.capabilities
+        """Return what it can be asked for.
+
+        On a GPU nothing is seen of its offloading connector, or of producers; on a CPU there are no graphs.
+        """
+        match config.device:
+            case "cuda":
+                return limits.on_a_gpu(self.capabilities)
+            case "cpu":
+                return limits.on_a_cpu(self.capabilities)
+            case _:
+                return self.capabilities
 
     def is_known(self, race: MissingOrder) -> bool:
         return is_known_race(race, self.runner.name)

@@ -7,12 +7,18 @@ import json
 import traceback
 from collections.abc import Callable
 
-from tests.workers.targets.simulated_torch import batch_copy_checks, device_checks, digest_checks, order_checks
+from tests.workers.targets.simulated_torch import (
+    batch_copy_checks,
+    device_checks,
+    digest_checks,
+    graph_checks,
+    order_checks,
+)
 from workers.targets.simulated_torch.device import Device, activate
 
 CHECKS: dict[str, Callable[[Device], None]] = {
     name: check
-    for module in (batch_copy_checks, device_checks, digest_checks, order_checks)
+    for module in (batch_copy_checks, device_checks, digest_checks, graph_checks, order_checks)
     for name, check in vars(module).items()
     if getattr(check, "__annotations__", {}).get("device") is Device and check.__module__ == module.__name__
 }

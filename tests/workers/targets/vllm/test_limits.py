@@ -6,11 +6,12 @@ from scenarios.capabilities import lacking, within
 from scenarios.drafters import Drafter
 from scenarios.edges import drawn_for
 from scenarios.events import Submit
-from scenarios.spec import EngineSpec
+from scenarios.spec import EngineSpec, Handoff, Offloading, Transfer, Value
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
+from workers.run.references import synchronous
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, VLLM_V1
+from workers.targets.target import VLLM, VLLM_V1, Device, RunConfig
 
 
 @pytest.mark.parametrize("drafter", ["eagle", "ngram_gpu", "draft_model", "eagle3", "mtp", "dflash"])
@@ -55,3 +56,35 @@ def test_a_step_has_room_for_all_that_a_request_of_one_token_is_padded_to(
     capabilities = kind_of(engine).capabilities
     assert within(trace, capabilities).spec.max_num_batched_tokens == allowed
     assert (lacking(trace, capabilities) is None) is (budget == allowed)
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+@pytest.mark.parametrize("beside", [{}, {"transfer": Transfer()}, {"offloading": Offloading()}, {"handoff": Handoff()}])
+def test_graphs_go_beside_no_connector(engine: str, beside: dict[str, Value]) -> None:
+    spec = EngineSpec(layers="attention", sampling="standard", block_size=32, graphs="piecewise", num_blocks=40)
+    trace = Trace(spec=spec.model_copy(update=beside), events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
+    capabilities = kind_of(engine).capabilities
+    if not beside:
+        assert lacking(trace, capabilities) is None
+        return
+    assert str(lacking(trace, capabilities)).startswith("spec.graphs: piecewise; beside a connector none is allowed: ")
+    assert within(trace, capabilities).spec == trace.spec.model_copy(update={"graphs": "none"})
+
+
+def test_graphs_need_a_device() -> None:
+    spec = EngineSpec(layers="attention", sampling="standard", block_size=32, graphs="full")
+    trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
+    devices: tuple[tuple[Device, bool], ...] = (("sim", True), ("cuda", True), ("cpu", False))
+    for device, has_graphs in devices:
+        capabilities = kind_of(VLLM_V1).capabilities_under(RunConfig(engine=VLLM_V1, device=device))
+        assert (lacking(trace, capabilities) is None) is has_graphs
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_some_generated_traces_have_graphs_of_each_kind_and_their_references_none(engine: str) -> None:
+    traces = [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(400)]
+    having = [trace for trace in traces if trace.spec.graphs != "none"]
+    assert len(traces) // 20 < len(having) < len(traces) // 6
+    assert {trace.spec.graphs for trace in having} == {"piecewise", "full", "full_and_piecewise"}
+    assert any(trace.spec.layers == "hybrid" for trace in having)
+    assert all(synchronous(trace).spec.graphs == "none" for trace in having)

@@ -54,6 +54,10 @@ class SimulatedDevice:
         for name in names:
             self._device.queue_op(library, name)
 
+    def weak_view(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor over the same bytes, which it does not keep."""
+        return self._device.weak_view(tensor)
+
     def idle(self) -> None:
         """Let everything run, and watch nothing: an engine is being made."""
         self._broken_off = {}

@@ -251,6 +251,16 @@ at::Tensor device_view(const at::Tensor& tensor) {
   return view;
 }
 
+at::Tensor weak_view(const at::Tensor& tensor) {
+  TORCH_CHECK(on_device(tensor), "only tensors of the simulated device have weak views here");
+  c10::DataPtr data(const_cast<void*>(tensor.storage().data()), the_device());
+  auto over = c10::Storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), std::move(data), nullptr, false);
+  auto view = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(over), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), tensor.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  return view;
+}
+
 Span span_of(const at::Tensor& tensor) {
   return span_of(first_byte(tensor), tensor.sizes().data(), tensor.strides().data(), tensor.dim(),
                  static_cast<int64_t>(tensor.element_size()));

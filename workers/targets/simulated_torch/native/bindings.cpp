@@ -143,6 +143,13 @@ std::map<std::string, uint64_t> counts() {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   using released = py::call_guard<py::gil_scoped_release>;
+  py::class_<Graph, GraphPtr>(module, "Graph")
+      .def(py::init<int>())
+      .def_property_readonly("num_tasks", [](const Graph& graph) { return graph.tasks.size(); });
+  module.def("begin_capture", [](const GraphPtr& graph) { machine().begin_capture(graph); });
+  module.def("end_capture", [] { machine().end_capture(); });
+  module.def("captures", [] { return machine().captures(); });
+  module.def("replay", [](const GraphPtr& graph) { machine().replay(graph); }, released());
   module.def("register", [](std::vector<std::string> libraries, py::function draw_key) {
     begin_sites(std::move(libraries));
     auto asked = kept(std::move(draw_key));
@@ -185,6 +192,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("default_generator", &default_generator);
   module.def("host_view", &host_view);
   module.def("device_view", &device_view);
+  module.def("weak_view", &weak_view);
 }
 
 }  // namespace simulated

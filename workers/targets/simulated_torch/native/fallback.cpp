@@ -86,6 +86,7 @@ std::shared_ptr<Stack> captured(const Call& call) {
     else stack->push_back(map_tensors(argument, for_task));
   }
   if (call.op.generator < 0) return stack;
+  machine().refuse_in_capture("to draw random numbers");
   const auto& given = call.arguments[call.op.generator];
   auto seed = draw_seed(given.isGenerator() ? std::optional(given.toGenerator()) : std::nullopt);
   (*stack)[call.op.generator] = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -212,12 +213,14 @@ void launch_later(const Call& call, Stack& stack) {
     add_use(uses, tensor, true);
     into.push_back(host_view(tensor));
   }
-  launch(call.op.name, std::move(uses), [handle = call.handle, &op = call.op, values = captured(call), into] {
-    handle.callBoxed(values.get());
+  launch(call.op.name, std::move(uses), [handle = call.handle, &op = call.op, given = captured(call), into] {
+    // A graph runs it again.
+    Stack values = *given;
+    handle.callBoxed(&values);
     size_t next = 0;
     for (size_t i = 0; i < op.returned.size() && next < into.size(); i++) {
       if (op.returned[i] >= 0) continue;
-      each_tensor((*values)[i], [&](const at::Tensor& computed) {
+      each_tensor(values[i], [&](const at::Tensor& computed) {
         const auto& target = into.at(next++);
         // One of the two leaves out a result that only the kernels of other devices need.
         if (computed.numel() == 0 || target.numel() == 0) return;
@@ -226,7 +229,6 @@ void launch_later(const Call& call, Stack& stack) {
         target.copy_(computed);
       });
     }
-    values->clear();
   });
   for (auto& result : results) stack.push_back(std::move(result));
 }

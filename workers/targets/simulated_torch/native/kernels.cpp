@@ -71,6 +71,8 @@ void copy_to_device(const at::Tensor& source, const at::Tensor& target, bool non
                source.is_neg() == target.is_neg();
   bool reads_later = alike && source.is_contiguous() && is_pinned(source);
   bool waits = !non_blocking && (!reads_later || orders("blocking copy"));
+  // As PyTorch: a graph would read what the host had there.
+  if (!reads_later) machine().refuse_in_capture("a copy from memory that is not pinned");
   Uses uses;
   if (reads_later) add_use(uses, source, false);
   add_use(uses, target, true);

@@ -33,7 +33,7 @@ Machine& machine() {
 }
 
 Machine::Machine() {
-  for (const char* name : {"host", "record", "wait", "query", "fill"}) number_of(name);
+  for (const char* name : {"host", "record", "wait", "query", "fill", "replay"}) number_of(name);
   streams.reserve(kStreamsMax);
   new_stream();
 }
@@ -92,20 +92,24 @@ void Machine::enter(const char* call) {
 }
 
 void Machine::launch(uint32_t op, Uses uses, std::function<void()> run) {
-  uint32_t site = watched() ? here() : 0;
+  uint32_t site = watched() || captures() ? here() : 0;
   Locked lock(*this);
   enter(name_of(op).c_str());
+  if (captures()) return capture(op, std::move(uses), std::move(run), site);
   uint32_t nth = count(op);
   decide(op, nth);
+  enqueue(op, nth, std::move(uses), std::move(run), site);
+}
+
+void Machine::enqueue(uint32_t op, uint32_t nth, Uses uses, std::function<void()> run, uint32_t site) {
   Task task;
   task.label = {op, step_, nth};
   task.site = site;
   task.uses = std::move(uses);
   task.run = std::move(run);
   int stream = current();
-  Clock& clock = streams[stream].clock;
-  clock.join(host_);
-  task.time = ++clock.at[stream + 1];
+  streams[stream].clock.join(host_);
+  task.time = ++streams[stream].clock.at[stream + 1];
   note_uses(task, stream);
   if (settings.digests) {
     task.digest = digests.size();
@@ -118,6 +122,7 @@ void Machine::launch(uint32_t op, Uses uses, std::function<void()> run) {
 void Machine::note_uses(const Task& task, int stream) {
   if (!settings.races && !settings.guard && !settings.writers) return;
   for (const auto& use : task.uses) {
+    if (use.block->tenancies.empty()) use.block->tenancies.push_back({1, use.block->capacity, 0, ""});  // of a graph
     uint32_t tenancy = use.block->tenancies.back().number;
     Access access{use.span, use.write, stream + 1, task.time, task.label, task.site, tenancy};
     if (settings.races) races.touch(use, streams[stream].clock, host_, access);
@@ -186,6 +191,7 @@ void Machine::run(int stream, Task task) {
 RecordPtr Machine::record(int stream) {
   Locked lock(*this);
   enter("record");
+  refuse_in_capture("a record");
   decide(kRecordCall);
   auto made = std::make_shared<Record>();
   made->stream = stream;
@@ -206,6 +212,7 @@ RecordPtr Machine::record(int stream) {
 void Machine::wait(int stream, const RecordPtr& record) {
   Locked lock(*this);
   enter("wait");
+  refuse_in_capture("a wait");
   decide(kWaitCall);
   if (!record) return;
   streams[stream].clock.join(record->clock);
@@ -220,6 +227,7 @@ void Machine::wait(int stream, const RecordPtr& record) {
 void Machine::synchronize(const RecordPtr& record) {
   Locked lock(*this);
   enter("synchronize");
+  refuse_in_capture("to synchronize");
   if (!record) return;
   counts.synchronizations++;
   await(record);
@@ -240,6 +248,7 @@ void Machine::synchronize_device() {
 bool Machine::query(const RecordPtr& record) {
   Locked lock(*this);
   enter("query");
+  refuse_in_capture("a query");
   decide(kQueryCall);
   if (!record) return true;
   if (record->done) {
@@ -297,10 +306,11 @@ uintptr_t Machine::allocate(size_t size, bool pinned) {
   refuse_inside_a_task("an allocation");
   int stream = current();
   if (settings.closed) memory.protect_device(true);
-  Block* block = memory.take(size, pinned, stream, host_, streams[stream].clock, site);
+  int pool = captures() && !pinned ? capturing_->pool : 0;
+  Block* block = memory.take(size, pinned, stream, pool, host_, streams[stream].clock, site);
   if (settings.closed) memory.protect_device(false);
   if (block == nullptr) return 0;
-  if (!pinned && settings.fill >= 0) {
+  if (!pinned && pool == 0 && settings.fill >= 0) {
     Task task;
     task.label = {kFillOp, step_, count(kFillOp)};
     task.site = site;
@@ -356,7 +366,7 @@ bool Machine::is_pinned(uintptr_t address) {
 
 void Machine::poison(const Use& use, int byte) {
   Locked lock(*this);
-  if (!settings.guard || (prompt() && streams[current()].queue.empty())) return;
+  if (!settings.guard || captures() || (prompt() && streams[current()].queue.empty())) return;
   for (const auto& flight : use.block->flights)
     if (overlap(flight.span, use.span)) return;
   pages.open(*use.block, use.span);

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graphs.h"
 #include "orders.h"
 #include "pages.h"
 #include "races.h"
@@ -71,7 +72,7 @@ struct Digests {
 };
 
 // Names that the device itself gives to calls of the host and to tasks.
-constexpr uint32_t kRecordCall = 1, kWaitCall = 2, kQueryCall = 3, kFillOp = 4;
+constexpr uint32_t kRecordCall = 1, kWaitCall = 2, kQueryCall = 3, kFillOp = 4, kReplayCall = 5;
 
 struct Counts {
   uint64_t tasks = 0, run = 0, synchronizations = 0, pending_max = 0;
@@ -91,6 +92,14 @@ class Machine {
   // Tell whether a record is done; if not, one task that leads to it runs, so that polling ends.
   bool query(const RecordPtr& record);
   bool query_stream(int stream);
+  // Keep what is launched on the current stream in a graph instead of running it, until the end of the capture.
+  void begin_capture(const GraphPtr& graph);
+  void end_capture();
+  bool captures() const { return capturing_ != nullptr && current() == captured_stream_; }
+  // Refuse what would run, or order, something in mid-capture.
+  void refuse_in_capture(const char* what) const;
+  // Launch the tasks of a graph on the current stream.
+  void replay(const GraphPtr& graph);
   // Pass a named point of the host: what is held until then is released.
   void point(uint32_t name);
   void step(int64_t number);
@@ -141,6 +150,9 @@ class Machine {
 
   bool prompt() const { return settings.policy == Policy::kEager && held_.empty(); }
   uint32_t count(uint32_t op);
+  void capture(uint32_t op, Uses uses, std::function<void()> run, uint32_t site);
+  // Give the current stream a task.
+  void enqueue(uint32_t op, uint32_t nth, Uses uses, std::function<void()> run, uint32_t site);
   // Order what follows on the host after a clock.
   void know(const Clock& clock);
   void note_uses(const Task& task, int stream);
@@ -169,6 +181,8 @@ class Machine {
   int64_t step_ = 0;
   bool left_open_ = false;
   size_t pending_ = 0;
+  GraphPtr capturing_;
+  int captured_stream_ = 0;
   std::vector<std::string> names_;
   std::unordered_map<std::string, uint32_t> numbers_;
   std::vector<std::pair<int64_t, uint32_t>> counted_;  // by op: the step, and how many of it were launched there

@@ -55,16 +55,19 @@ void Block::forget_owners() {
   }
 }
 
-Block* Memory::take(size_t size, bool pinned, int stream, const Clock& host, const Clock& asking, uint32_t site) {
+Block* Memory::take(size_t size, bool pinned, int stream, int graph_pool, const Clock& host, const Clock& asking,
+                    uint32_t site) {
   if (!waiting_.empty()) sweep(host, asking, stream);
   size_t capacity = capacity_of(size, pinned);
-  Block* block = reused(pools_[{pinned, pinned ? 0 : stream}], capacity);
+  int pool = pinned ? 0 : graph_pool > 0 ? -graph_pool : stream;
+  Block* block = reused(pools_[{pinned, pool}], capacity);
   counts_.allocations++;
   if (block != nullptr) counts_.reused++;
   else block = fresh(capacity, pinned);
   if (block == nullptr) return nullptr;
   block->state = BlockState::kUsed;
   block->stream = stream;
+  block->pool = pool;
   block->streams.clear();
   block->recorded.clear();
   uint32_t number = block->tenancies.empty() ? 1 : block->tenancies.back().number + 1;
@@ -138,8 +141,17 @@ void Memory::give_back(Block* block) {
     waiting_.push_back(block);
     return;
   }
+  free(block);
+}
+
+void Memory::free(Block* block) {
   block->state = BlockState::kFree;
-  pools_[{block->pinned, block->pinned ? 0 : block->stream}][block->capacity].push_back(block);
+  pools_[{block->pinned, block->pool}][block->capacity].push_back(block);
+}
+
+bool Memory::is_of_graphs(int pool) const {
+  auto found = graphs_.find(-pool);
+  return pool < 0 && found != graphs_.end() && found->second > 0;
 }
 
 void Memory::sweep(const Clock& host, const Clock& asking, int stream) {
@@ -155,8 +167,7 @@ void Memory::sweep(const Clock& host, const Clock& asking, int stream) {
       left.push_back(block);
       continue;
     }
-    block->state = BlockState::kFree;
-    pools_[{block->pinned, block->pinned ? 0 : block->stream}][block->capacity].push_back(block);
+    free(block);
   }
   waiting_ = std::move(left);
 }
@@ -174,21 +185,24 @@ Block* Memory::around(uintptr_t address) const {
 }
 
 void Memory::renew() {
-  for (Block* block : waiting_) {
-    block->state = BlockState::kFree;
-    unused_[{block->pinned, block->capacity}].push_back(block);
-  }
+  for (Block* block : waiting_) free(block);
   waiting_.clear();
-  for (auto& [kind, pool] : pools_)
+  for (auto each = pools_.begin(); each != pools_.end();) {
+    auto& [kind, pool] = *each;
+    if (is_of_graphs(kind.second)) {
+      ++each;
+      continue;
+    }
     for (auto& [capacity, free] : pool)
       for (Block* block : free) unused_[{kind.first, capacity}].push_back(block);
-  pools_.clear();
+    each = pools_.erase(each);
+  }
   for (auto& block : blocks_) {
     block->accesses.clear();
     block->writes.clear();
     block->flights.clear();
     block->recorded.clear();
-    if (block->state == BlockState::kFree) block->tenancies.clear();
+    if (block->state == BlockState::kFree && !is_of_graphs(block->pool)) block->tenancies.clear();
   }
 }
 

@@ -27,6 +27,7 @@ struct Block {
   size_t capacity = 0;
   bool pinned = false;
   int stream = 0;
+  int pool = 0;  // whose turn it is once it is free: a stream's, or minus the number of a pool of graphs
   BlockState state = BlockState::kFree;
   std::deque<Tenancy> tenancies;                   // newest last; the last few, and those of accesses still known
   std::vector<Access> accesses;                    // what a later use must be ordered after
@@ -53,8 +54,13 @@ class Memory {
   // Hand out a block to a stream (device) or to the host (pinned); null when the device is full.
   // As CUDA's allocators do: a stream gets back at once what it had itself; what other streams were said to use (by
   // `record`) waits until the host, or the stream that asks, is ordered after that.
-  Block* take(size_t size, bool pinned, int stream, const Clock& host, const Clock& asking, uint32_t site);
+  // With a pool of graphs, that one alone gets it back.
+  Block* take(size_t size, bool pinned, int stream, int graph_pool, const Clock& host, const Clock& asking,
+              uint32_t site);
   void give_back(Block* block);
+  // Count the graphs of a pool: while there is one, their memory stays theirs.
+  void keep_pool(int graph_pool) { graphs_[graph_pool]++; }
+  void drop_pool(int graph_pool) { graphs_[graph_pool]--; }
   // The block that begins at an address, or that an address lies in; null if there is none in use or free.
   Block* at(uintptr_t base) const;
   Block* around(uintptr_t address) const;
@@ -73,9 +79,12 @@ class Memory {
   Block* fresh(size_t capacity, bool pinned);
   uintptr_t carve(size_t capacity);
   uintptr_t mapped_for_device(size_t size);
+  bool is_of_graphs(int pool) const;
+  void free(Block* block);
   void sweep(const Clock& host, const Clock& asking, int stream);
 
   std::map<std::pair<bool, int>, Pool> pools_;
+  std::map<int, int> graphs_;
   std::map<std::pair<bool, size_t>, std::vector<Block*>> unused_;
   std::vector<Block*> waiting_;
   std::vector<std::unique_ptr<Block>> blocks_;

@@ -31,6 +31,8 @@ inline at::Tensor empty_like_strided(c10::IntArrayRef sizes, c10::IntArrayRef st
 at::Tensor host_view(const at::Tensor& tensor);
 // A tensor of the device over pinned memory of the host, which it keeps alive.
 at::Tensor device_view(const at::Tensor& tensor);
+// A tensor of the device over the same bytes, which it does not keep.
+at::Tensor weak_view(const at::Tensor& tensor);
 
 // The bytes that a tensor reaches.
 Span span_of(const at::Tensor& tensor);

@@ -1,14 +1,19 @@
 """Observer of a drafter's model: what it is given in each of its passes, and what is proposed.
 
-A drafter that is no model is not observed.
+A drafter that is no model is not observed, nor is one whose passes are in graphs that tell nothing of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
+from workers.targets.vllm.inside.graphs import CapturedPasses, given_to, observe_calls
+
+# By this name a proposer has the passes in its graphs.
+CAPTURED = "captured_passes"
 # Traits of what is no model.
 NO_DRAFTER: Mapping[str, Any] = {"draft_shift": 0, "chunk_ends_known": True, "mask_token": None}
 
@@ -25,6 +30,7 @@ class Drafter:
     layer: str
     caches: list[torch.Tensor]
     traits: Mapping[str, Any]
+    captured: CapturedPasses | None
 
 
 def drafter_of(runner: Any) -> Drafter | None:
@@ -36,13 +42,39 @@ def drafter_of(runner: Any) -> Drafter | None:
         return None
     config = proposer.speculative_config
     is_at_once = config.method == "dflash"
+    in_graphs = is_second and in_one_graph(runner)
+    if in_graphs and not hasattr(proposer, CAPTURED):
+        return None
     traits = {
         "draft_shift": int(not (config.uses_draft_model() or is_at_once)),
         "chunk_ends_known": is_second,
         "mask_token": proposer.parallel_drafting_token_id if is_at_once else None,
     }
     of_layers = proposer.vllm_config.compilation_config.static_forward_context
-    return Drafter(proposer, min(layers), [of_layers[name].kv_cache for name in sorted(layers)], traits)
+    caches = [of_layers[name].kv_cache for name in sorted(layers)]
+    return Drafter(proposer, min(layers), caches, traits, getattr(proposer, CAPTURED, None))
+
+
+def in_one_graph(runner: Any) -> bool:
+    """Tell whether passes of a drafter of the second runner, and what is between them, may be in one graph."""
+    return bool(runner.compilation_config.cudagraph_mode.has_full_cudagraphs())
+
+
+@contextmanager
+def telling_passes(runner: Any) -> Iterator[None]:
+    """Have the passes of a drafter tell of themselves from graphs that are captured meanwhile.
+
+    A drafter that proposes all at once keeps a part of what it keeps outside of its graph: it tells nothing.
+    """
+    proposer: Any = getattr(runner, "speculator", None)
+    layers = getattr(proposer, "draft_attn_layer_names", None)
+    if not (layers and in_one_graph(runner)) or proposer.speculative_config.method == "dflash":
+        yield
+        return
+    captured = CapturedPasses(proposer, min(layers))
+    setattr(proposer, CAPTURED, captured)
+    yield
+    captured.is_complete(proposer)
 
 
 def _margins(logits: torch.Tensor) -> list[float]:
@@ -52,21 +84,47 @@ def _margins(logits: torch.Tensor) -> list[float]:
     return margins
 
 
-class DrafterObserver:
-    """Observer of one drafter, which wraps it until it is released; `observe` is told tensors by name."""
+class Recording(Protocol):
+    """What an observer tells of, besides tensors by name."""
 
-    def __init__(self, drafter: Drafter, runner: Any, observe: Callable[..., None]) -> None:
-        self._drafter, self._runner, self._observe = drafter, runner, observe
+    def observe(self, point: str, names: list[str], tensors: Mapping[str, Any], *how: Any, **values: Any) -> None:
+        """Tell of tensors as they are once the device has come so far; of values that are functions what they return
+        then.
+        """
+
+    def in_turn(self, told: Callable[[int], None]) -> None:
+        """Have something told, with the number of this step, once the device has come so far."""
+
+    def keep(self, point: str, names: list[str], step: int, **values: Any) -> None:
+        """Keep what the device has come to."""
+
+
+class DrafterObserver:
+    """Observer of one drafter, which wraps it until it is released.
+
+    Where passes are in graphs, the number of each is counted when the device comes to it.
+    """
+
+    def __init__(self, drafter: Drafter, runner: Any, record: Recording) -> None:
+        self._drafter, self._runner, self._record = drafter, runner, record
         # Of the requests in the step that is being drafted for; none otherwise.
         self._names: list[str] = []
         self._index = 0
+        # The same of the step that the device has come to.
+        self._reached: tuple[list[str], int] = [], -1
+        self._index_reached = 0
         proposer = drafter.proposer
         self._propose: Callable[..., Any] = proposer.propose
-        self._forward: Callable[..., Any] = proposer.model.forward
         self._logits: Callable[..., Any] = proposer.model.compute_logits
         proposer.propose = self._observed_propose
-        proposer.model.forward = self._observed_forward
+        self._release_calls = observe_calls(proposer.model, self._observed_calls)
+        self._pieces = getattr(proposer, "prefill_cudagraph_manager", None)
+        if self._pieces is not None:
+            self._run_pieces: Callable[..., Any] = self._pieces.run_pw_graph
+            self._pieces.run_pw_graph = self._observed_pieces
         proposer.model.compute_logits = self._observed_logits
+        if drafter.captured is not None:
+            drafter.captured.told = self._told
         self._is_at_once = drafter.traits["mask_token"] is not None
         if self._is_at_once:
             self._keep: Callable[..., Any] = proposer.model.precompute_and_store_context_kv
@@ -75,51 +133,90 @@ class DrafterObserver:
     def release(self) -> None:
         """Leave the drafter as it was."""
         model = self._drafter.proposer.model
-        del self._drafter.proposer.propose, model.forward, model.compute_logits
+        del self._drafter.proposer.propose, model.compute_logits
+        self._release_calls()
+        if self._pieces is not None:
+            del self._pieces.run_pw_graph
+        if self._drafter.captured is not None:
+            self._drafter.captured.told = None
         if self._is_at_once:
             del model.precompute_and_store_context_kv
 
     def _observed_propose(self, *arguments: Any, **options: Any) -> Any:
         if options.get("dummy_run"):
-            self._names = []
+            self._begin([])
             return self._propose(*arguments, **options)
         # The second runner hands its batch over, the first has one for all steps.
         batch = arguments[0] if arguments else self._runner.input_batch
-        self._names, self._index = list(batch.req_ids), 0
+        self._begin(list(batch.req_ids))
         drafts = self._propose(*arguments, **options)
         # Behind those of this step the second runner's buffer has what steps with more drafts left.
-        self._observe("proposed", self._names, {"proposed": drafts[:, : options["num_speculative_tokens"]]})
+        proposed = drafts[:, : options["num_speculative_tokens"]]
+        self._record.observe("proposed", self._names, {"proposed": proposed})
         self._names = []
         return drafts
+
+    def _begin(self, names: list[str]) -> None:
+        """Begin to draft for the requests of a step, or for none."""
+        self._names, self._index = names, 0
+        if self._drafter.captured is None:
+            return
+
+        def reach(step: int) -> None:
+            self._reached, self._index_reached = (names, step), 0
+
+        self._record.in_turn(reach)
+
+    def _next(self) -> int:
+        """Return the number of the pass that the device has come to."""
+        self._index_reached += 1
+        return self._index_reached - 1
+
+    def _told(self, point: str, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Keep what a pass in a graph tells."""
+        names, step = self._reached
+        if not names:
+            return
+        if point == "margins":
+            self._record.keep(point, names, step, margins=_margins(tensors["margins"][: len(names)]))
+            return
+        read = {name: tensor.tolist() for name, tensor in _of_rows(tensors, len(names)).items()}
+        self._record.keep(point, names, step, index=self._next(), **read)
 
     def _observed_keep(self, states: Any, positions: Any, slots: Any = None) -> None:
         if slots is not None and self._names:
             slots_of_layer = slots[0] if isinstance(slots, list) else slots
-            self._observe("context", self._names, {"positions": positions, "slots": slots_of_layer})
+            self._record.observe("context", self._names, {"positions": positions, "slots": slots_of_layer})
         self._keep(states, positions, slots)
 
     def _observed_logits(self, *arguments: Any, **options: Any) -> Any:
         logits = self._logits(*arguments, **options)
         if self._names:
-            self._observe("margins", self._names, {"margins": logits}, _margins)
+            self._record.observe("margins", self._names, {"margins": logits}, _margins)
         return logits
 
-    def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
-        from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
+    def _observed_calls(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def observed(*arguments: Any, **options: Any) -> Any:
+            self._pass(options)
+            return forward(*arguments, **options)
 
-        context, layer = get_forward_context(), self._drafter.layer
+        return observed
+
+    def _observed_pieces(self, model: Any, inputs: Mapping[str, Any]) -> Any:
+        self._pass(inputs)
+        return self._run_pieces(model, inputs)
+
+    def _pass(self, options: Mapping[str, Any]) -> None:
+        """Tell what the model is given in a pass of a step; dummy ones are of none."""
         if not self._names:
-            # It is no pass of a step but a dummy one.
-            return self._forward(*arguments, **options)
-        metadata, count = context.attn_metadata[layer], len(self._names)
-        tensors = {
-            "input_ids": options["input_ids"],
-            "positions": options["positions"],
-            "slots": context.slot_mapping[layer],
-            "starts": metadata.query_start_loc[: count + 1],
-            "seq_lens": metadata.seq_lens[:count],
-            "tables": metadata.block_table[:count],
-        }
-        self._observe("drafting", self._names, tensors, index=self._index)
+            return
+        tensors = _of_rows(given_to(options, self._drafter.layer), len(self._names))
+        index = self._index if self._drafter.captured is None else self._next
+        self._record.observe("drafting", self._names, tensors, index=index)
         self._index += 1
-        return self._forward(*arguments, **options)
+
+
+def _of_rows(tensors: Mapping[str, torch.Tensor], count: int) -> dict[str, torch.Tensor]:
+    """Return what a pass is given of the requests in it, without rows that only fill it up."""
+    num = {"starts": count + 1, "seq_lens": count, "tables": count}
+    return {name: tensor[: num[name]] if name in num else tensor for name, tensor in tensors.items()}

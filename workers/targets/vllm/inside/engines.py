@@ -18,6 +18,7 @@ from scenarios.spec import ENGINE, PRODUCER, EngineName, EngineSpec, Handoff
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.control import Beside, Surroundings
+from workers.targets.vllm.inside.graphs import arguments_of, begin_graphs
 from workers.targets.vllm.inside.handoff_session import HandoffSession
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
@@ -165,7 +166,7 @@ class Engines:
         config = EngineArgs(
             model=str(self._weights(spec, version)),
             dtype="float32",
-            enforce_eager=True,
+            **arguments_of(spec),
             seed=0,
             kv_cache_memory_bytes=CACHE_BYTES,
             # One block of it is never handed out.
@@ -191,6 +192,7 @@ class Engines:
         # The engine of a process of its own, less its sockets: pauses are of that one alone.
         engine = EngineCoreProc.__new__(EngineCoreProc)
         engine.output_queue, engine.engines_running = SimpleQueue(), False
+        begin_graphs(spec)
         # Engines that work at the same time have streams of their own, as those of two machines.
         stream = new_stream() if is_producer and self._device != "cpu" else None
         with unconnected(), on_stream(stream):

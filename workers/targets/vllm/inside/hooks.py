@@ -18,10 +18,10 @@ ENGINES = (
     RunnerHooks(
         "vllm.engine.arg_utils",
         "EngineArgs",
-        "create_engine_config model dtype enforce_eager seed kv_cache_memory_bytes num_gpu_blocks_override "
-        "block_size max_model_len max_num_seqs max_num_scheduled_tokens max_num_batched_tokens "
-        "long_prefill_token_threshold enable_prefix_caching enable_chunked_prefill scheduling_policy "
-        "async_scheduling logprobs_mode speculative_config kv_transfer_config "
+        "create_engine_config model dtype enforce_eager compilation_config kernel_config seed kv_cache_memory_bytes "
+        "num_gpu_blocks_override block_size max_model_len max_num_seqs max_num_scheduled_tokens "
+        "max_num_batched_tokens long_prefill_token_threshold enable_prefix_caching enable_chunked_prefill "
+        "scheduling_policy async_scheduling logprobs_mode speculative_config kv_transfer_config "
         "disable_log_stats",
     ),
     RunnerHooks("vllm.v1.executor", "Executor", "get_class"),
@@ -82,6 +82,7 @@ RECORDERS = (
     RunnerHooks("vllm.v1.outputs", "ModelRunnerOutput", "req_ids sampled_token_ids"),
     RunnerHooks("vllm.forward_context", "", "get_forward_context"),
     RunnerHooks("vllm.forward_context", "ForwardContext", "attn_metadata"),
+    RunnerHooks("vllm.platforms.interface", "Platform", "_global_graph_pool", since="0.32.0"),
     RunnerHooks("vllm.forward_context", "ForwardContext", "slot_mapping", since="0.32.0"),
     RunnerHooks("vllm.config.speculative", "SpeculativeConfig", "method uses_draft_model", since="0.32.0"),
     RunnerHooks(
@@ -120,6 +121,20 @@ RECORDERS = (
         "GPUModelRunner",
         "prepare_attn model req_states kv_cache_config",
         runners=("v2",),
+    ),
+    RunnerHooks(
+        "vllm.v1.worker.gpu.model_runner",
+        "GPUModelRunner",
+        "cudagraph_manager model_state input_buffers compilation_config",
+        runners=("v2",),
+        since="0.32.0",
+    ),
+    RunnerHooks(
+        "vllm.v1.worker.gpu.cudagraph_utils",
+        "CudaGraphManager",
+        "needs_capture run_fullgraph run_pw_graph",
+        runners=("v2",),
+        since="0.32.0",
     ),
     RunnerHooks(
         "vllm.v1.worker.gpu.states", "RequestState", "max_num_reqs free_indices req_id_to_index", runners=("v2",)
@@ -165,6 +180,11 @@ DEVICE = (
         "_init_workspace_and_model_runner model_runner vllm_config rank local_rank distributed_init_method "
         "model_config cache_config",
     ),
+    RunnerHooks("vllm.v1.attention.backend", "AttentionCGSupport", "ALWAYS"),
+    RunnerHooks(
+        "vllm.platforms.interface", "Platform", "support_static_graph_mode get_static_graph_wrapper_cls", since="0.32.0"
+    ),
+    RunnerHooks("vllm.compilation.cuda_graph", "CUDAGraphWrapper", ""),
     RunnerHooks("vllm.v1.worker.worker_base", "CompilationTimes", "language_model encoder"),
     RunnerHooks("vllm.utils.torch_utils", "", "set_random_seed"),
     RunnerHooks(

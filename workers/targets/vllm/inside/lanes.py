@@ -8,6 +8,7 @@ import torch
 from vllm import _custom_ops as ops
 from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
 from vllm.utils.torch_utils import set_random_seed
+from vllm.v1.attention.backend import AttentionCGSupport
 from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionBackend,
     CPUAttentionBackendImpl,
@@ -19,6 +20,7 @@ from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environmen
 from vllm.v1.worker.worker_base import CompilationTimes
 
 from workers.targets.simulated_torch.device import activate
+from workers.targets.vllm.inside.drafting import telling_passes
 from workers.targets.vllm.inside.platform import DEVICE
 
 
@@ -43,12 +45,28 @@ class SimulatedWorker(Worker):  # type: ignore[misc]
         return size
 
     def compile_or_warm_up_model(self) -> CompilationTimes:
-        """Do nothing: there is nothing to compile."""
+        """Capture graphs where they are asked for: there is nothing to compile, and nothing to warm up."""
+        if not self.model_config.enforce_eager:
+            with telling_passes(self.model_runner):
+                self.model_runner.capture_model()
         return CompilationTimes(language_model=0.0, encoder=0.0)
 
 
 class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
-    """Metadata that holds what lies on the device; the kernels' own schedule follows from it when they run."""
+    """Metadata that holds what lies on the device; the kernels' own schedule follows from it when they run.
+
+    So a graph takes any batch, and a drafter's metadata is that of its next pass once its buffers are: with graphs all
+    its passes behind the first are one, as with kernels for a GPU, without them they are prepared one by one.
+    """
+
+    _cudagraph_support = AttentionCGSupport.ALWAYS
+
+    def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device) -> None:
+        super().__init__(kv_cache_spec, layer_names, vllm_config, device)
+        self.supports_draft_decode_metadata_update = not vllm_config.model_config.enforce_eager
+
+    def update_draft_decode_metadata(self, metadata: Any) -> None:
+        """Do nothing: what it names is read when it is used."""
 
     def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> Any:
         common = common_attn_metadata

@@ -10,6 +10,8 @@ from vllm.platforms.interface import PlatformEnum
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 
 DEVICE = torch.device("sim", 0)
+# An operator of a GPU's build alone, by which graphs give up their results.
+_WEAK_VIEWS: Any = torch.library.Library("_C", "FRAGMENT")  # type: ignore[no-untyped-call]
 # Kernels for a CPU that are registered for every device.
 _KERNELS = (
     "compute_slot_mapping_kernel_impl",
@@ -47,11 +49,18 @@ class SimulatedPlatform(CpuPlatform):  # type: ignore[misc]
     def check_and_update_config(cls, vllm_config: Any) -> None:
         """Take the worker of this device; asynchrony stays as it was asked for."""
         vllm_config.parallel_config.worker_cls = "workers.targets.vllm.inside.lanes.SimulatedWorker"
-        vllm_config.compilation_config.cudagraph_capture_sizes = []
 
     @classmethod
     def is_pin_memory_available(cls) -> bool:
         return True
+
+    @classmethod
+    def support_static_graph_mode(cls) -> bool:
+        return True
+
+    @classmethod
+    def get_static_graph_wrapper_cls(cls) -> str:
+        return "vllm.compilation.cuda_graph.CUDAGraphWrapper"
 
 
 def install(device: SimulatedDevice) -> None:
@@ -61,3 +70,5 @@ def install(device: SimulatedDevice) -> None:
     SimulatedPlatform.import_kernels()
     newer = [name for name in _NEWER_KERNELS if hasattr(torch.ops._C, name)]
     device.queue_ops("_C", (*_KERNELS, *newer))
+    _WEAK_VIEWS.define("weak_ref_tensor(Tensor input) -> Tensor")
+    _WEAK_VIEWS.impl("weak_ref_tensor", device.weak_view, "PrivateUse1")

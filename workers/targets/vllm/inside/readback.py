@@ -47,6 +47,10 @@ class Readback(Protocol):
         """Have the host's part told in its place."""
         told()
 
+    def in_turn(self, told: Callable[[], None]) -> None:
+        """Have something told in its turn with tensors that are read."""
+        told()
+
     def arrived(self) -> None:
         """Tell what has come by now."""
         return
@@ -73,6 +77,9 @@ class ByTasks(Readback):
             for name, parts in tensors.items()
         }
         device.enqueue("observe", lambda: told(views))
+
+    def in_turn(self, told: Callable[[], None]) -> None:
+        activate().enqueue("observe", told)
 
     def writers(self, parts: Parts) -> list[Message]:
         device = activate()

@@ -146,9 +146,37 @@ class SecondRunnerObserver:
         self._forward: Callable[..., Any] = runner.model.forward
         runner.prepare_attn = self._observed_prepare
         runner.model.forward = self._observed_forward
+        self._metadata: Mapping[str, Any] = {}
+        graphs = getattr(runner, "cudagraph_manager", None)
+        self._has_graphs = graphs is not None and graphs.needs_capture()
+        if self._has_graphs:
+            self._observe_replays(graphs, runner.model_state)
+
+    def _observe_replays(self, graphs: Any, state: Any) -> None:
+        """Wrap what launches graphs, of which no method of the model is called."""
+        replay, run_pieces, prepare_metadata = graphs.run_fullgraph, graphs.run_pw_graph, state.prepare_attn
+
+        def prepared(*arguments: Any, **options: Any) -> Any:
+            self._metadata = prepare_metadata(*arguments, **options)
+            return self._metadata
+
+        def replayed(descriptor: Any) -> Any:
+            # What was captured are these buffers.
+            buffers, count = self._runner.input_buffers, descriptor.num_tokens
+            self._observe(self._metadata, buffers.input_ids[:count], buffers.positions[:count])
+            return replay(descriptor)
+
+        def run(model: Any, inputs: Any) -> Any:
+            self._observe(self._metadata, inputs["input_ids"], inputs["positions"])
+            return run_pieces(model, inputs)
+
+        graphs.run_fullgraph, graphs.run_pw_graph, state.prepare_attn = replayed, run, prepared
 
     def release(self) -> None:
         del self._runner.prepare_attn, self._runner.model.forward
+        if self._has_graphs:
+            graphs = self._runner.cudagraph_manager
+            del graphs.run_fullgraph, graphs.run_pw_graph, self._runner.model_state.prepare_attn
 
     def mirrored(self) -> dict[str, int]:
         """Return nothing: its counts on the host are bounds, and are never corrected."""
@@ -169,16 +197,20 @@ class SecondRunnerObserver:
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
         from vllm.forward_context import get_forward_context  # noqa: PLC0415
 
+        self._observe(get_forward_context().attn_metadata, options["input_ids"], options["positions"])
+        return self._forward(*arguments, **options)
+
+    def _observe(self, of_layers: Mapping[str, Any], input_ids: torch.Tensor, positions: torch.Tensor) -> None:
+        """Tell what the model is given in the batch that was prepared last."""
         if self._prepared is None:
             # A batch of padding alone is of no step.
-            return self._forward(*arguments, **options)
+            return
         (batch, table, slots), self._prepared = self._prepared, None
-        of_layers = get_forward_context().attn_metadata
         _, *with_states = first_layers(self._runner.kv_cache_config)
         count = batch.num_reqs
         tensors = {
-            "input_ids": options["input_ids"],
-            "positions": options["positions"],
+            "input_ids": input_ids,
+            "positions": positions,
             "slots": slots,
             "starts": batch.query_start_loc[: count + 1],
             "seq_lens": batch.seq_lens[:count],
@@ -188,7 +220,6 @@ class SecondRunnerObserver:
         drafts = batch.num_draft_tokens_per_req
         bounds = batch.seq_lens_cpu_upper_bound[:count].tolist()
         self._inputs(list(batch.req_ids), [0] * count if drafts is None else drafts.tolist(), tensors, bounds=bounds)
-        return self._forward(*arguments, **options)
 
 
 _RUNNERS: Mapping[RunnerName, Callable[[Any, Inputs], RunnerObserver]] = {
@@ -233,7 +264,7 @@ class StepRecorder:
         self._note("opened", [], **sizes, **(drafter.traits if drafter is not None else NO_DRAFTER))
         self._scheduler.update_from_output = self._observed_update
         self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
-        self._drafter = DrafterObserver(drafter, runner_of(engine), self._observe) if drafter is not None else None
+        self._drafter = DrafterObserver(drafter, runner_of(engine), self) if drafter is not None else None
 
     def release(self) -> None:
         """Leave the engine as it was."""
@@ -309,9 +340,9 @@ class StepRecorder:
     def _inputs(
         self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
     ) -> None:
-        self._observe("inputs", names, tensors, torch.Tensor.tolist, drafts=drafts, **values)
+        self.observe("inputs", names, tensors, torch.Tensor.tolist, drafts=drafts, **values)
 
-    def _observe(
+    def observe(
         self,
         point: str,
         names: list[str],
@@ -319,7 +350,10 @@ class StepRecorder:
         values_of: Callable[[torch.Tensor], list[Any]] = torch.Tensor.tolist,
         **values: Any,
     ) -> None:
-        """Note values of tensors as they are once the device has come so far."""
+        """Note values of tensors as they are once the device has come so far.
+
+        Of values that are functions it is what they return then.
+        """
         step = self._step
         parts = {name: [given] if isinstance(given, torch.Tensor) else given for name, given in tensors.items()}
 
@@ -328,9 +362,18 @@ class StepRecorder:
 
         def keep(views: Mapping[str, Parts]) -> None:
             read = {name: [value for view in given for value in values_of(view)] for name, given in views.items()}
-            self._keep(point, names, step, writers, **values, **read)
+            told = {name: value() if callable(value) else value for name, value in values.items()}
+            self._keep(point, names, step, writers, **told, **read)
 
         self._readback.read(parts, keep)
+
+    def in_turn(self, told: Callable[[int], None]) -> None:
+        """Have something told, with the number of this step, once the device has come so far."""
+        self._readback.in_turn(partial(told, self._step))
+
+    def keep(self, point: str, names: list[str], step: int, **values: Any) -> None:
+        """Keep what the device has come to."""
+        self._keep(point, names, step, {}, **values)
 
     def _observed_update(self, plan: Any, result: Any) -> Any:
         step = self._steps.pop(id(plan), None)

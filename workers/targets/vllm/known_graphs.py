@@ -1,0 +1,36 @@
+"""Known bugs of vLLM's graphs: see `known`."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from scenarios.trace import Trace
+from workers.record.evidence import Difference
+from workers.record.observation import Observation
+from workers.targets.target import KnownBug
+
+
+def _prompt_in_a_decode_graph(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a request of a hybrid model was in a step of one token each, one of which began its prompt.
+
+    A graph of decodes takes that for one, and finds none of the step's states, as it holds a prompt.
+    """
+    if trace.spec.layers != "hybrid" or "full" not in trace.spec.graphs or found.reference is None:
+        return False
+    submits = trace.submitted()
+    for seen in steps:
+        if seen.point != "inputs":
+            continue
+        starts, positions = seen.values["starts"], seen.values["positions"]
+        is_uniform = starts == [*range(len(starts))]
+        names = [submits[request].request for request in seen.requests]
+        if is_uniform and 0 in positions[: len(names)] and found.request in names:
+            return True
+    return False
+
+
+BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
+    KnownBug(
+        "vllm_prompt_in_a_decode_graph",
+        "https://github.com/vllm-project/vllm/issues/57720",
+        "vLLM 0.32.0 replays a graph of decodes for a prompt of one token, whose state is another request's.",
+    ): _prompt_in_a_decode_graph,
+}
