@@ -159,6 +159,8 @@ class DrafterIdentities(Judge):
             hit = values["scheduled_computed"][step.planned.requests.index(request)]
             is_followed = before is None or len(before.tokens) <= len(tokens)
             self._known[request] = Known(list(tokens), hit, is_followed, is_whole=not hit)
+        for request, count in values.get("shared", ()):
+            self._known[request].hit = max(self._known[request].hit, count)
         if step.inputs is not None:
             if values["follows"]:
                 yield from self._verified(number, step.inputs)
@@ -267,8 +269,12 @@ class DrafterIdentities(Judge):
     def _pass(self, number: int, seen: Observation, rows: Mapping[int, Row]) -> Iterator[Difference]:
         values, index = seen.values, seen.values["index"]
         starts = zip(seen.requests, values["starts"], values["starts"][1:], strict=False)
+        held = dict(values.get("blocks", ()))
         for place, (request, start, stop) in enumerate(starts):
             row = rows[request]
+            if request in held:
+                row = row._replace(blocks=held[request])
+                yield from self._attends(number, row, values["tables"][place])
             given = {name: values[name][start:stop] for name in ("input_ids", "positions", "slots")}
             if row.is_open:
                 yield from self._given(number, row, index, given, values["seq_lens"][place])
@@ -299,6 +305,13 @@ class DrafterIdentities(Judge):
         covered = min(first + len(given["positions"]), self._length_max)
         if length != covered:
             yield _difference("draft_seq_lens", row.request, (number, None), covered, length)
+
+    def _attends(self, number: int, row: Row, table: list[int]) -> Iterator[Difference]:
+        """Yield blocks that a later pass attends to and that are not those of its request."""
+        pairs = [[fact("block", block=block) for block in pair] for pair in zip(row.blocks, table, strict=False)]
+        for index, (due, there) in enumerate(pairs):
+            if due != there:
+                yield _difference("draft_tables", row.request, (number, index * self._block_size), due, there)
 
     def _places(
         self, number: int, row: Row, first: int, count: int, given: Mapping[str, list[int]]

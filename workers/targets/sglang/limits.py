@@ -111,7 +111,7 @@ CAPABILITIES = Capabilities(
             KeyAtMost("max_model_len", room_of, "the pool, less what is kept free, has"),
         ),
     ),
-    planes=("races",),
+    planes=("races", "blocks", "books", "counts", "inputs", "kv"),
     logit_margin=1e-4,
     words_from_prompt=False,
     is_costly=True,

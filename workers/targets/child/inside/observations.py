@@ -1,5 +1,6 @@
 """Observations of one engine's steps, in the order of its device: what the host tells, and values of tensors."""
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -50,24 +51,68 @@ class Observations:
         **values: Any,
     ) -> None:
         """Note values of tensors as they are once the device has come so far."""
-        step = self.step
+
+        def made(views: Mapping[str, Parts]) -> Mapping[str, Any]:
+            return {name: [value for view in given for value in values_of(view)] for name, given in views.items()}
+
+        self.read(point, names, tensors, made, **values)
+
+    def read(
+        self,
+        point: str,
+        names: Sequence[str],
+        tensors: Mapping[str, torch.Tensor | Parts],
+        made: Callable[[Mapping[str, Parts]], Mapping[str, Any]],
+        step: int | None = None,
+        **values: Any,
+    ) -> None:
+        """Note what is made of tensors as they are once the device has come so far."""
+        step, place = self.step if step is None else step, self._place()
         parts = {name: [given] if isinstance(given, torch.Tensor) else given for name, given in tensors.items()}
 
         written = {name: self._readback.writers(given) for name, given in parts.items()}
         writers = {name: all_ for given, all_ in written.items() if all_ for name in self._judged(point, given)}
 
         def keep(views: Mapping[str, Parts]) -> None:
-            read = {name: [value for view in given for value in values_of(view)] for name, given in views.items()}
-            self._keep(point, names, step, writers, **values, **read)
+            self._keep(place, point, names, step, writers, **values, **made(views))
 
         self._readback.read(parts, keep)
 
     def note(self, point: str, names: Sequence[str], step: int | None = None, **values: Any) -> None:
         """Note what the host tells."""
         step = self.step if step is None else step
-        self._readback.tell(partial(self._keep, point, names, step, {}, **values))
+        self._readback.tell(partial(self._keep, self._place(), point, names, step, {}, **values))
 
-    def _keep(self, point: str, names: Sequence[str], step: int, writers: Message, **values: Any) -> None:
+    def _place(self) -> list[Message]:
+        """Return where what is noted now belongs."""
+        return self._seen
+
+    def _keep(
+        self, place: list[Message], point: str, names: Sequence[str], step: int, writers: Message, **values: Any
+    ) -> None:
         requests = [self._number_of(name) for name in names]
         seen = {"point": point, "step": step, "requests": requests, "values": values, "of": self._of}
-        self._seen.append({**seen, "writers": writers} if writers else seen)
+        place.append({**seen, "writers": writers} if writers else seen)
+
+
+class ObservationsByHost(Observations):
+    """Observations in the order in which the host noted them: of several streams none has another order."""
+
+    def __init__(
+        self,
+        readback: Readback,
+        number_of: Callable[[str], int],
+        judged: Callable[[str, str], Sequence[str]],
+        of: EngineName,
+    ) -> None:
+        super().__init__(readback, number_of, judged, [], of)
+        self._places: deque[list[Message]] = deque()
+
+    def take(self) -> list[Message]:
+        while self._places and self._places[0]:
+            self._seen += self._places.popleft()
+        return super().take()
+
+    def _place(self) -> list[Message]:
+        self._places.append([])
+        return self._places[-1]

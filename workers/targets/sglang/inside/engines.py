@@ -42,7 +42,7 @@ class Engines:
         np.random.seed(0)
         self._num_opened += 1
         self._made_for = spec
-        return Session(scheduler, spec, self._num_opened, self._put_back)
+        return Session(scheduler, spec, self._num_opened, observed, self._put_back)
 
     def _put_back(self, scheduler: Any) -> None:
         self._scheduler = scheduler

@@ -120,6 +120,6 @@ class DrafterObserver:
             "seq_lens": metadata.seq_lens[:count],
             "tables": metadata.block_table[:count],
         }
-        self._observe("drafting", self._names, tensors, index=self._index)
+        self._observe("drafting", self._names, tensors, index=self._index, blocks=[])
         self._index += 1
         return self._forward(*arguments, **options)

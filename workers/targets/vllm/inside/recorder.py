@@ -268,6 +268,7 @@ class StepRecorder:
             blocks=blocks,
             states=states,
             follows=self._follows,
+            shared=[],
         )
         self._follows = True
 
