@@ -16,10 +16,10 @@ from hashlib import sha256
 from pathlib import Path
 from statistics import median
 
-from benchmarks.power.vllm_power.edits import EditError, edited
+from benchmarks.power.reversals.edits import EditError, edited
+from benchmarks.power.reversals.runs import Results, UsageError, run
+from benchmarks.power.reversals.trial import INSTALLED, Result, Source, Task
 from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, TableError, all_reversals, edits_of
-from benchmarks.power.vllm_power.runs import Results, UsageError, run
-from benchmarks.power.vllm_power.trial import INSTALLED, Result, Source, Task
 
 
 def sampled(reversals: Sequence[Reversal], count: int | None, seed: int) -> list[Reversal]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
-from benchmarks.power.vllm_power.edits import Edit
+from benchmarks.power.reversals.edits import Edit
 from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError, read
 from workers.targets.target import VLLM, VLLM_V1

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.power.vllm_power import runs
+from benchmarks.power.reversals import runs
+from benchmarks.power.reversals.edits import Edit, EditError, edited, overlay
+from benchmarks.power.reversals.runs import Results, UsageError
+from benchmarks.power.reversals.trial import Found, Result, Task, drawn, nearness
 from benchmarks.power.vllm_power.__main__ import options_of, sampled, tasks_of, unlike
-from benchmarks.power.vllm_power.edits import Edit, EditError, edited, overlay
 from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, TableError, all_reversals
-from benchmarks.power.vllm_power.runs import Results, UsageError
-from benchmarks.power.vllm_power.trial import Found, Result, Task, drawn, nearness
 from scenarios.shards import Shard
 from workers.record.evidence import Site
 from workers.run.shard import shard_traces

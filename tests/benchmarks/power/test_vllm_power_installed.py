@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.power.vllm_power.edits import overlay
+from benchmarks.power.reversals.edits import overlay
+from benchmarks.power.reversals.trial import INSTALLED, Task, tried
 from benchmarks.power.vllm_power.reversals import Reversal, all_reversals, edits_of
-from benchmarks.power.vllm_power.trial import INSTALLED, Task, tried
 from scenarios.codec import load
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Diverged

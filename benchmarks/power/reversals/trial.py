@@ -11,7 +11,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from benchmarks.power.vllm_power.edits import Edit, overlay
+from benchmarks.power.reversals.edits import Edit, overlay
 from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
 from scenarios.shards import Shard
