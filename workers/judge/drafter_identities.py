@@ -308,8 +308,8 @@ class DrafterIdentities(Judge):
 
     def _attends(self, number: int, row: Row, table: list[int]) -> Iterator[Difference]:
         """Yield blocks that a later pass attends to and that are not those of its request."""
-        pairs = [[fact("block", block=block) for block in pair] for pair in zip(row.blocks, table, strict=False)]
-        for index, (due, there) in enumerate(pairs):
+        for index, pair in enumerate(zip(row.blocks, table, strict=False)):
+            due, there = (fact("block", block=block) for block in pair)
             if due != there:
                 yield _difference("draft_tables", row.request, (number, index * self._block_size), due, there)
 
@@ -353,16 +353,16 @@ class DrafterIdentities(Judge):
                 continue
             block = slot // self._block_size
             if block not in row.blocks:
-                due, there = fact("a_block_of_its_own"), fact("block", block=block)
-                yield _difference("draft_slots", row.request, (number, position), due, there)
+                due, where = fact("a_block_of_its_own"), (number, position)
+                yield _difference("draft_slots", row.request, where, due, fact("block", block=block))
             # What is given at the end of a chunk stands for the prompt's next token.
             meant = row.tokens[position + self._shift] if self._is_chunk_end(row, position) else token
             self._cache[slot] = Written(row.request, position, meant)
 
     def _reads(self, number: int, row: Row) -> Iterator[Difference]:
         """Yield entries that a request attends to in the first pass and that were not written for it."""
-        hit = self._known[row.request].hit
-        for position in range(min(self._last(row), self._length_max - 1) + 1):
+        hit, told = self._known[row.request].hit, len(row.tokens) - 1 - self._shift
+        for position in range(min(self._last(row), self._length_max - 1, told) + 1):
             slot, token = self._slot(row, position), row.tokens[position + self._shift]
             held = self._cache.get(slot) if isinstance(slot, int) else None
             if held is None:
