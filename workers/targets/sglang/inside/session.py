@@ -109,7 +109,7 @@ class Session:
                 self._retractions[request.rid] += lost
                 self._begun.discard(request.rid)
                 self.probes["preemption"] += 1
-                self.probes["preemption_by_blocks"] += 1
+                self.probes["preemption_by_blocks"] += self._spec.policy != "priority"
                 self.probes["preemption_in_flight"] += was_in_flight
         if batch is None or not batch.forward_mode.is_extend():
             return
