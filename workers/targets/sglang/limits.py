@@ -11,8 +11,8 @@ VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 CONTEXT_BEYOND = 6
 # Tokens of the shortest request that a pool has room for.
 _ROOM_MIN = 8
-# Parameters of a request whose tokens are drawn.
-_DRAWN = ("temperature", "top_k", "top_p", "min_p", "seed")
+# Parameters of a request whose tokens are drawn: by a seed, beside which its sampler refuses min_p.
+_DRAWN = ("temperature", "top_k", "top_p", "seed")
 _PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 
 

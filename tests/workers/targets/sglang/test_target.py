@@ -67,7 +67,7 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
     assert message == f"specstorm: {file}: engine sglang cannot run it: {REFUSED[spec]}\n"
 
 
-@pytest.mark.parametrize(("name", "value"), [("temperature", 1.0), ("presence_penalty", 0.5), ("min_p", 0.25)])
+@pytest.mark.parametrize(("name", "value"), [("temperature", 1.0), ("presence_penalty", 0.5)])
 def test_tokens_are_drawn_and_penalised_where_nothing_is_drafted(name: str, value: float) -> None:
     submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {{{name}: {value}}}}}"
     drafting = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {submit}\n", "x")
