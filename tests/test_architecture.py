@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "workers.targets.child.inside": INSIDE,
     "workers.targets.vllm.inside": (*INSIDE, "workers.targets.vllm.inside", *SHARED_WITH_VLLM),
-    "workers.targets.sglang.inside": (*INSIDE, "workers.targets.sglang", "workers.targets.vllm.inside.models"),
+    "workers.targets.sglang.inside": (*INSIDE, "workers.targets.sglang"),
     # What a file for people without this project takes over.
     "workers.targets.vllm.export.driver": (),
     # What judges an engine in another process knows no engine.

@@ -159,6 +159,8 @@ class DrafterIdentities(Judge):
             hit = values["scheduled_computed"][step.planned.requests.index(request)]
             is_followed = before is None or len(before.tokens) <= len(tokens)
             self._known[request] = Known(list(tokens), hit, is_followed, is_whole=not hit)
+        for request, count in values.get("shared", ()):
+            self._known[request].hit = max(self._known[request].hit, count)
         if step.inputs is not None:
             if values["follows"]:
                 yield from self._verified(number, step.inputs)
@@ -267,8 +269,12 @@ class DrafterIdentities(Judge):
     def _pass(self, number: int, seen: Observation, rows: Mapping[int, Row]) -> Iterator[Difference]:
         values, index = seen.values, seen.values["index"]
         starts = zip(seen.requests, values["starts"], values["starts"][1:], strict=False)
+        held = dict(values.get("blocks", ()))
         for place, (request, start, stop) in enumerate(starts):
             row = rows[request]
+            if request in held:
+                row = row._replace(blocks=held[request])
+                yield from self._attends(number, row, values["tables"][place])
             given = {name: values[name][start:stop] for name in ("input_ids", "positions", "slots")}
             if row.is_open:
                 yield from self._given(number, row, index, given, values["seq_lens"][place])
@@ -299,6 +305,13 @@ class DrafterIdentities(Judge):
         covered = min(first + len(given["positions"]), self._length_max)
         if length != covered:
             yield _difference("draft_seq_lens", row.request, (number, None), covered, length)
+
+    def _attends(self, number: int, row: Row, table: list[int]) -> Iterator[Difference]:
+        """Yield blocks that a later pass attends to and that are not those of its request."""
+        for index, pair in enumerate(zip(row.blocks, table, strict=False)):
+            due, there = (fact("block", block=block) for block in pair)
+            if due != there:
+                yield _difference("draft_tables", row.request, (number, index * self._block_size), due, there)
 
     def _places(
         self, number: int, row: Row, first: int, count: int, given: Mapping[str, list[int]]
@@ -340,16 +353,16 @@ class DrafterIdentities(Judge):
                 continue
             block = slot // self._block_size
             if block not in row.blocks:
-                due, there = fact("a_block_of_its_own"), fact("block", block=block)
-                yield _difference("draft_slots", row.request, (number, position), due, there)
+                due, where = fact("a_block_of_its_own"), (number, position)
+                yield _difference("draft_slots", row.request, where, due, fact("block", block=block))
             # What is given at the end of a chunk stands for the prompt's next token.
             meant = row.tokens[position + self._shift] if self._is_chunk_end(row, position) else token
             self._cache[slot] = Written(row.request, position, meant)
 
     def _reads(self, number: int, row: Row) -> Iterator[Difference]:
         """Yield entries that a request attends to in the first pass and that were not written for it."""
-        hit = self._known[row.request].hit
-        for position in range(min(self._last(row), self._length_max - 1) + 1):
+        hit, told = self._known[row.request].hit, len(row.tokens) - 1 - self._shift
+        for position in range(min(self._last(row), self._length_max - 1, told) + 1):
             slot, token = self._slot(row, position), row.tokens[position + self._shift]
             held = self._cache.get(slot) if isinstance(slot, int) else None
             if held is None:

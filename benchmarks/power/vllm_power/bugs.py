@@ -6,7 +6,7 @@ transfer, events, features of a request), in which planes, and names scenarios a
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,31 +56,31 @@ class Bug(NamedTuple):
     evidence: tuple[str, ...]
 
 
-def _rows(name: str) -> Iterator[dict[str, str]]:
-    with (FOLDER / name).open(encoding="utf-8", newline="") as file:
+def _rows(name: str, folder: Path) -> Iterator[dict[str, str]]:
+    with (folder / name).open(encoding="utf-8", newline="") as file:
         yield from csv.DictReader(file, strict=True)
 
 
-def means() -> dict[str, bool]:
+def means(folder: Path = FOLDER) -> dict[str, bool]:
     """Return whether there are the means that bugs need, by name.
 
     Raises:
         TableError: of one it is not said.
     """
-    found = {row["means"]: row["state"] for row in _rows("means.csv")}
+    found = {row["means"]: row["state"] for row in _rows("means.csv", folder)}
     for name, state in found.items():
         if state not in ("has", "lacks"):
             raise TableError(f"means.csv: {name}: {state!r}; expected has or lacks")
     return {name: state == "has" for name, state in found.items()}
 
 
-def descriptions() -> dict[str, str]:
+def descriptions(folder: Path = FOLDER) -> dict[str, str]:
     """Return what each of the means is, in a few words."""
-    return {row["means"]: row["what"] for row in _rows("means.csv")}
+    return {row["means"]: row["what"] for row in _rows("means.csv", folder)}
 
 
-def bugs() -> list[Bug]:
-    """Return the collected bugs of vLLM of 2026."""
+def bugs(folder: Path = FOLDER) -> list[Bug]:
+    """Return the collected bugs of 2026 in a folder, by default those of vLLM."""
     return [
         Bug(
             int(row["number"]),
@@ -92,17 +92,17 @@ def bugs() -> list[Bug]:
             tuple(filter(None, row["planes"].split(";"))),
             tuple(filter(None, row["evidence"].split(";"))),
         )
-        for row in _rows("bugs_2026.csv")
+        for row in _rows("bugs_2026.csv", folder)
     ]
 
 
-def missing(bug: Bug) -> tuple[str, ...]:
+def missing(bug: Bug, folder: Path = FOLDER) -> tuple[str, ...]:
     """Return what a bug needs and there is not."""
-    there = means()
+    there = means(folder)
     return tuple(each for each in bug.means if not there[each])
 
 
-def check(bug: Bug) -> None:
+def check(bug: Bug, folder: Path = FOLDER, engines: Sequence[str] = ENGINES) -> None:
     """Check that a bug which can be expressed is, by what there is, and that no other one says so.
 
     Raises:
@@ -110,13 +110,13 @@ def check(bug: Bug) -> None:
             what it names; none of its scenarios is one that an engine accepts; or it is not what its means say.
     """
     told = (bug.engines, bug.trace, bug.planes, bug.evidence)
-    if missing(bug):
+    if missing(bug, folder):
         _demand(bug, not any(told), "something is missing, so nothing expresses it")
         return
     _demand(bug, all(told), "nothing is missing: engines, trace, planes and evidence are wanted")
     for part in bug.trace:
         _demand(bug, _is_part(part), f"{part!r} is no key of a specification or transfer, no event, and no feature")
-    _demand(bug, set(bug.engines) <= set(ENGINES), f"engines are {', '.join(ENGINES)}")
+    _demand(bug, set(bug.engines) <= set(engines), f"engines are {', '.join(engines)}")
     _demand(bug, set(bug.planes) <= set(PLANES), f"planes are {', '.join(PLANES)}")
     for path in bug.evidence:
         _demand(bug, (ROOT / path).is_file(), f"{path}: no such file")

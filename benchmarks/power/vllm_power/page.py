@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from benchmarks.power.reversals.runs import Results
+from benchmarks.power.reversals.trial import Result
 from benchmarks.power.vllm_power.bugs import bugs, descriptions, missing
 from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, all_reversals
-from benchmarks.power.vllm_power.runs import Results
-from benchmarks.power.vllm_power.trial import Result
 from workers.targets.vllm.installation import ROOT
 
 FOLDER = Path(__file__).resolve().parent

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.power.vllm_power import runs
-from benchmarks.power.vllm_power.__main__ import options_of, sampled, tasks_of, unlike
-from benchmarks.power.vllm_power.edits import Edit, EditError, edited, overlay
-from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, TableError, all_reversals
-from benchmarks.power.vllm_power.runs import Results, UsageError
-from benchmarks.power.vllm_power.trial import Found, Result, Task, drawn, nearness
+from benchmarks.power.reversals import runs
+from benchmarks.power.reversals.command import options_of, sampled, tasks_of, unlike
+from benchmarks.power.reversals.edits import Edit, EditError, edited, overlay
+from benchmarks.power.reversals.runs import Results, UsageError
+from benchmarks.power.reversals.table import TableError
+from benchmarks.power.reversals.trial import Found, Result, Task, drawn, nearness
+from benchmarks.power.vllm_power.__main__ import SUITE
+from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, all_reversals
 from scenarios.shards import Shard
 from workers.record.evidence import Site
 from workers.run.shard import shard_traces
@@ -185,10 +187,13 @@ def test_a_larger_sample_begins_with_the_smaller_ones() -> None:
 
 def test_a_reversal_is_tried_on_the_engines_that_have_its_code() -> None:
     both = next(each for each in all_reversals() if each.runners == ("v1", "v2"))
-    engines = {name: [task.engine for task in tasks_of([both], options_of(["--engine", name]))] for name in CHOICES}
+    engines = {
+        name: [task.engine for task in tasks_of(SUITE, [both], options_of(SUITE, ["--engine", name]))]
+        for name in CHOICES
+    }
     assert engines == {"first": [ENGINES["v1"]], "each": list(ENGINES.values()), ENGINES["v2"]: [ENGINES["v2"]]}
     second = both.model_copy(update={"runners": ("v2",)})
-    assert tasks_of([second], options_of(["--engine", ENGINES["v1"]])) == []
+    assert tasks_of(SUITE, [second], options_of(SUITE, ["--engine", ENGINES["v1"]])) == []
 
 
 CHOICES = ("first", "each", ENGINES["v2"])

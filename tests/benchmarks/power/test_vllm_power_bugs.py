@@ -14,7 +14,7 @@ GOOD = Bug(1, "class", "what", ("there",), ("vllm",), ("num_speculative_tokens",
 
 @pytest.fixture
 def some_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bugs, "means", lambda: {"there": True, "not there": False})
+    monkeypatch.setattr(bugs, "means", lambda folder: {"there": True, "not there": False})
 
 
 def test_every_bug_has_a_number_a_class_and_words_and_needs_means_that_are_told() -> None:
@@ -87,6 +87,6 @@ def test_a_scenario_has_the_events_features_and_values_that_it_has() -> None:
 
 
 def test_means_have_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bugs, "_rows", lambda name: iter([{"means": "half", "state": "some", "what": "w"}]))
+    monkeypatch.setattr(bugs, "_rows", lambda name, folder: iter([{"means": "half", "state": "some", "what": "w"}]))
     with pytest.raises(TableError, match="half: 'some'; expected has or lacks"):
         bugs.means()

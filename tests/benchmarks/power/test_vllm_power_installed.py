@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.power.vllm_power.edits import overlay
-from benchmarks.power.vllm_power.reversals import Reversal, all_reversals, edits_of
-from benchmarks.power.vllm_power.trial import INSTALLED, Task, tried
+from benchmarks.power.reversals.edits import overlay
+from benchmarks.power.reversals.table import edits_of
+from benchmarks.power.reversals.trial import Task, installed, tried
+from benchmarks.power.vllm_power.reversals import Reversal, all_reversals
 from scenarios.codec import load
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Diverged
@@ -15,11 +16,12 @@ from workers.targets.vllm.installation import ROOT
 
 @pytest.mark.parametrize("reversal", all_reversals(), ids=lambda each: each.id)
 def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: Reversal, tmp_path: Path) -> None:
-    overlay(edits_of(reversal), INSTALLED, tmp_path)
+    sources = installed(VLLM_V1)
+    overlay(edits_of(reversal), sources, tmp_path)
     files = {edit.file for edit in edits_of(reversal)}
     assert files, "it edits something"
     for file in files:
-        assert (tmp_path / file).read_text() != (INSTALLED / file).read_text()
+        assert (tmp_path / file).read_text() != (sources / file).read_text()
 
 
 def test_a_reversal_is_found_within_a_few_traces_and_none_is_found_in_an_edit_that_changes_nothing() -> None:
@@ -46,7 +48,7 @@ def test_what_a_fix_of_connectors_mended_is_found_on_a_scenario(
     number: int, scenario: str, plane: str, tmp_path: Path
 ) -> None:
     reversal = next(each for each in all_reversals() if each.number == number)
-    config = RunConfig(engine=VLLM_V1, engine_path=str(overlay(edits_of(reversal), INSTALLED, tmp_path)))
+    config = RunConfig(engine=VLLM_V1, engine_path=str(overlay(edits_of(reversal), installed(VLLM_V1), tmp_path)))
     trace = load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit()
     verdicts, _ = judged_under_schedules(trace, Tapes(), config)
     found = verdicts[-1]

@@ -1,7 +1,7 @@
+from benchmarks.power.reversals.runs import Results
+from benchmarks.power.reversals.trial import Found, Result, Task
 from benchmarks.power.vllm_power import page
 from benchmarks.power.vllm_power.reversals import all_reversals
-from benchmarks.power.vllm_power.runs import Results
-from benchmarks.power.vllm_power.trial import Found, Result, Task
 from workers.targets.target import VLLM_V1
 
 

@@ -71,7 +71,8 @@ class OpenedValues(Value):
 class ScheduledValues(Value):
     """A plan, row by row, and blocks and states by the number of the request.
 
-    It `follows` if no step without a plan came before it.
+    It `follows` if no step without a plan came before it. Of each request so many tokens are `shared`: others may have
+    computed them, and it holds their blocks.
     """
 
     scheduled_computed: Integers
@@ -80,10 +81,14 @@ class ScheduledValues(Value):
     blocks: list[tuple[int, Integers]]
     states: list[tuple[int, list[Integers]]]
     follows: bool
+    shared: list[tuple[int, int]]
 
 
 class DraftingValues(Value):
-    """What a drafter's model is given in one of its passes, which are counted from zero in each step."""
+    """What a drafter's model is given in one of its passes, which are counted from zero in each step.
+
+    Of a pass that is made later than the step's others, `blocks` are those that requests hold by then.
+    """
 
     index: int
     input_ids: Integers
@@ -92,6 +97,7 @@ class DraftingValues(Value):
     starts: Integers
     seq_lens: Integers
     tables: list[Integers]
+    blocks: list[tuple[int, Integers]]
 
 
 class ContextValues(Value):

@@ -35,8 +35,8 @@ def making() -> str:
     return making_of("sglang", HOME, ROOT)
 
 
-def launch(home: Path, kernels: Kernels = "defined") -> Launch:
-    """Return how a process of an installation is started, whose kernels run in some way.
+def launch(home: Path, overlay: str = "", kernels: Kernels = "defined") -> Launch:
+    """Return how a process of an installation is started, with a tree of sources laid over it.
 
     Raises:
         DeviceError: it is not installed; the message says what to do.
@@ -45,10 +45,12 @@ def launch(home: Path, kernels: Kernels = "defined") -> Launch:
     if python is None:
         raise DeviceError(f"engine {SGLANG}: SGLang is not installed in {home}; {making()}")
     own = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
-    return Launch((str(python), "-m", CHILD, kernels, str(home / "models")), {**ENVIRONMENT, **own}, ROOT)
+    laid_over = (overlay,) if overlay else ()
+    command = (str(python), "-m", CHILD, kernels, str(home / "models"), *laid_over)
+    return Launch(command, {**ENVIRONMENT, **own}, ROOT)
 
 
 @cache
-def keeper_of(home: Path, kernels: Kernels) -> Keeper:
-    """Return the keeper of the process of an installation whose kernels run in some way; it ends with ours."""
-    return kept(SGLANG, partial(launch, home, kernels))
+def keeper_of(home: Path, overlay: str, kernels: Kernels) -> Keeper:
+    """Return the keeper of the process of an installation with a tree laid over it; it ends with ours."""
+    return kept(SGLANG, partial(launch, home, overlay, kernels))

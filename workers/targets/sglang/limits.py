@@ -2,6 +2,7 @@
 
 from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, Without, with_params
 from scenarios.events import AnyEvent, Submit
+from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 
 # Sizes of vocabularies that models are made for.
@@ -10,16 +11,26 @@ VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 CONTEXT_BEYOND = 6
 # Tokens of the shortest request that a pool has room for.
 _ROOM_MIN = 8
-# Parameters of a request whose tokens are drawn.
+# Parameters of a request whose tokens are drawn: by a seed, beside which its sampler refuses min_p.
 _DRAWN = ("temperature", "top_k", "top_p", "seed")
+_PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 
 
-def biases_show_no_logprobs(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no request with biases has logprobs."""
-    if not isinstance(event, Submit) or not event.params.logit_bias or not event.params.num_logprobs:
+def has_penalties(params: SamplingParams) -> bool:
+    """Tell whether tokens that came before count less."""
+    return bool(params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1)
+
+
+def changed_logits_show_no_logprobs(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: no request with biases or penalties has logprobs."""
+    if not isinstance(event, Submit) or not event.params.num_logprobs:
         return None
-    seen, mended = event.params.num_logprobs, with_params(event, {"num_logprobs": 0})
-    return Excess("params.num_logprobs", seen, "beside logit_bias it is 0", mended, "they are those behind the biases")
+    params = event.params
+    if not params.logit_bias and not has_penalties(params):
+        return None
+    seen, mended = params.num_logprobs, with_params(event, {"num_logprobs": 0})
+    allowed = "beside logit_bias and penalties it is 0"
+    return Excess("params.num_logprobs", seen, allowed, mended, "they are those behind these")
 
 
 def pages_are_powers_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -68,10 +79,11 @@ CAPABILITIES = Capabilities(
     events=("abort",),
     # A server's loop takes what comes between two steps.
     places=("before_schedule",),
-    features=("stop", "continues", "num_logprobs", "logit_bias", *_DRAWN),
+    features=("stop", "continues", "priority", "num_logprobs", "logit_bias", *_PENALTIES, *_DRAWN),
     spec={
         "layers": ("attention",),
         "depth": (2, 1),
+        "policy": (),
         "prefix_cache": (),
         "sampling": ("standard",),
         "vocab_size": VOCABULARIES,
@@ -101,9 +113,10 @@ CAPABILITIES = Capabilities(
         "name_reused",
     ),
     limits=Limits(
-        # The kernel that verifies what is drawn is compiled for GPUs alone.
-        features=(Without(_DRAWN, when=lambda spec: spec.num_speculative_tokens > 0),),
-        events=(biases_show_no_logprobs,),
+        # The kernel that verifies what is drawn is compiled for GPUs alone; beside drafts penalties are those of the
+        # tokens before a step, "a relaxed version" (`eagle_prepare_for_decode` in `speculative/eagle_utils.py`).
+        features=(Without((*_DRAWN, *_PENALTIES), when=lambda spec: spec.num_speculative_tokens > 0),),
+        events=(changed_logits_show_no_logprobs,),
         spec=(
             pages_are_powers_of_two,
             chunks_are_of_pages,
@@ -111,7 +124,7 @@ CAPABILITIES = Capabilities(
             KeyAtMost("max_model_len", room_of, "the pool, less what is kept free, has"),
         ),
     ),
-    planes=("races",),
+    planes=("races", "blocks", "books", "counts", "inputs", "kv"),
     logit_margin=1e-4,
     words_from_prompt=False,
     is_costly=True,

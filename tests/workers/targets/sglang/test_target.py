@@ -49,7 +49,7 @@ def test_every_scenario_of_its_own_is_within_what_it_takes(file: Path) -> None:
 PLAIN = "layers: attention, sampling: standard"
 REFUSED = {
     "spec: {sampling: standard}": "spec.layers: hybrid; allowed are attention",
-    f"spec: {{{PLAIN}, policy: priority}}": "spec.policy: priority; allowed are fcfs",
+    f"spec: {{{PLAIN}, logprobs_mode: processed}}": "spec.logprobs_mode: processed; allowed are raw",
     f"spec: {{{PLAIN}, drafter: ngram_gpu}}": "spec.drafter: ngram_gpu; allowed are eagle, eagle3, draft_model",
     f"spec: {{{PLAIN}, max_num_batched_tokens: 18}}": (
         "spec.max_num_batched_tokens: 18; a multiple of block_size 4 is allowed"
@@ -67,10 +67,11 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
     assert message == f"specstorm: {file}: engine sglang cannot run it: {REFUSED[spec]}\n"
 
 
-def test_tokens_are_drawn_where_nothing_is_drafted() -> None:
-    submit = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {temperature: 1.0}}"
+@pytest.mark.parametrize(("name", "value"), [("temperature", 1.0), ("presence_penalty", 0.5)])
+def test_tokens_are_drawn_and_penalised_where_nothing_is_drafted(name: str, value: float) -> None:
+    submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {{{name}: {value}}}}}"
     drafting = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {submit}\n", "x")
-    assert str(lacking(drafting, KIND.capabilities)).startswith("events.0: a request with temperature; features are ")
+    assert str(lacking(drafting, KIND.capabilities)).startswith(f"events.0: a request with {name}; features are ")
     assert lacking(within(drafting, KIND.capabilities), KIND.capabilities) is None
     plain = loads(f"spec: {{{PLAIN}, num_speculative_tokens: 0}}\nevents:\n  - {submit}\n", "x")
     assert lacking(plain, KIND.capabilities) is None
@@ -80,7 +81,7 @@ def test_logprobs_are_shown_where_there_are_no_biases() -> None:
     params = "params: {num_logprobs: 2, logit_bias: [[3, -100]]}"
     submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, {params}}}"
     trace = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {submit}\n", "x")
-    wanted = "events.0.params.num_logprobs: 2; beside logit_bias it is 0: they are those behind the biases"
+    wanted = "events.0.params.num_logprobs: 2; beside logit_bias and penalties it is 0: they are those behind these"
     assert lacking(trace, KIND.capabilities) == wanted
     assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
 
@@ -92,6 +93,15 @@ def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match=r"cuda: engine sglang runs on sim \(streams and pinned memory, simulated\)$"):
         KIND.require(config.model_copy(update={"device": "cuda"}))
     assert home_of(RunConfig(engine=SGLANG)) == installation.ROOT / ".venv-sglang"
+
+
+def test_files_laid_over_an_installation_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "sglang" / "srt" / "environ.py"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    config = RunConfig(engine=SGLANG, engine_home=str(tmp_path), engine_path=str(tmp_path))
+    assert KIND.laid_over(config) == f"1 file of {tmp_path} over SGLang of an unknown version"
+    assert KIND.laid_over(config.model_copy(update={"engine_path": ""})) == ""
 
 
 def test_its_process_is_that_of_the_installation_and_keeps_models_there(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
-"""Grammars as vLLM takes them: the text of one, and a tokenizer of which every token is one character."""
-
-import json
+"""Grammars as vLLM takes them: the text of one."""
 
 from scenarios.codec import loads
-from workers.targets.vllm.inside.grammars import character_of, text_of, tokenizer_files
+from workers.targets.child.inside.tokenizer import character_of
+from workers.targets.vllm.inside.grammars import text_of
 
 TRACE = """
 events:
@@ -22,10 +21,3 @@ def test_a_state_that_stops_may_end_and_a_stop_token_is_no_character() -> None:
     root, *states = text_of(loads(TRACE, "x").submits()[0]).splitlines()
     assert root == "root ::= s0"
     assert states == [f's0 ::= "{one}" s0 | "{two}" s1', f's1 ::= "{three}" s0 | ""', 's2 ::= ""']
-
-
-def test_every_token_of_a_tokenizer_is_a_character_of_its_own() -> None:
-    files = tokenizer_files(130)
-    vocabulary = json.loads(files["tokenizer.json"])["model"]["vocab"]
-    assert sorted(vocabulary.values()) == list(range(130))
-    assert all(len(character) == 1 for character in vocabulary)

@@ -42,7 +42,7 @@ class Engines:
         np.random.seed(0)
         self._num_opened += 1
         self._made_for = spec
-        return Session(scheduler, spec, self._num_opened, self._put_back)
+        return Session(scheduler, spec, self._num_opened, observed, self._put_back)
 
     def _put_back(self, scheduler: Any) -> None:
         self._scheduler = scheduler
@@ -78,6 +78,11 @@ class Engines:
             context_length=spec.max_model_len + CONTEXT_BEYOND,
             disable_radix_cache=not spec.prefix_cache,
             disable_overlap_schedule=spec.depth == 1,
+            # Lower numbers go first, and any lower one preempts.
+            enable_priority_scheduling=spec.policy == "priority",
+            schedule_low_priority_values_first=True,
+            priority_scheduling_preemption_threshold=0,
+            default_priority_value=0,
             log_level="error",
             skip_server_warmup=True,
             **self._speculative(spec),

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.interpreter import interpret
 from workers.targets.child.inside.main import serve
+from workers.targets.child.inside.overlay import Overlay
 from workers.targets.child.inside.replacements import Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.sglang.inside import absent, plugin
@@ -26,15 +28,18 @@ _MODELS = ("llama", "llama_eagle", "llama_eagle3", "registry", "transformers", "
 def host(arguments: Sequence[str]) -> tuple[Host, str]:
     """Load SGLang on the simulated device; return the host of its engine, and its version.
 
-    The arguments are how its kernels run, and the folder of models.
+    The arguments are how its kernels run, the folder of models, and a tree of sources that is laid over.
     """
-    kernels, models = arguments
+    kernels, models, *overlay = arguments
+    for folder in overlay:
+        sys.meta_path.insert(0, Overlay("sglang", Path(folder)))
     os.environ["SGLANG_DISABLED_MODEL_ARCHS"] = ",".join(_other_models())
     interpret()
     absent.install()
     plugin.install()
     torch.set_num_threads(1)
-    device = SimulatedDevice(own=("sglang.srt.",), stand_in="workers/targets/sglang/inside/")
+    sources = Path(overlay[0]) if overlay else None
+    device = SimulatedDevice(own=("sglang.srt.",), sources=sources, stand_in="workers/targets/sglang/inside/")
     import sglang.version  # noqa: PLC0415
 
     from workers.targets.sglang.inside.replacements import replacements  # noqa: PLC0415
@@ -53,9 +58,9 @@ def _other_models() -> list[str]:
     """Return the names of the models that are not loaded."""
     package = find_spec("sglang")
     assert package is not None, "the process is that of its installation"
-    assert package.submodule_search_locations, "it is a package"
-    folder = Path(package.submodule_search_locations[0]) / "srt" / "models"
-    names = {path.stem for path in folder.iterdir() if not path.name.startswith("__")}
+    folders = [Path(folder, "srt", "models") for folder in package.submodule_search_locations or ()]
+    paths = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
+    names = {path.stem for path in paths if not path.name.startswith("__")}
     return sorted(names - set(_MODELS))
 
 

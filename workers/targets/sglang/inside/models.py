@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from workers.targets.vllm.inside.models import HIDDEN, model_folder
+from workers.targets.child.inside.models import HIDDEN, model_folder
 
 _WEIGHTS = "model.safetensors"
 # What a configuration says besides: no token ends an output by itself.

@@ -42,6 +42,7 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
         top_logprobs_num=max(0, asked.num_logprobs - 1),
         token_ids_logprob=None,
         stream=True,
+        priority=event.priority if spec.policy == "priority" else None,
     )
 
 

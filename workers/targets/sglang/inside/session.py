@@ -14,7 +14,9 @@ from scenarios.spec import EngineSpec
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.sglang.inside.deliveries import deliveries_of
+from workers.targets.sglang.inside.drafting import DrafterObserver
 from workers.targets.sglang.inside.event_loop import EventLoop
+from workers.targets.sglang.inside.recorder import Recorder
 from workers.targets.sglang.inside.requests import abort_of, request_of
 
 
@@ -24,9 +26,13 @@ class Session:
     A scheduler has seen every id once, and none begins like another: SGLang aborts by beginnings.
     """
 
-    def __init__(self, scheduler: Any, spec: EngineSpec, number: int, give_back: Callable[[Any], None]) -> None:
+    def __init__(
+        self, scheduler: Any, spec: EngineSpec, number: int, observed: bool, give_back: Callable[[Any], None]
+    ) -> None:
         self.probes: Counter[str] = Counter()
         self._scheduler, self._spec, self._number, self._give_back = scheduler, spec, number, give_back
+        self._observers: list[Recorder | DrafterObserver] = []
+        self._recorder = self._observe() if observed else None
         self._loop = EventLoop(scheduler)
         self._outbox = scheduler.ipc_channels.send_to_detokenizer
         # Ids of the engine by the name that bore them last, and back of those alive; how often each has lost its slots.
@@ -38,6 +44,14 @@ class Session:
         self._coming: list[Any] = []
         # Whether the last iteration had nothing to do, in which the engine checks its own memory.
         self._was_idle = True
+
+    def _observe(self) -> Recorder:
+        """Have the steps of the scheduler recorded, and what its drafter is given."""
+        recorder = Recorder(self._scheduler)
+        self._observers.append(recorder)
+        if self._scheduler.draft_worker is not None:
+            self._observers.append(DrafterObserver(self._scheduler.draft_worker.draft_worker, recorder))
+        return recorder
 
     @property
     def memory(self) -> Mapping[str, object]:
@@ -95,7 +109,7 @@ class Session:
                 self._retractions[request.rid] += lost
                 self._begun.discard(request.rid)
                 self.probes["preemption"] += 1
-                self.probes["preemption_by_blocks"] += 1
+                self.probes["preemption_by_blocks"] += self._spec.policy != "priority"
                 self.probes["preemption_in_flight"] += was_in_flight
         if batch is None or not batch.forward_mode.is_extend():
             return
@@ -110,15 +124,18 @@ class Session:
         return self._was_idle and not self._coming
 
     def ended(self) -> None:
-        """Observe nothing: its steps are not shown."""
+        if self._recorder is not None and self.drained():
+            self._recorder.drained()
 
     def seen(self) -> list[Message]:
-        return []
+        return self._recorder.take() if self._recorder is not None else []
 
     def close(self) -> None:
         """Give the scheduler back as it was given, if it has drained; else its loop ends with what it was about."""
         if self.drained():
             self._loop.end()
+            for observer in self._observers:
+                observer.release()
             self._give_back(self._scheduler)
             return
         # Nobody uses the scheduler again, whatever it comes to.

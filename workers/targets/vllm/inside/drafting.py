@@ -6,10 +6,11 @@ A drafter that is no model is not observed, nor is one whose passes are in graph
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from workers.targets.child.inside.observations import Observations
 from workers.targets.vllm.inside.graphs import CapturedPasses, given_to, observe_calls
 
 # By this name a proposer has the passes in its graphs.
@@ -84,28 +85,13 @@ def _margins(logits: torch.Tensor) -> list[float]:
     return margins
 
 
-class Recording(Protocol):
-    """What an observer tells of, besides tensors by name."""
-
-    def observe(self, point: str, names: list[str], tensors: Mapping[str, Any], *how: Any, **values: Any) -> None:
-        """Tell of tensors as they are once the device has come so far; of values that are functions what they return
-        then.
-        """
-
-    def in_turn(self, told: Callable[[int], None]) -> None:
-        """Have something told, with the number of this step, once the device has come so far."""
-
-    def keep(self, point: str, names: list[str], step: int, **values: Any) -> None:
-        """Keep what the device has come to."""
-
-
 class DrafterObserver:
     """Observer of one drafter, which wraps it until it is released.
 
     Where passes are in graphs, the number of each is counted when the device comes to it.
     """
 
-    def __init__(self, drafter: Drafter, runner: Any, record: Recording) -> None:
+    def __init__(self, drafter: Drafter, runner: Any, record: Observations) -> None:
         self._drafter, self._runner, self._record = drafter, runner, record
         # Of the requests in the step that is being drafted for; none otherwise.
         self._names: list[str] = []
@@ -181,7 +167,7 @@ class DrafterObserver:
             self._record.keep(point, names, step, margins=_margins(tensors["margins"][: len(names)]))
             return
         read = {name: tensor.tolist() for name, tensor in _of_rows(tensors, len(names)).items()}
-        self._record.keep(point, names, step, index=self._next(), **read)
+        self._record.keep(point, names, step, index=self._next(), blocks=[], **read)
 
     def _observed_keep(self, states: Any, positions: Any, slots: Any = None) -> None:
         if slots is not None and self._names:
@@ -212,7 +198,7 @@ class DrafterObserver:
             return
         tensors = _of_rows(given_to(options, self._drafter.layer), len(self._names))
         index = self._index if self._drafter.captured is None else self._next
-        self._record.observe("drafting", self._names, tensors, index=index)
+        self._record.observe("drafting", self._names, tensors, index=index, blocks=[])
         self._index += 1
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from scenarios.spec import ENGINE, PRODUCER, EngineName, EngineSpec, Handoff
+from workers.targets.child.inside.readback import readback_on
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.control import Beside, Surroundings
@@ -23,7 +24,6 @@ from workers.targets.vllm.inside.handoff_session import HandoffSession
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
 from workers.targets.vllm.inside.producer import Producer
-from workers.targets.vllm.inside.readback import READBACKS
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
 from workers.targets.vllm.inside.transfer.copies import new_stream
@@ -56,6 +56,14 @@ _NEIGHBOUR = EngineSpec(
     max_model_len=96,
     max_num_seqs=3,
     vocab_size=40,
+)
+# Files whose functions copy whatever they are given.
+_HELPERS = (
+    "vllm/v1/utils.py",
+    "vllm/utils/",
+    "vllm/v1/worker/gpu/buffer_utils.py",
+    "vllm/triton_utils/",
+    "vllm/model_executor/warmup/",
 )
 
 
@@ -120,7 +128,7 @@ class Engines:
         return OneRequest(self._take(_NEIGHBOUR), partial(self._put_back, _NEIGHBOUR))
 
     def _recorder(self, seen: list[Message], engine: Any, of: EngineName = ENGINE) -> StepRecorder:
-        return StepRecorder(engine, self.runner, READBACKS[self._device](), submit_of, seen, of)
+        return StepRecorder(engine, self.runner, readback_on(self._device, _HELPERS), submit_of, seen, of)
 
     def _idle(self, spec: EngineSpec, *, is_producer: bool = False) -> Any:
         """Return an idle engine that has kept nothing of what it did before."""

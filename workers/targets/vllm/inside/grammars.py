@@ -3,32 +3,10 @@
 So a grammar over characters is one over tokens, and the tokenizer that goes with a model says which is which.
 """
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
 from scenarios.events import Submit
+from workers.targets.child.inside.tokenizer import character_of
 
-# A range of letters without white space, controls or what combines with its neighbour.
-_FIRST = 0x4E00
 ROOT = "root"
-
-
-def character_of(token: int) -> str:
-    """Return the text of a token."""
-    return chr(_FIRST + token)
-
-
-def tokenizer_files(vocab_size: int) -> Mapping[str, str]:
-    """Return the files of a tokenizer that makes a token of each character, by name."""
-    vocabulary = {character_of(token): token for token in range(vocab_size)}
-    tokenizer: dict[str, Any] = {"version": "1.0", "added_tokens": []}
-    tokenizer |= dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
-    tokenizer["model"] = {"type": "BPE", "vocab": vocabulary, "merges": []}
-    return {
-        "tokenizer.json": json.dumps(tokenizer),
-        "tokenizer_config.json": json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}),
-    }
 
 
 def text_of(event: Submit) -> str:

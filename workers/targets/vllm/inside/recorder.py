@@ -5,15 +5,15 @@ the race detector. A runner is wrapped where it has its inputs ready, the schedu
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from scenarios.spec import EngineName
+from workers.targets.child.inside.observations import Observations
+from workers.targets.child.inside.readback import Parts, Readback
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
-from workers.targets.vllm.inside.readback import Parts, Readback
 from workers.targets.vllm.runner_name import RunnerName
 
 # What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name.
@@ -244,10 +244,9 @@ class StepRecorder:
         of: EngineName,
     ) -> None:
         self._scheduler = engine.scheduler
-        self._readback, self._number_of = readback, number_of
-        self._seen, self._of = seen, of
+        self._number_of = number_of
+        self._seen = Observations(readback, number_of, _judged, seen, of)
         self._steps: dict[int, int] = {}
-        self._step = -1
         # Whether the last plan was of a step, and not empty.
         self._follows = True
         groups = self._scheduler.kv_cache_config.kv_cache_groups
@@ -261,10 +260,10 @@ class StepRecorder:
             "max_model_len": engine.vllm_config.model_config.max_model_len,
         }
         drafter = drafter_of(runner_of(engine))
-        self._note("opened", [], **sizes, **(drafter.traits if drafter is not None else NO_DRAFTER))
+        self._seen.note("opened", [], **sizes, **(drafter.traits if drafter is not None else NO_DRAFTER))
         self._scheduler.update_from_output = self._observed_update
         self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
-        self._drafter = DrafterObserver(drafter, runner_of(engine), self) if drafter is not None else None
+        self._drafter = DrafterObserver(drafter, runner_of(engine), self._seen) if drafter is not None else None
 
     def release(self) -> None:
         """Leave the engine as it was."""
@@ -275,18 +274,15 @@ class StepRecorder:
 
     def take(self) -> list[Message]:
         """Return what was seen since the last call; of a step on the device, once it has run."""
-        self._readback.arrived()
-        seen = list(self._seen)
-        self._seen.clear()
-        return seen
+        return self._seen.take()
 
     def scheduled(self, plan: Any) -> None:
         """Note a plan, with the blocks of every request that runs."""
         if not plan.total_num_scheduled_tokens:
             self._follows = False
             return
-        self._step += 1
-        self._steps[id(plan)] = self._step
+        self._seen.step += 1
+        self._steps[id(plan)] = self._seen.step
         cached = plan.scheduled_cached_reqs
         computed = {new.req_id: new.num_computed_tokens for new in plan.scheduled_new_reqs}
         begun = [*computed, *cached.resumed_req_ids]
@@ -296,7 +292,7 @@ class StepRecorder:
         held = {name: self._scheduler.kv_cache_manager.get_block_ids(name) for name in running}
         blocks = [[self._number_of(name), list(held[name][self._attention])] for name in running]
         states = [[self._number_of(name), [list(held[name][group]) for group in self._with_states]] for name in running]
-        self._note(
+        self._seen.note(
             "scheduled",
             names,
             scheduled_computed=[computed[name] for name in names],
@@ -305,26 +301,27 @@ class StepRecorder:
             blocks=blocks,
             states=states,
             follows=self._follows,
+            shared=[],
         )
         self._follows = True
 
     def stepped(self) -> None:
         """Note the host's counts, where they are corrected by the time that a step has been launched."""
         counts = self._runner.mirrored()
-        if self._step >= 0 and counts:
-            self._note("corrected", list(counts), mirror_computed=list(counts.values()))
+        if self._seen.step >= 0 and counts:
+            self._seen.note("corrected", list(counts), mirror_computed=list(counts.values()))
 
     def controlled(self, what: str, version: int, tokens: Sequence[int]) -> None:
         """Note what was done to the engine besides requests, behind the last step that was planned."""
-        self._note("controlled", [], what=what, version=version, tokens=list(tokens))
+        self._seen.note("controlled", [], what=what, version=version, tokens=list(tokens))
 
     def note(self, point: str, names: list[str], **values: Any) -> None:
         """Note something else of the step that was planned last."""
-        self._note(point, names, **values)
+        self._seen.note(point, names, **values)
 
     def finish(self) -> None:
         """Wait for what a device has not come to."""
-        self._readback.finish()
+        self._seen.finish()
 
     def drained(self, more: Mapping[str, int]) -> None:
         """Note what is still held once nothing is left to do, and what `more` there is."""
@@ -335,58 +332,16 @@ class StepRecorder:
             **self._runner.held(),
             **more,
         }
-        self._note("drained", [], leaks={name: count for name, count in held.items() if count})
+        self._seen.note("drained", [], leaks={name: count for name, count in held.items() if count})
 
     def _inputs(
         self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
     ) -> None:
-        self.observe("inputs", names, tensors, torch.Tensor.tolist, drafts=drafts, **values)
-
-    def observe(
-        self,
-        point: str,
-        names: list[str],
-        tensors: Mapping[str, torch.Tensor | Parts],
-        values_of: Callable[[torch.Tensor], list[Any]] = torch.Tensor.tolist,
-        **values: Any,
-    ) -> None:
-        """Note values of tensors as they are once the device has come so far.
-
-        Of values that are functions it is what they return then.
-        """
-        step = self._step
-        parts = {name: [given] if isinstance(given, torch.Tensor) else given for name, given in tensors.items()}
-
-        written = {name: self._readback.writers(given) for name, given in parts.items()}
-        writers = {name: all_ for given, all_ in written.items() if all_ for name in _judged(point, given)}
-
-        def keep(views: Mapping[str, Parts]) -> None:
-            read = {name: [value for view in given for value in values_of(view)] for name, given in views.items()}
-            told = {name: value() if callable(value) else value for name, value in values.items()}
-            self._keep(point, names, step, writers, **told, **read)
-
-        self._readback.read(parts, keep)
-
-    def in_turn(self, told: Callable[[int], None]) -> None:
-        """Have something told, with the number of this step, once the device has come so far."""
-        self._readback.in_turn(partial(told, self._step))
-
-    def keep(self, point: str, names: list[str], step: int, **values: Any) -> None:
-        """Keep what the device has come to."""
-        self._keep(point, names, step, {}, **values)
+        self._seen.observe("inputs", names, tensors, torch.Tensor.tolist, drafts=drafts, **values)
 
     def _observed_update(self, plan: Any, result: Any) -> Any:
         step = self._steps.pop(id(plan), None)
         if step is not None:
             sampled = [list(map(int, tokens)) for tokens in result.sampled_token_ids]
-            self._note("processed", list(result.req_ids), step, sampled=sampled)
+            self._seen.note("processed", list(result.req_ids), step, sampled=sampled)
         return self._update(plan, result)
-
-    def _note(self, point: str, names: list[str], step: int | None = None, **values: Any) -> None:
-        step = self._step if step is None else step
-        self._readback.tell(partial(self._keep, point, names, step, {}, **values))
-
-    def _keep(self, point: str, names: list[str], step: int, writers: Message, **values: Any) -> None:
-        requests = [self._number_of(name) for name in names]
-        seen = {"point": point, "step": step, "requests": requests, "values": values, "of": self._of}
-        self._seen.append({**seen, "writers": writers} if writers else seen)

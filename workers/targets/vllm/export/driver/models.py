@@ -1,6 +1,6 @@
 """Tiny Llamas with random weights: the target, and a head that drafts for it.
 
-The same weights as those of `workers/targets/vllm/inside/models.py`, in fewer words.
+The same weights as those of `workers/targets/child/inside/models.py`, in fewer words.
 """
 
 import json

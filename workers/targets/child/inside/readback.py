@@ -17,14 +17,6 @@ from workers.targets.child.inside.simulated_device import access_message, beyond
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.device import activate
 
-# Files whose functions copy whatever they are given.
-_HELPERS = (
-    "vllm/v1/utils.py",
-    "vllm/utils/",
-    "vllm/v1/worker/gpu/buffer_utils.py",
-    "vllm/triton_utils/",
-    "vllm/model_executor/warmup/",
-)
 _WRITERS_MAX = 3
 
 Parts: TypeAlias = Sequence[torch.Tensor]
@@ -68,7 +60,13 @@ class AtOnce(Readback):
 
 
 class ByTasks(Readback):
-    """Readback by tasks of the simulated device, which are no accesses to the lanes that are judged."""
+    """Readback by tasks of the simulated device, which are no accesses to the lanes that are judged.
+
+    Of who wrote, files of `helpers`, whose functions copy whatever they are given, are passed over.
+    """
+
+    def __init__(self, helpers: Sequence[str] = ()) -> None:
+        self._helpers = helpers
 
     def read(self, tensors: Mapping[str, Parts], told: Told) -> None:
         device = activate()
@@ -84,7 +82,7 @@ class ByTasks(Readback):
     def writers(self, parts: Parts) -> list[Message]:
         device = activate()
         found = [access for part in parts if part.device.type != "cpu" for access in device.writers(part)]
-        return [access_message(access, beyond(access.lines, _HELPERS)) for access in found[:_WRITERS_MAX]]
+        return [access_message(access, beyond(access.lines, self._helpers)) for access in found[:_WRITERS_MAX]]
 
 
 class ByCopies(Readback):
@@ -124,4 +122,12 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return copy
 
 
-READBACKS: Mapping[str, type[Readback]] = {"cpu": AtOnce, "sim": ByTasks, "cuda": ByCopies}
+def readback_on(device: str, helpers: Sequence[str] = ()) -> Readback:
+    """Return how tensors of a device are read; who wrote is told but for files of `helpers`."""
+    match device:
+        case "sim":
+            return ByTasks(helpers)
+        case "cuda":
+            return ByCopies()
+        case _:
+            return AtOnce()

@@ -11,7 +11,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from benchmarks.power.vllm_power.edits import Edit, overlay
+from benchmarks.power.reversals.edits import Edit, overlay
 from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
 from scenarios.shards import Shard
@@ -24,12 +24,11 @@ from workers.run.shard import judged_under_schedules, shard_traces
 from workers.run.worker import explained
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.child.process import Keeper
-from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, VLLM_V1, DeviceError, RunConfig, Unconfirmed
-from workers.targets.vllm.installation import HOME, ROOT
-from workers.targets.vllm.target import Vllm
+from workers.targets.child.target import ChildKind
+from workers.targets.registry import kind_of, known_engines
+from workers.targets.target import DeviceError, RunConfig, Unconfirmed
 
-INSTALLED = next(iter(sorted((ROOT / HOME / "lib").glob("python3*/site-packages"))), ROOT / HOME)
+ROOT = Path(__file__).resolve().parents[3]
 T = TypeVar("T")
 Source: TypeAlias = Literal["drawn", "scenarios"]
 # How near the first report names what was edited: the function, its file, another place, or none at all.
@@ -81,6 +80,19 @@ class Result(Value):
     refused: str = ""
 
 
+def installed(engine: str) -> Path:
+    """Return the folder that the package of an engine is installed in.
+
+    Raises:
+        DeviceError: it is not installed.
+    """
+    kind, config = kind_of(engine), RunConfig(engine=engine)
+    kind.require(config)
+    found = kind.installed(config)
+    assert found is not None, "it is a package of its own"
+    return found
+
+
 def drawn(engine: str, seed: int) -> Iterator[tuple[str, Trace]]:
     """Yield the traces of a hunt of an engine with a seed, without end, by name."""
     config = RunConfig(engine=engine)
@@ -90,9 +102,10 @@ def drawn(engine: str, seed: int) -> Iterator[tuple[str, Trace]]:
 
 
 def scenarios(engine: str) -> Iterator[tuple[str, Trace]]:
-    """Yield the scenarios of vLLM that an engine can run, by name."""
-    capabilities = kind_of(engine).capabilities
-    for file in find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)]):
+    """Yield the scenarios of an engine's package that it can run, by name."""
+    capabilities, package = kind_of(engine).capabilities, kind_of(engine).package
+    names = [name for name in known_engines() if kind_of(name).package == package]
+    for file in find_scenarios([ROOT / "scenarios" / name for name in names if (ROOT / "scenarios" / name).is_dir()]):
         trace = load(file)
         if lacking(trace, capabilities) is None:
             yield file.stem, trace.explicit()
@@ -101,8 +114,8 @@ def scenarios(engine: str) -> Iterator[tuple[str, Trace]]:
 def tried(task: Task, traces_max: int | None = None) -> Result:
     """Run the traces of a task on the edited engine until something new is found or the time is over."""
     every = drawn(task.engine, task.seed) if task.source == "drawn" else scenarios(task.engine)
-    with tempfile.TemporaryDirectory(prefix="vllm-power-") as folder:
-        path = str(overlay(task.edits, INSTALLED, Path(folder)))
+    with tempfile.TemporaryDirectory(prefix="reversals-") as folder:
+        path = str(overlay(task.edits, installed(task.engine), Path(folder)))
         trial = _Trial(task, RunConfig(engine=task.engine, engine_path=path))
         try:
             return trial.result(islice(every, traces_max))
@@ -223,7 +236,7 @@ def _sites(value: object) -> Iterator[Site]:
 def _keepers(config: RunConfig) -> Iterator[Keeper]:
     """Yield the keepers of an engine's process, and of the one that confirms its findings if there is one."""
     kind = kind_of(config.engine)
-    assert isinstance(kind, Vllm), "reversals are of vLLM"
+    assert isinstance(kind, ChildKind), "reversals are of engines in processes of their own"
     yield kind.keeper(config)
     confirmation = kind.confirmation(config)
     if confirmation is not None:

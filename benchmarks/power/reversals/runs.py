@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from benchmarks.power.vllm_power.trial import Result, Task, tried
+from benchmarks.power.reversals.trial import Result, Task, tried
 from workers.run.process import prepare_process
 
 

@@ -1,0 +1,114 @@
+"""Table of reversals: each a small edit of an engine, the reverse of one merged fix; files by class in a folder."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias, TypeVar
+
+from pydantic import Field, ValidationError, model_validator
+
+from benchmarks.power.reversals.edits import Edit
+from scenarios.spec import Value
+from scenarios.strict_yaml import ScenarioError, read
+
+# What the number of a reversal is: a merged fix; a report of what another number has mended; a merged change of which
+# one part is taken back.
+Origin: TypeAlias = Literal["fix", "report", "change"]
+
+
+class TableError(Exception):
+    """The table of reversals is not what it must be; the message says where."""
+
+
+class Place(Value):
+    """An edit as it stands in the table: `at` is module:function."""
+
+    at: Annotated[str, Field(pattern=r"^\w+(\.\w+)+:\w+(\.\w+)*$")]
+    find: str = ""
+    put: str = ""
+    without: str = ""
+    within: str = ""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Place":
+        if bool(self.find) == bool(self.without) or bool(self.find) != bool(self.put):
+            raise ValueError("an edit has find and put, or without")
+        return self
+
+    @property
+    def edit(self) -> Edit:
+        """Return the edit."""
+        module, _, function = self.at.partition(":")
+        return Edit(module, function, self.find, self.put, self.without, self.within)
+
+
+class Reversal(Value):
+    """One reversal: what it takes back, by number and in a few words, and how.
+
+    `runners` are the variants of the engine that have the code, `plane` is where it is expected to show, `needs` what a
+    trace must have; `note` says what the edit cannot say, `missed` why drawn traces are not expected to find it.
+    """
+
+    id: Annotated[str, Field(pattern=r"^[a-z]+-[0-9]+-[a-z0-9-]+$")]
+    source: Origin = "fix"
+    title: str
+    runners: Annotated[tuple[str, ...], Field(min_length=1)]
+    plane: str
+    needs: tuple[str, ...] = ()
+    note: str = ""
+    missed: str = ""
+    edits: Annotated[tuple[Place, ...], Field(min_length=1)]
+    kind: str = ""
+
+    @property
+    def number(self) -> int:
+        """Return its number in the engine's project."""
+        return int(self.id.split("-")[1])
+
+    @property
+    def expected_missed(self) -> str:
+        """Return why drawn traces are not expected to find it; empty if they are."""
+        return self.missed
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the functions that are edited, each with its module."""
+        return tuple(dict.fromkeys(place.at for place in self.edits))
+
+
+R = TypeVar("R", bound=Reversal)
+
+
+@cache
+def reversals_in(folder: Path, of: type[R]) -> tuple[R, ...]:
+    """Return the reversals of all classes, class by class.
+
+    Raises:
+        TableError: a file is no table, or an id is there twice.
+    """
+    found = tuple(each for file in sorted(folder.glob("*.yaml")) for each in _of_file(file, of))
+    twice = sorted({each.id for each in found if sum(other.id == each.id for other in found) > 1})
+    if twice:
+        raise TableError(f"{folder}: {', '.join(twice)}: there twice")
+    return found
+
+
+def _of_file(file: Path, of: type[R]) -> Iterator[R]:
+    try:
+        rows, _ = read(file.read_text(encoding="utf-8"), file.name)
+    except ScenarioError as error:
+        raise TableError(str(error)) from error
+    if not isinstance(rows, list):
+        raise TableError(f"{file.name}: a list of reversals is wanted")
+    for row in rows:
+        try:
+            yield of.model_validate(row).model_copy(update={"kind": file.stem.replace("_", " ")})
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = row.get("id", row) if isinstance(row, dict) else row
+            raise TableError(f"{file.name}: {name}: {first['loc']}: {first['msg']}") from error
+
+
+def edits_of(reversal: Reversal) -> Sequence[Edit]:
+    """Return the edits of a reversal."""
+    return [place.edit for place in reversal.edits]

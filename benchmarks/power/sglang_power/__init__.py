@@ -1,0 +1,1 @@
+"""Reversals of SGLang: small edits of its installed sources, each the reverse of a merged fix."""

@@ -1,0 +1,26 @@
+"""Take merged fixes of SGLang back, one at a time, and say how soon each reversal is found, where, and which are never.
+
+`python -m benchmarks.power.sglang_power --results power.jsonl` tries every reversal, ten minutes of processor time
+each: the traces that `specstorm hunt --engine sglang` draws with the seed, in their order, until one shows what the
+release does not show on the same trace. With `--results` what is done is kept, and the same command goes on from there.
+
+Exit code 1 if a reversal is not found that is not listed as missed, or one cannot begin; 2 for what cannot be asked.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from benchmarks.power.reversals import command
+from benchmarks.power.reversals.command import Suite
+from benchmarks.power.sglang_power.reversals import ENGINES, all_reversals
+
+SUITE = Suite("SGLang", __doc__ or "", ENGINES, all_reversals)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try reversals, print what comes of each; return the exit code."""
+    return command.main(SUITE, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""Reversals of SGLang on its installed sources: edits match, and what judges of its steps show of some of them."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.power.reversals.edits import overlay
+from benchmarks.power.reversals.table import edits_of
+from benchmarks.power.reversals.trial import ROOT, installed
+from benchmarks.power.sglang_power.reversals import Reversal, all_reversals
+from scenarios.codec import load
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Diverged
+from workers.run.check import check
+from workers.targets.registry import kind_of
+from workers.targets.target import SGLANG, RunConfig
+
+
+@pytest.mark.parametrize("reversal", all_reversals(), ids=lambda each: each.id)
+def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: Reversal, tmp_path: Path) -> None:
+    sources = installed(SGLANG)
+    overlay(edits_of(reversal), sources, tmp_path)
+    files = {edit.file for edit in edits_of(reversal)}
+    assert files, "it edits something"
+    for file in files:
+        assert (tmp_path / file).read_text() != (sources / file).read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario", "plane"),
+    [
+        ("sglang-17850-other-requests-token", "decode", "inputs"),
+        ("sglang-25015-positions-late", "eagle", "drafts"),
+        ("sglang-26800-sampled-behind-chunks", "eagle3", "drafts"),
+    ],
+)
+def test_what_a_step_was_given_wrongly_is_found(name: str, scenario: str, plane: str, tmp_path: Path) -> None:
+    reversal = next(each for each in all_reversals() if each.id == name)
+    tree = overlay(edits_of(reversal), installed(SGLANG), tmp_path)
+    trace = load(ROOT / "scenarios" / SGLANG / f"{scenario}.yaml").explicit()
+    with kind_of(SGLANG).over(tree, RunConfig(engine=SGLANG)) as config:
+        found = check(trace, Tapes(), config=config)
+    assert isinstance(found, Diverged)
+    assert found.difference.plane == plane

@@ -1,0 +1,225 @@
+"""Tiny models with random weights: a dense target and its drafters, from fixed seeds, kept by digest.
+
+Each comes with a tokenizer, of which every token is one character. Of the drafters `good` predicts what the target does
+next nearly always, `mediocre` often and `bad` hardly ever.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from safetensors.torch import save_file
+
+from workers.targets.child.inside.tokenizer import tokenizer_files
+
+HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE = 64, 2, 1, 32, 96
+LAYERS = 2
+# The layers of the target before which its hidden states are taken, the last of them behind all.
+AUXILIARY = [0, 1, 2]
+# Queries and keys of so much, the same everywhere, are alike nowhere but at one position: a token attends to itself.
+SELF_BIAS = 6.0
+POSITIONS_MAX = 65536
+# How much a layer adds to what it is given: enough that tokens depend on all that came before.
+LAYER_SCALE = 0.45
+# A logit's scale: the largest of many is rarely as near to the next as the arithmetic of two batches differs.
+HEAD_SCALE = 0.5
+# How far a mediocre draft model's weights are from the target's.
+PERTURBATION = 0.12
+# Part of the key under which a model is kept: changed together with how one is made.
+RECIPE = 2
+
+Weights = dict[str, torch.Tensor]
+# The configuration and the weights of a model.
+Model: TypeAlias = tuple[dict[str, Any], Weights]
+
+
+def dense_model(kind: str, quality: str, vocab_size: int) -> Model:
+    """Return a model: a target, in versions v1, v2 and so on besides `good`, or a drafter of a quality.
+
+    Raises:
+        ValueError: it is of another kind.
+    """
+    target = target_weights(vocab_size)
+    match kind, quality:
+        case "target", "good":
+            return dense_config(vocab_size, LAYERS), target
+        case "target", version:
+            return dense_config(vocab_size, LAYERS), _llama(
+                generator_of(f"target {version}", vocab_size), vocab_size, LAYERS
+            )
+        case "draft_model", "good":
+            return dense_config(vocab_size, LAYERS), target
+        case "draft_model", "mediocre":
+            noise = generator_of("noise", vocab_size)
+            return dense_config(vocab_size, LAYERS), {name: _near(weight, noise) for name, weight in target.items()}
+        case "draft_model", _:
+            return dense_config(vocab_size, LAYERS), _llama(generator_of("bad", vocab_size), vocab_size, LAYERS)
+        case "eagle", _:
+            return dense_config(vocab_size, 1), _eagle(target, quality, vocab_size)
+        case "eagle3", _:
+            head = {"eagle_aux_hidden_state_layer_ids": AUXILIARY, "attention_bias": True, "norm_output": True}
+            return dense_config(vocab_size, 1) | head, _eagle3(target, quality, vocab_size)
+        case _:
+            raise ValueError(f"a dense model of kind {kind}; known are target, draft_model, eagle and eagle3")
+
+
+def target_weights(vocab_size: int) -> Weights:
+    """Return the weights of the dense target."""
+    return _llama(generator_of("target", vocab_size), vocab_size, LAYERS)
+
+
+def model_folder(
+    cache: Path, kind: str, quality: str, vocab_size: int, made: Callable[[str, str, int], Model] = dense_model
+) -> Path:
+    """Return the folder of a model, which is `made` if it is not there."""
+    key = f"{RECIPE} {kind} {quality} {vocab_size}"
+    folder = cache / f"{kind}-{quality}-{vocab_size}-{blake2b(key.encode(), digest_size=6).hexdigest()}"
+    if not folder.is_dir():
+        _write(folder, *made(kind, quality, vocab_size))
+    return folder
+
+
+def generator_of(name: str, vocab_size: int) -> torch.Generator:
+    """Return the generator of a model's weights, by its name."""
+    seed = int.from_bytes(blake2b(f"{name} {vocab_size}".encode(), digest_size=6).digest())
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(generator: torch.Generator, *shape: int, scale: float = 1.0) -> torch.Tensor:
+    """Draw normal weights of a shape."""
+    return torch.randn(*shape, generator=generator) * scale
+
+
+def _near(weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return weight + PERTURBATION * weight.std() * torch.randn(weight.shape, generator=generator)
+
+
+def layer_weights(generator: torch.Generator, prefix: str, scale: float) -> Weights:
+    """Return the weights of a dense layer, which adds so much to what it is given."""
+    width, kv_width = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+    inner = HIDDEN**-0.5
+    return {
+        f"{prefix}.self_attn.q_proj.weight": normal(generator, width, HIDDEN, scale=3 * inner),
+        f"{prefix}.self_attn.k_proj.weight": normal(generator, kv_width, HIDDEN, scale=3 * inner),
+        f"{prefix}.self_attn.v_proj.weight": normal(generator, kv_width, HIDDEN, scale=inner),
+        f"{prefix}.self_attn.o_proj.weight": normal(generator, HIDDEN, width, scale=2 * scale * inner),
+        f"{prefix}.mlp.gate_proj.weight": normal(generator, INTERMEDIATE, HIDDEN, scale=inner),
+        f"{prefix}.mlp.up_proj.weight": normal(generator, INTERMEDIATE, HIDDEN, scale=inner),
+        f"{prefix}.mlp.down_proj.weight": normal(generator, HIDDEN, INTERMEDIATE, scale=2 * scale * inner),
+        f"{prefix}.input_layernorm.weight": torch.ones(HIDDEN),
+        f"{prefix}.post_attention_layernorm.weight": torch.ones(HIDDEN),
+    }
+
+
+def _llama(generator: torch.Generator, vocab_size: int, layers: int) -> Weights:
+    weights = {
+        "model.embed_tokens.weight": normal(generator, vocab_size, HIDDEN),
+        "model.norm.weight": torch.ones(HIDDEN),
+        "lm_head.weight": normal(generator, vocab_size, HIDDEN, scale=HEAD_SCALE),
+    }
+    for index in range(layers):
+        weights |= layer_weights(generator, f"model.layers.{index}", LAYER_SCALE)
+    return weights
+
+
+def _eagle(target: Weights, quality: str, vocab_size: int) -> Weights:
+    """Return a head that takes the token's embedding, or the hidden state before it, on to the target's own head."""
+    generator = generator_of(f"eagle {quality}", vocab_size)
+    one = torch.eye(HIDDEN)
+    match quality:
+        case "good":
+            mixed = torch.cat((one, 0.2 * one), dim=1)
+        case "mediocre":
+            mixed = torch.cat((one, 0.6 * one), dim=1)
+        case _:
+            mixed = normal(generator, HIDDEN, 2 * HIDDEN, scale=HIDDEN**-0.5)
+    layer = layer_weights(generator, "layers.0", 0.02 if quality == "good" else 0.2)
+    del layer["layers.0.input_layernorm.weight"]
+    return {"fc.weight": mixed, "embed_tokens.weight": target["model.embed_tokens.weight"], **layer}
+
+
+def _eagle3(target: Weights, quality: str, vocab_size: int) -> Weights:
+    """Return a head that takes the token's embedding, which attention alone brings it, on to the target's own head.
+
+    Its values are narrower than an embedding: of many tokens they keep what tells most of them apart.
+    """
+    generator = generator_of(f"eagle3 {quality}", vocab_size)
+    embeddings = target["model.embed_tokens.weight"]
+    width, narrow = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+    layer = layer_weights(generator, "layers.0", 0.02 if quality == "good" else 0.2)
+    del layer["layers.0.self_attn.q_proj.weight"], layer["layers.0.self_attn.k_proj.weight"]
+    attention = "layers.0.self_attn"
+    kept = torch.linalg.svd(embeddings, full_matrices=False).Vh[:narrow]
+    values = torch.zeros(narrow, 2 * HIDDEN)
+    values[: len(kept), :HIDDEN] = kept
+    back = torch.zeros(HIDDEN, width)
+    # What it had before, which is normal, counts little beside it.
+    back[:, : len(kept)] = 5 * kept.T
+    mixed = normal(generator, HIDDEN, len(AUXILIARY) * HIDDEN, scale=HIDDEN**-0.5)
+    if quality == "bad":
+        values, back = torch.randn(values.shape, generator=generator), torch.randn(back.shape, generator=generator)
+    return layer | {
+        f"{attention}.q_proj.weight": torch.zeros(width, 2 * HIDDEN),
+        f"{attention}.k_proj.weight": torch.zeros(narrow, 2 * HIDDEN),
+        f"{attention}.v_proj.weight": values,
+        f"{attention}.o_proj.weight": back,
+        f"{attention}.q_proj.bias": torch.full((width,), SELF_BIAS),
+        f"{attention}.k_proj.bias": torch.full((narrow,), SELF_BIAS),
+        f"{attention}.v_proj.bias": torch.zeros(narrow),
+        f"{attention}.o_proj.bias": torch.zeros(HIDDEN),
+        "layers.0.hidden_norm.weight": torch.ones(HIDDEN),
+        "fc.weight": mixed * {"good": 0.02, "mediocre": 2.5}.get(quality, 1.0),
+        "norm.weight": torch.ones(HIDDEN),
+        "lm_head.weight": target["lm_head.weight"],
+        "embed_tokens.weight": embeddings,
+    }
+
+
+def dense_config(vocab_size: int, layers: int) -> dict[str, Any]:
+    """Return the configuration of a dense model."""
+    return sizes(vocab_size, layers) | {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "head_dim": HEAD_DIM,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+
+
+def sizes(vocab_size: int, layers: int) -> dict[str, Any]:
+    """Return what the configurations of all models have."""
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": HIDDEN,
+        "intermediate_size": INTERMEDIATE,
+        "num_hidden_layers": layers,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "max_position_embeddings": POSITIONS_MAX,
+        "rope_theta": 10000.0,
+        "torch_dtype": "float32",
+    }
+
+
+def _write(folder: Path, config: dict[str, Any], weights: Weights) -> None:
+    """Write a model so that others see all of it or nothing."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+    (temporary / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_file({name: weight.contiguous() for name, weight in weights.items()}, temporary / "model.safetensors")
+    for name, text in tokenizer_files(config["vocab_size"]).items():
+        (temporary / name).write_text(text, encoding="utf-8")
+    try:
+        os.replace(temporary, folder)
+    except OSError:
+        # Somebody else made it meanwhile: a folder that is not empty is not replaced.
+        if not folder.is_dir():
+            raise

@@ -1,0 +1,153 @@
+"""Observer of a drafter's model: what it is given in each of its passes, and what is proposed.
+
+Its first pass in a step keeps what the step computed and proposes the first draft of each request. The others are made
+when the request runs next: they are noted as passes of the step before, with the blocks that it has by then.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from workers.targets.child.inside.readback import Parts
+from workers.targets.sglang.inside.recorder import Recorder
+
+
+def _margins(logits: torch.Tensor) -> list[float]:
+    """Return how far the likeliest token of each row is above the next."""
+    first, second = logits.topk(2, dim=-1).values.unbind(-1)
+    margins: list[float] = (first - second).tolist()
+    return margins
+
+
+class DrafterObserver:
+    """Observer of the drafter of a scheduler, which it wraps until it is released; `recorder` is that of the steps."""
+
+    def __init__(self, worker: Any, recorder: Recorder) -> None:
+        self._worker, self._recorder = worker, recorder
+        self._model = worker.draft_runner.model
+        # Requests of the first pass of each step, in its order, until the others are made.
+        self._rows: dict[int, list[str]] = {}
+        # How many tokens of each request were accepted, while these are kept.
+        self._accepted: torch.Tensor | None = None
+        self._index = 0
+        self._draft: Callable[..., Any] = worker.draft
+        self._extend: Callable[..., Any] = worker._draft_extend_for_decode
+        self._forward: Callable[..., Any] = self._model.forward
+        worker.draft, worker._draft_extend_for_decode = self._observed_draft, self._observed_extend
+        self._model.forward = self._observed_forward
+
+    def release(self) -> None:
+        """Leave the drafter as it was."""
+        del self._worker.draft, self._worker._draft_extend_for_decode, self._model.forward
+
+    def _observed_draft(self, batch: Any, **options: Any) -> Any:
+        self._index = 0
+        proposed = self._draft(batch, **options)
+        if self._recorder.batch is None:
+            return proposed
+        width = proposed.draft_token_num
+        for step, names, rows in self._groups():
+
+            def drafts(views: Mapping[str, Parts], rows: Sequence[int] = rows) -> Mapping[str, Any]:
+                tokens = views["proposed"][0].view(-1, width)[:, 1:]
+                return {"proposed": tokens[rows].tolist()}
+
+            self._recorder.observations.read("proposed", names, {"proposed": proposed.draft_token}, drafts, step)
+            del self._rows[step]
+        return proposed
+
+    def _observed_extend(self, batch: Any, result: Any, **options: Any) -> Any:
+        self._accepted = result.accept_lens
+        try:
+            return self._extend(batch, result, **options)
+        finally:
+            self._accepted = None
+
+    def _groups(self) -> Iterator[tuple[int, list[str], list[int]]]:
+        """Yield by step the requests of the batch whose last one it is, and their rows, until drafts are made."""
+        of_steps: dict[int, list[tuple[str, int]]] = {}
+        for row, request in enumerate(self._recorder.batch.reqs):
+            of_steps.setdefault(self._recorder.last_steps[request.rid], []).append((request.rid, row))
+        for step in sorted(of_steps.keys() & self._rows.keys()):
+            found = of_steps[step]
+            yield step, [name for name, _ in found], [row for _, row in found]
+
+    def _observed_forward(self, input_ids: Any, positions: Any, forward_batch: Any, **options: Any) -> Any:
+        if self._recorder.batch is None:
+            return self._forward(input_ids, positions, forward_batch, **options)
+        if forward_batch.forward_mode.is_decode():
+            self._index += 1
+            self._note_further(input_ids, positions, forward_batch)
+            made = self._forward(input_ids, positions, forward_batch, **options)
+            self._note_further_margins(made.next_token_logits)
+        else:
+            self._note_first(input_ids, positions, forward_batch)
+            made = self._forward(input_ids, positions, forward_batch, **options)
+            self._note_first_margins(made.next_token_logits)
+        return made
+
+    def _tensors(self, input_ids: Any, positions: Any, forward_batch: Any) -> Mapping[str, torch.Tensor]:
+        from sglang.srt.model_executor.forward_context import get_forward_context  # noqa: PLC0415
+
+        metadata = get_forward_context().attn_backend.forward_metadata
+        return self._recorder.given(forward_batch, metadata, input_ids=input_ids, positions=positions)
+
+    def _note_first(self, input_ids: Any, positions: Any, forward_batch: Any) -> None:
+        recorder, step = self._recorder, self._recorder.observations.step
+        names = self._rows[step] = [request.rid for request in recorder.batch.reqs]
+        is_decoding = forward_batch.forward_mode.is_draft_extend_v2()
+        counts = [len(input_ids) // len(names)] * len(names) if is_decoding else list(recorder.batch.extend_lens)
+
+        def inputs(views: Mapping[str, Parts]) -> Mapping[str, Any]:
+            return recorder.inputs(views, counts, is_beside=True)
+
+        recorder.observations.read(
+            "drafting", names, self._tensors(input_ids, positions, forward_batch), inputs, index=0, blocks=[]
+        )
+
+    def _note_further(self, input_ids: Any, positions: Any, forward_batch: Any) -> None:
+        recorder = self._recorder
+        tensors, holders = self._tensors(input_ids, positions, forward_batch), recorder.holders()
+        count = len(recorder.batch.reqs)
+        for step, names, rows in self._groups():
+
+            def inputs(
+                views: Mapping[str, Parts], rows: Sequence[int] = rows, names: Sequence[str] = names
+            ) -> Mapping[str, Any]:
+                every = recorder.inputs(views, [1] * count, is_beside=False)
+                of_rows = {name: [values[row] for row in rows] for name, values in every.items() if name != "starts"}
+                held = recorder.blocks([each for each in holders if each.name in names], views["rows"][0])
+                return {**of_rows, "starts": [*range(len(rows) + 1)], "blocks": held}
+
+            recorder.observations.read("drafting", names, tensors, inputs, step, index=self._index)
+
+    def _note_first_margins(self, logits: torch.Tensor) -> None:
+        observations, accepted = self._recorder.observations, self._accepted
+        names = self._rows[observations.step]
+
+        def margins(views: Mapping[str, Parts]) -> Mapping[str, Any]:
+            every = views["logits"][0]
+            if accepted is not None:
+                width = len(every) // len(names)
+                kept = views["accepted"][0].tolist()
+                every = every[[row * width + count - 1 for row, count in enumerate(kept)]]
+            return {"margins": _margins(every)}
+
+        tensors = {"logits": logits} if accepted is None else {"logits": logits, "accepted": accepted}
+        observations.read("margins", names, tensors, margins)
+
+    def _note_further_margins(self, logits: torch.Tensor) -> None:
+        for step, names, rows in self._groups():
+            every_name, places = self._rows[step], dict(zip(names, rows, strict=True))
+
+            def margins(
+                views: Mapping[str, Parts],
+                every_name: Sequence[str] = every_name,
+                places: Mapping[str, int] = places,
+            ) -> Mapping[str, Any]:
+                every = _margins(views["logits"][0])
+                # Of a request that does not run again nothing is proposed.
+                return {"margins": [every[places[name]] if name in places else 0.0 for name in every_name]}
+
+            self._recorder.observations.read("margins", every_name, {"logits": logits}, margins, step)

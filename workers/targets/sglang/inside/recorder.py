@@ -1,0 +1,233 @@
+"""Recorder of a scheduler's steps: what was planned, what the model was given, and what came of it, from outside.
+
+A step is one batch that is run. What lies on the device is read back where the model is called, in the order of the
+stream that calls it, which orders nothing and is no access to the race detector. A batch's lengths are those that the
+device relays where tokens are drafted: how many were accepted the host learns later.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import torch
+
+from scenarios.spec import ENGINE
+from workers.targets.child.inside.observations import ObservationsByHost
+from workers.targets.child.inside.readback import Parts, readback_on
+from workers.targets.child.messages import Message
+
+# Files whose functions copy whatever they are given.
+_HELPERS = ("sglang/srt/utils/",)
+
+
+class Holder(NamedTuple):
+    """A request with a row in the pool: so many slots are its, of which the first belong to the radix tree."""
+
+    name: str
+    row: int
+    num_slots: int
+    num_shared: int
+
+
+def number_of(request_id: str) -> int:
+    """Return the number of the request of the trace that bears an id of the engine."""
+    return int(request_id.rpartition("-")[2])
+
+
+def blocks_of(slots: Sequence[int], size: int) -> list[int]:
+    """Return the pages that slots of a request lie in, in its order; -1 where the slots of one are no page."""
+    if size == 1:
+        return list(slots)
+    found = []
+    for start in range(0, len(slots), size):
+        page = slots[start : start + size]
+        is_page = page[0] % size == 0 and list(page) == [*range(page[0], page[0] + len(page))]
+        found.append(page[0] // size if is_page else -1)
+    return found
+
+
+def _judged(point: str, name: str) -> tuple[str, ...]:
+    """Return the names that judges have for a tensor at a point."""
+    if point == "scheduled":
+        return {"computed": ("scheduled_computed",), "rows": ()}.get(name, ())
+    names = {"indices": ("tables",), "indptr": ("seq_lens",), "rows": ()}.get(name, (name,))
+    if point == "drafting":
+        return tuple(f"draft_{each}" for each in names)
+    # Of drafts in the target's inputs.
+    return (*names, "verified") if name == "input_ids" else names
+
+
+class Recorder:
+    """Recorder of one scheduler, which it wraps until it is released."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.observations = ObservationsByHost(readback_on("sim", _HELPERS), number_of, _judged, ENGINE)
+        self.page_size: int = scheduler.page_size
+        self.rows: torch.Tensor = scheduler.req_to_token_pool.req_to_token
+        # The batch that is being run, and the last step of each request.
+        self.batch: Any = None
+        self.last_steps: dict[str, int] = {}
+        self._scheduler = scheduler
+        self._results: dict[int, int] = {}
+        # The retractions of each request when it began.
+        self._begun: dict[str, int] = {}
+        model = self._model = scheduler.tp_worker.model_runner.model
+        self._run: Callable[..., Any] = scheduler.run_batch
+        self._process: Callable[..., Any] = scheduler.process_batch_result
+        self._forward: Callable[..., Any] = model.forward
+        scheduler.run_batch, scheduler.process_batch_result = self._observed_run, self._observed_process
+        model.forward = self._observed_forward
+        self.observations.note(
+            "opened",
+            [],
+            vocab_size=scheduler.model_config.vocab_size,
+            block_size=self.page_size,
+            state_sizes=[],
+            # Nothing is cut for being long: what a row has room for ends it.
+            max_model_len=self.rows.shape[1],
+            # Of any drafter, be it a head or a model of its own: at a token's position it is given the next one.
+            draft_shift=1 if scheduler.draft_worker is not None else 0,
+            chunk_ends_known=True,
+            mask_token=None,
+        )
+
+    def release(self) -> None:
+        """Leave the scheduler as it was."""
+        del self._scheduler.run_batch, self._scheduler.process_batch_result, self._model.forward
+
+    def holders(self) -> list[Holder]:
+        """Return the requests that have slots: those of the batch, and those that run or wait for their next chunk."""
+        scheduler = self._scheduler
+        requests = [*self.batch.reqs, *scheduler.running_batch.reqs]
+        if scheduler.chunked_req is not None:
+            requests.append(scheduler.chunked_req)
+        return [
+            Holder(name, request.kv.req_pool_idx, request.kv.kv_allocated_len, request.kv.cache_protected_len)
+            for name, request in {request.rid: request for request in requests}.items()
+            if request.kv.holds_kv
+        ]
+
+    def blocks(self, holders: Sequence[Holder], rows: torch.Tensor) -> list[list[Any]]:
+        """Return the blocks of requests by their numbers, from the rows of the pool."""
+        return [
+            [number_of(each.name), blocks_of(rows[each.row, : each.num_slots].tolist(), self.page_size)]
+            for each in holders
+        ]
+
+    def given(self, forward_batch: Any, metadata: Any, **tensors: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """Return the tensors that a model is given, by the names of its inputs."""
+        indices = {"indptr": metadata.kv_indptr, "indices": metadata.kv_indices, "rows": self.rows}
+        return {**tensors, "slots": forward_batch.out_cache_loc, **indices}
+
+    def inputs(self, views: Mapping[str, Parts], counts: Sequence[int], *, is_beside: bool) -> dict[str, Any]:
+        """Return what rows of a batch are given, each so many tokens, with the blocks of all slots it attends to.
+
+        Kernels are told these slots; of several tokens of a row those before them, while its own ones are `is_beside`.
+        """
+        starts = [0, *accumulate(counts)]
+        flat = {name: views[name][0].tolist() for name in ("input_ids", "positions", "slots")}
+        indptr, indices = views["indptr"][0].tolist(), views["indices"][0]
+        tables, lengths = [], []
+        for row, (start, stop) in enumerate(pairwise(starts)):
+            slots = indices[indptr[row] : indptr[row + 1]].tolist() + (flat["slots"][start:stop] if is_beside else [])
+            lengths.append(len(slots))
+            missing = [-1] * (flat["positions"][stop - 1] + 1 - len(slots))
+            tables.append(blocks_of([*slots, *missing], self.page_size))
+        return {**flat, "starts": starts, "tables": tables, "seq_lens": lengths}
+
+    def drained(self) -> None:
+        """Note what is still held once nothing is left to do."""
+        scheduler = self._scheduler
+        slots, tree, pool = scheduler.token_to_kv_pool_allocator, scheduler.tree_cache, scheduler.req_to_token_pool
+        locked = tree.protected_size()
+        held = {
+            "slots": slots.size - slots.available_size() - tree.evictable_size() - locked,
+            "slots of the tree that are referred to": locked,
+            "rows of the pool": pool.size - pool.available_size(),
+            "requests of the scheduler": len(scheduler.waiting_queue) + len(scheduler.running_batch.reqs),
+        }
+        self.observations.note("drained", [], leaks={name: count for name, count in held.items() if count})
+
+    def take(self) -> list[Message]:
+        """Return what was seen since the last call; of a step on the device, once it has run."""
+        return self.observations.take()
+
+    def _observed_run(self, batch: Any, *arguments: Any) -> Any:
+        self.observations.step += 1
+        self.batch = batch
+        try:
+            result = self._run(batch, *arguments)
+        finally:
+            self.batch = None
+        self._results[id(result)] = self.observations.step
+        return result
+
+    def _observed_forward(self, input_ids: Any, positions: Any, forward_batch: Any, **options: Any) -> Any:
+        if self.batch is not None:
+            self._note(forward_batch, input_ids, positions)
+        return self._forward(input_ids, positions, forward_batch, **options)
+
+    def _note(self, forward_batch: Any, input_ids: torch.Tensor, positions: torch.Tensor) -> None:
+        """Note the plan and the inputs of a step."""
+        from sglang.srt.model_executor.forward_context import get_forward_context  # noqa: PLC0415
+
+        batch, holders, mode = self.batch, self.holders(), forward_batch.forward_mode
+        names = [request.rid for request in batch.reqs]
+        self.last_steps |= dict.fromkeys(names, self.observations.step)
+        if mode.is_target_verify():
+            counts = [len(input_ids) // len(names)] * len(names)
+            drafts = [count - 1 for count in counts]
+            num_beyond = counts[0]
+        else:
+            counts = [1] * len(names) if mode.is_decode() else list(batch.extend_lens)
+            drafts, num_beyond = [0] * len(names), 0
+
+        def before(lengths: Sequence[int]) -> list[int]:
+            return [length + num_beyond - count for length, count in zip(lengths, counts, strict=True)]
+
+        def planned(views: Mapping[str, Parts]) -> Mapping[str, Any]:
+            computed = before(views["computed"][0].tolist())
+            return {"scheduled_computed": computed, "blocks": self.blocks(holders, views["rows"][0])}
+
+        def inputs(views: Mapping[str, Parts]) -> Mapping[str, Any]:
+            return self.inputs(views, counts, is_beside=not mode.is_decode())
+
+        self.observations.read(
+            "scheduled",
+            names,
+            {"computed": batch.seq_lens, "rows": self.rows},
+            planned,
+            planned_drafts=drafts,
+            begun=self._begin(batch.reqs),
+            states=[],
+            follows=True,
+            shared=[[number_of(each.name), each.num_shared] for each in holders],
+        )
+        metadata = get_forward_context().attn_backend.forward_metadata
+        tensors = self.given(forward_batch, metadata, input_ids=input_ids, positions=positions)
+        self.observations.read("inputs", names, tensors, inputs, drafts=drafts)
+        if batch.seq_lens_cpu is not None:
+            self.observations.note("corrected", names, mirror_computed=before(batch.seq_lens_cpu.tolist()))
+
+    def _begin(self, requests: Sequence[Any]) -> list[list[Any]]:
+        """Return the requests that begin in a step, for the first time or again, each with all its tokens."""
+        begun = []
+        for request in requests:
+            if self._begun.get(request.rid) != request.retraction_count:
+                self._begun[request.rid] = request.retraction_count
+                begun.append([number_of(request.rid), [*request.origin_input_ids, *request.output_ids]])
+        return begun
+
+    def _observed_process(self, batch: Any, result: Any) -> Any:
+        step = self._results.pop(id(result), None)
+        # Of a chunk no token is taken, nor of a request that has begun anew without it.
+        has_none = [request.inflight_middle_chunks > 0 or request.is_retracted for request in batch.reqs]
+        processed = self._process(batch, result)
+        if step is not None:
+            tokens, names = result.next_token_ids.tolist(), [request.rid for request in batch.reqs]
+            accepted = [1] * len(names) if result.accept_lens is None else result.accept_lens.tolist()
+            width = len(tokens) // len(names)
+            rows = [tokens[row * width : row * width + count] for row, count in enumerate(accepted)]
+            sampled = [[] if nothing else row for nothing, row in zip(has_none, rows, strict=True)]
+            self.observations.note("processed", names, step, sampled=sampled)
+        return processed
