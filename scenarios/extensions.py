@@ -19,6 +19,7 @@ _SITE = "extension"
 QUALITIES = ("good", "good", "mediocre", "bad")
 HYBRID_ONE_IN = 6
 LOGPROB_TOKENS_ONE_IN = 16
+LOGITS_ONE_IN = 8
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
@@ -38,9 +39,15 @@ def extended(trace: Trace, capabilities: Capabilities) -> Trace:
 def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> EngineSpec:
     """Return a specification with a drafter quality, and perhaps a drafter that `flat_traces` does not know.
 
+    In one trace of LOGITS_ONE_IN logits come in the place of logprobs.
+
     An engine whose hybrid models lack some features gets such a model in one trace of HYBRID_ONE_IN.
     """
     update: dict[str, object] = {}
+    if capabilities.allows("logprobs_mode", f"{spec.logprobs_mode}_logits") and not below(
+        LOGITS_ONE_IN, seed, _SITE, "logits", 0
+    ):
+        update["logprobs_mode"] = f"{spec.logprobs_mode}_logits"
     limits = [limit for limit in capabilities.limits.spec if isinstance(limit, NothingBeside)]
     without = [limit.key for limit in limits if limit.beside == ("layers", "hybrid")]
     if without:
@@ -48,7 +55,7 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
             nothing = {key: type(getattr(spec, key))() for key in without}
             # Nothing is drafted, so the drafter is the default one.
             drafting = {key: EngineSpec.model_fields[key].default for key in ("drafter", "draft_sampling")}
-            return spec.model_copy(update={"layers": "hybrid", **drafting, **nothing})
+            return spec.model_copy(update={**update, "layers": "hybrid", **drafting, **nothing})
         # Otherwise a specification that lacks these features by chance would nearly always be hybrid.
         update["layers"] = "attention"
     qualities = capabilities.allowed("drafter_quality")

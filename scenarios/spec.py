@@ -100,6 +100,8 @@ class EngineSpec(Value):
     its distribution at the request's temperature, by which verification weighs it (probabilistic). A request with a
     grammar gets the former.
     `drafter_quality` says how well the weights of a drafter predict the target, in an engine whose drafters have any.
+    `logprobs_mode` says what tokens come with: logprobs of the target's logits (raw) or of those by which a token is
+    chosen (processed), or, in their place, such logits themselves.
     `decodes_first` has an engine with a dense batch move the rows that decode before the others, as some kernels want.
     `last_match` says whether a request takes over the last block that it finds in the prefix cache. A drafter's cache
     entry of its last token may depend on the next token, which may be another one here.
@@ -117,7 +119,7 @@ class EngineSpec(Value):
     policy: Literal["fcfs", "priority"] = "fcfs"
     prefix_cache: Annotated[bool, Field(strict=True)] = False
     last_match: Literal["dropped", "taken"] = "dropped"
-    logprobs_mode: Literal["raw", "processed"] = "raw"
+    logprobs_mode: Literal["raw", "processed", "raw_logits", "processed_logits"] = "raw"
     sampling: SamplingMethod = "strict"
     synthetic_rates: Annotated[tuple[Rate, ...], Field(max_length=16)] = ()
     pad: Annotated[bool, Field(strict=True)] = True

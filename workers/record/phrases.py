@@ -118,6 +118,7 @@ FACTS: Mapping[str, str] = {
     "these_logprobs": "logprobs {logprobs}",
     "logprob_as_before": "token {token} with {logprob:.4f} as before",
     "with_logprob": "with {logprob:.4f}",
+    "logit_of_context": "token {token} with {logit:.4f} as elsewhere behind the same tokens",
     "none_above_least": "no logprob above {least:.4f} beside those of the likeliest",
     "no_certainty": "no probability above 1",
     "at_most_one": "at most 1 in all",

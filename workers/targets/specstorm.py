@@ -151,7 +151,7 @@ class Specstorm(TargetKind):
         features=_FEATURES,
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _OTHERS), ())
-        | {"drafter": tuple(DRAFTERS)},
+        | {"drafter": tuple(DRAFTERS), "logprobs_mode": ("raw", "processed")},
         devices=dict.fromkeys(DEVICES, LANES),
         probes=tuple(
             probe for probe in PROBES if probe not in (*CONTROL_PROBES, *OF_TRANSFERS, *OF_HANDOFFS, *OF_SESSIONS)

@@ -29,6 +29,7 @@ CONTRACTS: Mapping[str, str] = {
     "asked for, its own first, in order, of probabilities that are 1 all together",
     "logprob_ranks": "the likeliest tokens come in order, and a token has one logprob wherever it is named",
     "logprob_sum": "probabilities of a vocabulary: none above 1, all together 1, none 0 of what was delivered",
+    "same_context": "behind the same tokens a token has the same logit, in a prompt and where it was chosen",
     "greedy": "at temperature 0 nothing that may come and is shown is likelier than the token delivered",
     "penalties": "so it is once the logprobs shown are penalised by what the prompt and the output before hold",
     "top_k": "a token that is drawn is one of the k likeliest",

@@ -35,6 +35,7 @@ from workers.targets.vllm.inside.transfer.engine import (
     unconnected,
 )
 from workers.targets.vllm.inside.transfer.flights import silent
+from workers.targets.vllm.limits import LOGPROBS_MODES
 from workers.targets.vllm.runner_name import RunnerName
 
 ENGINES_MAX = 6
@@ -180,7 +181,7 @@ class Engines:
             enable_chunked_prefill=True,
             scheduling_policy=spec.policy,
             async_scheduling=spec.depth > 1,
-            logprobs_mode=f"{spec.logprobs_mode}_logprobs",
+            logprobs_mode=LOGPROBS_MODES[spec.logprobs_mode],
             speculative_config=speculative,
             kv_transfer_config=transfer,
             disable_log_stats=True,
