@@ -66,7 +66,8 @@ class _Edges:
             self._in_mid_prompt()
         if self._one_in(3, "decodes first"):
             self._set_if_allowed(decodes_first=True)
-        if CONTINUES in self._capabilities.features and self._one_in(5, "turns"):
+        are_logits = self.spec.logprobs_mode.endswith("logits")
+        if CONTINUES in self._capabilities.features and (are_logits or self._one_in(5, "turns")):
             self._turns()
         return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})
 

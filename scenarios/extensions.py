@@ -20,6 +20,7 @@ QUALITIES = ("good", "good", "mediocre", "bad")
 HYBRID_ONE_IN = 6
 LOGPROB_TOKENS_ONE_IN = 16
 LOGITS_ONE_IN = 8
+BROKEN_GRAMMARS_ONE_IN = 12
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
@@ -74,16 +75,21 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
 def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, capabilities: Capabilities) -> AnyEvent:
     """Return a submit with prompt logprobs in one trace of four, biases in one of two, min-p where it draws.
 
-    In one trace of LOGPROB_TOKENS_ONE_IN half of the requests name the tokens whose logprobs they want.
+    In one trace of LOGPROB_TOKENS_ONE_IN half of the requests name the tokens whose logprobs they want, in one of
+    BROKEN_GRAMMARS_ONE_IN a third of those without a grammar have one that does not compile.
     """
     update: dict[str, object] = {}
 
     def pick(what: str, bound: int, number: int = 0) -> int:
         return below(bound, seed, _SITE, f"{what} of {index}", number)
 
-    has_prompts = "num_prompt_logprobs" in capabilities.features and not below(4, seed, _SITE, "prompts", 0)
-    if has_prompts and pick("has prompt", 3):
+    # Logits are held against each other, those of prompts and those of outputs.
+    are_logits = spec.logprobs_mode.endswith("logits")
+    has_prompts = are_logits or not below(4, seed, _SITE, "prompts", 0)
+    if has_prompts and "num_prompt_logprobs" in capabilities.features and pick("has prompt", 3):
         update["num_prompt_logprobs"] = 1 + pick("prompt", 6)
+    if are_logits and not event.params.num_logprobs:
+        update["num_logprobs"] = 1 + pick("logits", 3)
     has_biases = "logit_bias" in capabilities.features_on(spec) and below(2, seed, _SITE, "biases", 0)
     if has_biases and pick("has biases", 2):
         tokens = sorted({pick("token", spec.vocab_size, number) for number in range(1 + pick("biases", 4))})
@@ -92,6 +98,11 @@ def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, cap
     if has_named and pick("has named", 2):
         named = dict.fromkeys(pick("named", spec.vocab_size, number) for number in range(1 + pick("names", 5)))
         update |= {"logprob_tokens": tuple(named), "num_logprobs": 0}
+    has_broken = "broken_grammar" in capabilities.features and not below(
+        BROKEN_GRAMMARS_ONE_IN, seed, _SITE, "broken grammars", 0
+    )
+    if has_broken and not event.params.grammar and not pick("has broken grammar", 3):
+        update["broken_grammar"] = True
     if event.params.temperature and "min_p" in capabilities.features_on(spec):
         update["min_p"] = MIN_PS[pick("min_p", len(MIN_PS))]
     return event.model_copy(update={"params": event.params.model_copy(update=update)}) if update else event

@@ -23,6 +23,7 @@ CONTRACTS: Mapping[str, str] = {
     "logit_bias": "no token with a bias of -100 while another may come, and one of 100 while one may come; and, by the "
     "logprobs delivered, what a smaller bias comes to",
     "grammar": "every token is an edge of the state reached, and the output ends where there are none",
+    "broken_grammar": "a request whose grammar does not compile ends with reason error, without a token",
     "logprobs": "as many logprobs of each token as were asked for, its own first",
     "logprob_tokens": "logprobs of the tokens that a request names, in its order, behind a token's own",
     "prompt_logprobs": "with the first token as many logprobs of each token of the prompt behind its first as were "

@@ -70,6 +70,8 @@ def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | 
     if submit.stop:
         stop = frozenset(submit.stop)
         ends += [(at + 1, 0, "stop", "stop") for at, token in enumerate(tokens) if token in stop][:1]
+    if submit.params.broken_grammar:
+        ends += [(0, 0, "error", "broken_grammar")]
     if submit.params.grammar:
         ends += [(at, 0, "stop", "grammar") for at in _ends_of_grammar(submit, tokens)]
     end, _, why, contract = min(ends)

@@ -65,6 +65,14 @@ def parts_show_no_prompt(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] 
     return Excess("params.num_prompt_logprobs", seen, "a part of a session has 0", mended, reason)
 
 
+def parts_have_sound_grammars(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: no part of a session has a grammar that does not compile."""
+    if not isinstance(event, Submit) or event.session is None or not event.params.broken_grammar:
+        return None
+    mended, reason = with_params(event, {"broken_grammar": False}), "its session would end in the middle"
+    return Excess("params.broken_grammar", True, "a part of a session has none", mended, reason)
+
+
 def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: nothing but stop tokens ends a grammar."""
     misfit = misfit_at_end(event) if isinstance(event, Submit) else None
@@ -281,6 +289,7 @@ FIRST_RUNNER = Capabilities(
             ParamAtMost("min_tokens", lambda submit: submit.max_tokens),
             some_token_is_allowed,
             parts_show_no_prompt,
+            parts_have_sound_grammars,
             grammars_end_by_stops,
             each_state_allows_a_token,
             lookups_on_the_device_stay,

@@ -12,6 +12,8 @@ from scenarios.events import Submit
 # A range of letters without white space, controls or what combines with its neighbour.
 _FIRST = 0x4E00
 ROOT = "root"
+# A grammar that does not compile: its rule is of one that there is not.
+BROKEN = f"{ROOT} ::= nowhere"
 
 
 def character_of(token: int) -> str:

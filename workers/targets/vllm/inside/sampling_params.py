@@ -3,7 +3,7 @@
 from typing import Any
 
 from scenarios.events import Submit
-from workers.targets.vllm.inside.grammars import text_of
+from workers.targets.vllm.inside.grammars import BROKEN, text_of
 
 # The names that are set, which a release has to have.
 NAMES = (
@@ -48,8 +48,8 @@ def _structured_outputs(event: Submit) -> Any:
     """Return the grammar of a request, None if it has none; its backend is the one that vLLM's front takes for it."""
     from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415
 
-    if not event.params.grammar:
+    if not (event.params.grammar or event.params.broken_grammar):
         return None
-    asked = StructuredOutputsParams(grammar=text_of(event))
+    asked = StructuredOutputsParams(grammar=BROKEN if event.params.broken_grammar else text_of(event))
     asked._backend = "xgrammar"
     return asked
