@@ -1,4 +1,4 @@
-"""Contract on logits of one context: those of a prompt are those that were delivered, by token and what is before it."""
+"""Contract on logits of one context: those of a prompt are those that were delivered behind the same tokens."""
 
 import pytest
 

@@ -180,7 +180,8 @@ class Engines:
             enable_prefix_caching=spec.prefix_cache,
             enable_chunked_prefill=True,
             scheduling_policy=spec.policy,
-            async_scheduling=spec.depth > 1,
+            # Whoever says nothing gets asynchrony wherever there is any, which is what a trace asks for.
+            async_scheduling=None if spec.depth > 1 else False,
             logprobs_mode=LOGPROBS_MODES[spec.logprobs_mode],
             speculative_config=speculative,
             kv_transfer_config=transfer,
@@ -195,14 +196,15 @@ class Engines:
         # Engines that work at the same time have streams of their own, as those of two machines.
         stream = new_stream() if is_producer and self._device != "cpu" else None
         with unconnected(), on_stream(stream):
-            EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=False)
+            EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=True)
             observe_own_connector(engine, spec)
         if stream is not None:
             engine.scheduler.connector.flights.stream = stream
         if spec.decodes_first:
             # As a backend for attention asks for it whose kernels take decodes and prompts apart.
             runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens
-        assert (engine.batch_queue is not None) == (spec.depth > 1), "asynchronous exactly where it was asked for"
+        if (engine.batch_queue is not None) != (spec.depth > 1):
+            raise RuntimeError(f"asynchrony is {'off' if spec.depth > 1 else 'on'}, unlike what was asked for")
         return engine
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any] | None:

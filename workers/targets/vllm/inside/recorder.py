@@ -335,7 +335,13 @@ class StepRecorder:
         if step is not None:
             sampled = [list(map(int, tokens)) for tokens in result.sampled_token_ids]
             self._note("processed", list(result.req_ids), step, sampled=sampled)
-        return self._update(plan, result)
+        outputs = self._update(plan, result)
+        every = [each.scheduler_stats for each in outputs.values() if each.scheduler_stats is not None]
+        counts = next((stats.spec_decoding_stats for stats in every), None)
+        if step is not None and counts is not None:
+            of_drafts = counts.num_drafts, counts.num_draft_tokens, counts.num_accepted_tokens
+            self._note("counted", [], step, counted=list(of_drafts))
+        return outputs
 
     def _note(self, point: str, names: list[str], step: int | None = None, **values: Any) -> None:
         step = self._step if step is None else step
