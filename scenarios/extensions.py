@@ -21,6 +21,7 @@ HYBRID_ONE_IN = 6
 LOGPROB_TOKENS_ONE_IN = 16
 LOGITS_ONE_IN = 8
 BROKEN_GRAMMARS_ONE_IN = 12
+STOP_WORDS_ONE_IN = 8
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
@@ -76,7 +77,8 @@ def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, cap
     """Return a submit with prompt logprobs in one trace of four, biases in one of two, min-p where it draws.
 
     In one trace of LOGPROB_TOKENS_ONE_IN half of the requests name the tokens whose logprobs they want, in one of
-    BROKEN_GRAMMARS_ONE_IN a third of those without a grammar have one that does not compile.
+    BROKEN_GRAMMARS_ONE_IN a third of those without a grammar have one that does not compile, in one of
+    STOP_WORDS_ONE_IN two of three have stop words.
     """
     update: dict[str, object] = {}
 
@@ -98,6 +100,13 @@ def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, cap
     if has_named and pick("has named", 2):
         named = dict.fromkeys(pick("named", spec.vocab_size, number) for number in range(1 + pick("names", 5)))
         update |= {"logprob_tokens": tuple(named), "num_logprobs": 0}
+    has_words = "stop_words" in capabilities.features and not below(STOP_WORDS_ONE_IN, seed, _SITE, "words", 0)
+    if has_words and pick("has words", 3):
+        among = event.params.allowed_tokens or tuple(range(spec.vocab_size))
+        update["stop_words"] = tuple(
+            tuple(among[pick(f"word {word}", len(among), place)] for place in range(1 + pick("length", 2, word)))
+            for word in range(1 + pick("words", 4))
+        )
     has_broken = "broken_grammar" in capabilities.features and not below(
         BROKEN_GRAMMARS_ONE_IN, seed, _SITE, "broken grammars", 0
     )

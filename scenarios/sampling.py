@@ -36,6 +36,8 @@ class SamplingParams(Value):
     Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens. Each token of the prompt
     but the first comes with `num_prompt_logprobs` of them, which depend on the tokens before it alone. Instead of the
     likeliest tokens' it comes with those of `logprob_tokens`, if there are any, in their order.
+    Behind the first `min_tokens` an output ends with reason `stop` where one of `stop_words` is complete, as a client
+    finds in its text.
     With a `grammar`, a token must be on an edge of the current state; state 0 is the first, and the output ends in a
     state without edges. A `broken_grammar` is one that no engine makes sense of: the request ends with reason `error`.
     At a `temperature` above 0 the token is drawn: of those at least `min_p` times as probable as the likeliest, of the
@@ -46,6 +48,7 @@ class SamplingParams(Value):
 
     min_tokens: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     bad_words: Annotated[tuple[Annotated[Tokens, Field(min_length=1)], ...], Field(max_length=BAD_WORDS_MAX)] = ()
+    stop_words: Annotated[tuple[Annotated[Tokens, Field(min_length=1)], ...], Field(max_length=BAD_WORDS_MAX)] = ()
     allowed_tokens: Tokens = ()
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
@@ -114,6 +117,8 @@ class SamplingParams(Value):
         places += [(("logprob_tokens", place), token) for place, token in enumerate(self.logprob_tokens)]
         for index, word in enumerate(self.bad_words):
             places += [(("bad_words", index, place), token) for place, token in enumerate(word)]  # type: ignore[misc]
+        for index, word in enumerate(self.stop_words):
+            places += [(("stop_words", index, place), token) for place, token in enumerate(word)]  # type: ignore[misc]
         yield from self._grammar_problems(vocab_size)
         for where, token in places:
             if token >= vocab_size:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from scenarios.capabilities import EVENTS, Capabilities
 from scenarios.events import CONTROL_EVENTS, Abort, AnyEvent, Place, Submit
-from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_SESSIONS, OF_TRANSFERS, PROBES
+from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_SESSIONS, OF_TEXTS, OF_TRANSFERS, PROBES
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.drafters.drafter import DRAFTERS
@@ -154,7 +154,9 @@ class Specstorm(TargetKind):
         | {"drafter": tuple(DRAFTERS), "logprobs_mode": ("raw", "processed")},
         devices=dict.fromkeys(DEVICES, LANES),
         probes=tuple(
-            probe for probe in PROBES if probe not in (*CONTROL_PROBES, *OF_TRANSFERS, *OF_HANDOFFS, *OF_SESSIONS)
+            probe
+            for probe in PROBES
+            if probe not in (*CONTROL_PROBES, *OF_TRANSFERS, *OF_HANDOFFS, *OF_SESSIONS, *OF_TEXTS)
         ),
         faults=True,
         planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),

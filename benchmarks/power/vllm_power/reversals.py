@@ -48,6 +48,7 @@ Need: TypeAlias = Literal[
     "prompt_logprobs",
     "logprob_token_ids",
     "stops",
+    "stop_words",
     "probabilistic_drafts",
     "dflash",
     "connector",

@@ -16,6 +16,7 @@ CONTRACTS: Mapping[str, str] = {
     "vocabulary": "every token is one of the vocabulary",
     "max_tokens": "no more tokens than the request and the model's length allow; reason length with the last of them",
     "stop": "no token behind a stop token, and reason stop if that is the last one",
+    "stop_words": "no token behind the stop word that is complete first, and reason stop with its last",
     "finish_reason": "a reason for every end: stop, length, abort if somebody asked for it, error without any choice",
     "min_tokens": "no stop token among the first tokens",
     "allowed_tokens": "no other token than those allowed",

@@ -1,6 +1,6 @@
 """Contracts on tokens: allowed tokens, the end of an output, and its reason.
 
-Verifies: `vocabulary`, `max_tokens`, `stop`, `finish_reason`, and every mask of the request.
+Verifies: `vocabulary`, `max_tokens`, `stop`, `stop_words`, `finish_reason`, and every mask of the request.
 Does not verify: which of the allowed tokens is chosen (`logprobs` and the oracle do).
 """
 
@@ -70,12 +70,21 @@ def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | 
     if submit.stop:
         stop = frozenset(submit.stop)
         ends += [(at + 1, 0, "stop", "stop") for at, token in enumerate(tokens) if token in stop][:1]
+    ends += [(at, 0, "stop", "stop_words") for at in _ends_of_words(submit, tokens)][:1]
     if submit.params.broken_grammar:
         ends += [(0, 0, "error", "broken_grammar")]
     if submit.params.grammar:
         ends += [(at, 0, "stop", "grammar") for at in _ends_of_grammar(submit, tokens)]
     end, _, why, contract = min(ends)
     return (end, why, contract) if end <= len(tokens) else (None, "", "")
+
+
+def _ends_of_words(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
+    """Yield the numbers of tokens at which a stop word is complete, behind the minimum."""
+    words = submit.params.stop_words
+    for end in range(submit.params.min_tokens + 1, len(tokens) + 1) if words else ():
+        if any(len(word) <= end and tuple(tokens[end - len(word) : end]) == word for word in words):
+            yield end
 
 
 def _ends_of_grammar(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:

@@ -65,6 +65,14 @@ def parts_show_no_prompt(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] 
     return Excess("params.num_prompt_logprobs", seen, "a part of a session has 0", mended, reason)
 
 
+def parts_have_no_text(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: no part of a session is ended by a word."""
+    if not isinstance(event, Submit) or event.session is None or not event.params.stop_words:
+        return None
+    mended, reason = with_params(event, {"stop_words": ()}), "its engine would not know that the part has ended"
+    return Excess("params.stop_words", event.params.stop_words, "a part of a session has none", mended, reason)
+
+
 def parts_have_sound_grammars(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: no part of a session has a grammar that does not compile."""
     if not isinstance(event, Submit) or event.session is None or not event.params.broken_grammar:
@@ -271,6 +279,7 @@ FIRST_RUNNER = Capabilities(
         "grammar_wait",
         "grammar_drafts",
         "grammar_cut",
+        "stop_word",
         *OF_TRANSFERS,
         *OF_HANDOFFS,
         "dummy_step",
@@ -290,6 +299,7 @@ FIRST_RUNNER = Capabilities(
             some_token_is_allowed,
             parts_show_no_prompt,
             parts_have_sound_grammars,
+            parts_have_no_text,
             grammars_end_by_stops,
             each_state_allows_a_token,
             lookups_on_the_device_stay,

@@ -38,7 +38,7 @@ EMBEDDING_SCALE = 0.1
 # How far a mediocre draft model's weights are from the target's.
 PERTURBATION = 0.12
 # Part of the key under which a model is kept: changed together with how one is made.
-RECIPE = 2
+RECIPE = 3
 
 Weights = dict[str, torch.Tensor]
 

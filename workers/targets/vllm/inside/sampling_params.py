@@ -3,13 +3,13 @@
 from typing import Any
 
 from scenarios.events import Submit
-from workers.targets.vllm.inside.grammars import BROKEN, text_of
+from workers.targets.vllm.inside.grammars import BROKEN, character_of, text_of
 
 # The names that are set, which a release has to have.
 NAMES = (
     "max_tokens min_tokens stop_token_ids ignore_eos temperature top_k top_p min_p seed presence_penalty "
     "frequency_penalty repetition_penalty allowed_token_ids logit_bias logprobs prompt_logprobs logprob_token_ids "
-    "structured_outputs detokenize _bad_words_token_ids"
+    "structured_outputs detokenize stop include_stop_str_in_output _bad_words_token_ids"
 )
 
 
@@ -37,7 +37,10 @@ def sampling_params(event: Submit) -> Any:
         prompt_logprobs=asked.num_prompt_logprobs - 1 if asked.num_prompt_logprobs else None,
         logprob_token_ids=list(asked.logprob_tokens) or None,
         structured_outputs=_structured_outputs(event),
-        detokenize=False,
+        # What has no text is ended by tokens alone.
+        detokenize=bool(asked.stop_words),
+        stop=["".join(map(character_of, word)) for word in asked.stop_words],
+        include_stop_str_in_output=True,
     )
     # Bad words are text, and a tokenizer makes tokens of them; there is none here.
     params._bad_words_token_ids = [list(word) for word in asked.bad_words]
