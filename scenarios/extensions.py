@@ -22,6 +22,7 @@ LOGPROB_TOKENS_ONE_IN = 16
 LOGITS_ONE_IN = 8
 BROKEN_GRAMMARS_ONE_IN = 12
 STOP_WORDS_ONE_IN = 8
+REASONING_ONE_IN = 4
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
@@ -41,7 +42,8 @@ def extended(trace: Trace, capabilities: Capabilities) -> Trace:
 def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> EngineSpec:
     """Return a specification with a drafter quality, and perhaps a drafter that `flat_traces` does not know.
 
-    In one trace of LOGITS_ONE_IN logits come in the place of logprobs.
+    In one trace of LOGITS_ONE_IN logits come in the place of logprobs, in one of REASONING_ONE_IN grammars
+    wait for a token.
 
     An engine whose hybrid models lack some features gets such a model in one trace of HYBRID_ONE_IN.
     """
@@ -50,6 +52,8 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
         LOGITS_ONE_IN, seed, _SITE, "logits", 0
     ):
         update["logprobs_mode"] = f"{spec.logprobs_mode}_logits"
+    if capabilities.allowed("reasoning_end") is None and not below(REASONING_ONE_IN, seed, _SITE, "reasoning", 0):
+        update["reasoning_end"] = below(spec.vocab_size, seed, _SITE, "reasoning end", 0)
     limits = [limit for limit in capabilities.limits.spec if isinstance(limit, NothingBeside)]
     without = [limit.key for limit in limits if limit.beside == ("layers", "hybrid")]
     if without:

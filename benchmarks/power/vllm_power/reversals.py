@@ -36,6 +36,7 @@ Need: TypeAlias = Literal[
     "reorder",
     "condense",
     "grammar",
+    "reasoning",
     "penalties",
     "bad_words",
     "min_tokens",

@@ -13,11 +13,15 @@ NOWHERE = -1
 class Bans:
     """The masks of one request after a history, which `follow` extends by a token; a bad word may begin in the prompt.
 
+    A grammar binds behind the first token `reasoning_end`, if there is one.
+
     A mask leaves a token no probability. A bias of 100 or -100 leaves it as much or as little as makes no difference:
     tokens `pushed` come where no other one may, and those `pulled` before all others.
     """
 
-    def __init__(self, submit: Submit, words_from_prompt: bool, vocab_size: int) -> None:
+    def __init__(
+        self, submit: Submit, words_from_prompt: bool, vocab_size: int, reasoning_end: int | None = None
+    ) -> None:
         assert isinstance(submit.prompt, tuple), "the trace is explicit"
         params = submit.params
         # Penalties may outweigh a bias, and a high temperature weakens it.
@@ -29,6 +33,8 @@ class Bans:
         self.allowed = frozenset(params.allowed_tokens)
         self.bad_words = params.bad_words
         self.edges = [{edge[0]: edge[1] for edge in edges} for edges in params.grammar]
+        # The token that the grammar waits for.
+        self.awaited = reasoning_end if reasoning_end not in submit.prompt else None
         self.vocab_size = vocab_size
         self.recent = list(submit.prompt) if words_from_prompt else []
         self.state = self.length = 0
@@ -45,7 +51,9 @@ class Bans:
         if self.bad_words:
             self.recent.append(token)
             del self.recent[: -self._longest]
-        if self.edges and self.state != NOWHERE:
+        if self.awaited is not None:
+            self.awaited = None if token == self.awaited else self.awaited
+        elif self.edges and self.state != NOWHERE:
             self.state = self.edges[self.state].get(token, NOWHERE)
 
     def ban_on(self, token: int) -> str | None:
@@ -70,7 +78,7 @@ class Bans:
             return "allowed_tokens"
         if any(word[-1] == token and self._ends_with(word[:-1]) for word in self.bad_words):
             return "bad_words"
-        if self.edges and self.state != NOWHERE and token not in self.edges[self.state]:
+        if self.awaited is None and self.edges and self.state != NOWHERE and token not in self.edges[self.state]:
             return "grammar"
         return None
 
@@ -97,7 +105,9 @@ def has_penalties(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
-def bans_of(submit: Submit, words_from_prompt: bool, vocab_size: int) -> Bans | None:
+def bans_of(
+    submit: Submit, words_from_prompt: bool, vocab_size: int, reasoning_end: int | None = None
+) -> Bans | None:
     """Return the bans of a request, None if it has none."""
-    bans = Bans(submit, words_from_prompt, vocab_size)
+    bans = Bans(submit, words_from_prompt, vocab_size, reasoning_end)
     return bans if bans.bans_anything() else None

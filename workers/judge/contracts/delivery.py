@@ -12,12 +12,14 @@ class Terms:
 
     Masks do not bind where drafts are kept whatever they are; `is_processed`: logprobs are those of processed logits;
     `are_logits`: they are these logits themselves;
+    `reasoning_end`: the token behind which a grammar binds;
     `words_from_prompt`: a bad word may begin in the prompt.
     """
 
     def __init__(self, trace: Trace, words_from_prompt: bool) -> None:
         self.vocab_size = trace.spec.vocab_size
         self.max_model_len = trace.spec.max_model_len
+        self.reasoning_end = trace.spec.reasoning_end
         self.masks_bind = trace.spec.sampling != "synthetic"
         self.is_processed = trace.spec.logprobs_mode.startswith("processed")
         self.are_logits = trace.spec.logprobs_mode.endswith("logits")

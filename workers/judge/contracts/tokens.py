@@ -26,7 +26,7 @@ def token_breach(given: Delivery, terms: Terms) -> Breach | None:
         position = next(at for at, token in enumerate(tokens) if not 0 <= token < terms.vocab_size)
         due = fact("of_vocabulary", last=terms.vocab_size - 1)
         return Breach("vocabulary", name, position, due, fact("token", token=tokens[position]))
-    bans = bans_of(submit, terms.words_from_prompt, terms.vocab_size)
+    bans = bans_of(submit, terms.words_from_prompt, terms.vocab_size, terms.reasoning_end)
     if bans is not None:
         for position, token in enumerate(tokens):
             contract = bans.ban_on(token) if terms.masks_bind else None
@@ -74,7 +74,7 @@ def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | 
     if submit.params.broken_grammar:
         ends += [(0, 0, "error", "broken_grammar")]
     if submit.params.grammar:
-        ends += [(at, 0, "stop", "grammar") for at in _ends_of_grammar(submit, tokens)]
+        ends += [(at, 0, "stop", "grammar") for at in _ends_of_grammar(submit, tokens, terms.reasoning_end)]
     end, _, why, contract = min(ends)
     return (end, why, contract) if end <= len(tokens) else (None, "", "")
 
@@ -87,10 +87,15 @@ def _ends_of_words(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
             yield end
 
 
-def _ends_of_grammar(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
+def _ends_of_grammar(submit: Submit, tokens: Sequence[int], reasoning_end: int | None) -> Iterator[int]:
     """Yield the number of tokens at which a grammar is over, if it is: in a state without edges, or left."""
+    assert isinstance(submit.prompt, tuple), "the trace is explicit"
     state, grammar = 0, submit.params.grammar
+    is_reasoning = reasoning_end is not None and reasoning_end not in submit.prompt
     for place, token in enumerate(tokens):
+        if is_reasoning:
+            is_reasoning = token != reasoning_end
+            continue
         state = next((edge[1] for edge in grammar[state] if edge[0] == token), NOWHERE)
         if state == NOWHERE or not grammar[state]:
             yield place + 1

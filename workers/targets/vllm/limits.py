@@ -81,6 +81,24 @@ def parts_have_sound_grammars(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
     return Excess("params.broken_grammar", True, "a part of a session has none", mended, reason)
 
 
+def parts_do_not_reason(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: where grammars wait for a token no part of a session has one."""
+    is_part = isinstance(event, Submit) and event.session is not None
+    if not is_part or spec.reasoning_end is None or not event.params.grammar:
+        return None
+    mended, reason = with_params(event, {"grammar": ()}), "the token may have come in another part"
+    return Excess("params.grammar", "in a session", "with reasoning_end a part has none", mended, reason)
+
+
+def reasoning_ends_by_a_token(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: what ends reasoning is a token of the vocabulary."""
+    if spec.reasoning_end is None or spec.reasoning_end < spec.vocab_size:
+        return None
+    last = spec.vocab_size - 1
+    mended = spec.model_copy(update={"reasoning_end": last})
+    return Excess("reasoning_end", spec.reasoning_end, f"vocab_size allows 0 to {last}", mended)
+
+
 def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: nothing but stop tokens ends a grammar."""
     misfit = misfit_at_end(event) if isinstance(event, Submit) else None
@@ -252,6 +270,7 @@ FIRST_RUNNER = Capabilities(
         "offloading": (),
         "handoff": (),
         "decodes_first": (),
+        "reasoning_end": (),
         "draft_sampling": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
@@ -300,6 +319,7 @@ FIRST_RUNNER = Capabilities(
             parts_show_no_prompt,
             parts_have_sound_grammars,
             parts_have_no_text,
+            parts_do_not_reason,
             grammars_end_by_stops,
             each_state_allows_a_token,
             lookups_on_the_device_stay,
@@ -314,6 +334,7 @@ FIRST_RUNNER = Capabilities(
             connectors_are_alone,
             producers_hold_the_model,
             runs_of_drafts_have_room,
+            reasoning_ends_by_a_token,
             *_POOL_HOLDS_MODEL,
         ),
     ),
@@ -340,6 +361,7 @@ SECOND_RUNNER = replace(
             connectors_are_alone,
             producers_hold_the_model,
             runs_of_drafts_have_room,
+            reasoning_ends_by_a_token,
             *_POOL_HOLDS_MODEL,
         ),
     ),

@@ -23,6 +23,7 @@ from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
 from workers.targets.vllm.inside.producer import Producer
 from workers.targets.vllm.inside.readback import READBACKS
+from workers.targets.vllm.inside.reasoning import parser_until
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
 from workers.targets.vllm.inside.transfer.copies import new_stream
@@ -185,6 +186,7 @@ class Engines:
             logprobs_mode=LOGPROBS_MODES[spec.logprobs_mode],
             speculative_config=speculative,
             kv_transfer_config=transfer,
+            reasoning_parser="" if spec.reasoning_end is None else parser_until(spec.reasoning_end),
             disable_log_stats=True,
             **(_ON_A_GPU if self._device == "cuda" else {}),
         ).create_engine_config()

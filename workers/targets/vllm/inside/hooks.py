@@ -21,7 +21,7 @@ ENGINES = (
         "create_engine_config model dtype enforce_eager seed kv_cache_memory_bytes num_gpu_blocks_override "
         "block_size max_model_len max_num_seqs max_num_scheduled_tokens max_num_batched_tokens "
         "long_prefill_token_threshold enable_prefix_caching enable_chunked_prefill scheduling_policy "
-        "async_scheduling logprobs_mode speculative_config kv_transfer_config "
+        "async_scheduling logprobs_mode speculative_config kv_transfer_config reasoning_parser "
         "disable_log_stats",
     ),
     RunnerHooks("vllm.v1.executor", "Executor", "get_class"),
