@@ -23,6 +23,7 @@ LOGITS_ONE_IN = 8
 BROKEN_GRAMMARS_ONE_IN = 12
 STOP_WORDS_ONE_IN = 8
 REASONING_ONE_IN = 4
+PROCESSORS_ONE_IN = 3
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
@@ -43,7 +44,7 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     """Return a specification with a drafter quality, and perhaps a drafter that `flat_traces` does not know.
 
     In one trace of LOGITS_ONE_IN logits come in the place of logprobs, in one of REASONING_ONE_IN grammars
-    wait for a token.
+    wait for a token, one of PROCESSORS_ONE_IN has a processor of logits.
 
     An engine whose hybrid models lack some features gets such a model in one trace of HYBRID_ONE_IN.
     """
@@ -54,6 +55,9 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
         update["logprobs_mode"] = f"{spec.logprobs_mode}_logits"
     if capabilities.allowed("reasoning_end") is None and not below(REASONING_ONE_IN, seed, _SITE, "reasoning", 0):
         update["reasoning_end"] = below(spec.vocab_size, seed, _SITE, "reasoning end", 0)
+    has_processors = capabilities.allowed("logits_processor") is None
+    if has_processors and not below(PROCESSORS_ONE_IN, seed, _SITE, "processor", 0):
+        update["logits_processor"] = True
     limits = [limit for limit in capabilities.limits.spec if isinstance(limit, NothingBeside)]
     without = [limit.key for limit in limits if limit.beside == ("layers", "hybrid")]
     if without:
@@ -111,6 +115,8 @@ def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, cap
             tuple(among[pick(f"word {word}", len(among), place)] for place in range(1 + pick("length", 2, word)))
             for word in range(1 + pick("words", 4))
         )
+    if "no_repeats" in capabilities.features_on(spec) and pick("no repeats", 2):
+        update["no_repeats"] = True
     has_broken = "broken_grammar" in capabilities.features and not below(
         BROKEN_GRAMMARS_ONE_IN, seed, _SITE, "broken grammars", 0
     )

@@ -36,6 +36,7 @@ class SamplingParams(Value):
     Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens. Each token of the prompt
     but the first comes with `num_prompt_logprobs` of them, which depend on the tokens before it alone. Instead of the
     likeliest tokens' it comes with those of `logprob_tokens`, if there are any, in their order.
+    With `no_repeats` no token of the output comes directly behind itself.
     Behind the first `min_tokens` an output ends with reason `stop` where one of `stop_words` is complete, as a client
     finds in its text.
     With a `grammar`, a token must be on an edge of the current state; state 0 is the first, and the output ends in a
@@ -48,6 +49,7 @@ class SamplingParams(Value):
 
     min_tokens: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     bad_words: Annotated[tuple[Annotated[Tokens, Field(min_length=1)], ...], Field(max_length=BAD_WORDS_MAX)] = ()
+    no_repeats: Annotated[bool, Field(strict=True)] = False
     stop_words: Annotated[tuple[Annotated[Tokens, Field(min_length=1)], ...], Field(max_length=BAD_WORDS_MAX)] = ()
     allowed_tokens: Tokens = ()
     presence_penalty: Penalty = 0.0

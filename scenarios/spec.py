@@ -104,6 +104,7 @@ class EngineSpec(Value):
     chosen (processed), or, in their place, such logits themselves.
     `decodes_first` has an engine with a dense batch move the rows that decode before the others, as some kernels want.
     Where there is a token `reasoning_end`, grammars bind behind the first one of a request, in its prompt or output.
+    An engine with a `logits_processor` has one of a user, by which requests ban what they chose last (`no_repeats`).
     `last_match` says whether a request takes over the last block that it finds in the prefix cache. A drafter's cache
     entry of its last token may depend on the next token, which may be another one here.
     `transfer` is that of an engine with a store beside its cache, `offloading` that of one whose own connector has one,
@@ -142,6 +143,7 @@ class EngineSpec(Value):
     drafter_quality: Literal["good", "mediocre", "bad"] = "good"
     decodes_first: Annotated[bool, Field(strict=True)] = False
     reasoning_end: Index | None = None
+    logits_processor: Annotated[bool, Field(strict=True)] = False
     transfer: Transfer | None = None
     offloading: Offloading | None = None
     handoff: Handoff | None = None

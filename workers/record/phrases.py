@@ -89,6 +89,7 @@ FACTS: Mapping[str, str] = {
     "one_allowed": "one of the {count} tokens allowed",
     "a_pulled_token": "a token with a bias of 100",
     "no_pushed_token": "a token without a bias of -100",
+    "another_token": "another token than {token}, which came last",
     "no_bad_word": "no token that completes a bad word behind {behind}",
     "an_edge": "one of the {count} edges of state {state} of the grammar",
     # Logprobs.

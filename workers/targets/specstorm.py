@@ -41,8 +41,8 @@ _FEATURES = (
     "seed",
 )
 # Keys of other engines: its drafters have no weights, no kernel of it takes decodes and prompts apart, nobody reasons,
-# and no store is beside its cache.
-_OTHERS = ("drafter_quality", "decodes_first", "reasoning_end", "transfer", "offloading", "handoff")
+# no user has processors of logits, and no store is beside its cache.
+_OTHERS = ("drafter_quality", "decodes_first", "reasoning_end", "logits_processor", "transfer", "offloading", "handoff")
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "draft_logits_read": ("draft_logits",),

@@ -50,6 +50,7 @@ Need: TypeAlias = Literal[
     "logprob_token_ids",
     "stops",
     "stop_words",
+    "logits_processor",
     "probabilistic_drafts",
     "dflash",
     "connector",

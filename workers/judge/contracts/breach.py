@@ -21,6 +21,7 @@ CONTRACTS: Mapping[str, str] = {
     "min_tokens": "no stop token among the first tokens",
     "allowed_tokens": "no other token than those allowed",
     "bad_words": "no token that completes a bad word",
+    "no_repeats": "no token directly behind itself",
     "logit_bias": "no token with a bias of -100 while another may come, and one of 100 while one may come; and, by the "
     "logprobs delivered, what a smaller bias comes to",
     "grammar": "every token is an edge of the state reached, and the output ends where there are none",

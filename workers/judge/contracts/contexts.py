@@ -59,8 +59,8 @@ def _row(flat: Sequence[int | float]) -> list[tuple[int, float]]:
 def _is_changed(submit: Submit) -> bool:
     """Tell whether anything comes between the target's logits and the choice of a token."""
     asked = submit.params
-    masks = asked.bad_words or asked.allowed_tokens or asked.grammar or asked.min_tokens or asked.logit_bias
-    return bool(masks) or asked.temperature > 0 or has_penalties(asked)
+    masks = asked.bad_words or asked.no_repeats or asked.allowed_tokens or asked.grammar or asked.min_tokens
+    return bool(masks or asked.logit_bias) or asked.temperature > 0 or has_penalties(asked)
 
 
 def _is_close(logit: float, before: float) -> bool:

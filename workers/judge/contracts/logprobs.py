@@ -106,9 +106,7 @@ class _Judged:
         self._vocab_size = terms.vocab_size
         self._binds = terms.masks_bind
         self._is_processed, self._are_logits = terms.is_processed, terms.are_logits
-        self._bans: Bans | None = bans_of(
-            submit, terms.words_from_prompt, terms.vocab_size, terms.reasoning_end
-        )
+        self._bans: Bans | None = bans_of(submit, terms.words_from_prompt, terms.vocab_size, terms.reasoning_end)
         self._known = set(submit.prompt)
         self._times: Counter[int] = Counter()
         self._biases = dict(params.logit_bias)

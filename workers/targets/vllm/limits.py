@@ -81,6 +81,16 @@ def parts_have_sound_grammars(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
     return Excess("params.broken_grammar", True, "a part of a session has none", mended, reason)
 
 
+def other_tokens_are_left(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: who bans the token chosen last may choose any other one."""
+    if not isinstance(event, Submit) or not event.params.no_repeats:
+        return None
+    if not (event.params.grammar or event.params.allowed_tokens):
+        return None
+    mended, reason = with_params(event, {"no_repeats": False}), "no other one might be left"
+    return Excess("params.no_repeats", True, "beside grammar or allowed_tokens it is not", mended, reason)
+
+
 def parts_do_not_reason(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: where grammars wait for a token no part of a session has one."""
     is_part = isinstance(event, Submit) and event.session is not None
@@ -139,6 +149,14 @@ def connectors_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
 def _connectors(spec: EngineSpec) -> list[str]:
     """Return the keys of the connectors that are asked for."""
     return [key for key in ("transfer", "offloading", "handoff") if getattr(spec, key) is not None]
+
+
+def processors_are_without_drafts(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: no processor of a user is beside drafts."""
+    if not spec.logits_processor or not spec.num_speculative_tokens:
+        return None
+    mended = spec.model_copy(update={"logits_processor": False})
+    return Excess("logits_processor", True, "beside drafts there is none", mended, "vLLM refuses it")
 
 
 def runs_of_drafts_have_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -271,6 +289,7 @@ FIRST_RUNNER = Capabilities(
         "handoff": (),
         "decodes_first": (),
         "reasoning_end": (),
+        "logits_processor": (),
         "draft_sampling": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
@@ -309,6 +328,7 @@ FIRST_RUNNER = Capabilities(
         # Its front refuses them beside drafts, and its engine takes no notice of them there.
         features=(
             Without(("logit_bias", "min_p"), when=lambda spec: spec.num_speculative_tokens > 0),
+            Without(("no_repeats",), when=lambda spec: not spec.logits_processor),
             _SESSIONS_OF_ATTENTION,
         ),
         events=(
@@ -320,6 +340,7 @@ FIRST_RUNNER = Capabilities(
             parts_have_sound_grammars,
             parts_have_no_text,
             parts_do_not_reason,
+            other_tokens_are_left,
             grammars_end_by_stops,
             each_state_allows_a_token,
             lookups_on_the_device_stay,
@@ -330,6 +351,7 @@ FIRST_RUNNER = Capabilities(
         ),
         spec=(
             _HYBRID_WITHOUT_DRAFTS,
+            processors_are_without_drafts,
             transfers_are_of_attention,
             connectors_are_alone,
             producers_hold_the_model,
@@ -349,7 +371,9 @@ SECOND_RUNNER = replace(
     # It knows devices with streams alone.
     devices={"sim": ("streams",), "cuda": ()},
     # Its rows are in the order of a step's plan, decodes before prompts.
-    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key != "decodes_first"},
+    # Processors of users are others there.
+    spec={key: each for key, each in FIRST_RUNNER.spec.items() if key not in ("decodes_first", "logits_processor")},
+    features=tuple(feature for feature in FIRST_RUNNER.features if feature != "no_repeats"),
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.

@@ -113,6 +113,8 @@ def sampling_options(event: Submit, vocab_size: int) -> dict[str, object]:
         raise ExportError(f"request {event.request}: bad_words are text for vLLM, and these are tokens")
     if asked.stop_words:
         raise ExportError(f"request {event.request}: stop_words are text for vLLM, and these are tokens")
+    if asked.no_repeats:
+        raise ExportError(f"request {event.request}: no_repeats is asked of a processor that an exported test has not")
     if asked.broken_grammar:
         raise ExportError(f"request {event.request}: broken_grammar is refused by the front of an exported test")
     found: dict[str, object] = {"max_tokens": event.max_tokens}

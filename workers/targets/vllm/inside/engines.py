@@ -19,6 +19,7 @@ from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.handoff_session import HandoffSession
+from workers.targets.vllm.inside.logits_processors import no_repeats
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
 from workers.targets.vllm.inside.producer import Producer
@@ -186,6 +187,7 @@ class Engines:
             logprobs_mode=LOGPROBS_MODES[spec.logprobs_mode],
             speculative_config=speculative,
             kv_transfer_config=transfer,
+            logits_processors=[no_repeats()] if spec.logits_processor else None,
             reasoning_parser="" if spec.reasoning_end is None else parser_until(spec.reasoning_end),
             disable_log_stats=True,
             **(_ON_A_GPU if self._device == "cuda" else {}),

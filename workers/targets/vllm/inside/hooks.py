@@ -22,6 +22,7 @@ ENGINES = (
         "block_size max_model_len max_num_seqs max_num_scheduled_tokens max_num_batched_tokens "
         "long_prefill_token_threshold enable_prefix_caching enable_chunked_prefill scheduling_policy "
         "async_scheduling logprobs_mode speculative_config kv_transfer_config reasoning_parser "
+        "logits_processors "
         "disable_log_stats",
     ),
     RunnerHooks("vllm.v1.executor", "Executor", "get_class"),

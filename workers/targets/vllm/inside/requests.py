@@ -20,7 +20,8 @@ def hand_in(
     """Hand a request to an engine, or a part of one that it has; `transfer` is what its connector is told of it."""
     request = request_of(request_id, event, arrival, resumable=resumable)
     if transfer is not None:
-        request.sampling_params.extra_args = {"kv_transfer_params": dict(transfer)}
+        others = request.sampling_params.extra_args or {}
+        request.sampling_params.extra_args = {**others, "kv_transfer_params": dict(transfer)}
     taken, wave = engine.preprocess_add_request(request)
     if taken.structured_output_request is not None:
         # A thread compiles it; in which step it is ready would depend on a clock.

@@ -4,12 +4,13 @@ from typing import Any
 
 from scenarios.events import Submit
 from workers.targets.vllm.inside.grammars import BROKEN, character_of, text_of
+from workers.targets.vllm.inside.logits_processors import NO_REPEATS
 
 # The names that are set, which a release has to have.
 NAMES = (
     "max_tokens min_tokens stop_token_ids ignore_eos temperature top_k top_p min_p seed presence_penalty "
     "frequency_penalty repetition_penalty allowed_token_ids logit_bias logprobs prompt_logprobs logprob_token_ids "
-    "structured_outputs detokenize stop include_stop_str_in_output _bad_words_token_ids"
+    "structured_outputs detokenize stop include_stop_str_in_output extra_args _bad_words_token_ids"
 )
 
 
@@ -41,6 +42,7 @@ def sampling_params(event: Submit) -> Any:
         detokenize=bool(asked.stop_words),
         stop=["".join(map(character_of, word)) for word in asked.stop_words],
         include_stop_str_in_output=True,
+        extra_args={NO_REPEATS: True} if asked.no_repeats else None,
     )
     # Bad words are text, and a tokenizer makes tokens of them; there is none here.
     params._bad_words_token_ids = [list(word) for word in asked.bad_words]
