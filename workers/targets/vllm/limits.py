@@ -251,6 +251,8 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
 )
 # A state cannot go back behind the last token of a part, and what is stored of a session is not asked for again.
 _SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.has_connector)
+# Its producer ends a request without blocks to hand over.
+_BROKEN_GRAMMARS_OF_ONE = Without(("broken_grammar",), when=lambda spec: spec.handoff is not None)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
     KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size allow"),
@@ -330,6 +332,7 @@ FIRST_RUNNER = Capabilities(
             Without(("logit_bias", "min_p"), when=lambda spec: spec.num_speculative_tokens > 0),
             Without(("no_repeats",), when=lambda spec: not spec.logits_processor),
             _SESSIONS_OF_ATTENTION,
+            _BROKEN_GRAMMARS_OF_ONE,
         ),
         events=(
             OneOf(Preempt, "mode", ("deliver",), "modes"),
@@ -377,7 +380,7 @@ SECOND_RUNNER = replace(
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.
-        features=(_SESSIONS_OF_ATTENTION,),
+        features=(_SESSIONS_OF_ATTENTION, _BROKEN_GRAMMARS_OF_ONE),
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
         spec=(
             hybrids_have_few_drafters,
