@@ -83,12 +83,11 @@ def parts_have_sound_grammars(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
 
 def other_tokens_are_left(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: who bans the token chosen last may choose any other one."""
-    if not isinstance(event, Submit) or not event.params.no_repeats:
+    few = isinstance(event, Submit) and (event.params.grammar or event.params.allowed_tokens)
+    if not isinstance(event, Submit) or not (few and event.params.no_repeats):
         return None
-    if not (event.params.grammar or event.params.allowed_tokens):
-        return None
-    mended, reason = with_params(event, {"no_repeats": False}), "no other one might be left"
-    return Excess("params.no_repeats", True, "beside grammar or allowed_tokens it is not", mended, reason)
+    mended = with_params(event, {"no_repeats": False})
+    return Excess("params.no_repeats", True, "beside grammar or allowed_tokens it is false", mended)
 
 
 def parts_do_not_reason(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
