@@ -83,8 +83,9 @@ def parts_have_sound_grammars(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
 
 def other_tokens_are_left(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: who bans the token chosen last may choose any other one."""
-    few = isinstance(event, Submit) and (event.params.grammar or event.params.allowed_tokens)
-    if not isinstance(event, Submit) or not (few and event.params.no_repeats):
+    if not isinstance(event, Submit) or not event.params.no_repeats:
+        return None
+    if not event.params.grammar and not event.params.allowed_tokens:
         return None
     mended = with_params(event, {"no_repeats": False})
     return Excess("params.no_repeats", True, "beside grammar or allowed_tokens it is false", mended)
@@ -92,8 +93,7 @@ def other_tokens_are_left(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent]
 
 def parts_do_not_reason(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: where grammars wait for a token no part of a session has one."""
-    is_part = isinstance(event, Submit) and event.session is not None
-    if not is_part or spec.reasoning_end is None or not event.params.grammar:
+    if not isinstance(event, Submit) or None in (event.session, spec.reasoning_end) or not event.params.grammar:
         return None
     mended, reason = with_params(event, {"grammar": ()}), "the token may have come in another part"
     return Excess("params.grammar", "in a session", "with reasoning_end a part has none", mended, reason)
@@ -250,8 +250,8 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
 )
 # A state cannot go back behind the last token of a part, and what is stored of a session is not asked for again.
 _SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.has_connector)
-# Its producer ends a request without blocks to hand over.
-_BROKEN_GRAMMARS_OF_ONE = Without(("broken_grammar",), when=lambda spec: spec.handoff is not None)
+# Nothing would be handed over, or fails with a load.
+_BROKEN_GRAMMARS_ALONE = Without(("broken_grammar",), when=lambda spec: spec.has_connector)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
     KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size allow"),
@@ -331,7 +331,7 @@ FIRST_RUNNER = Capabilities(
             Without(("logit_bias", "min_p"), when=lambda spec: spec.num_speculative_tokens > 0),
             Without(("no_repeats",), when=lambda spec: not spec.logits_processor),
             _SESSIONS_OF_ATTENTION,
-            _BROKEN_GRAMMARS_OF_ONE,
+            _BROKEN_GRAMMARS_ALONE,
         ),
         events=(
             OneOf(Preempt, "mode", ("deliver",), "modes"),
@@ -379,7 +379,7 @@ SECOND_RUNNER = replace(
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.
-        features=(_SESSIONS_OF_ATTENTION, _BROKEN_GRAMMARS_OF_ONE),
+        features=(_SESSIONS_OF_ATTENTION, _BROKEN_GRAMMARS_ALONE),
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
         spec=(
             hybrids_have_few_drafters,
