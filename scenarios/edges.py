@@ -71,7 +71,8 @@ class _Edges:
             self._set_if_allowed(decodes_first=True)
         if self._one_in(GRAPHS_ONE_IN, "graphs"):
             self._set_if_allowed(graphs=GRAPHS[self._pick(len(GRAPHS), "which graphs")])
-        if CONTINUES in self._capabilities.features and self._one_in(5, "turns"):
+        are_logits = self.spec.logprobs_mode.endswith("logits")
+        if CONTINUES in self._capabilities.features and (are_logits or self._one_in(5, "turns")):
             self._turns()
         return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})
 

@@ -19,6 +19,11 @@ _SITE = "extension"
 QUALITIES = ("good", "good", "mediocre", "bad")
 HYBRID_ONE_IN = 6
 LOGPROB_TOKENS_ONE_IN = 16
+LOGITS_ONE_IN = 8
+BROKEN_GRAMMARS_ONE_IN = 12
+STOP_WORDS_ONE_IN = 8
+REASONING_ONE_IN = 4
+PROCESSORS_ONE_IN = 3
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
@@ -38,9 +43,21 @@ def extended(trace: Trace, capabilities: Capabilities) -> Trace:
 def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> EngineSpec:
     """Return a specification with a drafter quality, and perhaps a drafter that `flat_traces` does not know.
 
+    In one trace of LOGITS_ONE_IN logits come in the place of logprobs, in one of REASONING_ONE_IN grammars
+    wait for a token, one of PROCESSORS_ONE_IN has a processor of logits.
+
     An engine whose hybrid models lack some features gets such a model in one trace of HYBRID_ONE_IN.
     """
     update: dict[str, object] = {}
+    if capabilities.allows("logprobs_mode", f"{spec.logprobs_mode}_logits") and not below(
+        LOGITS_ONE_IN, seed, _SITE, "logits", 0
+    ):
+        update["logprobs_mode"] = f"{spec.logprobs_mode}_logits"
+    if capabilities.allowed("reasoning_end") is None and not below(REASONING_ONE_IN, seed, _SITE, "reasoning", 0):
+        update["reasoning_end"] = below(spec.vocab_size, seed, _SITE, "reasoning end", 0)
+    has_processors = capabilities.allowed("logits_processor") is None
+    if has_processors and not below(PROCESSORS_ONE_IN, seed, _SITE, "processor", 0):
+        update["logits_processor"] = True
     limits = [limit for limit in capabilities.limits.spec if isinstance(limit, NothingBeside)]
     without = [limit.key for limit in limits if limit.beside == ("layers", "hybrid")]
     if without:
@@ -48,7 +65,7 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
             nothing = {key: type(getattr(spec, key))() for key in without}
             # Nothing is drafted, so the drafter is the default one.
             drafting = {key: EngineSpec.model_fields[key].default for key in ("drafter", "draft_sampling")}
-            return spec.model_copy(update={"layers": "hybrid", **drafting, **nothing})
+            return spec.model_copy(update={**update, "layers": "hybrid", **drafting, **nothing})
         # Otherwise a specification that lacks these features by chance would nearly always be hybrid.
         update["layers"] = "attention"
     qualities = capabilities.allowed("drafter_quality")
@@ -67,16 +84,22 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
 def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, capabilities: Capabilities) -> AnyEvent:
     """Return a submit with prompt logprobs in one trace of four, biases in one of two, min-p where it draws.
 
-    In one trace of LOGPROB_TOKENS_ONE_IN half of the requests name the tokens whose logprobs they want.
+    In one trace of LOGPROB_TOKENS_ONE_IN half of the requests name the tokens whose logprobs they want, in one of
+    BROKEN_GRAMMARS_ONE_IN a third of those without a grammar have one that does not compile, in one of
+    STOP_WORDS_ONE_IN two of three have stop words.
     """
     update: dict[str, object] = {}
 
     def pick(what: str, bound: int, number: int = 0) -> int:
         return below(bound, seed, _SITE, f"{what} of {index}", number)
 
-    has_prompts = "num_prompt_logprobs" in capabilities.features and not below(4, seed, _SITE, "prompts", 0)
-    if has_prompts and pick("has prompt", 3):
+    # Logits are held against each other, those of prompts and those of outputs.
+    are_logits = spec.logprobs_mode.endswith("logits")
+    has_prompts = are_logits or not below(4, seed, _SITE, "prompts", 0)
+    if has_prompts and "num_prompt_logprobs" in capabilities.features and pick("has prompt", 3):
         update["num_prompt_logprobs"] = 1 + pick("prompt", 6)
+    if are_logits and not event.params.num_logprobs:
+        update["num_logprobs"] = 1 + pick("logits", 3)
     has_biases = "logit_bias" in capabilities.features_on(spec) and below(2, seed, _SITE, "biases", 0)
     if has_biases and pick("has biases", 2):
         tokens = sorted({pick("token", spec.vocab_size, number) for number in range(1 + pick("biases", 4))})
@@ -85,6 +108,20 @@ def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, cap
     if has_named and pick("has named", 2):
         named = dict.fromkeys(pick("named", spec.vocab_size, number) for number in range(1 + pick("names", 5)))
         update |= {"logprob_tokens": tuple(named), "num_logprobs": 0}
+    has_words = "stop_words" in capabilities.features and not below(STOP_WORDS_ONE_IN, seed, _SITE, "words", 0)
+    if has_words and pick("has words", 3):
+        among = event.params.allowed_tokens or tuple(range(spec.vocab_size))
+        update["stop_words"] = tuple(
+            tuple(among[pick(f"word {word}", len(among), place)] for place in range(1 + pick("length", 2, word)))
+            for word in range(1 + pick("words", 4))
+        )
+    if "no_repeats" in capabilities.features_on(spec) and pick("no repeats", 2):
+        update["no_repeats"] = True
+    has_broken = "broken_grammar" in capabilities.features and not below(
+        BROKEN_GRAMMARS_ONE_IN, seed, _SITE, "broken grammars", 0
+    )
+    if has_broken and not event.params.grammar and not pick("has broken grammar", 3):
+        update["broken_grammar"] = True
     if event.params.temperature and "min_p" in capabilities.features_on(spec):
         update["min_p"] = MIN_PS[pick("min_p", len(MIN_PS))]
     return event.model_copy(update={"params": event.params.model_copy(update=update)}) if update else event

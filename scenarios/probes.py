@@ -26,6 +26,9 @@ OF_HANDOFFS: Mapping[str, str] = {
     "producer_preemption_in_flight": "a request loses its blocks in the producer with a step of that in flight",
 }
 # Of engines with streaming sessions.
+OF_TEXTS: Mapping[str, str] = {
+    "stop_word": "a stop word that is complete in its text ends a request",
+}
 OF_SESSIONS: Mapping[str, str] = {
     "session_part": "a part of a session begins behind the part before",
     "session_part_queued": "a part of a session waits until the part before has ended",
@@ -149,5 +152,6 @@ PROBES: Mapping[str, str] = {
     **OF_TRANSFERS,
     **OF_HANDOFFS,
     **OF_SESSIONS,
+    **OF_TEXTS,
     **CONTROL_PROBES,
 }

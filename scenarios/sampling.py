@@ -36,8 +36,11 @@ class SamplingParams(Value):
     Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens. Each token of the prompt
     but the first comes with `num_prompt_logprobs` of them, which depend on the tokens before it alone. Instead of the
     likeliest tokens' it comes with those of `logprob_tokens`, if there are any, in their order.
+    With `no_repeats` no token of the output comes directly behind itself.
+    Behind the first `min_tokens` an output ends with reason `stop` where one of `stop_words` is complete, as a client
+    finds in its text.
     With a `grammar`, a token must be on an edge of the current state; state 0 is the first, and the output ends in a
-    state without edges.
+    state without edges. A `broken_grammar` is one that no engine makes sense of: the request ends with reason `error`.
     At a `temperature` above 0 the token is drawn: of those at least `min_p` times as probable as the likeliest, of the
     `top_k` largest logits (0: of all), and of those the fewest that have `top_p` of their probability, by numbers that
     follow from `seed` and the token's position.
@@ -46,6 +49,8 @@ class SamplingParams(Value):
 
     min_tokens: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     bad_words: Annotated[tuple[Annotated[Tokens, Field(min_length=1)], ...], Field(max_length=BAD_WORDS_MAX)] = ()
+    no_repeats: Annotated[bool, Field(strict=True)] = False
+    stop_words: Annotated[tuple[Annotated[Tokens, Field(min_length=1)], ...], Field(max_length=BAD_WORDS_MAX)] = ()
     allowed_tokens: Tokens = ()
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
@@ -55,6 +60,7 @@ class SamplingParams(Value):
     num_prompt_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
     logprob_tokens: Annotated[Tokens, Field(max_length=LOGPROB_TOKENS_MAX)] = ()
     grammar: Grammar = ()
+    broken_grammar: Annotated[bool, Field(strict=True)] = False
     temperature: Annotated[float, Field(strict=True, ge=0.0, le=TEMPERATURE_MAX)] = 0.0
     top_k: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     top_p: Annotated[float, Field(strict=True, ge=0.0, le=1.0)] = 1.0
@@ -113,12 +119,16 @@ class SamplingParams(Value):
         places += [(("logprob_tokens", place), token) for place, token in enumerate(self.logprob_tokens)]
         for index, word in enumerate(self.bad_words):
             places += [(("bad_words", index, place), token) for place, token in enumerate(word)]  # type: ignore[misc]
+        for index, word in enumerate(self.stop_words):
+            places += [(("stop_words", index, place), token) for place, token in enumerate(word)]  # type: ignore[misc]
         yield from self._grammar_problems(vocab_size)
         for where, token in places:
             if token >= vocab_size:
                 yield where, f"token id {token}; allowed are 0 to vocab_size - 1 = {vocab_size - 1}"
 
     def _grammar_problems(self, vocab_size: int) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        if self.grammar and self.broken_grammar:
+            yield ("broken_grammar",), "a broken grammar beside a grammar; a request has one of them"
         if self.grammar and not self.grammar[0]:
             yield ("grammar", 0), "state 0 has no edges; an output has at least one token"
         for state, edges in enumerate(self.grammar):

@@ -100,7 +100,11 @@ class EngineSpec(Value):
     its distribution at the request's temperature, by which verification weighs it (probabilistic). A request with a
     grammar gets the former.
     `drafter_quality` says how well the weights of a drafter predict the target, in an engine whose drafters have any.
+    `logprobs_mode` says what tokens come with: logprobs of the target's logits (raw) or of those by which a token is
+    chosen (processed), or, in their place, such logits themselves.
     `decodes_first` has an engine with a dense batch move the rows that decode before the others, as some kernels want.
+    Where there is a token `reasoning_end`, grammars bind behind the first one of a request, in its prompt or output.
+    An engine with a `logits_processor` has one of a user, by which requests ban what they chose last (`no_repeats`).
     `last_match` says whether a request takes over the last block that it finds in the prefix cache. A drafter's cache
     entry of its last token may depend on the next token, which may be another one here.
     `transfer` is that of an engine with a store beside its cache, `offloading` that of one whose own connector has one,
@@ -120,7 +124,7 @@ class EngineSpec(Value):
     policy: Literal["fcfs", "priority"] = "fcfs"
     prefix_cache: Annotated[bool, Field(strict=True)] = False
     last_match: Literal["dropped", "taken"] = "dropped"
-    logprobs_mode: Literal["raw", "processed"] = "raw"
+    logprobs_mode: Literal["raw", "processed", "raw_logits", "processed_logits"] = "raw"
     sampling: SamplingMethod = "strict"
     synthetic_rates: Annotated[tuple[Rate, ...], Field(max_length=16)] = ()
     pad: Annotated[bool, Field(strict=True)] = True
@@ -141,6 +145,8 @@ class EngineSpec(Value):
     draft_sampling: Literal["greedy", "probabilistic"] = "greedy"
     drafter_quality: Literal["good", "mediocre", "bad"] = "good"
     decodes_first: Annotated[bool, Field(strict=True)] = False
+    reasoning_end: Index | None = None
+    logits_processor: Annotated[bool, Field(strict=True)] = False
     transfer: Transfer | None = None
     offloading: Offloading | None = None
     handoff: Handoff | None = None

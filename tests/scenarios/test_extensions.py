@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 from scenarios.capabilities import CONTINUES, FEATURES, Limits, Without, lacking, within
+from scenarios.edges import drawn_for
 from scenarios.extensions import extended
 from scenarios.sampling import SamplingParams
 from scenarios.strategies import random_trace
-from scenarios.trace import problems
+from scenarios.trace import Trace, problems
 from workers.targets.specstorm import Specstorm
+from workers.targets.vllm.limits import FIRST_RUNNER, SECOND_RUNNER
 
 OURS = Specstorm().capabilities
 MORE = replace(OURS, features=FEATURES, spec={**OURS.spec, "drafter_quality": ()})
@@ -37,3 +39,18 @@ def test_an_engine_with_more_features_gets_them_in_valid_traces() -> None:
         assert {trace.spec.drafter_quality for trace in traces} == {"good", "mediocre", "bad"}
         # The same again, whatever was drawn before.
         assert extended(random_trace(7), capabilities) == traces[7]
+
+
+def test_first_runners_get_logits_reasoning_and_processors_where_these_may_be() -> None:
+    traces = [drawn_for(random_trace(seed), FIRST_RUNNER) for seed in range(100)]
+    assert {trace.spec.logprobs_mode for trace in traces} == {"raw", "processed", "raw_logits", "processed_logits"}
+    assert any(trace.spec.reasoning_end is not None and has_grammar(trace) for trace in traces)
+    processed = [trace for trace in traces if trace.spec.logits_processor]
+    assert processed
+    assert all(trace.spec.num_speculative_tokens == 0 for trace in processed)
+    assert any(submit.params.no_repeats for trace in processed for submit in trace.submits())
+    assert not any(drawn_for(random_trace(seed), SECOND_RUNNER).spec.logits_processor for seed in range(40))
+
+
+def has_grammar(trace: Trace) -> bool:
+    return any(submit.params.grammar for submit in trace.submits())

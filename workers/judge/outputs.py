@@ -77,7 +77,7 @@ def compare(
         for event in trace.submits()
         if not (has_drafts and depends_on_drafts(event.params, trace.spec))
     }
-    is_raw, near_ties = trace.spec.logprobs_mode == "raw", tuple[str, ...]()
+    is_raw, near_ties = trace.spec.logprobs_mode.startswith("raw"), tuple[str, ...]()
     for name, output in wanted.items():
         if submitted[name] > 1 or name not in submits or name in excused:
             continue

@@ -6,7 +6,8 @@ these and from the blocks planned; no block written that is another's but for a 
 twice in a step, and none by tokens that only fill a batch up; a state in a block that is its request's alone, from
 which the request goes on unless it begins, behind what was kept of the step before; counts of the scheduler that are
 the true ones, or above them by drafts in flight, and mirrors that are the true ones once corrected; no token of a chunk
-of what is known; that every planned step is shown, and that nothing is left at the end.
+of what is known; that no more drafts are counted for operators than were verified; that every planned step is shown,
+and that nothing is left at the end.
 Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
 """
 
@@ -57,6 +58,8 @@ class Step:
     inputs: Observation | None = None
     corrected: Observation | None = None
     sampled: Mapping[int, list[int]] = field(default_factory=dict)
+    # For operators: rows with drafts, drafts, and accepted ones.
+    counted: Sequence[int] = ()
 
 
 class StepIdentities(Judge):
@@ -99,6 +102,8 @@ class StepIdentities(Judge):
                     assert seen.step == self._num_processed, f"step {seen.step} comes back out of turn"
                     self._num_processed += 1
                     self._steps[seen.step].sampled = dict(zip(seen.requests, seen.values["sampled"], strict=True))
+                case "counted":
+                    self._steps[seen.step].counted = seen.values["counted"]
                 case "transfer" if seen.values["is_synchronous"] and seen.values["of"] == "load":
                     lost = {seen.values["blocks"][index] for index in seen.values["lost"]}
                     self._lost.setdefault(seen.step, set()).update(lost)
@@ -161,6 +166,7 @@ class StepIdentities(Judge):
         if step.corrected is not None:
             yield from self._mirrors(number, step.corrected)
         yield from self._results(number, step)
+        yield from _operators(number, step)
         self._go_on(number, step)
 
     def _begin(self, number: int, step: Step) -> None:
@@ -344,6 +350,20 @@ def _holders(
         for block in (block for group in (held, *states[request]) for block in group):
             holders.setdefault(block, []).append(request)
     return holders
+
+
+def _operators(number: int, step: Step) -> Iterator[Difference]:
+    """Yield counts for operators that are more than a step's rows with drafts have; not all of these need be counted.
+
+    Requests that have ended meanwhile are left out.
+    """
+    planned = dict(zip(step.planned.requests, step.planned.values["planned_drafts"], strict=True))
+    rows = {request: tokens for request, tokens in step.sampled.items() if tokens and planned.get(request)}
+    most = len(rows), sum(planned[request] for request in rows), sum(len(tokens) - 1 for tokens in rows.values())
+    names = "counted_rows", "counted_drafts", "counted_accepted"
+    for name, count, bound in zip(names, step.counted, most, strict=False):
+        if not 0 <= count <= bound:
+            yield _difference("books", name, None, (number, None), fact("between", least=0, most=bound), count)
 
 
 def _left_over(seen: Observation) -> Iterator[Difference]:

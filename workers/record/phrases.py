@@ -89,6 +89,7 @@ FACTS: Mapping[str, str] = {
     "one_allowed": "one of the {count} tokens allowed",
     "a_pulled_token": "a token with a bias of 100",
     "no_pushed_token": "a token without a bias of -100",
+    "another_token": "another token than {token}, which came last",
     "no_bad_word": "no token that completes a bad word behind {behind}",
     "an_edge": "one of the {count} edges of state {state} of the grammar",
     # Logprobs.
@@ -118,6 +119,7 @@ FACTS: Mapping[str, str] = {
     "these_logprobs": "logprobs {logprobs}",
     "logprob_as_before": "token {token} with {logprob:.4f} as before",
     "with_logprob": "with {logprob:.4f}",
+    "logit_of_context": "token {token} with {logit:.4f} as elsewhere behind the same tokens",
     "none_above_least": "no logprob above {least:.4f} beside those of the likeliest",
     "no_certainty": "no probability above 1",
     "at_most_one": "at most 1 in all",

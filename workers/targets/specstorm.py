@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from scenarios.capabilities import EVENTS, Capabilities
 from scenarios.events import CONTROL_EVENTS, Abort, AnyEvent, Place, Submit
-from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_SESSIONS, OF_TRANSFERS, PROBES
+from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_SESSIONS, OF_TEXTS, OF_TRANSFERS, PROBES
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.drafters.drafter import DRAFTERS
@@ -40,9 +40,18 @@ _FEATURES = (
     "top_p",
     "seed",
 )
-# Keys of other engines: its drafters have no weights, no kernel of it takes decodes and prompts apart, no store is
-# beside its cache, and its steps are padded as the key `pad` says.
-_OTHERS = ("drafter_quality", "decodes_first", "transfer", "offloading", "handoff", "graphs")
+# Keys of other engines: its drafters have no weights, no kernel of it takes decodes and prompts apart, nobody reasons,
+# no user has processors of logits, no store is beside its cache, and its steps are padded as the key `pad` says.
+_OTHERS = (
+    "drafter_quality",
+    "decodes_first",
+    "reasoning_end",
+    "logits_processor",
+    "transfer",
+    "offloading",
+    "handoff",
+    "graphs",
+)
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "draft_logits_read": ("draft_logits",),
@@ -151,10 +160,12 @@ class Specstorm(TargetKind):
         features=_FEATURES,
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _OTHERS), ())
-        | {"drafter": tuple(DRAFTERS)},
+        | {"drafter": tuple(DRAFTERS), "logprobs_mode": ("raw", "processed")},
         devices=dict.fromkeys(DEVICES, LANES),
         probes=tuple(
-            probe for probe in PROBES if probe not in (*CONTROL_PROBES, *OF_TRANSFERS, *OF_HANDOFFS, *OF_SESSIONS)
+            probe
+            for probe in PROBES
+            if probe not in (*CONTROL_PROBES, *OF_TRANSFERS, *OF_HANDOFFS, *OF_SESSIONS, *OF_TEXTS)
         ),
         faults=True,
         planes=tuple(dict.fromkeys(variable.plane for variable in VARIABLES.values())),

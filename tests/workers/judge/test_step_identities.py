@@ -62,6 +62,7 @@ def steps() -> list[Step]:
             "inputs": inputs([2, 0], [6, 11, 12, 9], [5, 6, 7, 4], [0, 3, 4], [[7, 8], [7, 3]]),
             "corrected": {"mirror_computed": [5, 4]},
             "processed": {"sampled": [[11, 13], [20]]},
+            "counted": {"counted": [1, 2, 1]},
         },
         {
             # One draft of the step before is taken for accepted, and is not; two planned drafts are taken out again.
@@ -82,7 +83,7 @@ def judged(run: list[Step], leaks: dict[str, int] | None = None, ends: bool = Tr
     order = [(number, point) for number in range(len(run)) for point in ("scheduled", "inputs", "corrected")]
     for number in range(len(run)):
         place = order.index((number + 1, "corrected")) + 1 if number + 1 < len(run) else len(order)
-        order.insert(place, (number, "processed"))
+        order[place:place] = [(number, "processed"), (number, "counted")]
     for number, point in order:
         if point in run[number]:
             values = run[number][point]
@@ -140,6 +141,9 @@ WRONG: dict[str, tuple[Callable[[list[Step]], None], tuple[str, int | None, int,
         ("scheduled_computed", 0, 2, None),
     ),
     "a count that is not corrected": (_set(2, "corrected", "mirror_computed", 1, 8), ("mirror_computed", 0, 2, None)),
+    "a row counted that had no drafts": (_set(1, "counted", "counted", 0, 2), ("counted_rows", None, 1, None)),
+    "drafts counted that there were none": (_set(1, "counted", "counted", 1, 3), ("counted_drafts", None, 1, None)),
+    "fewer accepted than none": (_set(1, "counted", "counted", 2, -1), ("counted_accepted", None, 1, None)),
     "inputs that are not shown": (_lose, ("inputs", None, 1, None)),
 }
 
@@ -222,6 +226,7 @@ def test_of_a_run_that_breaks_off_all_is_judged_that_can_be(wrong: int, is_told:
     run[1]["inputs"]["input_ids"][2] = wrong
     for step in run[1:]:
         del step["processed"]
+    del run[1]["counted"]
     # What the next step is given does not follow from what has not come back.
     run[2]["inputs"]["positions"] = [4, 9]
     found = judged(run, ends=False)

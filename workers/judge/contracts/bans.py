@@ -13,11 +13,15 @@ NOWHERE = -1
 class Bans:
     """The masks of one request after a history, which `follow` extends by a token; a bad word may begin in the prompt.
 
+    A grammar binds behind the first token `reasoning_end`, if there is one.
+
     A mask leaves a token no probability. A bias of 100 or -100 leaves it as much or as little as makes no difference:
     tokens `pushed` come where no other one may, and those `pulled` before all others.
     """
 
-    def __init__(self, submit: Submit, words_from_prompt: bool, vocab_size: int) -> None:
+    def __init__(
+        self, submit: Submit, words_from_prompt: bool, vocab_size: int, reasoning_end: int | None = None
+    ) -> None:
         assert isinstance(submit.prompt, tuple), "the trace is explicit"
         params = submit.params
         # Penalties may outweigh a bias, and a high temperature weakens it.
@@ -28,7 +32,11 @@ class Bans:
         self.min_tokens = params.min_tokens
         self.allowed = frozenset(params.allowed_tokens)
         self.bad_words = params.bad_words
+        self.repeated: int | None = None
+        self._has_no_repeats = params.no_repeats
         self.edges = [{edge[0]: edge[1] for edge in edges} for edges in params.grammar]
+        # The token that the grammar waits for.
+        self.awaited = reasoning_end if reasoning_end not in submit.prompt else None
         self.vocab_size = vocab_size
         self.recent = list(submit.prompt) if words_from_prompt else []
         self.state = self.length = 0
@@ -36,16 +44,20 @@ class Bans:
 
     def bans_anything(self) -> bool:
         """Tell whether the request has a mask, or a bias as good as one."""
-        masks = self.bad_words or self.allowed or self.edges or (self.min_tokens and self.stop)
+        masks = self.bad_words or self._has_no_repeats or self.allowed or self.edges or (self.min_tokens and self.stop)
         return bool(masks or self.pushed or self.pulled)
 
     def follow(self, token: int) -> None:
         """Append the next token of the output."""
         self.length += 1
+        if self._has_no_repeats:
+            self.repeated = token
         if self.bad_words:
             self.recent.append(token)
             del self.recent[: -self._longest]
-        if self.edges and self.state != NOWHERE:
+        if self.awaited is not None:
+            self.awaited = None if token == self.awaited else self.awaited
+        elif self.edges and self.state != NOWHERE:
             self.state = self.edges[self.state].get(token, NOWHERE)
 
     def ban_on(self, token: int) -> str | None:
@@ -70,7 +82,9 @@ class Bans:
             return "allowed_tokens"
         if any(word[-1] == token and self._ends_with(word[:-1]) for word in self.bad_words):
             return "bad_words"
-        if self.edges and self.state != NOWHERE and token not in self.edges[self.state]:
+        if token == self.repeated:
+            return "no_repeats"
+        if self.awaited is None and self.edges and self.state != NOWHERE and token not in self.edges[self.state]:
             return "grammar"
         return None
 
@@ -86,6 +100,8 @@ class Bans:
                 return fact("one_allowed", count=len(self.allowed))
             case "logit_bias":
                 return fact("a_pulled_token" if self.pulled else "no_pushed_token")
+            case "no_repeats":
+                return fact("another_token", token=self.repeated)
             case "bad_words":
                 return fact("no_bad_word", behind=self.recent)
             case _:
@@ -97,7 +113,7 @@ def has_penalties(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
-def bans_of(submit: Submit, words_from_prompt: bool, vocab_size: int) -> Bans | None:
+def bans_of(submit: Submit, words_from_prompt: bool, vocab_size: int, reasoning_end: int | None = None) -> Bans | None:
     """Return the bans of a request, None if it has none."""
-    bans = Bans(submit, words_from_prompt, vocab_size)
+    bans = Bans(submit, words_from_prompt, vocab_size, reasoning_end)
     return bans if bans.bans_anything() else None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from scenarios.events import DisturbTransfer, NanLogits, SpoilLogit, Submit
+from scenarios.events import DisturbTransfer, LoadWeights, NanLogits, SpoilLogit, Submit
 from scenarios.trace import Trace
 from workers.record.observation import Output
 
@@ -11,15 +11,20 @@ class Terms:
     """Terms of all requests of a trace: sizes, names whose logits are spoiled, and meanings of options of an engine.
 
     Masks do not bind where drafts are kept whatever they are; `is_processed`: logprobs are those of processed logits;
+    `are_logits`: they are these logits themselves;
+    `reasoning_end`: the token behind which a grammar binds;
     `words_from_prompt`: a bad word may begin in the prompt.
     """
 
     def __init__(self, trace: Trace, words_from_prompt: bool) -> None:
         self.vocab_size = trace.spec.vocab_size
         self.max_model_len = trace.spec.max_model_len
+        self.reasoning_end = trace.spec.reasoning_end
         self.masks_bind = trace.spec.sampling != "synthetic"
-        self.is_processed = trace.spec.logprobs_mode == "processed"
+        self.is_processed = trace.spec.logprobs_mode.startswith("processed")
+        self.are_logits = trace.spec.logprobs_mode.endswith("logits")
         self.words_from_prompt = words_from_prompt
+        self.weights_stay = not any(isinstance(event, LoadWeights) for event in trace.events)
         # Blocks may be shared: of whose loads one fails, who has it ends; `judge.transfer_identities` says who may.
         loading = trace.spec.transfer or trace.spec.handoff
         is_failing = loading is not None and loading.failures == "fail"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from scenarios.events import Abort, Submit
 from workers.judge.contracts.breach import PLANE, Breach
+from workers.judge.contracts.contexts import context_breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.judge.contracts.logprobs import logprob_breach, prompt_logprob_breach
 from workers.judge.contracts.tokens import token_breach
@@ -94,6 +95,8 @@ class Contracts(Judge):
                     or logprob_breach(given, self.terms)
                     or prompt_logprob_breach(given, self.terms)
                 )
+        if self.breach is None:
+            self.breach = context_breach((*self.ended, *self.newest.values()), self.terms)
         return self.breach
 
     def _changed(self, name: str, before: Output, now: Output) -> None:

@@ -2,7 +2,7 @@
 
 Verifies: `logprobs`, `logprob_tokens`, `logprob_ranks`, `logprob_sum`, and of the prompt `prompt_logprobs`; by them
 `greedy`, `penalties`, `logit_bias`, `top_k`, `min_p` and `top_p`; and that a token which a mask forbids has no
-probability, where logprobs are those of processed logits.
+probability, where logprobs are those of processed logits. Logits in their place are judged alike, but for their sums.
 Does not verify: that they are the model's, which only a model can say (of our own engine the oracle does, of a prompt
 another run). The effect of a repetition penalty depends on the logit, not on its logprob: it is judged by what it
 cannot do.
@@ -88,7 +88,9 @@ def prompt_logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
             first = fact("own_first_in_prompt", token=token, place=place + 1)
             return Breach("prompt_logprobs", name, None, first, fact("of_token", token=row[0]))
         shown = Shown(token, row[1], tuple(int(each) for each in row[2::2]), row[3::2])
-        wrong = rank_breach(shown, terms.vocab_size) or sum_breach(shown, terms.vocab_size)
+        wrong = rank_breach(shown, terms.vocab_size)
+        if wrong is None and not terms.are_logits:
+            wrong = sum_breach(shown, terms.vocab_size)
         if wrong is not None:
             return Breach("prompt_logprobs", name, None, fact("in_prompt", what=wrong[1], place=place + 1), wrong[2])
     return None
@@ -103,8 +105,8 @@ class _Judged:
         self._params = params
         self._vocab_size = terms.vocab_size
         self._binds = terms.masks_bind
-        self._is_processed = terms.is_processed
-        self._bans: Bans | None = bans_of(submit, terms.words_from_prompt, terms.vocab_size)
+        self._is_processed, self._are_logits = terms.is_processed, terms.are_logits
+        self._bans: Bans | None = bans_of(submit, terms.words_from_prompt, terms.vocab_size, terms.reasoning_end)
         self._known = set(submit.prompt)
         self._times: Counter[int] = Counter()
         self._biases = dict(params.logit_bias)
@@ -122,7 +124,8 @@ class _Judged:
         """Return the contract that a token breaks, with its demand and what was delivered; or None."""
         named = self._params.logprob_tokens
         of_shown = _named_breach(shown, named) if named else rank_breach(shown, self._vocab_size)
-        found = of_shown or sum_breach(shown, 0 if named else self._vocab_size)
+        of_sum = None if self._are_logits else sum_breach(shown, 0 if named else self._vocab_size)
+        found = of_shown or of_sum
         if found is not None or not self._binds:
             return found
         if shown.own == -inf:

@@ -1,6 +1,6 @@
 """Contracts on tokens: allowed tokens, the end of an output, and its reason.
 
-Verifies: `vocabulary`, `max_tokens`, `stop`, `finish_reason`, and every mask of the request.
+Verifies: `vocabulary`, `max_tokens`, `stop`, `stop_words`, `finish_reason`, and every mask of the request.
 Does not verify: which of the allowed tokens is chosen (`logprobs` and the oracle do).
 """
 
@@ -26,7 +26,7 @@ def token_breach(given: Delivery, terms: Terms) -> Breach | None:
         position = next(at for at, token in enumerate(tokens) if not 0 <= token < terms.vocab_size)
         due = fact("of_vocabulary", last=terms.vocab_size - 1)
         return Breach("vocabulary", name, position, due, fact("token", token=tokens[position]))
-    bans = bans_of(submit, terms.words_from_prompt, terms.vocab_size)
+    bans = bans_of(submit, terms.words_from_prompt, terms.vocab_size, terms.reasoning_end)
     if bans is not None:
         for position, token in enumerate(tokens):
             contract = bans.ban_on(token) if terms.masks_bind else None
@@ -70,16 +70,32 @@ def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | 
     if submit.stop:
         stop = frozenset(submit.stop)
         ends += [(at + 1, 0, "stop", "stop") for at, token in enumerate(tokens) if token in stop][:1]
+    ends += [(at, 0, "stop", "stop_words") for at in _ends_of_words(submit, tokens)][:1]
+    if submit.params.broken_grammar:
+        ends += [(0, 0, "error", "broken_grammar")]
     if submit.params.grammar:
-        ends += [(at, 0, "stop", "grammar") for at in _ends_of_grammar(submit, tokens)]
+        ends += [(at, 0, "stop", "grammar") for at in _ends_of_grammar(submit, tokens, terms.reasoning_end)]
     end, _, why, contract = min(ends)
     return (end, why, contract) if end <= len(tokens) else (None, "", "")
 
 
-def _ends_of_grammar(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
+def _ends_of_words(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
+    """Yield the numbers of tokens at which a stop word is complete, behind the minimum."""
+    words = submit.params.stop_words
+    for end in range(submit.params.min_tokens + 1, len(tokens) + 1) if words else ():
+        if any(len(word) <= end and tuple(tokens[end - len(word) : end]) == word for word in words):
+            yield end
+
+
+def _ends_of_grammar(submit: Submit, tokens: Sequence[int], reasoning_end: int | None) -> Iterator[int]:
     """Yield the number of tokens at which a grammar is over, if it is: in a state without edges, or left."""
+    assert isinstance(submit.prompt, tuple), "the trace is explicit"
     state, grammar = 0, submit.params.grammar
+    is_reasoning = reasoning_end is not None and reasoning_end not in submit.prompt
     for place, token in enumerate(tokens):
+        if is_reasoning:
+            is_reasoning = token != reasoning_end
+            continue
         state = next((edge[1] for edge in grammar[state] if edge[0] == token), NOWHERE)
         if state == NOWHERE or not grammar[state]:
             yield place + 1

@@ -131,6 +131,12 @@ class ProcessedValues(Value):
     sampled: list[Integers]
 
 
+class CountedValues(Value):
+    """Counts for operators of the drafts of a step: rows with drafts, drafts, and those that were accepted."""
+
+    counted: Annotated[Integers, Field(min_length=3, max_length=3)]
+
+
 class ControlledValues(Value):
     """What was done to an engine besides requests: its name, the version of weights; of these the number of tensors
     that are others, of a neighbour its output.
@@ -201,6 +207,8 @@ Proposed: TypeAlias = _SeenAt[Literal["proposed"], ProposedValues]
 Corrected: TypeAlias = _SeenAt[Literal["corrected"], CorrectedValues]
 # The results of a step, where they come back.
 Processed: TypeAlias = _SeenAt[Literal["processed"], ProcessedValues]
+# Counts for operators of a step with drafts, once it is processed.
+Counted: TypeAlias = _SeenAt[Literal["counted"], CountedValues]
 # The control plane, between two steps.
 Controlled: TypeAlias = _SeenAt[Literal["controlled"], ControlledValues]
 # The objects still held after draining.
@@ -219,6 +227,7 @@ Seen: TypeAlias = Annotated[
     | Proposed
     | Corrected
     | Processed
+    | Counted
     | Controlled
     | Drained
     | Transferred

@@ -15,7 +15,7 @@ from workers.targets.vllm import known_graphs, known_sessions, known_states, kno
 from workers.targets.vllm.runner_name import RunnerName
 
 # Contracts that are judged by the logprobs that were delivered.
-_BY_LOGPROBS = ("greedy", "penalties", "logit_bias", "top_k", "top_p", "min_p")
+_BY_LOGPROBS = ("same_context", "greedy", "penalties", "logit_bias", "top_k", "top_p", "min_p")
 
 
 def _grammar_rows(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -60,7 +60,7 @@ def _min_tokens_asynchronous(found: Difference, trace: Trace, steps: Sequence[Ob
         return False
     if (found.plane, found.variable) == ("contracts", "min_tokens"):
         return _is_kept_elsewhere(found)
-    if found.variable != "logprobs" or trace.spec.logprobs_mode != "processed":
+    if found.variable != "logprobs" or not trace.spec.logprobs_mode.startswith("processed"):
         return False
     match found.expected, found.actual:
         case (due_token, float(due), *_), (token, float(there), *_):
@@ -82,7 +82,7 @@ def _min_tokens_bonus(found: Difference, trace: Trace, steps: Sequence[Observati
             continue
         if found.variable == "tokens" and found.expected in stops:
             return True
-        is_processed = found.variable == "logprobs" and trace.spec.logprobs_mode == "processed"
+        is_processed = found.variable == "logprobs" and trace.spec.logprobs_mode.startswith("processed")
         if is_processed and isinstance(found.expected, tuple) and isinstance(found.actual, tuple):
             return bool(stops & set(found.expected[::2])) and not stops & set(found.actual[::2])
     return False
@@ -103,7 +103,7 @@ def _outputs_forgotten(found: Difference, trace: Trace, steps: Sequence[Observat
             continue
         if found.variable == "tokens" and found.expected in submit.stop:
             return True
-        if found.variable == "logprobs" and trace.spec.logprobs_mode == "processed":
+        if found.variable == "logprobs" and trace.spec.logprobs_mode.startswith("processed"):
             return True
     return False
 

@@ -1,5 +1,6 @@
 """Capabilities of vLLM with either of its model runners, and its limits: key, condition, allowed values, reason."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from scenarios.capabilities import (
@@ -17,22 +18,35 @@ from scenarios.capabilities import (
 from scenarios.events import (
     CONTROL_EVENTS,
     AnyEvent,
-    DisturbTransfer,
-    DummyStep,
     LoadWeights,
-    Pause,
     Preempt,
     SetK,
-    Sleep,
     Submit,
 )
 from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_TRANSFERS
 from scenarios.spec import EngineSpec
+from workers.targets.vllm.connector_limits import (
+    clearings_are_without_transfers,
+    connectors_are_alone,
+    dummy_steps_are_without_transfers,
+    graphs_are_without_connectors,
+    handoffs_are_undisturbed,
+    own_transfers_are_undisturbed,
+    producers_hold_the_model,
+    transfers_are_of_attention,
+)
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
 
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 TEMPERATURE_MAX = 2.0
+# What comes with tokens, as vLLM calls it.
+LOGPROBS_MODES: Mapping[str, str] = {
+    "raw": "raw_logprobs",
+    "processed": "processed_logprobs",
+    "raw_logits": "raw_logits",
+    "processed_logits": "processed_logits",
+}
 _BESIDE_HYBRIDS = ("eagle", "ngram_gpu", "ngram")
 
 
@@ -57,6 +71,49 @@ def parts_show_no_prompt(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] 
     return Excess("params.num_prompt_logprobs", seen, "a part of a session has 0", mended, reason)
 
 
+def parts_have_no_text(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: no part of a session is ended by a word."""
+    if not isinstance(event, Submit) or event.session is None or not event.params.stop_words:
+        return None
+    mended, reason = with_params(event, {"stop_words": ()}), "its engine would not know that the part has ended"
+    return Excess("params.stop_words", event.params.stop_words, "a part of a session has none", mended, reason)
+
+
+def parts_have_sound_grammars(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: no part of a session has a grammar that does not compile."""
+    if not isinstance(event, Submit) or event.session is None or not event.params.broken_grammar:
+        return None
+    mended, reason = with_params(event, {"broken_grammar": False}), "its session would end in the middle"
+    return Excess("params.broken_grammar", True, "a part of a session has none", mended, reason)
+
+
+def other_tokens_are_left(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: who bans the token chosen last may choose any other one."""
+    if not isinstance(event, Submit) or not event.params.no_repeats:
+        return None
+    if not event.params.grammar and not event.params.allowed_tokens:
+        return None
+    mended = with_params(event, {"no_repeats": False})
+    return Excess("params.no_repeats", True, "beside grammar or allowed_tokens it is false", mended)
+
+
+def parts_do_not_reason(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: where grammars wait for a token no part of a session has one."""
+    if not isinstance(event, Submit) or None in (event.session, spec.reasoning_end) or not event.params.grammar:
+        return None
+    mended, reason = with_params(event, {"grammar": ()}), "the token may have come in another part"
+    return Excess("params.grammar", "in a session", "with reasoning_end a part has none", mended, reason)
+
+
+def reasoning_ends_by_a_token(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: what ends reasoning is a token of the vocabulary."""
+    if spec.reasoning_end is None or spec.reasoning_end < spec.vocab_size:
+        return None
+    last = spec.vocab_size - 1
+    mended = spec.model_copy(update={"reasoning_end": last})
+    return Excess("reasoning_end", spec.reasoning_end, f"vocab_size allows 0 to {last}", mended)
+
+
 def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: nothing but stop tokens ends a grammar."""
     misfit = misfit_at_end(event) if isinstance(event, Submit) else None
@@ -76,27 +133,12 @@ def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
     return Excess("params.grammar", seen, "one must be left", mended)
 
 
-def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: nothing comes into the cache of a hybrid model from beside it."""
-    if not spec.has_connector or spec.layers == "attention":
+def processors_are_without_drafts(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: no processor of a user is beside drafts."""
+    if not spec.logits_processor or not spec.num_speculative_tokens:
         return None
-    key, allowed = _connectors(spec)[0], "layers: attention, or none"
-    mended, reason = spec.model_copy(update={key: None}), "judges of transfers know blocks of one group alone"
-    return Excess(key, "with layers hybrid", allowed, mended, reason)
-
-
-def connectors_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: an engine has one connector."""
-    first, *others = _connectors(spec) or [""]
-    if not others:
-        return None
-    allowed, mended = "an engine has one connector", spec.model_copy(update=dict.fromkeys(others))
-    return Excess(others[0], f"beside {first}", allowed, mended)
-
-
-def _connectors(spec: EngineSpec) -> list[str]:
-    """Return the keys of the connectors that are asked for."""
-    return [key for key in ("transfer", "offloading", "handoff") if getattr(spec, key) is not None]
+    mended = spec.model_copy(update={"logits_processor": False})
+    return Excess("logits_processor", True, "beside drafts there is none", mended, "vLLM refuses it")
 
 
 def runs_of_drafts_have_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -109,63 +151,6 @@ def runs_of_drafts_have_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
     return Excess(
         "max_num_batched_tokens", spec.max_num_batched_tokens, f"{least} are allowed, and more", mended, reason
     )
-
-
-def producers_hold_the_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: a request as long as the model allows has to fit into the pool of a producer."""
-    handoff, least = spec.handoff, spec.max_blocks_per_request
-    if handoff is None or handoff.producer_blocks >= least:
-        return None
-    mended = spec.model_copy(update={"handoff": handoff.model_copy(update={"producer_blocks": least})})
-    return Excess("handoff.producer_blocks", handoff.producer_blocks, f"max_model_len takes at least {least}", mended)
-
-
-def handoffs_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: what a server asks of one engine besides requests is not asked of two."""
-    if spec.handoff is None or not (event.do in CONTROL_EVENTS or isinstance(event, DummyStep)):
-        return None
-    reason = "it is asked of one engine, and there are two"
-    return Excess("", event.do, "with handoff there is none", None, reason)
-
-
-def own_transfers_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no event changes what vLLM's own connector does."""
-    if spec.offloading is None or not isinstance(event, DisturbTransfer):
-        return None
-    return Excess("", event.do, "with offloading there is none", None, "no load of vLLM's own connector fails")
-
-
-def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: beside a store nothing is forgotten by a pause, and weights stay those of what it holds."""
-    if not spec.has_connector:
-        return None
-    reason = "it refuses to forget blocks that are in a transfer"
-    match event:
-        case Pause(clear_cache=True):
-            mended = event.model_copy(update={"clear_cache": False})
-            return Excess("clear_cache", True, "beside a store it is false", mended, reason)
-        case Sleep(level=level) if level:
-            return Excess("level", level, "beside a store it is 0", event.model_copy(update={"level": 0}), reason)
-        case LoadWeights():
-            seen, allowed = event.version, "beside a store weights stay"
-            return Excess("version", seen, allowed, None, "what the store holds was computed by others")
-    return None
-
-
-def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: beside a store no dummy batch runs."""
-    if not spec.has_connector or not isinstance(event, DummyStep):
-        return None
-    return Excess("", event.do, "beside a store there is none", None, "no connector says which blocks it uses")
-
-
-def graphs_are_without_connectors(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: beside a connector nothing is a graph: each writes into the cache."""
-    if not spec.has_connector or spec.graphs == "none":
-        return None
-    allowed, mended = "beside a connector none is allowed", spec.model_copy(update={"graphs": "none"})
-    reason = "which blocks a step uses is told at its launch, and what a graph launches was captured before"
-    return Excess("graphs", spec.graphs, allowed, mended, reason)
 
 
 def hybrids_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -200,6 +185,8 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
 )
 # A state cannot go back behind the last token of a part, and what is stored of a session is not asked for again.
 _SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.has_connector)
+# Nothing would be handed over, or fails with a load.
+_BROKEN_GRAMMARS_ALONE = Without(("broken_grammar",), when=lambda spec: spec.has_connector)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
     KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size allow"),
@@ -237,6 +224,8 @@ FIRST_RUNNER = Capabilities(
         "offloading": (),
         "handoff": (),
         "decodes_first": (),
+        "reasoning_end": (),
+        "logits_processor": (),
         "draft_sampling": (),
         "graphs": (),
     },
@@ -265,6 +254,7 @@ FIRST_RUNNER = Capabilities(
         "grammar_wait",
         "grammar_drafts",
         "grammar_cut",
+        "stop_word",
         *OF_TRANSFERS,
         *OF_HANDOFFS,
         "dummy_step",
@@ -275,7 +265,9 @@ FIRST_RUNNER = Capabilities(
         # Its front refuses them beside drafts, and its engine takes no notice of them there.
         features=(
             Without(("logit_bias", "min_p"), when=lambda spec: spec.num_speculative_tokens > 0),
+            Without(("no_repeats",), when=lambda spec: not spec.logits_processor),
             _SESSIONS_OF_ATTENTION,
+            _BROKEN_GRAMMARS_ALONE,
         ),
         events=(
             OneOf(Preempt, "mode", ("deliver",), "modes"),
@@ -283,6 +275,10 @@ FIRST_RUNNER = Capabilities(
             ParamAtMost("min_tokens", lambda submit: submit.max_tokens),
             some_token_is_allowed,
             parts_show_no_prompt,
+            parts_have_sound_grammars,
+            parts_have_no_text,
+            parts_do_not_reason,
+            other_tokens_are_left,
             grammars_end_by_stops,
             each_state_allows_a_token,
             lookups_on_the_device_stay,
@@ -293,11 +289,13 @@ FIRST_RUNNER = Capabilities(
         ),
         spec=(
             _HYBRID_WITHOUT_DRAFTS,
+            processors_are_without_drafts,
             transfers_are_of_attention,
             connectors_are_alone,
             graphs_are_without_connectors,
             producers_hold_the_model,
             runs_of_drafts_have_room,
+            reasoning_ends_by_a_token,
             *_POOL_HOLDS_MODEL,
         ),
     ),
@@ -312,11 +310,13 @@ SECOND_RUNNER = replace(
     # It knows devices with streams alone.
     devices={"sim": ("streams",), "cuda": ("streams",)},
     # Its rows are in the order of a step's plan, decodes before prompts.
-    spec={key: allowed for key, allowed in FIRST_RUNNER.spec.items() if key != "decodes_first"},
+    # Processors of users are others there.
+    spec={key: each for key, each in FIRST_RUNNER.spec.items() if key not in ("decodes_first", "logits_processor")},
+    features=tuple(feature for feature in FIRST_RUNNER.features if feature != "no_repeats"),
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.
-        features=(_SESSIONS_OF_ATTENTION,),
+        features=(_SESSIONS_OF_ATTENTION, _BROKEN_GRAMMARS_ALONE),
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
         spec=(
             hybrids_have_few_drafters,
@@ -325,6 +325,7 @@ SECOND_RUNNER = replace(
             graphs_are_without_connectors,
             producers_hold_the_model,
             runs_of_drafts_have_room,
+            reasoning_ends_by_a_token,
             *_POOL_HOLDS_MODEL,
         ),
     ),

@@ -90,6 +90,16 @@ CASES: dict[str, Case] = {
     "a grammar left": ({"grammar": GRAMMAR}, (3, 5, 4), "stop", ("grammar", 1)),
     "past the end of a grammar": ({"grammar": GRAMMAR}, (3, 4, 3), "stop", ("grammar", 2)),
     "a grammar that ends before min_tokens": ({"grammar": GRAMMAR, "min_tokens": 3}, (4,), "stop", None),
+    "a stop word at the end": ({"stop_words": ((3, 4),)}, (0, 3, 4), "stop", None),
+    "a stop word and one more": ({"stop_words": ((3, 4),)}, (3, 4, 5), "length", ("stop_words", 2)),
+    "the second of the list is complete first": ({"stop_words": ((5,), (4,))}, (3, 4, 5), "stop", ("stop_words", 2)),
+    "a stop word from the prompt on": ({"stop_words": ((2, 3),)}, (3, 0, 0, 0), "length", None),
+    "a stop word among the first two": ({"stop_words": ((3, 4),), "min_tokens": 2}, (3, 4, 0, 0), "length", None),
+    "a stop word over the minimum": ({"stop_words": ((3, 4),), "min_tokens": 2}, (0, 3, 4), "stop", None),
+    "it does not end there": ({"stop_words": ((3, 4),)}, (0, 3), "stop", ("stop", 2)),
+    "a grammar that does not compile": ({"broken_grammar": True}, (), "error", None),
+    "a token in spite of it": ({"broken_grammar": True}, (3,), "error", ("broken_grammar", 0)),
+    "another end": ({"broken_grammar": True}, (), "length", ("finish_reason", -1)),
     "nothing is left": ({"allowed_tokens": (3,), "bad_words": ((3, 3),)}, (3,), "error", None),
     "something is left": ({"allowed_tokens": (3, 4), "bad_words": ((3, 3),)}, (3,), "error", ("finish_reason", 1)),
 }
@@ -201,3 +211,31 @@ def test_a_submit_is_explicit() -> None:
             Submit.model_validate({"tick": 0, "request": "a", "prompt": {"tokens": 2}, "max_tokens": 1}),
             Output((0,), "length"),
         )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens", "reason", "expected"),
+    [
+        ((1, 2), (6, 4, 5, 3, 4), "stop", None),
+        ((1, 2), (6, 4, 6, 4, 6, 4), "length", None),
+        ((1, 2), (6, 5, 6, 4), "stop", ("grammar", 2)),
+        ((1, 2), (5, 4), "stop", None),
+        ((1, 2), (4, 5), "stop", ("stop", 2)),
+        ((1, 5), (3, 4), "stop", None),
+        ((1, 5), (6, 4), "stop", ("grammar", 0)),
+        ((1, 2), (5, 3, 5), "length", ("grammar", 2)),
+    ],
+)
+def test_a_grammar_binds_behind_the_token_that_it_waits_for(
+    prompt: tuple[int, ...], tokens: tuple[int, ...], reason: str, expected: tuple[str, int] | None
+) -> None:
+    spec = SPEC.model_copy(update={"reasoning_end": 5})
+    submit = submit_of(prompt=prompt, max_tokens=6, grammar=GRAMMAR)
+    assert broken(submit, Output(tokens, reason), spec) == expected
+
+
+def test_no_token_comes_directly_behind_itself_where_that_is_asked() -> None:
+    submit = submit_of(prompt=(1, 2), no_repeats=True)
+    assert broken(submit, Output((2, 3, 2, 3), "length")) is None
+    assert broken(submit, Output((2, 3, 3, 2), "length")) == ("no_repeats", 2)
+    assert broken(submit_of(), Output((2, 3, 3, 2), "length")) is None

@@ -31,7 +31,7 @@ HEAD_SCALE = 0.5
 # How far a mediocre draft model's weights are from the target's.
 PERTURBATION = 0.12
 # Part of the key under which a model is kept: changed together with how one is made.
-RECIPE = 2
+RECIPE = 3
 
 Weights = dict[str, torch.Tensor]
 # The configuration and the weights of a model.

@@ -9,6 +9,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.targets.exported import ExportError
 from workers.targets.vllm.export.text import Call, Code
+from workers.targets.vllm.limits import LOGPROBS_MODES
 
 # What `make_engine` and `make_scheduler` of the driver take where a test says nothing else.
 DEFAULTS = EngineSpec(layers="attention", sampling="standard", block_size=32)
@@ -50,7 +51,7 @@ def engine_options(spec: EngineSpec) -> dict[str, object]:
         "num_gpu_blocks_override": spec.num_blocks + 1,
         "enable_prefix_caching": spec.prefix_cache,
         "scheduling_policy": spec.policy,
-        "logprobs_mode": f"{spec.logprobs_mode}_logprobs",
+        "logprobs_mode": LOGPROBS_MODES[spec.logprobs_mode],
     }
     by_default = {
         "max_num_seqs": DEFAULTS.max_num_seqs,
@@ -110,6 +111,12 @@ def sampling_options(event: Submit, vocab_size: int) -> dict[str, object]:
     asked, default = event.params, SamplingParams()
     if asked.bad_words:
         raise ExportError(f"request {event.request}: bad_words are text for vLLM, and these are tokens")
+    if asked.stop_words:
+        raise ExportError(f"request {event.request}: stop_words are text for vLLM, and these are tokens")
+    if asked.no_repeats:
+        raise ExportError(f"request {event.request}: no_repeats is asked of a processor that an exported test has not")
+    if asked.broken_grammar:
+        raise ExportError(f"request {event.request}: broken_grammar is refused by the front of an exported test")
     found: dict[str, object] = {"max_tokens": event.max_tokens}
     if asked.min_tokens:
         found["min_tokens"] = asked.min_tokens

@@ -21,9 +21,11 @@ from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.graphs import arguments_of, begin_graphs
 from workers.targets.vllm.inside.handoff_session import HandoffSession
+from workers.targets.vllm.inside.logits_processors import no_repeats
 from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
 from workers.targets.vllm.inside.producer import Producer
+from workers.targets.vllm.inside.reasoning import parser_until
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.session import Session, submit_of
 from workers.targets.vllm.inside.transfer.copies import new_stream
@@ -36,6 +38,7 @@ from workers.targets.vllm.inside.transfer.engine import (
     unconnected,
 )
 from workers.targets.vllm.inside.transfer.flights import silent
+from workers.targets.vllm.limits import LOGPROBS_MODES
 from workers.targets.vllm.runner_name import RunnerName
 
 ENGINES_MAX = 6
@@ -188,10 +191,13 @@ class Engines:
             enable_prefix_caching=spec.prefix_cache,
             enable_chunked_prefill=True,
             scheduling_policy=spec.policy,
-            async_scheduling=spec.depth > 1,
-            logprobs_mode=f"{spec.logprobs_mode}_logprobs",
+            # Whoever says nothing gets asynchrony wherever there is any, which is what a trace asks for.
+            async_scheduling=None if spec.depth > 1 else False,
+            logprobs_mode=LOGPROBS_MODES[spec.logprobs_mode],
             speculative_config=speculative,
             kv_transfer_config=transfer,
+            logits_processors=[no_repeats()] if spec.logits_processor else None,
+            reasoning_parser="" if spec.reasoning_end is None else parser_until(spec.reasoning_end),
             disable_log_stats=True,
             **(_ON_A_GPU if self._device == "cuda" else {}),
         ).create_engine_config()
@@ -204,14 +210,15 @@ class Engines:
         # Engines that work at the same time have streams of their own, as those of two machines.
         stream = new_stream() if is_producer and self._device != "cpu" else None
         with unconnected(), on_stream(stream):
-            EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=False)
+            EngineCore.__init__(engine, config, Executor.get_class(config), log_stats=True)
             observe_own_connector(engine, spec)
         if stream is not None:
             engine.scheduler.connector.flights.stream = stream
         if spec.decodes_first:
             # As a backend for attention asks for it whose kernels take decodes and prompts apart.
             runner_of(engine).reorder_batch_threshold = 1 + spec.num_speculative_tokens
-        assert (engine.batch_queue is not None) == (spec.depth > 1), "asynchronous exactly where it was asked for"
+        if (engine.batch_queue is not None) != (spec.depth > 1):
+            raise RuntimeError(f"asynchrony is {'off' if spec.depth > 1 else 'on'}, unlike what was asked for")
         return engine
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any] | None:

@@ -7,6 +7,8 @@ from scenarios.events import Submit
 from workers.targets.child.inside.tokenizer import character_of
 
 ROOT = "root"
+# A grammar that does not compile: its rule is of one that there is not.
+BROKEN = f"{ROOT} ::= nowhere"
 
 
 def text_of(event: Submit) -> str:

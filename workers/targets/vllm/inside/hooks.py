@@ -21,7 +21,8 @@ ENGINES = (
         "create_engine_config model dtype enforce_eager compilation_config kernel_config seed kv_cache_memory_bytes "
         "num_gpu_blocks_override block_size max_model_len max_num_seqs max_num_scheduled_tokens "
         "max_num_batched_tokens long_prefill_token_threshold enable_prefix_caching enable_chunked_prefill "
-        "scheduling_policy async_scheduling logprobs_mode speculative_config kv_transfer_config "
+        "scheduling_policy async_scheduling logprobs_mode speculative_config kv_transfer_config reasoning_parser "
+        "logits_processors "
         "disable_log_stats",
     ),
     RunnerHooks("vllm.v1.executor", "Executor", "get_class"),
@@ -159,7 +160,9 @@ CONTROLS = (
         "collective_rpc compute_weight_checksums",
         since="0.32.0",
     ),
-    RunnerHooks("vllm.v1.engine", "EngineCoreOutputs", "outputs"),
+    RunnerHooks("vllm.v1.engine", "EngineCoreOutputs", "outputs scheduler_stats"),
+    RunnerHooks("vllm.v1.metrics.stats", "SchedulerStats", "spec_decoding_stats"),
+    RunnerHooks("vllm.v1.spec_decode.metrics", "SpecDecodingStats", "num_drafts num_draft_tokens num_accepted_tokens"),
     RunnerHooks("vllm.v1.executor", "Executor", "is_sleeping sleeping_tags", since="0.32.0"),
     RunnerHooks("vllm.v1.core.sched.scheduler", "Scheduler", "dynamic_sd_lookup num_spec_tokens", since="0.32.0"),
     RunnerHooks("vllm.v1.worker.gpu_worker", "Worker", "reload_weights _sleep_mode_backend", since="0.32.0"),

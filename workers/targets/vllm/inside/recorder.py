@@ -344,4 +344,10 @@ class StepRecorder:
         if step is not None:
             sampled = [list(map(int, tokens)) for tokens in result.sampled_token_ids]
             self._seen.note("processed", list(result.req_ids), step, sampled=sampled)
-        return self._update(plan, result)
+        outputs = self._update(plan, result)
+        every = [each.scheduler_stats for each in outputs.values() if each.scheduler_stats is not None]
+        counts = next((stats.spec_decoding_stats for stats in every), None)
+        if step is not None and counts is not None:
+            of_drafts = counts.num_drafts, counts.num_draft_tokens, counts.num_accepted_tokens
+            self._seen.note("counted", [], step, counted=list(of_drafts))
+        return outputs

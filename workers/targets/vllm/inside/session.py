@@ -19,7 +19,8 @@ from workers.targets.vllm.inside.control import ControlPlane, Surroundings
 from workers.targets.vllm.inside.deliveries import delivery_of
 from workers.targets.vllm.inside.drafting import drafter_of
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
-from workers.targets.vllm.inside.requests import hand_in
+from workers.targets.vllm.inside.requests import hand_in, request_of
+from workers.targets.vllm.inside.texts import Text
 from workers.targets.vllm.inside.transfer.engine import flights_of
 from workers.targets.vllm.inside.transfer.flights import silent
 
@@ -63,6 +64,9 @@ class Session:
         self._tokens: dict[str, list[int]] = {}
         # Aborts that came during a step.
         self._aborted: list[str] = []
+        # Of requests with stop words, and those that a word has ended in a step.
+        self._texts: dict[str, Text] = {}
+        self._stopped: list[str] = []
         scheduler = engine.scheduler
         self._schedule: Callable[..., Any] = scheduler.schedule
         self._preempt: Callable[..., Any] = scheduler._preempt_request
@@ -159,6 +163,9 @@ class Session:
         # The ends of requests that were given up by a pause come besides.
         besides = [self.engine.output_queue.get_nowait()[1] for _ in range(self.engine.output_queue.qsize())]
         told = [self._told(output) for each in (*besides, *(outputs or {}).values()) for output in each.outputs]
+        # As a server does once it has looked through all outputs.
+        self.engine.abort_requests(self._stopped)
+        self._stopped.clear()
         if self._recorder is not None:
             self._recorder.stepped()
         return told
@@ -220,6 +227,9 @@ class Session:
         named = event.params.logprob_tokens
         self._width[request_id] = 1 + len(named) if named else event.params.num_logprobs
         self._tokens[request_id] = [*before, *event.prompt]
+        if event.params.stop_words:
+            tokenizer = self.engine.structured_output_manager.tokenizer
+            self._texts[request_id] = Text(tokenizer, request_of(request_id, event))
 
     def _add(self, request_id: str, event: Submit, *, resumable: bool) -> None:
         """Hand a request to the engine, or a part of one that it has."""
@@ -339,7 +349,13 @@ class Session:
         """Return what one output delivers; note the end of its request."""
         request_id = output.request_id
         delivery = delivery_of(output, self._names[request_id], self._width[request_id])
-        self._tokens[request_id] += output.new_token_ids
+        text = self._texts.get(request_id)
+        if text is not None:
+            delivery = text.told(delivery)
+            if text.has_stopped:
+                self.probes["stop_word"] += 1
+                self._stopped.append(request_id)
+        self._tokens[request_id] += delivery.tokens
         if delivery.finish_reason is not None:
             self._end(request_id)
         return delivery

@@ -1,0 +1,85 @@
+"""Limits of vLLM with a connector beside its cache: what a specification and its events may not ask for there."""
+
+from scenarios.capabilities import Excess
+from scenarios.events import AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep
+from scenarios.spec import EngineSpec
+
+
+def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: nothing comes into the cache of a hybrid model from beside it."""
+    if not spec.has_connector or spec.layers == "attention":
+        return None
+    key, allowed = _connectors(spec)[0], "layers: attention, or none"
+    mended, reason = spec.model_copy(update={key: None}), "judges of transfers know blocks of one group alone"
+    return Excess(key, "with layers hybrid", allowed, mended, reason)
+
+
+def connectors_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: an engine has one connector."""
+    first, *others = _connectors(spec) or [""]
+    if not others:
+        return None
+    allowed, mended = "an engine has one connector", spec.model_copy(update=dict.fromkeys(others))
+    return Excess(others[0], f"beside {first}", allowed, mended)
+
+
+def _connectors(spec: EngineSpec) -> list[str]:
+    """Return the keys of the connectors that are asked for."""
+    return [key for key in ("transfer", "offloading", "handoff") if getattr(spec, key) is not None]
+
+
+def producers_hold_the_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: a request as long as the model allows has to fit into the pool of a producer."""
+    handoff, least = spec.handoff, spec.max_blocks_per_request
+    if handoff is None or handoff.producer_blocks >= least:
+        return None
+    mended = spec.model_copy(update={"handoff": handoff.model_copy(update={"producer_blocks": least})})
+    return Excess("handoff.producer_blocks", handoff.producer_blocks, f"max_model_len takes at least {least}", mended)
+
+
+def handoffs_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: what a server asks of one engine besides requests is not asked of two."""
+    if spec.handoff is None or not (event.do in CONTROL_EVENTS or isinstance(event, DummyStep)):
+        return None
+    reason = "it is asked of one engine, and there are two"
+    return Excess("", event.do, "with handoff there is none", None, reason)
+
+
+def own_transfers_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: no event changes what vLLM's own connector does."""
+    if spec.offloading is None or not isinstance(event, DisturbTransfer):
+        return None
+    return Excess("", event.do, "with offloading there is none", None, "no load of vLLM's own connector fails")
+
+
+def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: beside a store nothing is forgotten by a pause, and weights stay those of what it holds."""
+    if not spec.has_connector:
+        return None
+    reason = "it refuses to forget blocks that are in a transfer"
+    match event:
+        case Pause(clear_cache=True):
+            mended = event.model_copy(update={"clear_cache": False})
+            return Excess("clear_cache", True, "beside a store it is false", mended, reason)
+        case Sleep(level=level) if level:
+            return Excess("level", level, "beside a store it is 0", event.model_copy(update={"level": 0}), reason)
+        case LoadWeights():
+            seen, allowed = event.version, "beside a store weights stay"
+            return Excess("version", seen, allowed, None, "what the store holds was computed by others")
+    return None
+
+
+def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: beside a store no dummy batch runs."""
+    if not spec.has_connector or not isinstance(event, DummyStep):
+        return None
+    return Excess("", event.do, "beside a store there is none", None, "no connector says which blocks it uses")
+
+
+def graphs_are_without_connectors(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: beside a connector nothing is a graph: each writes into the cache."""
+    if not spec.has_connector or spec.graphs == "none":
+        return None
+    allowed, mended = "beside a connector none is allowed", spec.model_copy(update={"graphs": "none"})
+    reason = "which blocks a step uses is told at its launch, and what a graph launches was captured before"
+    return Excess("graphs", spec.graphs, allowed, mended, reason)
