@@ -1,7 +1,7 @@
 """Limits of vLLM with a connector beside its cache: what a specification and its events may not ask for there."""
 
 from scenarios.capabilities import Excess
-from scenarios.events import AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep
+from scenarios.events import CONTROL_EVENTS, AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep
 from scenarios.spec import EngineSpec
 
 
