@@ -17,7 +17,7 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.bisect_command import bisect
 from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed
-from cluster.cli.confirmation import confirmed, print_confirmed
+from cluster.cli.confirmation import confirmed
 from cluster.cli.doctor_command import doctor
 from cluster.cli.export_command import export
 from cluster.cli.fault_commands import list_faults, measure, show_fault
@@ -62,6 +62,7 @@ from cluster.dispatch.job import WORKER, AnyJob, build, load_judge
 from cluster.dispatch.job_server import ServerError
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool
+from cluster.reports.gpu_report import print_confirmed
 from cluster.reports.report import BarProgress, Line, LineProgress, document, line_of, print_report, progress_for
 from cluster.storage.errors import CampaignError
 from cluster.storage.store import Store

@@ -1,25 +1,14 @@
-"""Confirmation of a trace's races on a GPU, for `replay --confirm cuda`: what is run, and what is told of it."""
+"""Confirmation of a trace's races on a GPU, for `replay --confirm cuda`: what is run there."""
 
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from cluster.cli.inputs import InputError
-from cluster.reports.report import plain_console
-from scenarios.events import Delay
 from scenarios.trace import Trace
-from workers.record.words import finding_lines, missing_order_text
-from workers.run.widening import Tries, Way, Widened, widened
+from workers.run.widening import Widened, widened
 from workers.targets.target import RunConfig
 
-_WAYS: dict[Way, str] = {
-    "plain": "as it is",
-    "joined": "each launch waited for",
-    "in_its_step": "in its step",
-    "in_every_step": "in every step",
-}
 
-
-def confirmed(trace: Trace, config: RunConfig, times: int) -> Iterable[Widened]:
+def confirmed(trace: Trace, config: RunConfig, times: int) -> Iterator[Widened]:
     """Return what comes of the races of a trace on the GPU of this machine, each as it is known.
 
     An `engine_home` is that of the installation for GPUs.
@@ -32,38 +21,3 @@ def confirmed(trace: Trace, config: RunConfig, times: int) -> Iterable[Widened]:
         raise InputError(f"--device {config.device} and --confirm: races are those of the simulated device, sim")
     gpu = config.model_copy(update={"device": "cuda"})
     return widened(trace.explicit(), config.model_copy(update={"engine_home": ""}), gpu, times)
-
-
-def print_confirmed(found: Iterable[Widened], as_json: bool) -> int:
-    """Print what came of each race as it comes, a line of JSON each or in words; return how many do harm."""
-    console, num_races, num_harmful = plain_console(sys.stdout), 0, 0
-    for each in found:
-        num_races += 1
-        num_harmful += each.does_harm
-        for line in [each.model_dump_json()] if as_json else _lines(num_races, each):
-            console.print(line, soft_wrap=True)
-    if not as_json:
-        console.print(f"{num_races} races: {num_harmful} do harm on the GPU, of the others none was seen")
-    return num_harmful
-
-
-def _lines(number: int, found: Widened) -> Iterator[str]:
-    yield f"RACE {number}    {missing_order_text(found.order)}"
-    if found.is_known:
-        yield "          it is known"
-    yield f"          {_delayed(found.delay)}"
-    for tries in found.tries:
-        yield f"          {_WAYS[tries.way]}: {_tries_text(tries)}"
-        for line in finding_lines(tries.verdict) if tries.verdict is not None else ():
-            yield f"            {line}"
-
-
-def _delayed(delay: Delay | None) -> str:
-    if delay is None:
-        return "its first access has no place in the engine's program: nothing was delayed"
-    who = "the host sleeps" if delay.of == "host" else "the stream waits"
-    return f"{who} {delay.microseconds / 1000:g} ms before {', called from '.join(delay.at)}, step {delay.step}"
-
-
-def _tries_text(tries: Tries) -> str:
-    return f"harm in {tries.harmed} of {tries.runs} runs" if tries.harmed else f"no harm in {tries.runs} runs"

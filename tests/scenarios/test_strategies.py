@@ -22,7 +22,16 @@ NUMBER = st.integers(0, 1 << 20)
 NUMBERS = st.tuples(*[NUMBER] * len(SpecNumbers._fields))
 # Only engines that have weights know of their quality.
 # Other engines have those that are left out.
-_OTHERS = {"drafter_quality", "decodes_first", "transfer", "offloading", "handoff", "graphs"}
+_OTHERS = {
+    "drafter_quality",
+    "decodes_first",
+    "transfer",
+    "offloading",
+    "handoff",
+    "graphs",
+    "reasoning_end",
+    "logits_processor",
+}
 KEYS = set(EngineSpec.model_fields) - _OTHERS
 FLATS = st.lists(st.tuples(*[NUMBER] * len(FlatEvent._fields)), max_size=20)
 

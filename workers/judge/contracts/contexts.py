@@ -11,9 +11,12 @@ from scenarios.events import Submit
 from workers.judge.contracts.bans import has_penalties
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
-from workers.judge.outputs import RELATIVE_TOLERANCE, TOLERANCE
+from workers.judge.contracts.logprobs import TOLERANCE
 from workers.record.evidence import fact
 from workers.record.observation import Output, width_of
+
+# Logits are as far from nought as they like, logprobs are not.
+RELATIVE_TOLERANCE = 1e-5
 
 
 def context_breach(deliveries: Sequence[Delivery], terms: Terms) -> Breach | None:

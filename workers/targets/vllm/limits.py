@@ -1,6 +1,5 @@
 """Capabilities of vLLM with either of its model runners, and its limits: key, condition, allowed values, reason."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from scenarios.capabilities import (
@@ -40,13 +39,6 @@ from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, wi
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 TEMPERATURE_MAX = 2.0
-# What comes with tokens, as vLLM calls it.
-LOGPROBS_MODES: Mapping[str, str] = {
-    "raw": "raw_logprobs",
-    "processed": "processed_logprobs",
-    "raw_logits": "raw_logits",
-    "processed_logits": "processed_logits",
-}
 _BESIDE_HYBRIDS = ("eagle", "ngram_gpu", "ngram")
 
 

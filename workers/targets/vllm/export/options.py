@@ -9,7 +9,6 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.targets.exported import ExportError
 from workers.targets.vllm.export.text import Call, Code
-from workers.targets.vllm.limits import LOGPROBS_MODES
 
 # What `make_engine` and `make_scheduler` of the driver take where a test says nothing else.
 DEFAULTS = EngineSpec(layers="attention", sampling="standard", block_size=32)
@@ -51,7 +50,7 @@ def engine_options(spec: EngineSpec) -> dict[str, object]:
         "num_gpu_blocks_override": spec.num_blocks + 1,
         "enable_prefix_caching": spec.prefix_cache,
         "scheduling_policy": spec.policy,
-        "logprobs_mode": LOGPROBS_MODES[spec.logprobs_mode],
+        "logprobs_mode": mode if (mode := spec.logprobs_mode).endswith("_logits") else f"{mode}_logprobs",
     }
     by_default = {
         "max_num_seqs": DEFAULTS.max_num_seqs,

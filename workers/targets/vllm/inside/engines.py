@@ -38,7 +38,6 @@ from workers.targets.vllm.inside.transfer.engine import (
     unconnected,
 )
 from workers.targets.vllm.inside.transfer.flights import silent
-from workers.targets.vllm.limits import LOGPROBS_MODES
 from workers.targets.vllm.runner_name import RunnerName
 
 ENGINES_MAX = 6
@@ -49,6 +48,13 @@ CACHE_BYTES = 8 << 20
 LOOKUP_MIN, LOOKUP_MAX = 1, 3
 # Of the backends that a GPU may have this one takes float32. The memory of one is shared by many engines.
 _ON_A_GPU: Mapping[str, Any] = {"attention_config": {"backend": "TRITON_ATTN"}, "gpu_memory_utilization": 0.02}
+# What comes with tokens, as vLLM calls it.
+_LOGPROBS_MODES: Mapping[str, str] = {
+    "raw": "raw_logprobs",
+    "processed": "processed_logprobs",
+    "raw_logits": "raw_logits",
+    "processed_logits": "processed_logits",
+}
 # Another engine of the process, of another size, whose accesses are as those of any.
 _NEIGHBOUR = EngineSpec(
     layers="attention",
@@ -193,7 +199,7 @@ class Engines:
             scheduling_policy=spec.policy,
             # Whoever says nothing gets asynchrony wherever there is any, which is what a trace asks for.
             async_scheduling=None if spec.depth > 1 else False,
-            logprobs_mode=LOGPROBS_MODES[spec.logprobs_mode],
+            logprobs_mode=_LOGPROBS_MODES[spec.logprobs_mode],
             speculative_config=speculative,
             kv_transfer_config=transfer,
             logits_processors=[no_repeats()] if spec.logits_processor else None,
