@@ -252,6 +252,7 @@ def hybrid_steps() -> list[Step]:
             given[f"states_{group}"] = [STATES[request][group][0] for request in requests]
             given[f"goes_on_{group}"] = [given["positions"][start] > 0 for start in given["starts"][:-1]]
             given[f"kept_{group}"] = [kept_before(run, number, request) for request in requests]
+            given[f"whole_{group}"] = [False for _ in requests]
     return run
 
 
@@ -287,6 +288,18 @@ def test_a_state_lies_in_a_block_of_its_request_alone_which_goes_on_from_it_unle
     plane, variable, request, step, position = expected
     seen = (breach.plane, breach.variable, breach.request, breach.step, breach.position)
     assert seen == (plane, variable, name_of(request), step, position), breach
+
+
+def test_a_state_that_is_left_behind_rejected_drafts_is_told_where_the_request_goes_on_from_it() -> None:
+    run = hybrid_steps()
+    # Its drafts of step 1 are not all accepted.
+    drafts, sampled = run[1]["inputs"]["drafts"][0], run[1]["processed"]["sampled"][0]
+    assert len(sampled) < 1 + drafts
+    run[1]["inputs"]["whole_0"][0] = True
+    breach = judged(run)
+    assert breach is not None
+    assert (breach.plane, breach.variable, breach.request, breach.step) == ("inputs", "kept", name_of(0), 2)
+    assert breach.actual == fact("behind_kept", kept=1 + drafts)
 
 
 @pytest.mark.parametrize(("slot", "is_told"), [(-1, False), (9, True)])

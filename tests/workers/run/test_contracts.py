@@ -16,7 +16,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
-from tests.workers.targets.sampler_box import SamplerBoxKind
+from tests.workers.targets.sampler_box import SHIFTED, SamplerBoxKind
 from workers.judge.contracts.breach import CONTRACTS, PLANE
 from workers.judge.outputs import compare
 from workers.oracle.tape import Tapes
@@ -49,6 +49,9 @@ REQUESTS: dict[str, dict[str, object]] = {
     "biased": {"logit_bias": ((9, -100.0), (10, 100.0), (11, 100.0), (3, 7.0)), "allowed_tokens": (3, 9, 10)},
     "stops": {"stop": (0, 2, 4, 6)},
     "given_up": {},
+    "spoken": {"stop_words": ((1,), (3,), (5,), (7, 7), (9,)), "min_tokens": 1},
+    "varied": {"no_repeats": True, "logit_bias": ((4, 90.0),)},
+    "broken": {"broken_grammar": True},
 }
 
 
@@ -59,7 +62,7 @@ def everything(depth: int) -> Trace:
         Submit(
             tick=index // 2,
             request=name,
-            prompt=(index, 3),
+            prompt=(index % spec.vocab_size, 3),
             max_tokens=20,
             stop=asked.get("stop", ()),  # type: ignore[arg-type]
             params=SamplingParams.model_validate({key: value for key, value in asked.items() if key != "stop"}),
@@ -68,6 +71,7 @@ def everything(depth: int) -> Trace:
     ]
     events.append(Abort(tick=12, request="given_up"))
     events.append(Submit(tick=30, request="plain", prompt=(3, 4), max_tokens=3))
+    events.append(Submit(tick=21, request=SHIFTED, prompt=(0, 3), max_tokens=3, params=SamplingParams(num_logprobs=4)))
     return Trace(spec=spec, events=tuple(events)).explicit()
 
 
@@ -76,6 +80,15 @@ def traces() -> tuple[Trace, ...]:
     """Return traces within what the tiny engine can do, those with everything first."""
     drawn = [within(random_trace(seed), SOUND.capabilities).explicit() for seed in SEEDS]
     return (everything(2), everything(1), *drawn)
+
+
+@cache
+def traces_for(contract: str) -> tuple[Trace, ...]:
+    """Return these traces; with logits in the place of logprobs for what is demanded of those alone."""
+    if contract != "same_context":
+        return traces()
+    specs = [each.spec.model_copy(update={"logprobs_mode": "raw_logits"}) for each in traces()]
+    return tuple(each.model_copy(update={"spec": spec}) for each, spec in zip(traces(), specs, strict=True))
 
 
 def found_in(trace: Trace, breach: str) -> Difference | None:
@@ -91,7 +104,7 @@ class BlackBoxOfOurs(Specstorm):
 
 
 def test_a_sound_engine_of_outputs_keeps_every_contract() -> None:
-    drawn = list(traces())
+    drawn = [*traces(), *traces_for("same_context")]
     assert drawn
     for trace in drawn:
         verdict = check(trace, TAPES, kind=SOUND)
@@ -101,7 +114,7 @@ def test_a_sound_engine_of_outputs_keeps_every_contract() -> None:
 
 @pytest.mark.parametrize("contract", CONTRACTS)
 def test_a_broken_contract_is_found_by_its_name_and_by_no_other(contract: str) -> None:
-    found = [found_in(trace, contract) for trace in traces()]
+    found = [found_in(trace, contract) for trace in traces_for(contract)]
     assert found[0] is not None
     # Without a step in flight nothing is left to come behind an abort.
     assert (found[1] is None) is (contract == "abort")
@@ -113,7 +126,7 @@ SEEN_BY_OUTPUTS = ("abort", "answer", "name")
 
 @pytest.mark.parametrize("contract", [contract for contract in CONTRACTS if contract not in SEEN_BY_OUTPUTS])
 def test_comparing_outputs_shows_nothing_of_it(contract: str) -> None:
-    kind, trace = SamplerBoxKind(contract), traces()[0]
+    kind, trace = SamplerBoxKind(contract), traces_for(contract)[0]
     seen = outputs_of(trace, TAPES, kind)
     assert isinstance(seen, dict)
     for other in (synchronous(trace), one_by_one(trace, trace.submits(), kind.capabilities)):

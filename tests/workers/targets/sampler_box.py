@@ -19,6 +19,8 @@ from workers.targets.target import Progress, RunConfig, Target, TargetKind, Watc
 
 Delivered = tuple[int, tuple[int | float, ...]]
 FEATURES = ("stop", *SamplingParams.model_fields)
+# The request whose logits are others where they may not be.
+SHIFTED = "shifted"
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +81,8 @@ class SamplerBox(Target):
         step = []
         for request in self.requests.values():
             if request.why is None:
-                delivered = self._next(request)
+                is_broken = request.submit.params.broken_grammar and self.breach != "broken_grammar"
+                delivered = None if is_broken else self._next(request)
                 if delivered is not None:
                     request.computed.append(delivered[0])
                 request.why = self._end(request) if delivered is not None else "error"
@@ -109,9 +112,10 @@ class SamplerBox(Target):
         if max(found) == -inf:
             return None
         token = self._chosen(request, found)
-        shown = found if self.trace.spec.logprobs_mode == "processed" else raw
-        largest = max(shown)
-        total = largest + log(sum(exp(logit - largest) for logit in shown))
+        shown = found if self.trace.spec.logprobs_mode.startswith("processed") else raw
+        total = self._subtracted(shown)
+        if self.breach == "same_context" and request.submit.request == SHIFTED:
+            total -= 1
         order = sorted(range(vocab_size), key=lambda each: (-shown[each], each))[: max(0, params.num_logprobs - 1)]
         if self.breach == "logprob_ranks":
             order.reverse()
@@ -127,6 +131,13 @@ class SamplerBox(Target):
         flat = tuple(value for each in ids for value in (each, shown[each] - total))
         return (vocab_size if self.breach == "vocabulary" and len(request.output) == 2 else token), flat
 
+    def _subtracted(self, logits: Sequence[float]) -> float:
+        """Return what is subtracted from logits that are shown: nothing where they are shown as they are."""
+        if self.trace.spec.logprobs_mode.endswith("logits"):
+            return 0
+        largest = max(logits)
+        return largest + log(sum(exp(logit - largest) for logit in logits))
+
     def _of_prompt(self, request: Request) -> tuple[int | float, ...]:
         """Return the logprobs of the prompt of a request that has a token, as many as it asked for."""
         width, prompt = request.submit.params.num_prompt_logprobs, request.submit.prompt
@@ -134,7 +145,7 @@ class SamplerBox(Target):
         found: list[int | float] = []
         for place in range(1, len(prompt)) if width and request.delivered else ():
             logits = logits_after(prompt[:place], self.trace.spec.vocab_size)
-            total = log(sum(map(exp, logits)))
+            total = self._subtracted(logits)
             order = sorted(range(len(logits)), key=lambda each: (-logits[each], each))[: width - 1]
             own = prompt[place - (self.breach == "prompt_logprobs")]
             found += [value for each in (own, *order) for value in (each, logits[each] - total)]
@@ -160,6 +171,7 @@ class SamplerBox(Target):
             "min_tokens": len(output) < params.min_tokens and token in submit.stop,
             "allowed_tokens": bool(params.allowed_tokens) and token not in params.allowed_tokens,
             "bad_words": any((*request.computed, token)[-len(word) :] == word for word in params.bad_words),
+            "no_repeats": params.no_repeats and output[-1:] == [token],
             "grammar": bool(params.grammar) and token not in self._edges(request),
         }
         return any(masks[name] for name in masks if name != self.breach)
@@ -202,6 +214,8 @@ class SamplerBox(Target):
         """Return why a request ends with its last token, if it does."""
         submit, output = request.submit, request.output
         ends_word = bool(submit.params.grammar) and self._edges(request) in ({}, range(self.trace.spec.vocab_size))
+        is_behind = len(output) > submit.params.min_tokens and self.breach != "stop_words"
+        ends_word |= is_behind and any(tuple(output[-len(word) :]) == word for word in submit.params.stop_words)
         if (output[-1] in submit.stop and self.breach != "stop") or ends_word:
             return "length" if self.breach == "finish_reason" else "stop"
         room = min(submit.max_tokens, self.trace.spec.max_model_len - len(request.computed) + len(output))

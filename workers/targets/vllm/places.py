@@ -20,6 +20,7 @@ _PROPOSER = "vllm/v1/spec_decode/llm_base_proposer.py"
 _SAMPLER = "vllm/v1/sample/sampler.py"
 _REJECTION = "vllm/v1/sample/rejection_sampler.py"
 _PROCESSORS = "vllm/v1/sample/logits_processor/builtin.py"
+_FRONT = "vllm/v1/engine/output_processor.py"
 _SECOND = "vllm/v1/worker/gpu"
 
 
@@ -54,6 +55,8 @@ _OF_SCHEDULER: Places = {
     ("contracts", "name"): _REQUESTS,
     ("contracts", "max_tokens"): _LENGTHS,
     ("contracts", "stop"): _LENGTHS,
+    ("contracts", "stop_words"): _at(update="vllm/v1/engine/detokenizer.py", process_outputs=_FRONT),
+    ("contracts", "broken_grammar"): _at(grammar_init=_GRAMMARS, update_from_output=_SCHEDULER),
     ("contracts", "finish_reason"): _at(check_stop=_STOPS, update_from_output=_SCHEDULER),
     ("contracts", "grammar"): _at(grammar_bitmask=_GRAMMARS, update_from_output=_SCHEDULER),
 }
@@ -71,6 +74,8 @@ FIRST_RUNNER: Places = {
     ("inputs", "sampled"): _at(_bookkeeping_sync=_RUNNER, sample_tokens=_RUNNER),
     **dict.fromkeys(_OF_PROMPTS, _at(_get_prompt_logprobs_dict=_RUNNER)),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _LOGPROBS),
+    ("contracts", "same_context"): _at(_get_prompt_logprobs_dict=_RUNNER) + _LOGPROBS,
+    ("contracts", "no_repeats"): _at(apply="vllm/v1/sample/logits_processor/__init__.py") + _PROCESSED,
     ("contracts", "logprob_tokens"): _at(gather_specific_token_logprobs=_SAMPLER),
     ("logits", "logprobs"): _LOGPROBS,
     ("contracts", "min_tokens"): _at(apply=_PROCESSORS, apply_with_spec_decode=_PROCESSORS),
@@ -86,6 +91,7 @@ _SECOND_LOGPROBS = _at(
     compute_topk_scores=f"{_SECOND}/sample/logprob.py",
     _get_logprobs_tensors=f"{_SECOND}/spec_decode/rejection_sampler.py",
 )
+_SECOND_OF_PROMPTS = _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py")
 _SECOND_BIASES = _at(apply_logit_bias=f"{_SECOND}/sample/logit_bias.py")
 _SECOND_SAMPLER = _at(apply_sampling_params=f"{_SECOND}/sample/sampler.py")
 SECOND_RUNNER: Places = {
@@ -97,9 +103,11 @@ SECOND_RUNNER: Places = {
     ),
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=f"{_SECOND}/spec_decode/speculator.py")),
     ("inputs", "sampled"): _at(sample_tokens=f"{_SECOND}/model_runner.py"),
-    **dict.fromkeys(_OF_PROMPTS, _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py")),
+    **dict.fromkeys(_OF_PROMPTS, _SECOND_OF_PROMPTS),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _SECOND_LOGPROBS),
     ("contracts", "logprob_tokens"): _SECOND_LOGPROBS,
+    ("contracts", "same_context"): _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py")
+    + _SECOND_LOGPROBS,
     ("logits", "logprobs"): _SECOND_LOGPROBS,
     **dict.fromkeys([("contracts", name) for name in ("min_tokens", "logit_bias", "allowed_tokens")], _SECOND_BIASES),
     ("contracts", "bad_words"): _at(apply_bad_words=f"{_SECOND}/sample/bad_words.py"),
