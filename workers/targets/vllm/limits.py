@@ -222,7 +222,7 @@ FIRST_RUNNER = Capabilities(
         "graphs": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
-    devices={"sim": ("streams",), "cpu": (), "cuda": ("streams",)},
+    devices={"sim": ("streams",), "cpu": (), "cuda": ()},
     policies=("eager", "lazy", "random"),
     probes=(
         "admit",
@@ -300,7 +300,7 @@ FIRST_RUNNER = Capabilities(
 SECOND_RUNNER = replace(
     FIRST_RUNNER,
     # It knows devices with streams alone.
-    devices={"sim": ("streams",), "cuda": ("streams",)},
+    devices={"sim": ("streams",), "cuda": ()},
     # Its rows are in the order of a step's plan, decodes before prompts.
     # Processors of users are others there.
     spec={key: each for key, each in FIRST_RUNNER.spec.items() if key not in ("decodes_first", "logits_processor")},
