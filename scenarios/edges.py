@@ -21,8 +21,9 @@ from scenarios.events import (
 )
 from scenarios.extensions import extended
 from scenarios.features import refusals
+from scenarios.session_draws import room_for, with_sessions
 from scenarios.spec import EngineSpec
-from scenarios.trace import Trace
+from scenarios.trace import Trace, problems
 from scenarios.transfers import with_transfers
 
 _SITE = "edge"
@@ -32,6 +33,7 @@ CHUNKS_MAX = 16
 TURN_AFTER = 24
 # An engine with graphs is made in twice the time. Traces with a connector lose them again.
 GRAPHS_ONE_IN = 6
+SESSIONS_ONE_IN = 5
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 # Of shorter prompts no chunks are made.
 CHUNKED_MIN = 6
@@ -74,6 +76,8 @@ class _Edges:
         are_logits = self.spec.logprobs_mode.endswith("logits")
         if CONTINUES in self._capabilities.features and (are_logits or self._one_in(5, "turns")):
             self._turns()
+        if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
+            self._sessions()
         return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})
 
     def _pick(self, bound: int, what: str, index: int = 0) -> int:
@@ -196,6 +200,18 @@ class _Edges:
         ]
         chosen = found[(0, 0, 1, 1, 2, 3)[self._pick(6, "interruption", place)]]
         return [chosen] if chosen.do in self._capabilities.events else []
+
+    def _sessions(self) -> None:
+        """Let requests be sessions, with a prefix cache in one of two, without drafts in one of three, with room."""
+        if self._one_in(3, "sessions without drafts"):
+            self._without_drafts()
+        if self._one_in(2, "sessions cached"):
+            self._cache_prefixes()
+        spec = room_for(self.spec)
+        events = with_sessions(spec, self.events, self._pick)
+        trace = self._trace.model_copy(update={"spec": spec, "events": tuple(events)})
+        if not problems(trace):
+            self.spec, self.events = spec, events
 
     def _turns(self) -> None:
         """Go on from requests when these have mostly ended; in every other trace from the prefix cache.

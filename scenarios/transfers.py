@@ -14,8 +14,10 @@ from scenarios.spec import Handoff, Offloading, Transfer
 from scenarios.trace import Trace, problems
 
 _SITE = "transfer"
-# Of so many traces one has transfers, of the others one is offloaded, and of those that are left one is handed over.
+# Of so many traces without sessions one has transfers.
 ONE_IN = 4
+# Of so many others one is offloaded, and of so many that are left one is handed over.
+OTHERS_ONE_IN = 3
 # Small stores evict; of the last one nobody meets the end.
 STORES = (2, 4, 8, 64)
 LATENCIES = (0, 1, 1, 2, 5)
@@ -33,7 +35,8 @@ LATER_MAX = 24
 
 def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with transfers, for an engine that has them; the trace itself in most cases."""
-    if trace.spec.layers == "hybrid":
+    # Engines have sessions without connectors alone.
+    if trace.spec.layers == "hybrid" or any(submit.session is not None for submit in trace.submits()):
         return trace
     seed = trace.seed
     has_them = capabilities.allowed("transfer") is None and "disturb_transfer" in capabilities.events
@@ -44,13 +47,13 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         num_blocks = trace.spec.num_blocks if transfer.failures == "fail" else 2 * trace.spec.num_blocks + 2
         keys = {"transfer": transfer, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
         return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
-    if capabilities.allowed("offloading") is None and not below(ONE_IN, seed, _SITE, "is offloaded", 0):
+    if capabilities.allowed("offloading") is None and not below(OTHERS_ONE_IN, seed, _SITE, "is offloaded", 0):
         offloading = trace.spec.model_copy(update={"offloading": _offloading(seed)})
         prefix_cache = bool(below(2, seed, _SITE, "prefix cache", 0))
         cached = offloading.model_copy(update={"prefix_cache": prefix_cache})
         return _transferring(trace.model_copy(update={"spec": offloading if refusals(cached, ()) else cached}))
     has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
-    if has_producer and not below(ONE_IN, seed, _SITE, "is handed over", 0):
+    if has_producer and not below(OTHERS_ONE_IN, seed, _SITE, "is handed over", 0):
         handoff = _handoff(trace)
         prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
         num_blocks = trace.spec.num_blocks if handoff.failures == "fail" else 2 * trace.spec.num_blocks + 2

@@ -31,6 +31,9 @@ _DRAFTERS = (
     "several_layers",
 )
 _SAMPLING = (
+    "logits_of_prompts",
+    "logits_processor",
+    "stop_words",
     "biased_logits",
     "drawn_*",
     "logprobs_*",
@@ -40,7 +43,7 @@ _SAMPLING = (
     "penalties",
     "rejected_drafts",
 )
-_GRAMMARS = ("grammars*",)
+_GRAMMARS = ("grammars*", "broken_grammars", "reasoning")
 _TRANSFERS = ("handed_over*", "load*", "offloaded_*", "preempted_and_loaded", "stores_*")
 _HYBRID = ("hybrid*", "graphs_beside_states")
 _CONTROL = ("asleep", "paused_*", "weights_*", "dummy_steps", "fewer_drafts*", "two_engines")

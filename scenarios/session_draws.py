@@ -1,0 +1,73 @@
+"""Streaming sessions of drawn traces: requests become the first parts of sessions, whose other parts come later.
+
+Not drawn is what is known to go wrong in sessions of every engine that has them: grammars, tokens drawn by chance, and
+preemptions (`docs/findings/README.md`).
+"""
+
+from collections.abc import Callable, Sequence
+
+from scenarios.events import AnyEvent, Continuation, EndSession, Preempt, PromptDraw, ResetPrefixCache, Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+
+# Ticks behind a part in which the next one comes, and behind the last one in which a client ends its session.
+_PART_AFTER = 24
+_PARTS_MAX = 3
+# So many of the vocabulary's tokens end a part that is ended by tokens: one of these.
+_STOPS_ONE_IN = 4
+
+Pick = Callable[[int, str, int], int]
+
+
+def room_for(spec: EngineSpec) -> EngineSpec:
+    """Return a specification with room for sessions: a step holds runs of drafts of two, and nobody is preempted."""
+    least = 1 + 2 * spec.num_speculative_tokens
+    blocks = -(-spec.max_model_len // spec.block_size)
+    return spec.model_copy(
+        update={
+            "max_num_batched_tokens": max(spec.max_num_batched_tokens, least),
+            "num_blocks": max(spec.num_blocks, 1 + blocks * spec.max_num_seqs),
+        }
+    )
+
+
+def with_sessions(spec: EngineSpec, events: Sequence[AnyEvent], pick: Pick) -> list[AnyEvent]:
+    """Return events in which one or two requests with drawn prompts are sessions; somebody may go on from one."""
+    found = [each for each in events if not _preempts(each)]
+    firsts = [each for each in found if isinstance(each, Submit) and isinstance(each.prompt, PromptDraw)]
+    for number, first in enumerate(firsts[: 1 + pick(2, "sessions", 0)]):
+        parts = _parts(spec, first, number, pick)
+        found[found.index(first)] = parts[0]
+        found += parts[1:]
+        behind = parts[-1].tick + pick(_PART_AFTER, "behind a session", number)
+        if not pick(3, "session ended", number):
+            found.append(EndSession(tick=behind, session=f"s{number}"))
+        if spec.prefix_cache and pick(3, "goes on from a session", number):
+            prompt = Continuation(continues=parts[0].request, tokens=1 + pick(8, "own of who goes on", number))
+            fields = {"request": f"s{number}.behind", "tick": behind, "session": None, "prompt": prompt}
+            found.append(parts[0].model_copy(update={**fields, "stop": (), "max_tokens": 8}))
+    return found
+
+
+def _parts(spec: EngineSpec, first: Submit, number: int, pick: Pick) -> list[Submit]:
+    """Return the parts of a session, each of which ends by tokens in one of two."""
+    parts: list[Submit] = []
+    for index in range(2 + pick(_PARTS_MAX, "parts", number)):
+        label = 8 * number + index
+        stop = range(pick(_STOPS_ONE_IN, "stops of a part", label), spec.vocab_size, _STOPS_ONE_IN)
+        fields: dict[str, object] = {
+            "session": f"s{number}",
+            "params": SamplingParams(num_logprobs=2 * pick(2, "logprobs of a part", label)),
+            "max_tokens": 1 + pick(12, "tokens of a part", label),
+            "stop": tuple(stop) if pick(2, "ended by tokens", label) else (),
+        }
+        if parts:
+            fields["tick"] = parts[-1].tick + pick(_PART_AFTER, "part", label)
+            fields["request"] = f"s{number}.{index}"
+            fields["prompt"] = PromptDraw(tokens=1 + pick(12, "own of a part", label))
+        parts.append(first.model_copy(update=fields))
+    return parts
+
+
+def _preempts(event: AnyEvent) -> bool:
+    return isinstance(event, Preempt) or (isinstance(event, ResetPrefixCache) and event.running)

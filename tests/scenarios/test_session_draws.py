@@ -1,0 +1,36 @@
+"""Drawn sessions: valid, of engines that have them, and without what is known to go wrong in them."""
+
+from scenarios.events import EndSession, Preempt, ResetPrefixCache
+from scenarios.shards import Shard
+from scenarios.trace import Trace, problems
+from workers.run.shard import shard_traces
+from workers.targets.target import SPECSTORM, VLLM, VLLM_V1, RunConfig
+
+
+def with_sessions(engine: str) -> list[Trace]:
+    """Return the traces with sessions among the first 240 of a hunt."""
+    config = RunConfig(engine=engine)
+    drawn = [
+        trace for number in range(20) for trace in shard_traces(Shard(profile="mixed", seed=5, number=number), config)
+    ]
+    return [trace for trace in drawn if any(submit.session is not None for submit in trace.submits())]
+
+
+def test_one_trace_in_so_many_of_vllm_has_sessions_and_no_other_engine_s() -> None:
+    for engine in (VLLM, VLLM_V1):
+        assert 12 <= len(with_sessions(engine)) <= 60
+    assert with_sessions(SPECSTORM) == []
+
+
+def test_sessions_are_valid_and_differ_in_what_may_go_wrong_in_them() -> None:
+    found = with_sessions(VLLM_V1)
+    for trace in found:
+        assert problems(trace) == []
+        assert not any(isinstance(event, Preempt) for event in trace.events)
+        assert not any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
+        parts = [submit for submit in trace.submits() if submit.session is not None]
+        assert not any(part.params.grammar or part.params.temperature for part in parts)
+    assert {trace.spec.num_speculative_tokens > 0 for trace in found} == {False, True}
+    assert {trace.spec.prefix_cache for trace in found} == {False, True}
+    assert any(isinstance(event, EndSession) for trace in found for event in trace.events)
+    assert {bool(submit.stop) for trace in found for submit in trace.submits() if submit.session} == {False, True}
