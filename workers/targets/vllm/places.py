@@ -72,13 +72,23 @@ FIRST_RUNNER: Places = {
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=_PROPOSER)),
     ("counts", "mirror_computed"): _at(_update_states=_RUNNER),
     ("inputs", "sampled"): _at(_bookkeeping_sync=_RUNNER, sample_tokens=_RUNNER),
+    # Rows keep their tokens as they move; what is written last of them is told besides.
+    ("inputs", "input_ids"): _at(_update_states=_RUNNER, condense=_BATCH, swap_states=_BATCH),
+    ("drafts", "draft_slots"): _at(allocate_slots=_BLOCKS, schedule=_SCHEDULER),
     **dict.fromkeys(_OF_PROMPTS, _at(_get_prompt_logprobs_dict=_RUNNER)),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _LOGPROBS),
     ("contracts", "same_context"): _at(_get_prompt_logprobs_dict=_RUNNER) + _LOGPROBS,
     ("contracts", "no_repeats"): _at(apply="vllm/v1/sample/logits_processor/__init__.py") + _PROCESSED,
     ("contracts", "logprob_tokens"): _at(gather_specific_token_logprobs=_SAMPLER),
     ("logits", "logprobs"): _LOGPROBS,
-    ("contracts", "min_tokens"): _at(apply=_PROCESSORS, apply_with_spec_decode=_PROCESSORS),
+    ("contracts", "min_tokens"): _at(
+        apply=_PROCESSORS, apply_with_spec_decode=_PROCESSORS, apply_logits_processors=_REJECTION
+    ),
+    ("contracts", "grammar"): _at(
+        grammar_bitmask=_GRAMMARS,
+        update_from_output=_SCHEDULER,
+        apply_grammar_bitmask="vllm/v1/structured_output/utils.py",
+    ),
     ("contracts", "logit_bias"): _at(apply=_PROCESSORS),
     ("contracts", "allowed_tokens"): _PROCESSED,
     ("contracts", "bad_words"): _PROCESSED,
