@@ -12,6 +12,13 @@ from workers.targets.child.inside.readback import Parts, Readback
 from workers.targets.child.messages import Message
 
 
+def margins(logits: torch.Tensor) -> list[float]:
+    """Return how far the likeliest token of each row is above the next."""
+    first, second = logits.topk(2, dim=-1).values.unbind(-1)
+    found: list[float] = (first - second).tolist()
+    return found
+
+
 class Observations:
     """Observations of an engine, appended to those `seen` of all engines of a session.
 
@@ -82,7 +89,7 @@ class Observations:
     def note(self, point: str, names: Sequence[str], step: int | None = None, **values: Any) -> None:
         """Note what the host tells."""
         step = self.step if step is None else step
-        self._readback.in_turn(partial(self._keep, self._place(), point, names, step, {}, **values))
+        self._readback.tell(partial(self._keep, self._place(), point, names, step, {}, **values))
 
     def in_turn(self, told: Callable[[int], None]) -> None:
         """Have something told, with the number of this step, once the device has come so far."""

@@ -9,15 +9,9 @@ from typing import Any
 
 import torch
 
+from workers.targets.child.inside.observations import margins
 from workers.targets.child.inside.readback import Parts
 from workers.targets.sglang.inside.recorder import Recorder
-
-
-def _margins(logits: torch.Tensor) -> list[float]:
-    """Return how far the likeliest token of each row is above the next."""
-    first, second = logits.topk(2, dim=-1).values.unbind(-1)
-    margins: list[float] = (first - second).tolist()
-    return margins
 
 
 class DrafterObserver:
@@ -126,28 +120,28 @@ class DrafterObserver:
         observations, accepted = self._recorder.observations, self._accepted
         names = self._rows[observations.step]
 
-        def margins(views: Mapping[str, Parts]) -> Mapping[str, Any]:
+        def of_kept(views: Mapping[str, Parts]) -> Mapping[str, Any]:
             every = views["logits"][0]
             if accepted is not None:
                 width = len(every) // len(names)
                 kept = views["accepted"][0].tolist()
                 every = every[[row * width + count - 1 for row, count in enumerate(kept)]]
-            return {"margins": _margins(every)}
+            return {"margins": margins(every)}
 
         tensors = {"logits": logits} if accepted is None else {"logits": logits, "accepted": accepted}
-        observations.read("margins", names, tensors, margins)
+        observations.read("margins", names, tensors, of_kept)
 
     def _note_further_margins(self, logits: torch.Tensor) -> None:
         for step, names, rows in self._groups():
             every_name, places = self._rows[step], dict(zip(names, rows, strict=True))
 
-            def margins(
+            def of_step(
                 views: Mapping[str, Parts],
                 every_name: Sequence[str] = every_name,
                 places: Mapping[str, int] = places,
             ) -> Mapping[str, Any]:
-                every = _margins(views["logits"][0])
+                every = margins(views["logits"][0])
                 # Of a request that does not run again nothing is proposed.
                 return {"margins": [every[places[name]] if name in places else 0.0 for name in every_name]}
 
-            self._recorder.observations.read("margins", every_name, {"logits": logits}, margins, step)
+            self._recorder.observations.read("margins", every_name, {"logits": logits}, of_step, step)

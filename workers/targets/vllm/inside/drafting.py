@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from workers.targets.child.inside.observations import Observations
+from workers.targets.child.inside.observations import Observations, margins
 from workers.targets.vllm.inside.graphs import CapturedPasses, given_to, observe_calls
 
 # By this name a proposer has the passes in its graphs.
@@ -76,13 +76,6 @@ def telling_passes(runner: Any) -> Iterator[None]:
     setattr(proposer, CAPTURED, captured)
     yield
     captured.is_complete(proposer)
-
-
-def _margins(logits: torch.Tensor) -> list[float]:
-    """Return how far the likeliest token of each row is above the next."""
-    first, second = logits.topk(2, dim=-1).values.unbind(-1)
-    margins: list[float] = (first - second).tolist()
-    return margins
 
 
 class DrafterObserver:
@@ -164,7 +157,7 @@ class DrafterObserver:
         if not names:
             return
         if point == "margins":
-            self._record.keep(point, names, step, margins=_margins(tensors["margins"][: len(names)]))
+            self._record.keep(point, names, step, margins=margins(tensors["margins"][: len(names)]))
             return
         read = {name: tensor.tolist() for name, tensor in _of_rows(tensors, len(names)).items()}
         self._record.keep(point, names, step, index=self._next(), blocks=[], **read)
@@ -178,7 +171,7 @@ class DrafterObserver:
     def _observed_logits(self, *arguments: Any, **options: Any) -> Any:
         logits = self._logits(*arguments, **options)
         if self._names:
-            self._record.observe("margins", self._names, {"margins": logits}, _margins)
+            self._record.observe("margins", self._names, {"margins": logits}, margins)
         return logits
 
     def _observed_calls(self, forward: Callable[..., Any]) -> Callable[..., Any]:
