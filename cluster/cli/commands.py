@@ -288,7 +288,7 @@ def replay(
     check_trace(trace, config, str(file))
     require_engine(config)
     if confirm is not None:
-        return EXIT_FOUND if print_confirmed(confirmed(trace, config, times), as_json) else EXIT_AGREED
+        return EXIT_FOUND if print_confirmed(confirmed(trace, config, times, str(file)), as_json) else EXIT_AGREED
     line = Line(name, load_judge(WORKER).judge(trace, False, config))
     code = exit_code([line.verdict])
     if as_json:

@@ -5,7 +5,7 @@ latter comes first if nothing keeps it; then the run is judged as any. What show
 Does not verify: that a race without harm seen does none.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence, Set
 from typing import Literal, TypeAlias
 
 from scenarios.events import Delay, Schedule
@@ -13,7 +13,7 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.evidence import HOST, MissingOrder
-from workers.record.verdict import Verdict, is_finding
+from workers.record.verdict import Verdict
 from workers.run.check import check
 from workers.run.engine_run import Options, Run
 from workers.run.references import References
@@ -31,6 +31,7 @@ _OWN = "workers/"
 
 # As the trace is, with each launch waited for, delayed in the step of the race, and in every step.
 Way: TypeAlias = Literal["plain", "joined", "in_its_step", "in_every_step"]
+_WITHOUT_DELAY: tuple[Way, ...] = ("plain", "joined")
 
 
 class Tries(Value):
@@ -53,7 +54,7 @@ class Widened(Value):
     @property
     def does_harm(self) -> bool:
         """Whether a run with its window widened shows what none without does."""
-        return any(each.harmed for each in self.tries)
+        return any(each.harmed for each in self.tries if each.way not in _WITHOUT_DELAY)
 
 
 def races_of(trace: Trace, config: RunConfig) -> list[tuple[MissingOrder, bool]]:
@@ -96,20 +97,17 @@ def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> I
     races = races_of(trace, simulated)
     tapes, compared = Tapes(), References()
 
-    def seen_under(schedule: Schedule) -> Callable[[], Verdict]:
-        scheduled = trace.model_copy(update={"schedule": schedule})
-        return lambda: check(scheduled, tapes, Options(compared=compared, confirm=False), config=gpu)
+    def runs(schedule: Schedule, count: int) -> list[Verdict]:
+        scheduled, options = trace.model_copy(update={"schedule": schedule}), Options(compared=compared, confirm=False)
+        return [check(scheduled, tapes, options, config=gpu) for _ in range(count)]
 
-    shown: set[str] = set()
-    plain = _tries("plain", [seen_under(Schedule())() for _ in range(times)], trace, set())
-    joined = _tries("joined", [seen_under(Schedule(joined=True))()], trace, set())
-    for each in (plain, joined):
-        shown |= _bugs_of([each.verdict] if each.verdict is not None else [], trace)
+    plain, joined = runs(Schedule(), times), runs(Schedule(joined=True), 1)
+    shown = {_bug_of(each, trace) for each in (*plain, *joined)}
+    without = _tries("plain", plain, trace, set()), _tries("joined", joined, trace, set())
     for order, is_known in races:
-        delay, tries = delay_of(order), [plain, joined]
+        delay, tries = delay_of(order), [*without]
         for way, late in _late(delay):
-            run = seen_under(Schedule(delays=(late,)))
-            tries.append(_tries(way, [run() for _ in range(times)], trace, shown))
+            tries.append(_tries(way, runs(Schedule(delays=(late,)), times), trace, shown))
             if tries[-1].harmed:
                 break
         yield Widened(order=order, is_known=is_known, delay=delay, tries=tuple(tries))
@@ -122,11 +120,13 @@ def _late(delay: Delay | None) -> Iterator[tuple[Way, Delay]]:
         yield "in_every_step", delay.model_copy(update={"step": None})
 
 
-def _tries(way: Way, verdicts: list[Verdict], trace: Trace, shown: set[str]) -> Tries:
-    harmful = [each for each in verdicts if is_finding(each) and not _bugs_of([each], trace) <= shown]
+def _tries(way: Way, verdicts: Sequence[Verdict], trace: Trace, shown: Set[str]) -> Tries:
+    """Return what some runs show beside the bugs that are `shown` without a delay."""
+    harmful = [each for each in verdicts if _bug_of(each, trace) not in {"", *shown}]
     return Tries(way=way, runs=len(verdicts), harmed=len(harmful), verdict=harmful[0] if harmful else None)
 
 
-def _bugs_of(verdicts: list[Verdict], trace: Trace) -> set[str]:
-    signatures = (signature_of(each, trace) for each in verdicts)
-    return {each.bug for each in signatures if each is not None}
+def _bug_of(verdict: Verdict, trace: Trace) -> str:
+    """Return the bug that a verdict is of, an empty text if it is no finding."""
+    signature = signature_of(verdict, trace)
+    return signature.bug if signature is not None else ""

@@ -1,0 +1,83 @@
+"""Widened windows of races, with runs that are made up in the place of a GPU's."""
+
+from collections.abc import Callable
+
+import pytest
+
+from scenarios.events import Schedule
+from scenarios.trace import Trace
+from workers.record.evidence import HOST, Access, MissingOrder, Site
+from workers.record.verdict import NO_STATS, Agreed, Crashed, Verdict
+from workers.run import widening
+from workers.run.widening import WIDENED_MICROSECONDS, Widened, delay_of, widened
+from workers.targets.target import VLLM_V1, RunConfig
+
+COPY = Site(function="copy_to_gpu", file="v1/utils.py", line=143)
+CALLER = Site(function="prepare", file="v1/proposer.py", line=1068)
+OURS = Site(function="attend", file="workers/targets/vllm/inside/lanes.py", line=7)
+READ = Access(lane="main", op="copy_h2d", step=2, how="read", site=COPY, callers=(CALLER,))
+ORDER = MissingOrder(first=READ, second=Access(lane=HOST, op="host", step=3), memory="runner.tokens")
+AGREED = Agreed(stats=NO_STATS)
+
+
+def crashed(error: str) -> Verdict:
+    return Crashed(stats=NO_STATS, error=error, where=COPY)
+
+
+def widened_by(monkeypatch: pytest.MonkeyPatch, verdict_under: Callable[[Schedule], Verdict]) -> Widened:
+    def check(trace: Trace, *_: object, config: RunConfig) -> Verdict:
+        assert config.device == "cuda"
+        return verdict_under(trace.schedule)
+
+    monkeypatch.setattr(widening, "check", check)
+    monkeypatch.setattr(widening, "races_of", lambda trace, config: [(ORDER, False)])
+    config = RunConfig(engine=VLLM_V1)
+    (found,) = widened(Trace(events=()), config, config.model_copy(update={"device": "cuda"}), 2)
+    return found
+
+
+def test_a_delay_is_before_the_first_access_and_tells_its_callers() -> None:
+    delay = delay_of(ORDER)
+    assert delay is not None
+    assert (delay.at, delay.step, delay.of) == (("v1/utils.py:143", "v1/proposer.py:1068"), 2, "stream")
+    assert delay.microseconds == WIDENED_MICROSECONDS
+
+
+def test_what_stands_in_for_the_program_is_no_place_of_it() -> None:
+    replaced = ORDER.model_copy(update={"first": READ.model_copy(update={"site": OURS})})
+    delay = delay_of(replaced)
+    assert delay is not None
+    assert delay.at == ("v1/proposer.py:1068",)
+    nowhere = READ.model_copy(update={"site": OURS, "callers": ()})
+    assert delay_of(ORDER.model_copy(update={"first": nowhere})) is None
+
+
+def test_harm_is_what_shows_with_the_delay_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = widened_by(monkeypatch, lambda schedule: crashed("KeyError: 1") if schedule.delays else AGREED)
+    assert found.does_harm
+    assert [(each.way, each.runs, each.harmed) for each in found.tries] == [
+        ("plain", 2, 0),
+        ("joined", 1, 0),
+        ("in_its_step", 2, 2),
+    ]
+
+
+def test_what_shows_without_a_delay_too_is_no_harm_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = widened_by(monkeypatch, lambda schedule: crashed("KeyError: 1"))
+    assert not found.does_harm
+    assert [each.harmed for each in found.tries] == [2, 1, 0, 0]
+
+
+def test_all_that_plain_runs_show_is_known_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = iter(("KeyError: 1", "IndexError: 1", *["IndexError: 1"] * 5))
+    found = widened_by(monkeypatch, lambda schedule: crashed(next(errors)))
+    assert not found.does_harm
+
+
+def test_where_its_step_alone_shows_nothing_every_step_is_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verdict(schedule: Schedule) -> Verdict:
+        is_always = any(delay.step is None for delay in schedule.delays)
+        return crashed("KeyError: 1") if is_always else AGREED
+
+    found = widened_by(monkeypatch, verdict)
+    assert [(each.way, each.harmed) for each in found.tries][-2:] == [("in_its_step", 0), ("in_every_step", 2)]
