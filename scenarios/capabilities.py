@@ -173,9 +173,9 @@ class Capabilities:
     submit and of its sampling parameters, and a prompt that goes on from another request. `spec` has the values allowed
     for each key of the specification, the one to fall back on first, none for a key that may be anything; a key that
     it lacks stays at its default. `devices` are those it runs on, each with the lanes that a schedule advances there,
-    none where schedules mean nothing; schedules have one of the `policies`, and where it `delays` streams, pauses.
-    `probes` are those it counts, `faults` says whether historical bugs can be switched on in it. What it lacks beyond
-    this is in `limits`.
+    none where schedules mean nothing; schedules have one of the `policies`, and `delays` says whether they may also
+    hold up lines of its program. `probes` are those it counts, `faults` says whether historical bugs can be switched
+    on in it. What it lacks beyond this is in `limits`.
 
     What it shows: `planes` names what beside outputs, `logs_decisions` says whether the host's decisions are among it.
 

@@ -25,10 +25,11 @@ OF_HANDOFFS: Mapping[str, str] = {
     "producer_preemption": "a request loses its blocks in the producer",
     "producer_preemption_in_flight": "a request loses its blocks in the producer with a step of that in flight",
 }
-# Of engines with streaming sessions.
+# Of engines whose requests have texts.
 OF_TEXTS: Mapping[str, str] = {
     "stop_word": "a stop word that is complete in its text ends a request",
 }
+# Of engines with streaming sessions.
 OF_SESSIONS: Mapping[str, str] = {
     "session_part": "a part of a session begins behind the part before",
     "session_part_queued": "a part of a session waits until the part before has ended",

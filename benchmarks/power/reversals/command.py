@@ -16,9 +16,8 @@ from benchmarks.power.reversals.trial import Result, Source, Task, installed
 
 
 class Suite(NamedTuple):
-    """The reversals of an engine: its name, what the command says of itself, engines by runner, and the table."""
+    """The reversals of an engine: what the command says of itself, engines by runner, and the table."""
 
-    name: str
     about: str
     engines: Mapping[str, str]
     reversals: Callable[[], Sequence[Reversal]]

@@ -8,19 +8,14 @@ Exit code 1 if a reversal is not found that is not listed as missed, or one cann
 """
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 
 from benchmarks.power.reversals import command
 from benchmarks.power.reversals.command import Suite
 from benchmarks.power.sglang_power.reversals import ENGINES, all_reversals
 
-SUITE = Suite("SGLang", __doc__ or "", ENGINES, all_reversals)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Try reversals, print what comes of each; return the exit code."""
-    return command.main(SUITE, arguments)
-
+SUITE = Suite(__doc__ or "", ENGINES, all_reversals)
+main = partial(command.main, SUITE)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,6 +9,7 @@ from benchmarks.power.reversals.table import edits_of
 from benchmarks.power.reversals.trial import ROOT, installed
 from benchmarks.power.sglang_power.reversals import Reversal, all_reversals
 from scenarios.codec import load
+from tests.benchmarks.power.edited_sources import check_edits
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Diverged
 from workers.run.check import check
@@ -18,12 +19,7 @@ from workers.targets.target import SGLANG, RunConfig
 
 @pytest.mark.parametrize("reversal", all_reversals(), ids=lambda each: each.id)
 def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: Reversal, tmp_path: Path) -> None:
-    sources = installed(SGLANG)
-    overlay(edits_of(reversal), sources, tmp_path)
-    files = {edit.file for edit in edits_of(reversal)}
-    assert files, "it edits something"
-    for file in files:
-        assert (tmp_path / file).read_text() != (sources / file).read_text()
+    check_edits(reversal, SGLANG, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from benchmarks.power.reversals.table import edits_of
 from benchmarks.power.reversals.trial import Task, installed, tried
 from benchmarks.power.vllm_power.reversals import Reversal, all_reversals
 from scenarios.codec import load
+from tests.benchmarks.power.edited_sources import check_edits
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Diverged
 from workers.run.shard import judged_under_schedules
@@ -16,12 +17,7 @@ from workers.targets.vllm.installation import ROOT
 
 @pytest.mark.parametrize("reversal", all_reversals(), ids=lambda each: each.id)
 def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: Reversal, tmp_path: Path) -> None:
-    sources = installed(VLLM_V1)
-    overlay(edits_of(reversal), sources, tmp_path)
-    files = {edit.file for edit in edits_of(reversal)}
-    assert files, "it edits something"
-    for file in files:
-        assert (tmp_path / file).read_text() != (sources / file).read_text()
+    check_edits(reversal, VLLM_V1, tmp_path)
 
 
 def test_a_reversal_is_found_within_a_few_traces_and_none_is_found_in_an_edit_that_changes_nothing() -> None:

@@ -31,15 +31,12 @@ def _of_padded_prompts(found: Difference, trace: Trace, steps: Sequence[Observat
     """
     if found.variable != "kept":
         return False
-    number = "submit {}".format
-    before = [
-        (seen, [number(request) for request in seen.requests].index(found.request))
-        for seen in steps
-        if seen.point == "inputs" and seen.step < found.step and found.request in map(number, seen.requests)
-    ]
+    named = [(seen, [f"submit {number}" for number in seen.requests]) for seen in steps if seen.point == "inputs"]
+    before = [(seen, names) for seen, names in named if seen.step < found.step and found.request in names]
     if not before:
         return False
-    inputs, row = before[-1]
+    inputs, names = before[-1]
+    row = names.index(found.request)
     starts, drafts = inputs.values["starts"], inputs.values["drafts"]
     begins = inputs.values["positions"][starts[row]] == 0
     is_padded = drafts[row] > 0 and starts[row + 1] - starts[row] == 1 + drafts[row]

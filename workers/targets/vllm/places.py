@@ -116,8 +116,7 @@ SECOND_RUNNER: Places = {
     **dict.fromkeys(_OF_PROMPTS, _SECOND_OF_PROMPTS),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _SECOND_LOGPROBS),
     ("contracts", "logprob_tokens"): _SECOND_LOGPROBS,
-    ("contracts", "same_context"): _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py")
-    + _SECOND_LOGPROBS,
+    ("contracts", "same_context"): _SECOND_OF_PROMPTS + _SECOND_LOGPROBS,
     ("logits", "logprobs"): _SECOND_LOGPROBS,
     **dict.fromkeys([("contracts", name) for name in ("min_tokens", "logit_bias", "allowed_tokens")], _SECOND_BIASES),
     ("contracts", "bad_words"): _at(apply_bad_words=f"{_SECOND}/sample/bad_words.py"),

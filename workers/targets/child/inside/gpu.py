@@ -54,13 +54,12 @@ class Gpu:
 
     def __init__(self) -> None:
         self._open = ExitStack()
-        self._lines: DelayedLines | None = None
-        self._launches: _Launches | None = None
+        self._delaying: list[DelayedLines | _Launches] = []
 
     def idle(self) -> None:
         """Delay nothing: an engine is being made."""
         self._open.close()
-        self._lines = self._launches = None
+        self._delaying = []
 
     def begin(
         self, memory: Mapping[str, object], schedule: Schedule, *, races: bool, digests: bool, writers: bool
@@ -69,14 +68,13 @@ class Gpu:
         self.idle()
         if schedule.delays:
             cycles_per_microsecond()
-            self._lines = self._open.enter_context(DelayedLines(schedule.delays))
+            self._delaying.append(self._open.enter_context(DelayedLines(schedule.delays)))
         if schedule.policy != "eager" or schedule.joined:
-            self._launches = self._open.enter_context(_Launches(schedule))
+            self._delaying.append(self._open.enter_context(_Launches(schedule)))
 
     def step(self, tick: int) -> None:
-        for each in (self._lines, self._launches):
-            if each is not None:
-                each.step = tick
+        for each in self._delaying:
+            each.step = tick
 
     def abandon(self) -> None:
         """Delay nothing more."""
@@ -84,9 +82,7 @@ class Gpu:
 
     def report(self) -> Message:
         """Return how often each kind of delay was made."""
-        counts = Counter[str]()
-        for each in (self._lines, self._launches):
-            counts += each.counts if each is not None else Counter()
+        counts = sum((each.counts for each in self._delaying), Counter[str]())
         return {"races": [], "counts": dict(counts)}
 
 
@@ -186,19 +182,11 @@ class _Launches(TorchDispatchMode):
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.step = -1
         self.counts = Counter[str]()
         self._schedule = schedule
-        self._step = -1
-        self._num_launched = 0
-
-    @property
-    def step(self) -> int:
-        """The step under way, in which launches are numbered."""
-        return self._step
-
-    @step.setter
-    def step(self, tick: int) -> None:
-        self._step, self._num_launched = tick, 0
+        # By step the launches so far, which are numbered in each.
+        self._launched = Counter[int]()
 
     def __enter__(self) -> "_Launches":
         from triton import knobs  # noqa: PLC0415  a process without it has no GPU
@@ -233,12 +221,12 @@ class _Launches(TorchDispatchMode):
 
     def _before(self, op: str) -> None:
         self.counts["delayed_launches"] += 1
-        self._num_launched += 1
+        self._launched[self.step] += 1
         match self._schedule.policy:
             case "lazy":
                 spin(LAZY_MICROSECONDS)
             case "random":
-                stream, host, *_ = words(self._schedule.seed, op, str(self._step), self._num_launched)
+                stream, host, *_ = words(self._schedule.seed, op, str(self.step), self._launched[self.step])
                 time.sleep((host * RANDOM_MICROSECONDS >> 32) / HOST_SHARE / 1e6)
                 spin(stream * RANDOM_MICROSECONDS >> 32)
             case _:
