@@ -33,6 +33,8 @@ class Stats(Value):
 
 
 NO_STATS = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
+# The plane of an exception that the engine raised.
+CRASH = "crash"
 
 
 class Agreed(Value):
@@ -54,8 +56,8 @@ class Crashed(Value):
     """The engine raised an exception, on the host or in a device op; `error` is what the exception says.
 
     `callers` are those of its place, the nearest first, `before` is the first difference that the steps before show,
-    `missing_order` are two unordered accesses before, where the race detector saw some, `known` is the known bug of
-    the engine that it is.
+    `missing_order` are two unordered accesses before, where the race detector saw some, `made_at` are places in its
+    program where that is made which the one that raised works on, `known` is the known bug of the engine that it is.
     """
 
     kind: Literal["crashed"] = "crashed"
@@ -65,6 +67,7 @@ class Crashed(Value):
     callers: tuple[Site, ...] = ()
     before: Difference | None = None
     missing_order: MissingOrder | None = None
+    made_at: tuple[Site, ...] = ()
     known: str = ""
 
 
@@ -148,7 +151,7 @@ def plane(verdict: Verdict) -> str:
         case Stuck():
             return "liveness"
         case Crashed():
-            return "crash"
+            return CRASH
         case Agreed() | Vacuous() | Lost():
             raise ValueError(f"{verdict.kind} is not a finding")
 

@@ -176,10 +176,11 @@ def finding_lines(verdict: Verdict) -> list[str]:
     match verdict:
         case Diverged(difference=difference):
             return list(_difference_lines(difference))
-        case Crashed(error=error, where=where, missing_order=order, known=known):
+        case Crashed(error=error, where=where, missing_order=order, made_at=made_at, known=known):
             lines = [f"in {site_text(where)}: {error}"]
             if verdict.callers:
                 lines.append(f"called from {', '.join(map(site_text, verdict.callers))}")
+            lines += [f"what it works on is {text}" for text in _made_at(made_at)]
             if verdict.before is not None:
                 lines += [f"before it: {each}" for each in _difference_lines(verdict.before)]
             lines += [] if order is None else list(_missing_order_lines(order))

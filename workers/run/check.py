@@ -22,6 +22,7 @@ from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Fact, fact
 from workers.record.observation import Observation
 from workers.record.verdict import (
+    CRASH,
     NO_STATS,
     Agreed,
     Crashed,
@@ -118,7 +119,8 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
     if isinstance(ended, Crashed):
         known = kind.known_crash(ended.error, ended.where, trace, config)
         before = _placed(ended.before, kind) if ended.before is not None else None
-        return ended.model_copy(update={"known": known, "before": before})
+        made_at = kind.places.get((CRASH, ended.where.function), ())
+        return ended.model_copy(update={"known": known, "before": before, "made_at": made_at})
     if isinstance(ended, Stuck):
         known = kind.known_hang(trace, ended.stats.probes, config)
         return ended.model_copy(update={"known": known, "made_at": kind.places.get(("liveness", "progress"), ())})
@@ -148,6 +150,9 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
 def _placed(found: Difference, kind: TargetKind) -> Difference:
     """Return a difference with the places in the engine's program that are to see to it."""
     made_at = found.made_at or kind.places.get((found.plane, found.variable), ())
+    if found.made_at:
+        # Another run ended there.
+        made_at += kind.places.get((CRASH, made_at[0].function), ())
     return found.model_copy(update={"made_at": made_at})
 
 

@@ -13,7 +13,7 @@ from cluster.dispatch.exporter import METRICS
 from cluster.dispatch.origin import ROOT
 from tests.cluster.dispatch.node_faults import NUM_JOBS, NUM_SMOKE
 
-SECONDS_MAX = 400
+SECONDS_MAX = 800
 # A node that is dead is seen in two seconds instead of fifteen, and a metric in one instead of ten.
 QUICK = {
     "RAY_health_check_period_ms": "500",

@@ -10,10 +10,11 @@ from scenarios.codec import dumps, loads
 from scenarios.shards import Shard
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
-from tests.workers.targets.black_box import RACE, BlackBoxKind, Mistake
+from tests.workers.targets.black_box import RACE, SUBMIT, BlackBoxKind, Mistake
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Reference, fact
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck
+from workers.record.words import finding_lines
 from workers.run.check import check
 from workers.run.shard import judge_shard
 from workers.run.worker import Worker
@@ -67,6 +68,8 @@ def test_an_engine_that_raises_is_crashed_where_it_raised_also_when_it_cannot_be
     assert (crashed.where.function, crashed.where.file) == ("step", "black_box.py")
     assert crashed.where.line
     assert crashed.missing_order == RACE
+    assert crashed.made_at == (SUBMIT,)
+    assert "what it works on is made at submit in black_box.py" in finding_lines(crashed)
     start = check(trace_of(0), TAPES, kind=BlackBoxKind("start"))
     assert isinstance(start, Crashed)
     assert start.error == "RuntimeError: no memory is left"

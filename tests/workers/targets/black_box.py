@@ -14,9 +14,10 @@ from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.trace import Trace
 from workers.judge.step_identities import PLANES
-from workers.record.evidence import HOST, RACES, Access, MissingOrder
+from workers.record.evidence import HOST, RACES, Access, MissingOrder, Site
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
+from workers.record.verdict import CRASH
 from workers.targets.target import DeviceError, Progress, RunConfig, Target, TargetKind, Watch
 
 RACE = MissingOrder(
@@ -24,6 +25,7 @@ RACE = MissingOrder(
     second=Access(lane=HOST, op="access", step=0, how="read"),
     memory="rows",
 )
+SUBMIT = Site(function="submit", file="black_box.py")
 Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless", "leak"]
 
 
@@ -129,6 +131,9 @@ class BlackBox(Target):
 @dataclass(frozen=True, slots=True)
 class BlackBoxKind(TargetKind):
     """The kind of the tiny engine, with one mistake or none; `opened` keeps every engine of it."""
+
+    # What its steps work on is made where requests come in.
+    places = {(CRASH, "step"): (SUBMIT,)}
 
     mistake: Mistake = "none"
     opened: list[BlackBox] = field(default_factory=list)

@@ -1,7 +1,8 @@
 """Places in vLLM's program that are to see to what judges look at, by plane and variable; of contracts by contract.
 
-They are told beside a finding, whose cause need not be there; no verdict depends on them. Functions are those of vLLM
-0.32.0 and 0.33.0.
+Of a crash they are by the function that raised: where that is made which it works on. They are told beside a finding,
+whose cause need not be there, the nearest first; no verdict depends on them. Functions are those of vLLM 0.32.0 and
+0.33.0.
 """
 
 from workers.record.evidence import Site
@@ -21,6 +22,7 @@ _SAMPLER = "vllm/v1/sample/sampler.py"
 _REJECTION = "vllm/v1/sample/rejection_sampler.py"
 _PROCESSORS = "vllm/v1/sample/logits_processor/builtin.py"
 _FRONT = "vllm/v1/engine/output_processor.py"
+_LOADER = "vllm/v1/worker/kv_connector_model_runner_mixin.py"
 _SECOND = "vllm/v1/worker/gpu"
 
 
@@ -33,8 +35,15 @@ _REQUESTS = _at(update_from_output=_SCHEDULER, finish_requests=_SCHEDULER)
 _COUNTS = _at(_update_after_schedule=_SCHEDULER, update_from_output=_SCHEDULER)
 _CACHED = _at(get_computed_blocks=_BLOCKS, cache_full_blocks=_POOL)
 _LOADS = _at(_update_from_kv_xfer_finished=_SCHEDULER, _connector_finished=_SCHEDULER)
+# What a runner is told of a request: its tokens, how many of them are computed, and whether it comes back.
+_TOLD = _at(_make_cached_request_data=_SCHEDULER, _preempt_request=_SCHEDULER)
+# For how many tokens there is room behind those of a step.
+_ROOM = _at(allocate_slots=_BLOCKS, schedule=_SCHEDULER, num_lookahead_tokens="vllm/config/vllm.py")
 _OF_SCHEDULER: Places = {
-    ("liveness", "progress"): _at(schedule=_SCHEDULER, allocate_slots=_BLOCKS),
+    ("crash", "schedule"): _at(get_computed_blocks=_BLOCKS, _preempt_request=_SCHEDULER),
+    ("crash", "_handle_invalid_blocks"): _LOADS,
+    ("crash", "_reset_caches"): _at(reset_prefix_cache=_SCHEDULER, _finish_pause=_CORE),
+    ("crash", "apply_grammar_bitmask"): _at(grammar_bitmask=_GRAMMARS, update_draft_token_ids_in_output=_SCHEDULER),
     ("counts", "scheduled_computed"): _COUNTS,
     ("blocks", "tables"): _at(allocate_slots=_BLOCKS, get_new_blocks=_POOL),
     ("blocks", "states"): _at(allocate_new_blocks=_STATES),
@@ -42,12 +51,19 @@ _OF_SCHEDULER: Places = {
     ("books", "leaks"): _at(_free_request=_SCHEDULER, _free_blocks=_SCHEDULER),
     ("transfers", "blocks"): _LOADS,
     ("transfers", "ends"): _LOADS,
-    ("transfers", "failures"): _at(_handle_invalid_blocks=_SCHEDULER, _update_from_kv_xfer_finished=_SCHEDULER),
+    # An error that no load accounts for: of a grammar that refuses what was sampled.
+    ("transfers", "failures"): _at(
+        update_from_output=_SCHEDULER,
+        accept_tokens="vllm/v1/structured_output/backend_xgrammar.py",
+        grammar_bitmask=_GRAMMARS,
+        _handle_invalid_blocks=_SCHEDULER,
+    ),
     ("transfers", "free"): _at(_free_blocks=_SCHEDULER, _connector_finished=_SCHEDULER),
     ("transfers", "registered"): _at(_update_waiting_for_remote_kv=_SCHEDULER, cache_full_blocks=_POOL),
     ("transfers", "written"): _at(allocate_slots=_BLOCKS, _connector_finished=_SCHEDULER),
     ("control", "paused"): _at(schedule=_SCHEDULER, pause_scheduler=_CORE),
-    ("control", "era"): _at(reset_prefix_cache=_SCHEDULER),
+    ("control", "era"): _at(reset_prefix_cache=_SCHEDULER) + _at(reset_prefix_cache=_POOL),
+    ("drafts", "draft_slots"): _ROOM,
     ("control", "asleep"): _at(wake_up=_CORE),
     ("contracts", "answer"): _REQUESTS,
     ("contracts", "delivery"): _REQUESTS,
@@ -63,24 +79,41 @@ _OF_SCHEDULER: Places = {
 _LOGPROBS = _at(gather_logprobs=_SAMPLER, _get_logprobs_tensors=_REJECTION)
 _PROCESSED = _at(apply_logits_processors=_SAMPLER) + _at(apply_logits_processors=_REJECTION)
 _MASKS = _at(apply_top_k_top_p="vllm/v1/sample/ops/topk_topp_sampler.py", apply_sampling_constraints=_REJECTION)
+_OF_HITS = _at(get_skip_reading_prefix_cache="vllm/v1/request.py")
 _OF_PROMPTS = (("contracts", "prompt_logprobs"), ("logits", "prompt_logprobs"))
 _DRAFTS = ("proposed", "passes", "draft_cache")
 FIRST_RUNNER: Places = {
     **_OF_SCHEDULER,
     # Behind the same inputs of the model: what a row is sampled by, and how.
-    ("tokens", "tokens"): _at(_make_sampling_metadata=_BATCH, sample=_SAMPLER, rejection_sample=_REJECTION),
+    ("tokens", "tokens"): _at(
+        _make_sampling_metadata=_BATCH,
+        sample=_SAMPLER,
+        rejection_sample=_REJECTION,
+        _sample=_RUNNER,
+        _bookkeeping_sync=_RUNNER,
+        process_dict_updates=_PROCESSORS,
+    ),
+    ("liveness", "progress"): _at(schedule=_SCHEDULER, allocate_slots=_BLOCKS, kv_connector_no_forward=_LOADER),
+    ("crash", "_update_states"): _TOLD,
+    ("crash", "_prepare_inputs"): _at(schedule=_SCHEDULER) + _TOLD,
+    ("crash", "_bookkeeping_sync"): _at(schedule=_SCHEDULER, update_from_output=_SCHEDULER),
+    ("crash", "get_token_bin_counts_and_mask"): _at(_make_sampling_metadata=_BATCH) + _TOLD,
+    ("crash", "_update_request_with_output"): _at(parse_output=_REJECTION, _bookkeeping_sync=_RUNNER),
+    ("crash", "embedding"): _at(_prepare_input_ids=_RUNNER) + _TOLD,
+    ("crash", "update_connector_output"): _at(_get_kv_connector_output=_LOADER, finalize_kv_connector=_LOADER),
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=_PROPOSER)),
     ("counts", "mirror_computed"): _at(_update_states=_RUNNER),
     ("inputs", "sampled"): _at(_bookkeeping_sync=_RUNNER, sample_tokens=_RUNNER),
     # Rows keep their tokens as they move; what is written last of them is told besides.
-    ("inputs", "input_ids"): _at(_update_states=_RUNNER, condense=_BATCH, swap_states=_BATCH),
-    ("drafts", "draft_slots"): _at(allocate_slots=_BLOCKS, schedule=_SCHEDULER),
-    **dict.fromkeys(_OF_PROMPTS, _at(_get_prompt_logprobs_dict=_RUNNER)),
+    ("inputs", "input_ids"): _at(_update_states=_RUNNER, condense=_BATCH, swap_states=_BATCH) + _TOLD,
+    ("inputs", "positions"): _at(_update_states=_RUNNER) + _TOLD,
+    ("drafts", "draft_seq_lens"): _at(_input_fits_in_drafter=_RUNNER),
+    **dict.fromkeys(_OF_PROMPTS, _at(_get_prompt_logprobs_dict=_RUNNER) + _OF_HITS),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _LOGPROBS),
     ("contracts", "same_context"): _at(_get_prompt_logprobs_dict=_RUNNER) + _LOGPROBS,
     ("contracts", "no_repeats"): _at(apply="vllm/v1/sample/logits_processor/__init__.py") + _PROCESSED,
     ("contracts", "logprob_tokens"): _at(gather_specific_token_logprobs=_SAMPLER),
-    ("logits", "logprobs"): _LOGPROBS,
+    ("logits", "logprobs"): _LOGPROBS + _at(_sample=_RUNNER),
     ("contracts", "min_tokens"): _at(
         apply=_PROCESSORS, apply_with_spec_decode=_PROCESSORS, apply_logits_processors=_REJECTION
     ),
@@ -101,9 +134,11 @@ _SECOND_LOGPROBS = _at(
     compute_topk_scores=f"{_SECOND}/sample/logprob.py",
     _get_logprobs_tensors=f"{_SECOND}/spec_decode/rejection_sampler.py",
 )
-_SECOND_OF_PROMPTS = _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py")
+_SECOND_OF_PROMPTS = _at(compute_prompt_logprobs=f"{_SECOND}/sample/prompt_logprob.py") + _OF_HITS
+_SECOND_LOADER = f"{_SECOND}/kv_connector.py"
 _SECOND_BIASES = _at(apply_logit_bias=f"{_SECOND}/sample/logit_bias.py")
 _SECOND_SAMPLER = _at(apply_sampling_params=f"{_SECOND}/sample/sampler.py")
+_SECOND_INPUTS = _at(add_requests=f"{_SECOND}/model_runner.py", prepare_inputs=f"{_SECOND}/model_runner.py") + _TOLD
 SECOND_RUNNER: Places = {
     **_OF_SCHEDULER,
     ("tokens", "tokens"): _at(
@@ -113,6 +148,8 @@ SECOND_RUNNER: Places = {
     ),
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=f"{_SECOND}/spec_decode/speculator.py")),
     ("inputs", "sampled"): _at(sample_tokens=f"{_SECOND}/model_runner.py"),
+    ("crash", "update_connector_output"): _at(pre_forward=_SECOND_LOADER, finish_forward=_SECOND_LOADER),
+    **dict.fromkeys([("inputs", name) for name in ("input_ids", "positions")], _SECOND_INPUTS),
     **dict.fromkeys(_OF_PROMPTS, _SECOND_OF_PROMPTS),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _SECOND_LOGPROBS),
     ("contracts", "logprob_tokens"): _SECOND_LOGPROBS,
