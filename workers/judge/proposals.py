@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from scenarios.events import LoadWeights, Sleep
 from scenarios.trace import Trace
-from workers.judge.drafter_identities import PLANES, DrafterIdentities, Proposals
+from workers.judge.drafter_identities import PLANES, DrafterIdentities
+from workers.judge.drafter_steps import Proposals
 from workers.judge.judge import End
 from workers.record.evidence import Difference
 from workers.record.observation import Observation

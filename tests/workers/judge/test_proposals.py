@@ -3,7 +3,7 @@
 from scenarios.events import LoadWeights, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.judge.drafter_identities import Proposal, Proposals
+from workers.judge.drafter_steps import Proposal, Proposals
 from workers.judge.proposals import DRAFT_MARGIN, first_unlike
 
 SUBMIT = Submit(tick=0, request="a", prompt=(1, 2), max_tokens=3)
