@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 SGLANG_PIP := .venv-sglang/bin/python -m pip install --quiet --no-deps
 
-.PHONY: run quick quick-tests test check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels vllm-exports \
+.PHONY: run quick quick-tests test test-long check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels vllm-exports \
 	sglang test-vllm test-sglang clean
 
 run: .venv/installed
@@ -21,9 +21,13 @@ quick: .venv/installed-dev
 quick-tests: .venv/installed-dev
 	$(BIN)/python -m pytest --quiet --quick --numprocesses 2 --no-loadscope-reorder
 
-# Three processes on two cores: tests of Ray mostly wait.
+# Four processes on two cores: tests of Ray mostly wait.
 test: .venv/installed-dev
-	$(BIN)/python -m pytest --numprocesses 3 --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 4 --no-loadscope-reorder
+
+# Everything: also what takes minutes and is touched seldom (tests/long.py).
+test-long: .venv/installed-dev
+	$(BIN)/python -m pytest --long --numprocesses 4 --no-loadscope-reorder
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

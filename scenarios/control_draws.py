@@ -11,6 +11,8 @@ _SITE = "control"
 # So many traces have no control plane for one that has.
 ONE_IN = 4
 _TICKS = 24
+# Ticks behind its arrival in which a request still runs.
+_RUNNING = 8
 _MODES: tuple[PauseMode, ...] = ("keep", "wait", "abort", "keep")
 # A draw below a bound, by its name.
 _Pick = Callable[[str, int], int]
@@ -20,19 +22,21 @@ def controlled(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with events of the control plane, if the engine has one; the trace itself in most cases."""
     if not set(CONTROL_EVENTS) & set(capabilities.events) or below(ONE_IN, trace.seed, _SITE, "has any", 0):
         return trace
-    events = list(trace.events)
+    events, submits = list(trace.events), trace.submits()
     for number in range(1 + below(3, trace.seed, _SITE, "number", 0)):
 
         def pick(what: str, bound: int, number: int = number) -> int:
             return below(bound, trace.seed, _SITE, what, number)
 
-        events += _drawn(pick)
+        # Most of them while somebody is there.
+        begin = submits[pick("whose", len(submits))].tick if submits and pick("while one runs", 4) else 0
+        events += _drawn(pick, begin + 1 + pick("tick", _RUNNING if begin else _TICKS))
     return trace.model_copy(update={"events": tuple(events)})
 
 
-def _drawn(pick: _Pick) -> Iterator[AnyEvent]:
+def _drawn(pick: _Pick, tick: int) -> Iterator[AnyEvent]:
     """Yield a pause, a sleep or other weights, with what belongs to it, or turns of a neighbour."""
-    tick, ticks = 1 + pick("tick", _TICKS), 1 + pick("ticks", 10)
+    ticks = 1 + pick("ticks", 10)
     mode, is_clearing = _MODES[pick("mode", len(_MODES))], bool(pick("clears", 3))
     match pick("kind", 8):
         case 0 | 1 | 2:
@@ -40,12 +44,14 @@ def _drawn(pick: _Pick) -> Iterator[AnyEvent]:
             if pick("resumed", 2):
                 yield Resume(tick=tick + 1 + pick("resumed after", 6))
         case 3 | 4:
+            in_parts, first, apart = pick("in parts", 2), pick("first part", 2), pick("apart", 3)
+            after = 2 + pick("woken after", 6)
+            # Who is woken in parts does not wake before.
+            ticks = max(ticks, after + apart + 1) if in_parts else ticks
             yield Sleep(tick=tick, mode=mode, level=(1, 2, 1, 0)[pick("level", 4)], ticks=ticks)
-            if pick("in parts", 2):
-                first = pick("first part", 2)
-                after = tick + 2 + pick("woken after", 6)
-                yield WakeUp(tick=after, what=("weights", "kv_cache")[first])
-                yield WakeUp(tick=after + pick("apart", 3), what=("kv_cache", "weights")[first])
+            if in_parts:
+                yield WakeUp(tick=tick + after, what=("weights", "kv_cache")[first])
+                yield WakeUp(tick=tick + after + apart, what=("kv_cache", "weights")[first])
         case 5 | 6:
             is_paused = pick("is paused", 2)
             if is_paused:

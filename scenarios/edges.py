@@ -67,6 +67,8 @@ class _Edges:
                 self._up_to_the_end()
             case 2 | 3:
                 self._tight_pool()
+            case 4:
+                self._uneven_chunks()
         if self._one_in(4, "chunked"):
             self._in_mid_prompt()
         if self._one_in(3, "decodes first"):
@@ -176,6 +178,19 @@ class _Edges:
                 max_tokens=12 + self._pick(12, "output", place),
                 priority=max(0, priority) if is_urgent else submit.priority,
             )
+
+    def _uneven_chunks(self) -> None:
+        """Give chunks room for part of a block more, and prompts some blocks and a part in common, in the cache."""
+        block, blocks = self.spec.block_size, 5
+        self._cache_prefixes()
+        self._set(
+            max_model_len=max(self.spec.max_model_len, block * blocks),
+            max_num_batched_tokens=block + 1 + self._pick(block - 1, "part of a block") if block > 1 else 2,
+            num_blocks=max(self.spec.num_blocks, 2 * blocks),
+        )
+        for place, _ in self._submits():
+            common = block * (1 + self._pick(3, "common blocks", place)) + self._pick(block, "common part", place)
+            self._lengthen(place, min(common + 1 + self._pick(block, "own", place), block * blocks - 1), common)
 
     def _in_mid_prompt(self) -> None:
         """Interrupt requests while their prompts are computed, chunk by chunk."""

@@ -72,10 +72,11 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     if qualities is None or len(qualities) > 1:
         update["drafter_quality"] = QUALITIES[below(len(QUALITIES), seed, _SITE, "quality", 0)]
     drafters = capabilities.allowed("drafter") or DRAFTERS
-    others = [drafter for drafter in drafters if drafter not in DRAFTERS]
-    # Replaces only a drafter that this engine lacks.
-    if others and spec.drafter not in drafters and below(2, seed, _SITE, "has drafter", 0):
-        other = others[below(len(others), seed, _SITE, "drafter", 0)]
+    has_others = any(drafter not in DRAFTERS for drafter in drafters)
+    # In the place of one that this engine lacks, and of one in three others.
+    is_replaced = spec.drafter not in drafters or not below(3, seed, _SITE, "another drafter", 0)
+    if has_others and is_replaced and spec.num_speculative_tokens:
+        other = drafters[below(len(drafters), seed, _SITE, "drafter", 0)]
         if not refusals(spec.model_copy(update={"drafter": other}), ()):
             update["drafter"] = other
     return spec.model_copy(update=update) if update else spec

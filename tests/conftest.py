@@ -1,16 +1,21 @@
-"""Which tests `make quick` runs, and which one process runs in turn when the suite is given to two."""
+"""Which tests are run: of `make quick`, `make test`, `make test-long`; and which of them one process runs in turn."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.long import LONG
 from tests.quick import NOT_QUICK, QUICK_PARAMETERS, SLOW
 
 FOLDER = Path(__file__).parent
-# They start a Ray, or share one: one process runs them, one after another; but for the file whose campaigns wait.
-WITH_RAY = ("tests/cluster/campaigns/", "tests/cluster/cli/", "tests/cluster/dispatch/", "tests/cluster/jobs/")
+# They start a Ray, or share one: a process each runs them, one after another; but for the file whose campaigns wait.
+WITH_RAY = (
+    ("tests/cluster/campaigns/", "tests/cluster/cli/"),
+    ("tests/cluster/dispatch/", "tests/cluster/jobs/"),
+)
 WAITING = "tests/cluster/dispatch/test_ray_parts.py"
 # They start the real engine, or interpret its kernels, for minutes.
 NEEDS_VLLM = {
@@ -36,6 +41,7 @@ NEEDS_SGLANG = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the tests of `make quick`: tests/quick.py")
+    parser.addoption("--long", action="store_true", help="also the tests of `make test-long`: tests/long.py")
     parser.addoption("--vllm", action="store_true", help="also the tests of `make test-vllm`, which need .venv-vllm")
     parser.addoption("--sglang", action="store_true", help="also those of `make test-sglang`, which need .venv-sglang")
 
@@ -48,33 +54,39 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep what is quick: no test that is known to be slow, and of each other test its first parameters."""
+    """Leave out what needs another engine or takes long; of `make quick` of each test all but its first parameters."""
     if not config.getoption("--vllm"):
         items[:] = [item for item in items if item.path not in NEEDS_VLLM]
     if not config.getoption("--sglang"):
         items[:] = [item for item in items if item.path not in NEEDS_SGLANG]
-    if not config.getoption("--quick"):
-        return
+    if not config.getoption("--long"):
+        _leave_out(config, items, lambda name, number, has_more: name in LONG and (number > 1 or not has_more))
+    if config.getoption("--quick"):
+        _leave_out(config, items, lambda name, number, _: name in SLOW or number > QUICK_PARAMETERS)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], is_left: Callable[[str, int, bool], bool]) -> None:
+    """Deselect tests by name, by which of its parameters they have, counted from one, and by whether they have any."""
     num_seen: Counter[str] = Counter()
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        name = item.nodeid.partition("[")[0]
-        num_seen[name] += 1
-        is_quick = num_seen[name] <= QUICK_PARAMETERS and name.rpartition("::")[2] not in SLOW
-        (kept if is_quick else left_out).append(item)
+        test, bracket, _ = item.nodeid.partition("[")
+        num_seen[test] += 1
+        (left_out if is_left(test.rpartition("::")[2], num_seen[test], bool(bracket)) else kept).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of a file together, since they share what they have computed, and all that start a Ray."""
+    """Keep the tests of a file together, since they share what they have computed, and half of those with a Ray."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  there is none unless tests are given to several
 
     def together(nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "cluster" if file.startswith(WITH_RAY) and file != WAITING else file
+        groups = [str(folders) for folders in WITH_RAY if file.startswith(folders) and file != WAITING]
+        return next(iter(groups), file)
 
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = together

@@ -1,6 +1,7 @@
 """Documents that commands print, held against the schemas that are printed for them."""
 
 import json
+from functools import cache
 from typing import Any
 
 import jsonschema
@@ -15,9 +16,14 @@ def document_of(name: str, text: str) -> Any:
     return values
 
 
+@cache
+def _validator(name: str) -> Any:
+    schema = document_schema(name)
+    kind = jsonschema.validators.validator_for(schema)
+    kind.check_schema(schema)
+    return kind(schema)
+
+
 def complaints(name: str, values: object) -> list[str]:
     """Return what the schema of a document says against some values."""
-    schema = document_schema(name)
-    validator = jsonschema.validators.validator_for(schema)
-    validator.check_schema(schema)
-    return [error.message for error in validator(schema).iter_errors(values)]
+    return [error.message for error in _validator(name).iter_errors(values)]

@@ -76,4 +76,4 @@ def test_a_large_file_is_checked_in_less_time_than_the_events_of_its_yaml_take_i
     loading = time.process_time() - begin
     begin = time.process_time()
     assert sum(1 for _ in yaml.parse(text, Loader=yaml.SafeLoader))
-    assert loading < (time.process_time() - begin) / 2
+    assert loading < time.process_time() - begin

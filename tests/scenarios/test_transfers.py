@@ -1,18 +1,26 @@
 """Transfers of random traces: who has them is given some of each kind, and room for what is loaded twice."""
 
+from functools import cache
+
 import pytest
 
 from scenarios.edges import drawn_for
 from scenarios.events import DisturbTransfer, ResetPrefixCache
 from scenarios.random_trace import random_trace
 from scenarios.spec import Handoff, Transfer
+from scenarios.trace import Trace
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1
 
 
+@cache
+def drawn(engine: str) -> tuple[Trace, ...]:
+    return tuple(drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(400))
+
+
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_one_trace_of_six_has_a_store_and_all_that_can_be_done_to_a_transfer_is_done_to_some(engine: str) -> None:
-    traces = [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(400)]
+    traces = drawn(engine)
     having = [trace for trace in traces if trace.spec.transfer is not None]
     assert len(traces) // 8 < len(having) < len(traces) // 3
     done = {(each.of, each.how) for trace in having for each in trace.events if isinstance(each, DisturbTransfer)}
@@ -24,7 +32,7 @@ def test_one_trace_of_six_has_a_store_and_all_that_can_be_done_to_a_transfer_is_
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_one_trace_of_six_is_offloaded_with_small_pools_and_with_caches_that_are_emptied(engine: str) -> None:
-    traces = [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(400)]
+    traces = drawn(engine)
     having = [trace for trace in traces if trace.spec.offloading is not None]
     assert len(traces) // 8 < len(having) < len(traces) // 4
     assert not any(trace.spec.transfer or trace.spec.layers == "hybrid" for trace in having)
@@ -39,7 +47,7 @@ def test_one_trace_of_six_is_offloaded_with_small_pools_and_with_caches_that_are
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_some_traces_have_a_producer_in_tight_pools_too_with_loads_that_are_disturbed(engine: str) -> None:
-    traces = [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(400)]
+    traces = drawn(engine)
     having = [trace for trace in traces if trace.spec.handoff is not None]
     assert len(traces) // 16 < len(having) < len(traces) // 6
     assert not any(trace.spec.transfer or trace.spec.offloading or trace.spec.layers == "hybrid" for trace in having)
@@ -53,8 +61,7 @@ def test_some_traces_have_a_producer_in_tight_pools_too_with_loads_that_are_dist
 
 def test_no_load_of_overlapping_steps_is_lost_where_its_request_is_computed_again() -> None:
     lost = 0
-    for seed in range(400):
-        trace = drawn_for(random_trace(seed), kind_of(VLLM_V1).capabilities)
+    for trace in drawn(VLLM_V1):
         transfer = trace.spec.transfer or Transfer()
         is_lost = [
             each.how in ("drop", "fail")

@@ -3,11 +3,12 @@
 Verifies: in the first pass of a step that a request's tokens are those known of it, up to the one just sampled, each
 at its position, or at that of the token before it; in every further pass the draft proposed last, one position on; of
 a drafter that proposes all drafts at once, that it keeps all that was computed, and is given the token just sampled and
-a mask for each draft; slots and lengths that follow from these and from the blocks planned; that no row, whatever it is
-for, is written into a block that its request does not hold; that each entry a request attends to was written for that
-position and that token, by the request itself but for a prefix that it found; that the drafts which the target verifies
-next are those proposed; that the drafter runs in every step but beside a request that is about to reach the longest
-length, and but where one that proposes all at once proposes nothing, keeps its entries, and none is verified.
+a mask for each draft; slots and lengths that follow from these and from the blocks planned; bounds of the lengths that
+are bounds; that no row, whatever it is for, is written into a block that its request does not hold; that each entry a
+request attends to was written for that position and that token, by the request itself but for a prefix that it found;
+that the drafts which the target verifies next are those proposed; that the drafter runs in every step but beside a
+request that is about to reach the longest length, and but where one that proposes all at once proposes nothing, keeps
+its entries, and none is verified.
 Does not verify: hidden states; rows of rejected drafts, and what lies behind the longest length, but for where they are
 written; drafts of a prompt's chunk, which nobody verifies; tokens of a request of whose earlier stay a result may come.
 """
@@ -208,6 +209,8 @@ class DrafterIdentities(Judge):
             given = {name: values[name][start:stop] for name in ("input_ids", "positions", "slots")}
             if row.is_open:
                 yield from self._given(number, row, index, given, values["seq_lens"][place])
+            for bound in values.get("bounds", ())[place : place + 1]:
+                yield from self._bounds(number, row, bound, values["seq_lens"][place])
             yield from self._writes(number, row, given)
         for request in seen.requests if index == 0 else ():
             if rows[request].is_open:
@@ -235,6 +238,11 @@ class DrafterIdentities(Judge):
         covered = min(first + len(given["positions"]), self._length_max)
         if length != covered:
             yield _difference("draft_seq_lens", row.request, (number, None), covered, length)
+
+    def _bounds(self, number: int, row: Row, bound: int, length: int) -> Iterator[Difference]:
+        """Yield a bound of a row's length, as the host has it, that the length on the device is above."""
+        if bound < length:
+            yield _difference("draft_bounds", row.request, (number, None), fact("at_least", least=length), bound)
 
     def _attends(self, number: int, row: Row, table: list[int]) -> Iterator[Difference]:
         """Yield blocks that a later pass attends to and that are not those of its request."""

@@ -214,10 +214,7 @@ class StepIdentities(Judge):
                 continue
             seen = {name: values[name][start:stop] for name in ("input_ids", "positions", "slots")}
             yield from self._row(number, request, seen, values["seq_lens"][row])
-            bound = values.get("bounds", values["seq_lens"])[row]
-            if bound < values["seq_lens"][row]:
-                due = fact("at_least", least=values["seq_lens"][row])
-                yield _difference("counts", "bounds", request, (number, None), due, bound)
+            yield from self._bounds(number, request, values.get("bounds", ())[row : row + 1], values["seq_lens"][row])
             yield from self._slots(number, request, seen["slots"], values["tables"][row], owners)
             columns = [(values["seq_lens"][row] - 1) // size for size in self._state_sizes]
             for group, held in enumerate(states.get(request, ())):
@@ -252,6 +249,12 @@ class StepIdentities(Judge):
                 yield _difference("inputs", "input_ids", request, (number, position), wanted, token)
         if length != first + count:
             yield _difference("inputs", "seq_lens", request, (number, None), first + count, length)
+
+    def _bounds(self, number: int, request: int, bounds: Sequence[int], length: int) -> Iterator[Difference]:
+        """Yield the host's bound of a row's length, if it has one, that the length on the device is above."""
+        for bound in bounds:
+            if bound < length:
+                yield _difference("counts", "bounds", request, (number, None), fact("at_least", least=length), bound)
 
     def _slots(
         self, number: int, request: int, slots: list[int], table: list[int], owners: Mapping[int, Mapping[int, int]]

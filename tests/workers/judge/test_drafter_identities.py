@@ -43,7 +43,7 @@ def inputs(drafts: int, ids: list[int], positions: list[int]) -> tuple[str, Valu
 
 
 def drafting(index: int, ids: list[int], positions: list[int], length: int) -> tuple[str, Values]:
-    return "drafting", {"index": index, "tables": [[7, 8, 9]], **given(ids, positions, length)}
+    return "drafting", {"index": index, "tables": [[7, 8, 9]], "bounds": [length], **given(ids, positions, length)}
 
 
 def shifted() -> Run:
@@ -147,6 +147,7 @@ WRONG: dict[str, tuple[Callable[[Run], None], tuple[str, int, int | None]]] = {
     "a slot": (_set(0, 2, "slots", 3, 7 * BLOCK + 2), ("draft_slots", 0, 3)),
     "a slot in a block of nobody": (_set(1, 2, "slots", 2, 3 * BLOCK), ("draft_slots", 1, 7)),
     "a length that keeps the rejected draft": (_set(1, 3, "seq_lens", 0, 9), ("draft_seq_lens", 1, None)),
+    "a bound of a length that is none": (_set(1, 3, "bounds", 0, 7), ("draft_bounds", 1, None)),
     "a draft that was not proposed": (_set(1, 1, "input_ids", 1, 21), ("verified", 1, 6)),
     "an entry that was overwritten": (_set(1, 2, "slots", 2, 7 * BLOCK + 1), ("draft_cache", 1, 1)),
     "a step without a pass": (_without_pass, ("passes", 1, None)),

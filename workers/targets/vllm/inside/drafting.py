@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from workers.targets.child.inside.observations import Observations, margins
-from workers.targets.vllm.inside.graphs import CapturedPasses, given_to, observe_calls
+from workers.targets.vllm.inside.graphs import CapturedPasses, bounds_of, given_to, observe_calls
 
 # By this name a proposer has the passes in its graphs.
 CAPTURED = "captured_passes"
@@ -191,7 +191,8 @@ class DrafterObserver:
             return
         tensors = _of_rows(given_to(options, self._drafter.layer), len(self._names))
         index = self._index if self._drafter.captured is None else self._next
-        self._record.observe("drafting", self._names, tensors, index=index, blocks=[])
+        bounds = bounds_of(self._drafter.layer)[: len(self._names)]
+        self._record.observe("drafting", self._names, tensors, index=index, blocks=[], bounds=bounds)
         self._index += 1
 
 

@@ -106,6 +106,14 @@ def given_to(options: Mapping[str, Any], layer: str) -> dict[str, torch.Tensor]:
     }
 
 
+def bounds_of(layer: str) -> list[int]:
+    """Return the bounds of lengths that the host has for the pass under way, row by row; none where it keeps none."""
+    from vllm.forward_context import get_forward_context  # noqa: PLC0415
+
+    bounds: list[int] = getattr(get_forward_context().attn_metadata[layer], "bounds", [])
+    return bounds
+
+
 def observe_calls(model: Any, made: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
     """Have each call of a model be one of what is made of it; return what takes that back.
 

@@ -57,6 +57,7 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
 
     So a graph takes any batch, and a drafter's metadata is that of its next pass once its buffers are: with graphs all
     its passes behind the first are one, as with kernels for a GPU, without them they are prepared one by one.
+    `bounds` are those of the rows' lengths that the host has, by which kernels for a GPU plan their work.
     """
 
     _cudagraph_support = AttentionCGSupport.ALWAYS
@@ -81,6 +82,8 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
             scheduler_metadata=None,
             causal=common.causal,
         )
+        bounds = common.seq_lens_cpu_upper_bound
+        metadata.bounds = [] if bounds is None else bounds.tolist()
         metadata.builder = self
         metadata.num_reqs = common.num_reqs
         return metadata

@@ -14,6 +14,7 @@ from workers.targets.child.inside.observations import Observations
 from workers.targets.child.inside.readback import Parts, Readback
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
+from workers.targets.vllm.inside.graphs import bounds_of
 from workers.targets.vllm.runner_name import RunnerName
 
 # What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name.
@@ -132,7 +133,9 @@ class FirstRunnerObserver:
             "tables": metadata.block_table[: len(names)],
             **_states(with_states),
         }
-        self._inputs(names, [self._drafts.get(name, 0) for name in names], tensors)
+        drafts = [self._drafts.get(name, 0) for name in names]
+        bounds = bounds_of(first_layers(self._runner.kv_cache_config)[0])
+        self._inputs(names, drafts, tensors, bounds=bounds[: len(names)])
         return self._forward(*arguments, **options)
 
 
