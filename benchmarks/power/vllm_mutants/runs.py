@@ -9,7 +9,8 @@ from benchmarks.conformance.vllm_determinism import Kept
 from scenarios.events import Policy, Schedule
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.judge.drafter_identities import DrafterIdentities, Proposals
+from workers.judge.drafter_identities import DrafterIdentities
+from workers.judge.drafter_steps import Proposals
 from workers.judge.judge import End
 from workers.judge.outputs import Outputs
 from workers.judge.proposals import proposals_of

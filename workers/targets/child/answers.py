@@ -87,7 +87,8 @@ class ScheduledValues(Value):
 class DraftingValues(Value):
     """What a drafter's model is given in one of its passes, which are counted from zero in each step.
 
-    Of a pass that is made later than the step's others, `blocks` are those that requests hold by then.
+    Of a pass that is made later than the step's others, `blocks` are those that requests hold by then. The host's
+    `bounds` of lengths are there where it has some.
     """
 
     index: int
@@ -98,6 +99,7 @@ class DraftingValues(Value):
     seq_lens: Integers
     tables: list[Integers]
     blocks: list[tuple[int, Integers]]
+    bounds: Integers = Field(default_factory=list)
 
 
 class ContextValues(Value):
