@@ -101,10 +101,13 @@ def at_once() -> Run:
     ]
 
 
-def judge_of(run: Run, shift: int = 1, mask: int | None = None, chunk_ends_known: bool = True) -> DrafterIdentities:
+def judge_of(
+    run: Run, shift: int = 1, mask: int | None = None, chunk_ends_known: bool = True, bounds_short: int = 0
+) -> DrafterIdentities:
     judge = DrafterIdentities()
     sizes = {"block_size": BLOCK, "max_model_len": LENGTH_MAX}
     traits = {"draft_shift": shift, "mask_token": mask, "chunk_ends_known": chunk_ends_known}
+    traits |= {"bounds_short": bounds_short}
     judge.see_log([Observation("opened", -1, (), sizes | traits)])
     for number, step in enumerate(run):
         judge.see_log([Observation(point, number, (0,), values) for point, values in step])
@@ -162,6 +165,16 @@ def test_a_value_that_breaks_an_identity_is_reported_with_step_and_position(wron
     breach = judged(run)
     assert breach is not None
     assert (breach.plane, (breach.variable, breach.step, breach.position)) == ("drafts", expected)
+
+
+def test_bounds_may_be_as_short_as_an_engine_says_and_no_shorter() -> None:
+    run = deepcopy(shifted())
+    _set(1, 3, "bounds", 0, 7)(run)
+    assert judged(run, bounds_short=1) is None
+    _set(1, 3, "bounds", 0, 6)(run)
+    found = judged(run, bounds_short=1)
+    assert found is not None
+    assert (found.variable, found.actual) == ("draft_bounds", 6)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class OpenedValues(Value):
 
     A drafter's model is given the token so far behind its position as `draft_shift` says; behind the end of a prompt's
     chunk that is the prompt's next one, or, unless `chunk_ends_known`, its last. One that proposes all drafts at once
-    is given a `mask_token` for each.
+    is given a `mask_token` for each. The host's bounds of its lengths may be `bounds_short` of these.
     """
 
     vocab_size: int
@@ -66,6 +66,7 @@ class OpenedValues(Value):
     draft_shift: int
     chunk_ends_known: bool
     mask_token: int | None
+    bounds_short: int
 
 
 class ScheduledValues(Value):
@@ -99,7 +100,7 @@ class DraftingValues(Value):
     seq_lens: Integers
     tables: list[Integers]
     blocks: list[tuple[int, Integers]]
-    bounds: Integers = Field(default_factory=list)
+    bounds: Integers
 
 
 class ContextValues(Value):

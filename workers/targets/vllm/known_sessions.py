@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from scenarios.events import Submit
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Site
+from workers.record.evidence import Difference, Fact, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
 
@@ -78,6 +78,22 @@ def of_drafters(found: Difference, trace: Trace, steps: Sequence[Observation]) -
     return any(computed == found.position + 1 for computed, _ in list(_begun(found, trace, steps))[1:])
 
 
+def of_pauses(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a session goes on with its next part while the engine only lets requests come to their ends."""
+    due = found.expected
+    if (found.plane, found.variable) != ("control", "paused") or not isinstance(due, Fact):
+        return False
+    goes_on = len(_session_of(found, trace)) > 1 and len(list(_begun(found, trace, steps))) > 1
+    return due.values.get("mode") == "wait" and goes_on
+
+
+def crash_of_resets(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether the cache cannot be cleared, beside a session and without a connector."""
+    has_sessions = any(submit.session is not None for submit in trace.submits())
+    is_refused = error.startswith("RuntimeError: Failed to reset KV cache") and where.function == "reset_prefix_cache"
+    return is_refused and has_sessions and not trace.spec.has_connector
+
+
 _DRAFTS_BEHIND_ENDS = KnownBug(
     "vllm_session_drafts",
     "https://github.com/vllm-project/vllm/pull/44526",
@@ -100,6 +116,11 @@ BUGS: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], boo
         "docs/findings/vllm_session_drafters.md",
         "vLLM 0.32.0 keeps a drafter's entry of the token that a session drops.",
     ): of_drafters,
+    KnownBug(
+        "vllm_session_paused",
+        "docs/findings/vllm_session_paused.md",
+        "vLLM 0.32.0 computes the next part of a session while it is paused.",
+    ): of_pauses,
 }
 BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
@@ -108,4 +129,11 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
         "vLLM 0.32.0 draws tokens of a part of a session with the generator of its first part, or with none.",
     ): of_seeds,
 }
-CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {_DRAFTS_BEHIND_ENDS: crash_of_drafts_behind_ends}
+CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {
+    _DRAFTS_BEHIND_ENDS: crash_of_drafts_behind_ends,
+    KnownBug(
+        "vllm_session_reset",
+        "docs/findings/vllm_session_reset.md",
+        "vLLM 0.32.0 cannot clear its cache while a session waits for its next part.",
+    ): crash_of_resets,
+}

@@ -26,6 +26,7 @@ _SEEN: dict[str, dict[str, Any]] = {
         "draft_shift": 1,
         "chunk_ends_known": False,
         "mask_token": 3,
+        "bounds_short": 1,
     },
     "scheduled": {
         "scheduled_computed": [0],
@@ -46,6 +47,7 @@ _SEEN: dict[str, dict[str, Any]] = {
         "starts": [0, 1],
         "seq_lens": [1],
         "tables": [[1]],
+        "bounds": [5],
         "blocks": [[0, [1]]],
     },
     "margins": {"margins": [0.5]},

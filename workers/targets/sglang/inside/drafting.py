@@ -96,9 +96,8 @@ class DrafterObserver:
         def inputs(views: Mapping[str, Parts]) -> Mapping[str, Any]:
             return recorder.inputs(views, counts, is_beside=True)
 
-        recorder.observations.read(
-            "drafting", names, self._tensors(input_ids, positions, forward_batch), inputs, index=0, blocks=[]
-        )
+        tensors = self._tensors(input_ids, positions, forward_batch)
+        recorder.observations.read("drafting", names, tensors, inputs, index=0, blocks=[], bounds=[])
 
     def _note_further(self, input_ids: Any, positions: Any, forward_batch: Any) -> None:
         recorder = self._recorder
@@ -114,7 +113,7 @@ class DrafterObserver:
                 held = recorder.blocks([each for each in holders if each.name in names], views["rows"][0])
                 return {**of_rows, "starts": [*range(len(rows) + 1)], "blocks": held}
 
-            recorder.observations.read("drafting", names, tensors, inputs, step, index=self._index)
+            recorder.observations.read("drafting", names, tensors, inputs, step, index=self._index, bounds=[])
 
     def _note_first_margins(self, logits: torch.Tensor) -> None:
         observations, accepted = self._recorder.observations, self._accepted

@@ -89,6 +89,7 @@ class Recorder:
             draft_shift=1 if scheduler.draft_worker is not None else 0,
             chunk_ends_known=True,
             mask_token=None,
+            bounds_short=0,
         )
 
     def release(self) -> None:

@@ -16,7 +16,7 @@ from workers.targets.vllm.inside.graphs import CapturedPasses, bounds_of, given_
 # By this name a proposer has the passes in its graphs.
 CAPTURED = "captured_passes"
 # Traits of what is no model.
-NO_DRAFTER: Mapping[str, Any] = {"draft_shift": 0, "chunk_ends_known": True, "mask_token": None}
+NO_DRAFTER: Mapping[str, Any] = {"draft_shift": 0, "chunk_ends_known": True, "mask_token": None, "bounds_short": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Drafter:
     """A drafter with a model, one of its layers, the caches of all, and its traits as the recorder tells them.
 
     A model that is given hidden states of the target is given with each the token that follows. Where a chunk of a
-    prompt ends that is a later one in the first runner: `docs/findings/vllm_drafter_chunk_ends.md`.
+    prompt ends that is a later one in the first runner: `docs/findings/vllm_drafter_chunk_ends.md`. Bounds of a
+    draft model's lengths lack the token that its first pass has more: `docs/findings/vllm_draft_model_bounds.md`.
     """
 
     proposer: Any
@@ -50,6 +51,7 @@ def drafter_of(runner: Any) -> Drafter | None:
         "draft_shift": int(not (config.uses_draft_model() or is_at_once)),
         "chunk_ends_known": is_second,
         "mask_token": proposer.parallel_drafting_token_id if is_at_once else None,
+        "bounds_short": int(config.uses_draft_model()),
     }
     of_layers = proposer.vllm_config.compilation_config.static_forward_context
     caches = [of_layers[name].kv_cache for name in sorted(layers)]
@@ -160,7 +162,7 @@ class DrafterObserver:
             self._record.keep(point, names, step, margins=margins(tensors["margins"][: len(names)]))
             return
         read = {name: tensor.tolist() for name, tensor in _of_rows(tensors, len(names)).items()}
-        self._record.keep(point, names, step, index=self._next(), blocks=[], **read)
+        self._record.keep(point, names, step, index=self._next(), blocks=[], bounds=[], **read)
 
     def _observed_keep(self, states: Any, positions: Any, slots: Any = None) -> None:
         if slots is not None and self._names:
