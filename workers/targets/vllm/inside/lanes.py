@@ -67,7 +67,8 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
         self.supports_draft_decode_metadata_update = not vllm_config.model_config.enforce_eager
 
     def update_draft_decode_metadata(self, metadata: Any) -> None:
-        """Do nothing: what it names is read when it is used."""
+        """Forget the bounds, which were those of another pass; what it names besides is read when it is used."""
+        metadata.bounds = []
 
     def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> Any:
         common = common_attn_metadata
