@@ -43,6 +43,7 @@ def with_sessions(spec: EngineSpec, events: Sequence[AnyEvent], pick: Pick) -> l
         if not pick(3, "session ended", number):
             found.append(EndSession(tick=behind, session=f"s{number}"))
         if spec.prefix_cache and pick(3, "goes on from a session", number):
+            # Also from what its session has dropped of it.
             prompt = Continuation(continues=parts[0].request, tokens=1 + pick(8, "own of who goes on", number))
             fields = {"request": f"s{number}.behind", "tick": behind, "session": None, "prompt": prompt}
             found.append(parts[0].model_copy(update={**fields, "stop": (), "max_tokens": 8}))
@@ -66,7 +67,22 @@ def _parts(spec: EngineSpec, first: Submit, number: int, pick: Pick) -> list[Sub
             fields["request"] = f"s{number}.{index}"
             fields["prompt"] = PromptDraw(tokens=1 + pick(12, "own of a part", label))
         parts.append(first.model_copy(update=fields))
+    if spec.prefix_cache and pick(2, "ends with a block", number):
+        parts[0] = _ending_with_a_block(spec, parts[0])
     return parts
+
+
+def _ending_with_a_block(spec: EngineSpec, part: Submit) -> Submit:
+    """Return a part whose last token, which its session drops, would fill a block up."""
+    assert isinstance(part.prompt, PromptDraw), "the prompt is drawn"
+    blocks = -(-(part.prompt.tokens + part.max_tokens) // spec.block_size)
+    tokens = blocks * spec.block_size - part.max_tokens
+    if tokens < 1 or blocks * spec.block_size >= spec.max_model_len:
+        return part
+    common = min(part.prompt.common, tokens)
+    return part.model_copy(
+        update={"prompt": part.prompt.model_copy(update={"tokens": tokens, "common": common}), "stop": ()}
+    )
 
 
 def _preempts(event: AnyEvent) -> bool:
