@@ -10,7 +10,7 @@ from scenarios.capabilities import Capabilities
 from scenarios.draw import below
 from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, PromptDraw, ResetPrefixCache, Submit
 from scenarios.features import refusals
-from scenarios.spec import Handoff, Offloading, Transfer
+from scenarios.spec import EngineSpec, Handoff, Offloading, Transfer
 from scenarios.trace import Trace, problems
 
 _SITE = "transfer"
@@ -31,6 +31,10 @@ WHOLE: tuple[How, ...] = ("delay", "hasten", "repeat")
 DISTURBED_AFTER = (0, 0, 0, 1, 2, 4, 8, 16)
 # Ticks in which who came first has mostly stored what the next ones load.
 LATER_MAX = 24
+# Tokens by which a prompt is shorter than whole blocks that its output fills up.
+SHORT_BY = 8
+# Tokens behind the end of these blocks: the last one delivered is not computed, and drafts may pass the end.
+BEHIND_BLOCKS = (0, 1, 1, 2)
 
 
 def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
@@ -46,6 +50,9 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         # Who asks again for what it has lost may need room twice.
         num_blocks = trace.spec.num_blocks if transfer.failures == "fail" else 2 * trace.spec.num_blocks + 2
         keys = {"transfer": transfer, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
+        # A step that waits in vain for what is computed again has others behind it where steps overlap.
+        if _may_lose_in_steps(transfer) and below(3, seed, _SITE, "in turn", 0):
+            keys["depth"] = 1
         return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
     if capabilities.allowed("offloading") is None and not below(OTHERS_ONE_IN, seed, _SITE, "is offloaded", 0):
         offloading = trace.spec.model_copy(update={"offloading": _offloading(seed)})
@@ -54,6 +61,7 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         return _transferring(trace.model_copy(update={"spec": offloading if refusals(cached, ()) else cached}))
     has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
     if has_producer and not below(OTHERS_ONE_IN, seed, _SITE, "is handed over", 0):
+        trace = _crowded(trace)
         handoff = _handoff(trace)
         prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
         num_blocks = trace.spec.num_blocks if handoff.failures == "fail" else 2 * trace.spec.num_blocks + 2
@@ -62,9 +70,34 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
     return trace
 
 
+def _may_lose_in_steps(transfer: Transfer) -> bool:
+    """Tell whether loads are part of steps, and computed again if they are lost."""
+    return (transfer.loads, transfer.failures) == ("synchronous", "recompute")
+
+
+def _crowded(trace: Trace) -> Trace:
+    """Return a trace of which a producer has little room and computes long prompts by chunks, in one of two."""
+    spec, seed = trace.spec, trace.seed
+    if below(2, seed, _SITE, "crowded", 0):
+        return trace
+    longest = max((spec.blocks_needed(each.prompt_length, 1) for each in trace.submits()), default=1)
+    length = spec.block_size * max(longest, 3 + below(3, seed, _SITE, "longest", 0))
+    chunk = spec.block_size + below(spec.block_size, seed, _SITE, "chunk", 0)
+    keys = {
+        "max_model_len": min(spec.max_model_len, length),
+        "long_prefill_token_threshold": min(chunk, spec.max_model_len, length),
+        "max_num_batched_tokens": max(spec.max_num_batched_tokens, 3 * spec.block_size),
+        "max_num_seqs": max(spec.max_num_seqs, 4),
+    }
+    return trace.model_copy(update={"spec": spec.model_copy(update=keys)})
+
+
 def _transferring(changed: Trace) -> Trace:
     """Return a trace of an engine with a store, with prompts that it has, and what happens around transfers."""
-    seed = changed.seed
+    spec, seed = changed.spec, changed.seed
+    if not below(2, seed, _SITE, "whole prompts", 0):
+        most = max(spec.max_num_batched_tokens, 4 * spec.block_size)
+        changed = changed.model_copy(update={"spec": spec.model_copy(update={"max_num_batched_tokens": most})})
     are_apart = below(3, seed, _SITE, "apart", 0)
     events: list[AnyEvent] = []
     for index, event in enumerate(changed.events):
@@ -123,15 +156,23 @@ def _handoff(trace: Trace) -> Handoff:
 
 
 def _with_prompt(event: Submit, index: int, trace: Trace) -> Submit:
-    """Return a request whose prompt is some blocks long and begins as all do, where such a one fits."""
+    """Return a request whose prompt is some blocks long and begins as all do, where such a one fits.
+
+    Most of those that are stored end with their last block, which a prompt leaves to be filled up.
+    """
     size, seed = trace.spec.block_size, trace.seed
     if not isinstance(event.prompt, PromptDraw) or not below(4, seed, _SITE, "own prompt", index):
         return event
     blocks = 1 + below(4, seed, _SITE, "length", index)
     tokens = max(1, blocks * size + below(3, seed, _SITE, "edge", index) - 1)
+    fields: dict[str, object] = {}
+    if trace.spec.handoff is None and below(3, seed, _SITE, "ends with a block", index):
+        tokens = max(1, blocks * size - 1 - below(SHORT_BY, seed, _SITE, "short by", index))
+        behind = BEHIND_BLOCKS[below(len(BEHIND_BLOCKS), seed, _SITE, "behind blocks", index)]
+        fields["max_tokens"] = blocks * size - tokens + behind
     part = min(tokens, size * (1 + below(blocks, seed, _SITE, "common", index)))
     common = tokens if below(2, seed, _SITE, "all", index) else part
-    changed = event.model_copy(update={"prompt": PromptDraw(tokens=tokens, common=common)})
+    changed = event.model_copy(update={**fields, "prompt": PromptDraw(tokens=tokens, common=common)})
     return event if problems(trace.model_copy(update={"events": (changed,)})) else changed
 
 
@@ -143,9 +184,7 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
 
     transfer, handoff = trace.spec.transfer, trace.spec.handoff
     if (transfer or handoff) and pick("disturbed", 3):
-        # A step that waits in vain for what is computed again has others behind it where steps overlap.
-        is_lost = transfer is not None and (transfer.loads, transfer.failures) == ("synchronous", "recompute")
-        is_whole = is_lost and trace.spec.depth > 1
+        is_whole = transfer is not None and _may_lose_in_steps(transfer) and trace.spec.depth > 1
         of: Literal["load", "store"] = "load" if pick("of", 4) else "store"
         hows = WHOLE if is_whole and of == "load" else HOWS
         yield DisturbTransfer(
@@ -156,10 +195,30 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
             ticks=1 + pick("ticks", 6),
             block=pick("block", 3),
         )
-    if not pick("aborted", 6):
-        yield Abort(tick=event.tick + 1 + pick("abort", 6), request=event.request)
-    if not pick("preempted", 3):
-        yield Preempt(tick=event.tick + 1 + pick("preempt", 12), request=event.request)
+    if not pick("aborted", 4):
+        # About when a load of its has come that it begins with, or whenever.
+        after = _load_ticks(trace.spec) + pick("abort with a load", 3) if pick("with a load", 2) else pick("abort", 6)
+        yield Abort(tick=event.tick + 1 + after, request=event.request)
+    if pick("preempted", 3) < (2 if trace.spec.offloading is not None else 1):
+        filled = -event.prompt_length % trace.spec.block_size
+        # About when it has filled a block up, which is then stored, or whenever.
+        is_filling = filled <= SHORT_BY and pick("as it fills up", 3)
+        run = 1 + pick("tokens of a step", 1 + trace.spec.num_speculative_tokens)
+        fills = _prompt_steps(event, trace.spec) - 1 + filled // run
+        after = fills + pick("preempt behind", 5) if is_filling else pick("preempt", 12)
+        yield Preempt(tick=event.tick + 1 + after, request=event.request)
     if trace.spec.offloading is not None and trace.spec.prefix_cache and index and not pick("emptied", 2):
         # What the prefix cache has is not loaded. Who is preempted and loads at once ends a synchronous engine.
         yield ResetPrefixCache(tick=event.tick, running=trace.spec.depth > 1 and not pick("running", 2))
+
+
+def _prompt_steps(event: Submit, spec: EngineSpec) -> int:
+    """Return how many steps a prompt takes if nobody else has a share of them."""
+    most = spec.max_num_batched_tokens
+    return -(-event.prompt_length // min(most, spec.long_prefill_token_threshold or most))
+
+
+def _load_ticks(spec: EngineSpec) -> int:
+    """Return for how many ticks a request waits that begins with a load, at the least."""
+    found = [each for each in (spec.transfer, spec.offloading, spec.handoff) if each is not None]
+    return found[0].load_ticks + (spec.transfer.lookup_ticks if spec.transfer is not None else 0)

@@ -179,7 +179,7 @@ class InFlightValues(Value):
 
 
 class StoredValues(Value):
-    """Blocks of a request whose bytes are stored, by their indexes in its table, and the tokens that they are told of."""
+    """Blocks of a request whose bytes are stored, by their indexes in its table, and the tokens that it has then."""
 
     blocks: Integers
     indexes: Integers
