@@ -21,6 +21,7 @@ OTHERS_ONE_IN = 3
 # Small stores evict; of the last one nobody meets the end.
 STORES = (2, 4, 8, 64)
 LATENCIES = (0, 1, 1, 2, 5)
+STORE_LATENCIES = (0, 1, 2, 4, 8)
 How = Literal["delay", "hasten", "drop", "fail", "repeat"]
 HOWS: tuple[How, ...] = ("delay", "delay", "hasten", "drop", "fail", "fail", "repeat")
 # Steps of a producer in one tick after the other.
@@ -31,6 +32,8 @@ WHOLE: tuple[How, ...] = ("delay", "hasten", "repeat")
 DISTURBED_AFTER = (0, 0, 0, 1, 2, 4, 8, 16)
 # Ticks in which who came first has mostly stored what the next ones load.
 LATER_MAX = 24
+# Blocks of a prompt.
+BLOCKS_MAX = 4
 # Tokens by which a prompt is shorter than whole blocks that its output fills up.
 SHORT_BY = 8
 # Tokens behind the end of these blocks: the last one delivered is not computed, and drafts may pass the end.
@@ -75,6 +78,18 @@ def _may_lose_in_steps(transfer: Transfer) -> bool:
     return (transfer.loads, transfer.failures) == ("synchronous", "recompute")
 
 
+def _roomy(spec: EngineSpec, seed: int) -> EngineSpec:
+    """Return a specification with room for requests of some blocks, which it computes in a step in one of two."""
+    keys: dict[str, object] = {}
+    if below(4, seed, _SITE, "room", 0) and spec.handoff is None:
+        blocks = BLOCKS_MAX + 1
+        keys["max_model_len"] = max(spec.max_model_len, blocks * spec.block_size)
+        keys["num_blocks"] = max(spec.num_blocks, blocks + below(blocks, seed, _SITE, "spare", 0))
+    if below(2, seed, _SITE, "whole prompts", 0):
+        keys["max_num_batched_tokens"] = max(spec.max_num_batched_tokens, BLOCKS_MAX * spec.block_size)
+    return spec.model_copy(update=keys)
+
+
 def _crowded(trace: Trace) -> Trace:
     """Return a trace of which a producer has little room and computes long prompts by chunks, in one of two."""
     spec, seed = trace.spec, trace.seed
@@ -84,8 +99,9 @@ def _crowded(trace: Trace) -> Trace:
     length = spec.block_size * max(longest, 3 + below(3, seed, _SITE, "longest", 0))
     chunk = spec.block_size + below(spec.block_size, seed, _SITE, "chunk", 0)
     keys = {
-        "max_model_len": min(spec.max_model_len, length),
-        "long_prefill_token_threshold": min(chunk, spec.max_model_len, length),
+        "max_model_len": length,
+        "num_blocks": max(spec.num_blocks, length // spec.block_size),
+        "long_prefill_token_threshold": min(chunk, length),
         "max_num_batched_tokens": max(spec.max_num_batched_tokens, 3 * spec.block_size),
         "max_num_seqs": max(spec.max_num_seqs, 4),
     }
@@ -94,10 +110,8 @@ def _crowded(trace: Trace) -> Trace:
 
 def _transferring(changed: Trace) -> Trace:
     """Return a trace of an engine with a store, with prompts that it has, and what happens around transfers."""
-    spec, seed = changed.spec, changed.seed
-    if not below(2, seed, _SITE, "whole prompts", 0):
-        most = max(spec.max_num_batched_tokens, 4 * spec.block_size)
-        changed = changed.model_copy(update={"spec": spec.model_copy(update={"max_num_batched_tokens": most})})
+    seed = changed.seed
+    changed = changed.model_copy(update={"spec": _roomy(changed.spec, seed)})
     are_apart = below(3, seed, _SITE, "apart", 0)
     events: list[AnyEvent] = []
     for index, event in enumerate(changed.events):
@@ -119,7 +133,7 @@ def _transfer(seed: int) -> Transfer:
         loads=("asynchronous", "asynchronous", "synchronous")[pick("loads", 3)],
         stores=("asynchronous", "asynchronous", "synchronous")[pick("stores", 3)],
         load_ticks=LATENCIES[pick("load ticks", len(LATENCIES))],
-        store_ticks=LATENCIES[pick("store ticks", len(LATENCIES))],
+        store_ticks=STORE_LATENCIES[pick("store ticks", len(STORE_LATENCIES))],
         lookup_ticks=(0, 0, 1, 3)[pick("lookup", 4)],
         timeout_ticks=(2, 8)[pick("timeout", 2)],
         failures=("recompute", "recompute", "fail")[pick("failures", 3)],
@@ -136,7 +150,7 @@ def _offloading(seed: int) -> Offloading:
         eviction=("lru", "arc")[pick("eviction", 2)],
         stored=("all", "all", "prompts")[pick("stored", 3)],
         load_ticks=LATENCIES[pick("load ticks", len(LATENCIES))],
-        store_ticks=LATENCIES[pick("store ticks", len(LATENCIES))],
+        store_ticks=STORE_LATENCIES[pick("store ticks", len(STORE_LATENCIES))],
     )
 
 
@@ -163,7 +177,7 @@ def _with_prompt(event: Submit, index: int, trace: Trace) -> Submit:
     size, seed = trace.spec.block_size, trace.seed
     if not isinstance(event.prompt, PromptDraw) or not below(4, seed, _SITE, "own prompt", index):
         return event
-    blocks = 1 + below(4, seed, _SITE, "length", index)
+    blocks = 1 + below(BLOCKS_MAX, seed, _SITE, "length", index)
     tokens = max(1, blocks * size + below(3, seed, _SITE, "edge", index) - 1)
     fields: dict[str, object] = {}
     if trace.spec.handoff is None and below(3, seed, _SITE, "ends with a block", index):
