@@ -36,6 +36,8 @@ LATER_MAX = 24
 BLOCKS_MAX = 4
 # Tokens by which a prompt is shorter than whole blocks that its output fills up.
 SHORT_BY = 8
+# In so many ticks it is told how soon a prompt's last block is full.
+FILLED_MAX = 20
 # Tokens behind the end of these blocks: the last one delivered is not computed, and drafts may pass the end.
 BEHIND_BLOCKS = (0, 1, 1, 2)
 
@@ -112,6 +114,10 @@ def _transferring(changed: Trace) -> Trace:
     """Return a trace of an engine with a store, with prompts that it has, and what happens around transfers."""
     seed = changed.seed
     changed = changed.model_copy(update={"spec": _roomy(changed.spec, seed)})
+    if _one_goes_on(changed) and changed.spec.offloading is not None:
+        pool = {"chunks": 3 + below(2, seed, _SITE, "chunks beside one", 0), "blocks_per_chunk": 1, "stored": "all"}
+        offloading = changed.spec.offloading.model_copy(update=pool)
+        changed = changed.model_copy(update={"spec": changed.spec.model_copy(update={"offloading": offloading})})
     are_apart = below(3, seed, _SITE, "apart", 0)
     events: list[AnyEvent] = []
     for index, event in enumerate(changed.events):
@@ -119,7 +125,10 @@ def _transferring(changed: Trace) -> Trace:
             events.append(event)
             continue
         later = below(LATER_MAX, seed, _SITE, "later", index) if index and are_apart else 0
-        submit = _with_prompt(event.model_copy(update={"tick": event.tick + later}), index, changed)
+        if _one_goes_on(changed):
+            submit = _beside_one(event, index, changed)
+        else:
+            submit = _with_prompt(event.model_copy(update={"tick": event.tick + later}), index, changed)
         events += [submit, *_around(submit, index, changed)]
     return changed.model_copy(update={"events": tuple(events)})
 
@@ -190,6 +199,33 @@ def _with_prompt(event: Submit, index: int, trace: Trace) -> Submit:
     return event if problems(trace.model_copy(update={"events": (changed,)})) else changed
 
 
+def _one_goes_on(trace: Trace) -> bool:
+    """Tell whether one request goes on beside short ones, with which it shares at most a block, in a small pool."""
+    return trace.spec.offloading is not None and not below(2, trace.seed, _SITE, "one goes on", 0)
+
+
+def _beside_one(event: Submit, index: int, trace: Trace) -> Submit:
+    """Return the first request with a prompt that its output fills up to the end of a block, others with short ones.
+
+    So of what is stored of the first some blocks are used again, and others make room for its last.
+    """
+
+    def pick(what: str, bound: int) -> int:
+        return below(bound, trace.seed, _SITE, what, index)
+
+    size = trace.spec.block_size
+    short_by = min(size, 6 + pick("short of the last", 14))
+    tokens = size + 1 + pick("short", 8) if index else 3 * size - short_by
+    fields: dict[str, object] = {
+        "prompt": PromptDraw(tokens=tokens, common=0 if index and not pick("shared", 3) else tokens),
+        "max_tokens": 1 + pick("few", 4) if index else short_by + 4 + pick("behind the last", 8),
+        "tick": event.tick % 4 + (pick("beside", 10) if index else 0),
+    }
+    changed = event.model_copy(update=fields)
+    is_drawn = isinstance(event.prompt, PromptDraw)
+    return changed if is_drawn and not problems(trace.model_copy(update={"events": (changed,)})) else event
+
+
 def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
     """Yield what happens to the transfers of a request, and perhaps to itself while they are in flight."""
 
@@ -213,10 +249,10 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
         # About when a load of its has come that it begins with, or whenever.
         after = _load_ticks(trace.spec) + pick("abort with a load", 3) if pick("with a load", 2) else pick("abort", 6)
         yield Abort(tick=event.tick + 1 + after, request=event.request)
-    if pick("preempted", 3) < (2 if trace.spec.offloading is not None else 1):
+    if pick("preempted", 3) < (2 if trace.spec.offloading is not None else 1) or (not index and _one_goes_on(trace)):
         filled = -event.prompt_length % trace.spec.block_size
         # About when it has filled a block up, which is then stored, or whenever.
-        is_filling = filled <= SHORT_BY and pick("as it fills up", 3)
+        is_filling = filled <= FILLED_MAX and pick("as it fills up", 3)
         run = 1 + pick("tokens of a step", 1 + trace.spec.num_speculative_tokens)
         fills = _prompt_steps(event, trace.spec) - 1 + filled // run
         after = fills + pick("preempt behind", 5) if is_filling else pick("preempt", 12)
