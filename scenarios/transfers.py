@@ -66,7 +66,7 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         return _transferring(trace.model_copy(update={"spec": offloading if refusals(cached, ()) else cached}))
     has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
     if has_producer and not below(OTHERS_ONE_IN, seed, _SITE, "is handed over", 0):
-        trace = _crowded(trace)
+        trace = trace if below(2, seed, _SITE, "crowded", 0) else _crowded(trace)
         handoff = _handoff(trace)
         prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
         num_blocks = trace.spec.num_blocks if handoff.failures == "fail" else 2 * trace.spec.num_blocks + 2
@@ -93,10 +93,8 @@ def _roomy(spec: EngineSpec, seed: int) -> EngineSpec:
 
 
 def _crowded(trace: Trace) -> Trace:
-    """Return a trace of which a producer has little room and computes long prompts by chunks, in one of two."""
+    """Return a trace of which a producer has little room and computes long prompts by chunks."""
     spec, seed = trace.spec, trace.seed
-    if below(2, seed, _SITE, "crowded", 0):
-        return trace
     longest = max((spec.blocks_needed(each.prompt_length, 1) for each in trace.submits()), default=1)
     length = spec.block_size * max(longest, 3 + below(3, seed, _SITE, "longest", 0))
     chunk = spec.block_size + below(spec.block_size, seed, _SITE, "chunk", 0)
@@ -127,6 +125,8 @@ def _transferring(changed: Trace) -> Trace:
         later = below(LATER_MAX, seed, _SITE, "later", index) if index and are_apart else 0
         if _one_goes_on(changed):
             submit = _beside_one(event, index, changed)
+        elif _is_crowded(changed):
+            submit = _behind_one(event, index, changed)
         else:
             submit = _with_prompt(event.model_copy(update={"tick": event.tick + later}), index, changed)
         events += [submit, *_around(submit, index, changed)]
@@ -164,12 +164,14 @@ def _offloading(seed: int) -> Offloading:
 
 
 def _handoff(trace: Trace) -> Handoff:
+    # In some pools the longest request has just room.
+    spare = (0, 1, 2, 8, 32) if below(2, trace.seed, _SITE, "crowded", 0) else (0, 0, 0, 1, 2)
+
     def pick(what: str, bound: int) -> int:
         return below(bound, trace.seed, _SITE, what, 0)
 
     return Handoff(
-        # In some pools the longest request has just room.
-        producer_blocks=trace.spec.max_blocks_per_request + (0, 1, 2, 8, 32)[pick("producer's blocks", 5)],
+        producer_blocks=trace.spec.max_blocks_per_request + spare[pick("producer's blocks", 5)],
         turns=TURNS[pick("turns", len(TURNS))],
         lease_ticks=(2, 8, 32)[pick("lease", 3)],
         load_ticks=LATENCIES[pick("load ticks", len(LATENCIES))],
@@ -207,7 +209,8 @@ def _one_goes_on(trace: Trace) -> bool:
 def _beside_one(event: Submit, index: int, trace: Trace) -> Submit:
     """Return the first request with a prompt that its output fills up to the end of a block, others with short ones.
 
-    So of what is stored of the first some blocks are used again, and others make room for its last.
+    So of what is stored of the first some blocks are used again, and others make room for its last. The second one has
+    a prompt of its own and goes on as long, so that steps overlap.
     """
 
     def pick(what: str, bound: int) -> int:
@@ -216,10 +219,36 @@ def _beside_one(event: Submit, index: int, trace: Trace) -> Submit:
     size = trace.spec.block_size
     short_by = min(size, 6 + pick("short of the last", 14))
     tokens = size + 1 + pick("short", 8) if index else 3 * size - short_by
+    is_own = index == 1 or (index > 1 and not pick("shared", 3))
     fields: dict[str, object] = {
-        "prompt": PromptDraw(tokens=tokens, common=0 if index and not pick("shared", 3) else tokens),
-        "max_tokens": 1 + pick("few", 4) if index else short_by + 4 + pick("behind the last", 8),
-        "tick": event.tick % 4 + (pick("beside", 10) if index else 0),
+        "prompt": PromptDraw(tokens=tokens, common=0 if is_own else tokens),
+        "max_tokens": 1 + pick("few", 4) if index > 1 else short_by + 4 + pick("behind the last", 8),
+        "tick": event.tick % 4 + (pick("beside", 10) if index > 1 else 0),
+    }
+    changed = event.model_copy(update=fields)
+    is_drawn = isinstance(event.prompt, PromptDraw)
+    return changed if is_drawn and not problems(trace.model_copy(update={"events": (changed,)})) else event
+
+
+def _is_crowded(trace: Trace) -> bool:
+    return trace.spec.handoff is not None and not below(2, trace.seed, _SITE, "crowded", 0)
+
+
+def _behind_one(event: Submit, index: int, trace: Trace) -> Submit:
+    """Return the first request with as long a prompt as fits, the others with short ones that come while that is read.
+
+    So a producer has no room for the next chunk of the first, with others behind it in flight.
+    """
+
+    def pick(what: str, bound: int) -> int:
+        return below(bound, trace.seed, _SITE, what, index)
+
+    size, longest = trace.spec.block_size, trace.spec.max_model_len
+    tokens = 1 + pick("short", size + 4) if index else longest - 2 - pick("short of the longest", size)
+    fields: dict[str, object] = {
+        "prompt": PromptDraw(tokens=max(1, tokens), common=0),
+        "max_tokens": 1 + pick("few", 6),
+        "tick": event.tick % 2 + (1 + pick("behind one", 6) if index else 0),
     }
     changed = event.model_copy(update=fields)
     is_drawn = isinstance(event.prompt, PromptDraw)
