@@ -80,7 +80,7 @@ class _Edges:
             self._turns()
         if self.spec.layers == "hybrid" and self.spec.prefix_cache:
             self._states_at_ends()
-        elif TRAITS[self.spec.drafter].is_shifted and self.spec.num_speculative_tokens and self._one_in(3, "branches"):
+        elif TRAITS[self.spec.drafter].is_shifted and self.spec.num_speculative_tokens and self._one_in(2, "branches"):
             self._branches()
         if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
             self._sessions()

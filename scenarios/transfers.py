@@ -26,6 +26,8 @@ How = Literal["delay", "hasten", "drop", "fail", "repeat"]
 HOWS: tuple[How, ...] = ("delay", "delay", "hasten", "drop", "fail", "fail", "repeat")
 # Steps of a producer in one tick after the other.
 TURNS = ((1,), (1,), (2,), (1, 0), (2, 0, 1), (0, 0, 3))
+# What mostly does of a load that is part of a step: whose step comes back is then not to go on from it.
+LOSING: tuple[How, ...] = ("drop", "fail", "fail", "delay")
 # What takes nothing from a load.
 WHOLE: tuple[How, ...] = ("delay", "hasten", "repeat")
 # Ticks behind a request's arrival in which its transfers are disturbed: mostly those that it begins with.
@@ -139,7 +141,7 @@ def _transfer(seed: int) -> Transfer:
 
     return Transfer(
         store_blocks=STORES[pick("blocks", len(STORES))],
-        loads=("asynchronous", "asynchronous", "synchronous")[pick("loads", 3)],
+        loads=("asynchronous", "synchronous")[pick("loads", 2)],
         stores=("asynchronous", "asynchronous", "synchronous")[pick("stores", 3)],
         load_ticks=LATENCIES[pick("load ticks", len(LATENCIES))],
         store_ticks=STORE_LATENCIES[pick("store ticks", len(STORE_LATENCIES))],
@@ -264,8 +266,9 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
     transfer, handoff = trace.spec.transfer, trace.spec.handoff
     if (transfer or handoff) and pick("disturbed", 3):
         is_whole = transfer is not None and _may_lose_in_steps(transfer) and trace.spec.depth > 1
+        is_of_a_step = transfer is not None and transfer.loads == "synchronous"
         of: Literal["load", "store"] = "load" if pick("of", 4) else "store"
-        hows = WHOLE if is_whole and of == "load" else HOWS
+        hows = HOWS if of == "store" else WHOLE if is_whole else LOSING if is_of_a_step else HOWS
         yield DisturbTransfer(
             tick=event.tick + DISTURBED_AFTER[pick("disturbed after", len(DISTURBED_AFTER))],
             request=event.request,
