@@ -8,6 +8,7 @@ capabilities. So a trace is a function of its seed and of these, and engines wit
 from collections.abc import Sequence
 
 from scenarios.capabilities import CONTINUES, Capabilities, within
+from scenarios.drafters import TRAITS
 from scenarios.draw import below
 from scenarios.events import (
     Abort,
@@ -16,13 +17,14 @@ from scenarios.events import (
     Preempt,
     PromptDraw,
     ResetPrefixCache,
+    SetK,
     Stall,
     Submit,
 )
 from scenarios.extensions import extended
 from scenarios.features import refusals
 from scenarios.session_draws import room_for, with_sessions
-from scenarios.spec import EngineSpec
+from scenarios.spec import INTEGER_MAX, EngineSpec
 from scenarios.trace import Trace, problems
 from scenarios.transfers import with_transfers
 
@@ -78,6 +80,10 @@ class _Edges:
         are_logits = self.spec.logprobs_mode.endswith("logits")
         if CONTINUES in self._capabilities.features and (are_logits or self._one_in(5, "turns")):
             self._turns()
+        if self.spec.layers == "hybrid" and self.spec.prefix_cache:
+            self._states_at_ends()
+        elif TRAITS[self.spec.drafter].is_shifted and self.spec.num_speculative_tokens and self._one_in(2, "branches"):
+            self._branches()
         if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
             self._sessions()
         return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})
@@ -215,6 +221,44 @@ class _Edges:
         ]
         chosen = found[(0, 0, 1, 1, 2, 3)[self._pick(6, "interruption", place)]]
         return [chosen] if chosen.do in self._capabilities.events else []
+
+    def _states_at_ends(self) -> None:
+        """Let steps pass ends of blocks, where states are kept: by prompts of several in one of two, by drafts in all.
+
+        The number of drafts falls there, and rises again; or the request waits.
+        """
+        block, k = self.spec.block_size, self.spec.num_speculative_tokens
+        if self._one_in(2, "whole blocks"):
+            most = max(self.spec.max_num_batched_tokens, block * (2 + self._pick(3, "blocks of a step")))
+            self._set(max_num_batched_tokens=most, long_prefill_token_threshold=0)
+        if not k:
+            return
+        most = min(self.spec.max_num_batched_tokens, self.spec.long_prefill_token_threshold or INTEGER_MAX)
+        for place, submit in self._submits():
+            tokens = block * (1 + self._pick(2, "whole", place)) - 1 - self._pick(2 + 2 * k, "short of a block", place)
+            if tokens < 1 or tokens + submit.max_tokens > self.spec.max_model_len:
+                continue
+            self._lengthen(place, tokens)
+            tick = submit.tick + -(-tokens // most) + self._pick(6, "at an end", place)
+            if self._pick(2, "waits", place):
+                self.events += [
+                    SetK(tick=tick, k=self._pick(k, "fewer", place)),
+                    SetK(tick=tick + 1 + self._pick(3, "again", place), k=k),
+                ]
+            else:
+                self.events.append(Stall(tick=tick, request=submit.request, ticks=1 + self._pick(2, "for", place)))
+
+    def _branches(self) -> None:
+        """Let prompts part behind whole blocks that they have in common, in the prefix cache."""
+        self._cache_prefixes()
+        if not self.spec.prefix_cache:
+            return
+        for place, submit in self._submits():
+            common = self.spec.block_size * (1 + self._pick(2, "common", place))
+            tokens = common + 1 + self._pick(6, "own of a branch", place)
+            if tokens + submit.max_tokens <= self.spec.max_model_len:
+                self._lengthen(place, tokens, common)
+                self._change(place, tick=submit.tick + self._pick(TURN_AFTER, "later branch", place))
 
     def _sessions(self) -> None:
         """Let requests be sessions, with a prefix cache in one of two, without drafts in one of three, with room."""

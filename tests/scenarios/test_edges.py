@@ -1,6 +1,7 @@
 """Traces drawn for an engine with blocks of its own reach the edges there; those of any other stay as they are."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from benchmarks.conformance.edges import EDGES, drawn, shares
 from scenarios.capabilities import CONTINUES, lacking
 from scenarios.edges import drawn_for
-from scenarios.events import Abort, Preempt, PromptDraw, Submit
+from scenarios.events import Abort, Preempt, PromptDraw, SetK, Stall, Submit
 from scenarios.extensions import extended
 from scenarios.random_trace import random_trace
 from scenarios.trace import Trace, problems
@@ -33,6 +34,12 @@ LEAST = {
 }
 
 
+@cache
+def some_drawn(engine: str) -> list[Trace]:
+    """Return the traces of some seeds for an engine."""
+    return [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(150)]
+
+
 def test_traces_of_an_engine_with_its_own_blocks_reach_every_edge() -> None:
     found = shares(list(islice(drawn(VLLM_V1, 300, seed=25), 300)))
     assert found.keys() == EDGES.keys() == LEAST.keys()
@@ -42,11 +49,33 @@ def test_traces_of_an_engine_with_its_own_blocks_reach_every_edge() -> None:
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_traces_with_edges_are_valid_and_ask_for_nothing_that_their_engine_lacks(engine: str) -> None:
     capabilities = kind_of(engine).capabilities
-    for seed in range(150):
-        trace = drawn_for(random_trace(seed), capabilities)
+    for seed, trace in enumerate(some_drawn(engine)):
         assert problems(trace) == []
         assert lacking(trace, capabilities) is None
         assert trace == drawn_for(random_trace(seed), capabilities)
+
+
+def test_drafts_beside_states_that_are_kept_reach_over_ends_of_blocks_where_their_number_falls() -> None:
+    falling = wide = having = 0
+    for trace in some_drawn(VLLM):
+        spec, k = trace.spec, trace.spec.num_speculative_tokens
+        if spec.layers == "hybrid" and spec.prefix_cache and k:
+            having += 1
+            wide += spec.max_num_batched_tokens >= 2 * spec.block_size
+            is_close = any(0 < -each.prompt_length % spec.block_size <= 2 + 2 * k for each in trace.submits())
+            falling += is_close and any(isinstance(each, SetK | Stall) for each in trace.events)
+    assert having > 10
+    assert falling > having // 2
+    assert wide > having // 4
+
+
+def test_prompts_of_drafters_that_depend_on_the_next_token_part_behind_whole_blocks() -> None:
+    parting = 0
+    for trace in some_drawn(VLLM_V1):
+        if trace.spec.drafter == "eagle" and trace.spec.prefix_cache:
+            drawn_prompts = [each.prompt for each in trace.submits() if isinstance(each.prompt, PromptDraw)]
+            parting += sum(p.common % 32 == 0 < p.common < p.tokens for p in drawn_prompts) > 1
+    assert parting > 2
 
 
 def test_traces_of_an_engine_with_blocks_of_any_size_have_no_edges() -> None:

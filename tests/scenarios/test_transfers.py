@@ -5,17 +5,19 @@ from functools import cache
 import pytest
 
 from scenarios.edges import drawn_for
-from scenarios.events import DisturbTransfer, ResetPrefixCache
+from scenarios.events import DisturbTransfer, Preempt, PromptDraw, ResetPrefixCache
 from scenarios.random_trace import random_trace
 from scenarios.spec import Handoff, Transfer
 from scenarios.trace import Trace
+from scenarios.transfers import SHORT_BY
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1
 
 
 @cache
-def drawn(engine: str) -> tuple[Trace, ...]:
-    return tuple(drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(400))
+def drawn(engine: str) -> list[Trace]:
+    """Return the traces of some seeds for an engine."""
+    return [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(400)]
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
@@ -37,7 +39,7 @@ def test_one_trace_of_six_is_offloaded_with_small_pools_and_with_caches_that_are
     assert len(traces) // 8 < len(having) < len(traces) // 4
     assert not any(trace.spec.transfer or trace.spec.layers == "hybrid" for trace in having)
     assert not any(isinstance(each, DisturbTransfer) for trace in having for each in trace.events)
-    for key, count in {"chunks": 4, "blocks_per_chunk": 3, "eviction": 2, "stored": 2, "store_ticks": 4}.items():
+    for key, count in {"chunks": 5, "blocks_per_chunk": 3, "eviction": 2, "stored": 2, "store_ticks": 5}.items():
         assert len({getattr(trace.spec.offloading, key) for trace in having}) == count
     cached = [trace for trace in having if trace.spec.prefix_cache]
     emptied = [trace for trace in cached if any(isinstance(each, ResetPrefixCache) for each in trace.events)]
@@ -60,7 +62,7 @@ def test_some_traces_have_a_producer_in_tight_pools_too_with_loads_that_are_dist
 
 
 def test_no_load_of_overlapping_steps_is_lost_where_its_request_is_computed_again() -> None:
-    lost = 0
+    lost = lost_in_turn = 0
     for trace in drawn(VLLM_V1):
         transfer = trace.spec.transfer or Transfer()
         is_lost = [
@@ -69,6 +71,31 @@ def test_no_load_of_overlapping_steps_is_lost_where_its_request_is_computed_agai
             if isinstance(each, DisturbTransfer) and each.of == "load"
         ]
         lost += any(is_lost)
-        if trace.spec.depth > 1 and (transfer.loads, transfer.failures) == ("synchronous", "recompute"):
-            assert not any(is_lost)
+        if (transfer.loads, transfer.failures) == ("synchronous", "recompute"):
+            lost_in_turn += any(is_lost)
+            assert trace.spec.depth == 1 or not any(is_lost)
     assert lost > 20
+    assert lost_in_turn > 4
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_outputs_of_who_is_stored_mostly_end_with_a_block_and_many_are_preempted_as_they_fill_one(engine: str) -> None:
+    ends, preempted = [], 0
+    for trace in drawn(engine):
+        spec = trace.spec
+        if spec.offloading is None:
+            continue
+        names = {event.request for event in trace.events if isinstance(event, Preempt)}
+        for submit in trace.submits():
+            if isinstance(submit.prompt, PromptDraw) and -submit.prompt_length % spec.block_size <= SHORT_BY:
+                ends.append((submit.prompt_length + submit.max_tokens) % spec.block_size)
+                preempted += submit.request in names
+    assert sum(end in (0, 1, 2) for end in ends) > len(ends) // 3
+    assert preempted > len(ends) // 3
+
+
+def test_a_producer_of_one_of_two_traces_has_little_room_and_computes_long_prompts_by_chunks() -> None:
+    having = [trace.spec for trace in drawn(VLLM_V1) if trace.spec.handoff is not None]
+    crowded = [spec for spec in having if spec.max_model_len <= 6 * spec.block_size and spec.max_num_seqs >= 4]
+    chunked = [spec for spec in crowded if spec.block_size <= spec.long_prefill_token_threshold < 2 * spec.block_size]
+    assert len(chunked) > len(having) // 4

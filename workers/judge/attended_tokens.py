@@ -5,7 +5,7 @@ that they write theirs, and transfers copy from it and to it when their bytes ar
 
 Verifies: that behind whatever a request computes lie the entries of exactly its own tokens, at their positions: of its
 own earlier steps, of a prefix that it takes over, or of blocks that it has loaded, from a store or the cache of a
-producer, of which the same is verified.
+producer, of which the same is verified; that a store which tells what it is to keep of a request keeps that.
 Does not verify: values; what a step itself writes (`step_identities` does); recurrent states, and models that have any;
 what a request computes behind a block that its step was to load and has lost, until that block is computed.
 """
@@ -98,7 +98,21 @@ class _Cache:
                 return self._difference(step, request, index * size + place, due[place], there[place])
         return None
 
-    def _difference(self, step: int, request: int, position: int, due: int, there: int) -> Difference:
+    def stored(self, seen: Observation) -> Difference | None:
+        """Return the first entry of blocks that are stored which is not of their request's tokens."""
+        values, size = seen.values, self.size
+        due = self._prefixes.extended([], values["tokens"])
+        for block, index in zip(values["blocks"], values["indexes"], strict=True):
+            there = self.blocks.get(block, [_UNWRITTEN] * size)
+            for position, prefix in enumerate(due[index * size : (index + 1) * size], index * size):
+                if there[position % size] != prefix:
+                    wrong = position, prefix, there[position % size]
+                    return self._difference(seen.step, seen.requests[0], *wrong, variable="stored")
+        return None
+
+    def _difference(
+        self, step: int, request: int, position: int, due: int, there: int, variable: str = "attended"
+    ) -> Difference:
         _, token = self._prefixes.tokens[due]
         actual = fact("entry_unwritten")
         if there != _UNWRITTEN:
@@ -106,7 +120,7 @@ class _Cache:
             actual = fact("entry_of_token", token=other_token, position=other)
         return Difference(
             plane="kv",
-            variable="attended",
+            variable=variable,
             request=f"submit {request}",
             step=step,
             position=position,
@@ -151,6 +165,10 @@ class AttendedTokens(Judge):
                     cache.planned(seen)
                 case "transfer" if seen.values["phase"] == "copies" and not _belongs_to_step(seen):
                     self._copy(seen)
+                case "stored":
+                    found = cache.stored(seen)
+                    if found is not None:
+                        return told_of(found, seen.of)
                 case "inputs":
                     for load in belonging:
                         if load.step == seen.step:

@@ -2,8 +2,9 @@
 
 Verifies: that a block of a load or a store in flight is given to no other request, written by no step, part of no
 other load, not free, and not registered for others before it has arrived; that every transfer that begins ends, and
-none twice; that a request fails only where blocks were lost. Of a prompt that one engine hands to another: that all of
-its blocks are kept, as those of a store in flight, until the other one has read them, which reads no others.
+none twice; that a request fails only where blocks were lost; that whoever is preempted for room gives its blocks back
+at once. Of a prompt that one engine hands to another: that all of its blocks are kept, as those of a store in flight,
+until the other one has read them, which reads no others.
 Does not verify: what a block holds (`attended_tokens` does); orders of accesses within a step (`races` does).
 """
 
@@ -56,6 +57,10 @@ class _Transfers:
             case "in_flight":
                 for how in ("free", "registered"):
                     yield from (self._misused(seen, how, *pair) for pair in seen.values[how])
+            case "preempted":
+                for block in seen.values["kept"]:
+                    actual = fact("block_kept", block=block)
+                    yield _difference("preempted", seen.requests[0], seen.step, fact("room_at_once"), actual)
 
     def left(self, steps: int) -> Iterator[Difference]:
         """Yield transfers that have not ended when nothing is left to do."""

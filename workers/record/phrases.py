@@ -163,6 +163,8 @@ FACTS: Mapping[str, str] = {
     "given_back_in_load": "given back while it is being read",
     "block_not_kept": "block {block} of the producer, which keeps it for nobody",
     "held_until_end": "a block that is held until its transfer ends",
+    "room_at_once": "a request preempted for room that gives all of its own blocks back at once",
+    "block_kept": "block {block}, which is kept for a step in flight",
     "block_free": "block {block} is free",
     "block_registered": "block {block} is found by others",
     "entry_of": "the entry of token {token} at position {position}, by request {request}",

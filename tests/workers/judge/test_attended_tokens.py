@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from scenarios.spec import PRODUCER
 from workers.judge.attended_tokens import AttendedTokens
 from workers.judge.judge import End
@@ -39,6 +41,12 @@ def copied(
 ) -> Any:
     values = {"number": 0, "phase": "copies", "of": of, "is_synchronous": now}
     return Observation("transfer", step, (0,), {**values, "blocks": blocks, "slots": slots, "lost": list(lost)})
+
+
+def stored(blocks: list[int], tokens: list[int], first: int = 0) -> Observation:
+    """Return what is told of blocks of the first request, from an index of its table on, when they are copied."""
+    indexes = list(range(first, first + len(blocks)))
+    return Observation("stored", 0, (0,), {"blocks": blocks, "indexes": indexes, "tokens": tokens})
 
 
 def judged(seen: Sequence[Observation]) -> Difference | None:
@@ -81,6 +89,33 @@ def test_a_block_that_others_overwrote_is_found() -> None:
     found = judged([*steps, *step(2, 0, PROMPT[:4], 3, [1, 2], False)])
     assert found is not None
     assert found.position == 0
+
+
+def test_blocks_that_are_stored_with_all_that_they_are_told_of_are_passed_over() -> None:
+    first = step(0, 0, PROMPT, 0, [1, 2, 3], True)
+    assert judged([*first, stored([1, 2], PROMPT), stored([2], [*PROMPT, 4], first=1)]) is None
+
+
+@pytest.mark.parametrize(
+    ("position", "tokens", "seen"),
+    [
+        # Of what is computed the last block is not full.
+        (5, [*PROMPT, 4], [stored([1, 2, 3], [*PROMPT, 4])]),
+        # What was computed there was another token.
+        (3, [5, 6, 7, 1], [stored([1, 2], [5, 6, 7, 1])]),
+        # Another request has computed something there.
+        (0, PROMPT, [*step(1, 1, [3], 0, [1], True), stored([1, 2], PROMPT)]),
+        (2, PROMPT, [stored([1], PROMPT, first=1)]),
+    ],
+)
+def test_a_block_that_is_stored_without_all_that_it_is_told_of_is_found(
+    position: int, tokens: list[int], seen: list[Observation]
+) -> None:
+    found = judged([*step(0, 0, PROMPT, 0, [1, 2, 3], True), *seen])
+    assert found is not None
+    assert (found.variable, found.request, found.position) == ("stored", "submit 0", position)
+    assert isinstance(found.expected, Fact)
+    assert found.expected.values == {"token": tokens[position]}
 
 
 def test_a_step_waits_for_its_own_loads_and_is_not_judged_behind_what_they_lose() -> None:

@@ -42,6 +42,10 @@ def looked(free: Sequence[int] = (), registered: Sequence[int] = ()) -> Observat
     return Observation("in_flight", 1, (), values)
 
 
+def preempted(*kept: int) -> Observation:
+    return Observation("preempted", 1, (0,), {"kept": list(kept)})
+
+
 def judged(seen: Sequence[Observation], output: Output = ENDED) -> Difference | None:
     judge = TransferIdentities()
     judge.see_log([Observation("opened", -1, (), {"block_size": SIZE}), *seen])
@@ -80,6 +84,13 @@ def test_blocks_of_a_store_that_ends_ahead_of_a_steps_kernels_may_be_written_by_
     assert judged([*begun, early, written(7 * SIZE)]) is None
     of_another_step = told("ends", 0, "store", step=2, is_ahead=True)
     assert judged([*begun, of_another_step, written(7 * SIZE)]) is not None
+
+
+def test_who_is_preempted_for_room_gives_all_blocks_back_at_once() -> None:
+    assert judged([preempted()]) is None
+    found = judged([preempted(), preempted(5, 6)])
+    assert found is not None
+    assert (found.variable, found.request, found.step) == ("preempted", "submit 0", 1)
 
 
 def test_a_request_fails_only_where_blocks_were_lost() -> None:

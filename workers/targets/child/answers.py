@@ -181,6 +181,20 @@ class InFlightValues(Value):
     registered: list[tuple[int, int]]
 
 
+class StoredValues(Value):
+    """Blocks of a request whose bytes are stored, by their indexes in its table, and the tokens that it has then."""
+
+    blocks: Integers
+    indexes: Integers
+    tokens: Integers
+
+
+class PreemptedValues(Value):
+    """Blocks that a request held alone when it was preempted for room, and that were not free then."""
+
+    kept: Integers
+
+
 class _SeenAt(Value, Generic[P, V]):
     """Values at a point of a step of an engine; `requests` are the numbers of the requests in its rows.
 
@@ -220,6 +234,10 @@ Drained: TypeAlias = _SeenAt[Literal["drained"], DrainedValues]
 Transferred: TypeAlias = _SeenAt[Literal["transfer"], TransferValues]
 # Blocks of transfers in flight, once a step has been planned.
 InFlight: TypeAlias = _SeenAt[Literal["in_flight"], InFlightValues]
+# What a store keeps of a request, by the time that it is copied.
+Stored: TypeAlias = _SeenAt[Literal["stored"], StoredValues]
+# A request that gave its place up, while a step was planned.
+Preempted: TypeAlias = _SeenAt[Literal["preempted"], PreemptedValues]
 Seen: TypeAlias = Annotated[
     Opened
     | Scheduled
@@ -234,7 +252,9 @@ Seen: TypeAlias = Annotated[
     | Controlled
     | Drained
     | Transferred
-    | InFlight,
+    | InFlight
+    | Stored
+    | Preempted,
     Field(discriminator="point"),
 ]
 

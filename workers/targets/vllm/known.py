@@ -4,6 +4,7 @@ A known bug is reported under the name of its page. Each is of the model runners
 mechanism, as far as a run shows it: what else goes wrong in the same place is new.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from scenarios.events import Submit, clears_cache
@@ -188,14 +189,33 @@ def _backup_tokens_staging(found: Difference, trace: Trace, steps: Sequence[Obse
 
 
 def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a drafter's entry at the end of a found block is another request's, with another next token."""
+    """Tell whether a drafter's entry at the end of a found block is another request's, with another next token.
+
+    The block behind it was found as well, and dropped: others have its tokens, or the request itself had been there.
+    """
     due, there = found.expected, found.actual
     if found.variable != "draft_cache" or not (isinstance(due, Fact) and isinstance(there, Fact)):
         return False
     at, request = due.values.get("position"), due.values.get("request")
     is_end = isinstance(at, int) and (at + 1) % trace.spec.block_size == 0
     is_anothers = there.values.get("position") == at and there.values.get("request") != request
-    return trace.spec.prefix_cache and is_end and is_anothers
+    if not (trace.spec.prefix_cache and is_end and is_anothers and isinstance(at, int)):
+        return False
+    begun, tokens = Counter[int](), dict[int, list[int]]()
+    for seen in steps:
+        if seen.point == "scheduled":
+            for number, known in seen.values["begun"]:
+                begun[number] += 1
+                tokens[number] = list(known)
+        elif seen.point == "processed":
+            for number, sampled in zip(seen.requests, seen.values["sampled"], strict=True):
+                tokens[number] += sampled
+    stop = at + 1 + trace.spec.block_size
+    its_own = tokens[request][:stop] if isinstance(request, int) and request in tokens else []
+    if len(its_own) < stop:
+        return False
+    having = [number for number, known in tokens.items() if known[:stop] == its_own]
+    return len(having) > 1 or begun[having[0]] > 1
 
 
 def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:

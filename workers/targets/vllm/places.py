@@ -12,6 +12,7 @@ _SCHEDULER = "vllm/v1/core/sched/scheduler.py"
 _BLOCKS = "vllm/v1/core/kv_cache_manager.py"
 _POOL = "vllm/v1/core/block_pool.py"
 _STATES = "vllm/v1/core/single_type_kv_cache_manager.py"
+_OFFLOADS = "vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py"
 _STOPS = "vllm/v1/core/sched/utils.py"
 _CORE = "vllm/v1/engine/core.py"
 _GRAMMARS = "vllm/v1/structured_output/__init__.py"
@@ -48,6 +49,7 @@ _OF_SCHEDULER: Places = {
     ("blocks", "tables"): _at(allocate_slots=_BLOCKS, get_new_blocks=_POOL),
     ("blocks", "states"): _at(allocate_new_blocks=_STATES),
     ("kv", "attended"): _CACHED,
+    ("kv", "stored"): _at(_build_store_jobs=_OFFLOADS, storable_chunks=_OFFLOADS, build_connector_meta=_OFFLOADS),
     ("books", "leaks"): _at(_free_request=_SCHEDULER, _free_blocks=_SCHEDULER),
     ("transfers", "blocks"): _LOADS,
     ("transfers", "ends"): _LOADS,
@@ -59,6 +61,7 @@ _OF_SCHEDULER: Places = {
         _handle_invalid_blocks=_SCHEDULER,
     ),
     ("transfers", "free"): _at(_free_blocks=_SCHEDULER, _connector_finished=_SCHEDULER),
+    ("transfers", "preempted"): _at(schedule=_SCHEDULER, _request_blocks_can_be_freed=_SCHEDULER),
     ("transfers", "registered"): _at(_update_waiting_for_remote_kv=_SCHEDULER, cache_full_blocks=_POOL),
     ("transfers", "written"): _at(allocate_slots=_BLOCKS, _connector_finished=_SCHEDULER),
     ("control", "paused"): _at(schedule=_SCHEDULER, pause_scheduler=_CORE),

@@ -124,3 +124,36 @@ def test_a_grammar_is_known_to_be_lost_in_the_first_step_behind_a_pause_alone(
     plane = {"failures": "transfers", "grammar": "contracts"}.get(variable, "counts")
     wrong = Difference(plane=plane, variable=variable, request="a", step=9, position=2, expected=1, actual=2)
     assert (VllmV1().known(wrong, trace, steps) == "vllm_paused_grammars") is is_known
+
+
+@pytest.mark.parametrize(
+    ("others", "num_begun", "name"),
+    [
+        # The block behind is another's too; or it is of the request's own stay before.
+        ([[1, 2, 3, 4, 5]], 1, "vllm_drafter_prefix_successor"),
+        ([[1, 2, 9, 9]], 2, "vllm_drafter_prefix_successor"),
+        # Nobody had the block behind, so none was dropped.
+        ([[1, 2, 9, 9]], 1, ""),
+    ],
+)
+def test_an_entry_at_the_end_of_a_found_block_is_known_where_the_block_behind_it_was_found_too(
+    others: list[list[int]], num_begun: int, name: str
+) -> None:
+    known = [[1, 2, 3], *others, *[[1, 2, 3, 4, 6]] * num_begun]
+    numbers = [*range(len(others) + 1), *[len(others) + 1] * num_begun]
+    steps = [
+        Observation("scheduled", step, (number,), {"begun": [(number, tokens)]})
+        for step, (number, tokens) in enumerate(zip(numbers, known, strict=True))
+    ]
+    found = Difference(
+        plane="drafts",
+        variable="draft_cache",
+        request=f"submit {numbers[-1]}",
+        step=len(steps),
+        position=1,
+        expected=fact("entry_of", token=3, position=1, request=numbers[-1]),
+        actual=fact("entry_of", token=9, position=1, request=0),
+    )
+    submit = Submit(tick=0, request="a", prompt=(1,), max_tokens=1)
+    trace = Trace(spec=EngineSpec(prefix_cache=True, block_size=2, layers="attention"), events=(submit,))
+    assert VllmV1().known(found, trace, steps) == name

@@ -270,7 +270,13 @@ class Session:
         self.probes["preemption"] += 1
         self.probes["preemption_by_blocks"] += self._is_scheduling
         self.probes["preemption_in_flight"] += bool(self.engine.batch_queue)
+        manager, is_told = self.engine.scheduler.kv_cache_manager, self._is_scheduling and self._flights is not None
+        blocks = manager.get_block_ids(request.request_id)[0] if is_told else []
+        own = [block for block in blocks if manager.block_pool.blocks[block].ref_cnt == 1]
         self._preempt(request, *arguments, **options)
+        if is_told and self._recorder is not None:
+            kept = [block for block in own if manager.block_pool.blocks[block].ref_cnt]
+            self._recorder.note("preempted", [request.request_id], kept=kept)
 
     def _counted_validation(self, request: Any, drafts: list[int]) -> list[int]:
         assert self._validate is not None, "it is in its place"

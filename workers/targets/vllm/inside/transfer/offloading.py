@@ -22,7 +22,8 @@ from workers.targets.vllm.inside.transfer.planner import blocks_used
 class Job:
     """A load or a store in flight, with the blocks of the cache and the chunks of the pool that it was planned with.
 
-    Once it is launched its end is `due` so many ticks later at the soonest.
+    A store keeps those at some `indexes` of its request's table, which are of its first `tokens`. Once it is launched
+    its end is `due` so many ticks later at the soonest.
     """
 
     number: int
@@ -31,6 +32,8 @@ class Job:
     blocks: list[int]
     chunks: list[int]
     ticks: int
+    indexes: list[int]
+    tokens: list[int]
     due: int = 0
 
 
@@ -57,6 +60,8 @@ class Offloads:
         self._planner.reset_cache()
         self.probes, self.note, self.tick = probes, note, 0
         self.jobs: dict[int, Job] = {}
+        # Of stores that were planned and have not begun, by number: their request's blocks and its tokens.
+        self._stored: dict[int, tuple[list[int], list[int]]] = {}
         self.aborted: set[str] = set()
         self._first: int = self._planner._job_counter
 
@@ -115,6 +120,9 @@ class Offloads:
         requests, manager = self._engine.requests, self._engine.kv_cache_manager
         metadata.touched = blocks_used(requests, manager, output, self._engine.block_size)
         metadata.preempted = set(output.preempted_req_ids or ())
+        for job_id, job in metadata.store_jobs.items():
+            status = self._planner._req_status[job.req_id]
+            self._stored[job_id] = list(status.group_states[0].block_ids), status.req.all_token_ids[:]
         return metadata
 
     def _looked_up(self, look: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -143,7 +151,9 @@ class Offloads:
     def _begin(self, of: str, job_id: int, job: Any) -> None:
         at_cache, at_pool = (job.dst_spec, job.src_spec) if of == "load" else (job.src_spec, job.dst_spec)
         blocks, chunks = at_cache.block_ids.tolist(), at_pool.block_ids.tolist()
-        begun = Job(job_id - self._first, of, job.req_id, blocks, chunks, self._ticks[of])
+        table, tokens = self._stored.pop(job_id, (blocks, []))
+        indexes = [table.index(block) for block in blocks]
+        begun = Job(job_id - self._first, of, job.req_id, blocks, chunks, self._ticks[of], indexes, tokens)
         self.jobs[job_id] = begun
         self.probes[of] += 1
         self._tell(begun, "begins", begun.blocks, begun.chunks)
@@ -165,6 +175,8 @@ class Offloads:
             block, place = at_cache - cache.data_ptr(), at_pool - pool.data_ptr()
             if 0 <= block < cache.numel() and 0 <= place < pool.numel():
                 pairs.append((block // cache.shape[1], place // cache.shape[1]))
+        if job.of == "store":
+            self.note("stored", [job.request], blocks=job.blocks, indexes=job.indexes, tokens=job.tokens)
         self._tell(job, "copies", [block for block, _ in pairs], [place for _, place in pairs])
 
     def _due(self, handler: Any, finished: Callable[[], list[Any]]) -> list[Any]:
