@@ -192,7 +192,7 @@ class _Edges:
         self._set(
             max_model_len=max(self.spec.max_model_len, block * blocks),
             max_num_batched_tokens=block + 1 + self._pick(block - 1, "part of a block") if block > 1 else 2,
-            num_blocks=max(self.spec.num_blocks, 2 * blocks),
+            num_blocks=max(self.spec.num_blocks, blocks + self._pick(blocks, "spare blocks")),
         )
         for place, _ in self._submits():
             common = block * (1 + self._pick(3, "common blocks", place)) + self._pick(block, "common part", place)

@@ -20,7 +20,7 @@ from workers.targets.target import VLLM, VLLM_V1
 # The least share of 300 traces, about two thirds of that of 2,000 (docs/strategies.md).
 LEAST = {
     "a threshold of chunks from 1 to 1 + K": 0.06,
-    "a model of 32 m + 1 + K tokens, a prompt up to its end": 0.06,
+    "a model of 32 m + 1 + K tokens, a prompt up to its end": 0.045,
     "a prompt of a block, or one token more or less": 0.4,
     "a pool too small for two requests": 0.35,
     "priorities in such a pool": 0.14,
