@@ -13,7 +13,7 @@ from scenarios.spec import EngineSpec
 # Ticks behind a part in which the next one comes, and behind the last one in which a client ends its session.
 _PART_AFTER = 24
 _PARTS_MAX = 3
-_LONG_PART_MAX = 60
+_CHUNK_MAX = 40
 # So many of the vocabulary's tokens end a part that is ended by tokens: one of these.
 _STOPS_ONE_IN = 4
 
@@ -66,9 +66,10 @@ def _parts(spec: EngineSpec, first: Submit, number: int, pick: Pick) -> list[Sub
         if parts:
             fields["tick"] = parts[-1].tick + pick(_PART_AFTER, "part", label)
             fields["request"] = f"s{number}.{index}"
-            # Some are computed in several steps.
-            most = 12 if pick(3, "long part", label) else min(_LONG_PART_MAX, 3 * spec.max_num_batched_tokens)
-            fields["prompt"] = PromptDraw(tokens=1 + pick(most, "own of a part", label))
+            # Some are computed in two steps.
+            chunk = min(spec.max_num_batched_tokens, spec.long_prefill_token_threshold or spec.max_num_batched_tokens)
+            first = chunk if chunk <= _CHUNK_MAX and not pick(2, "long part", label) else 0
+            fields["prompt"] = PromptDraw(tokens=first + 1 + pick(min(12, chunk), "own of a part", label))
         parts.append(first.model_copy(update=fields))
     if spec.prefix_cache and pick(2, "ends with a block", number):
         parts[0] = _ending_with_a_block(spec, parts[0])

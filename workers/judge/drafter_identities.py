@@ -21,7 +21,8 @@ from workers.record.evidence import Difference, Fact, fact, shown
 from workers.record.log import Entry
 from workers.record.observation import Observation
 
-PLANES = ("drafts",)
+PLANE = "drafts"
+PLANES = (PLANE,)
 
 
 class DrafterIdentities(Judge):
@@ -42,7 +43,7 @@ class DrafterIdentities(Judge):
         self._steps: dict[int, Step] = {}
         self._known: dict[int, Known] = {}
         self.proposals: dict[tuple[int, int], Proposal] = {}
-        # Entries at ends of found blocks that another request wrote, whose next token is another one.
+        # Entries in front of another token: at ends of found blocks that another request wrote, or of one that changed.
         self._found: list[Difference] = []
         # The drafter's cache by slot.
         self._cache: dict[int, Written] = {}
@@ -93,6 +94,9 @@ class DrafterIdentities(Judge):
             hit = values["scheduled_computed"][step.planned.requests.index(request)]
             is_followed = before is None or len(before.tokens) <= len(tokens)
             self._known[request] = Known(list(tokens), hit, is_followed, is_whole=not hit)
+            if before is not None:
+                unlike = (at for at, pair in enumerate(zip(before.tokens, tokens, strict=False)) if pair[0] != pair[1])
+                self._known[request].changed = next(unlike, None)
         for request, count in values.get("shared", ()):
             self._known[request].hit = max(self._known[request].hit, count)
         if step.inputs is not None:
@@ -319,7 +323,9 @@ class DrafterIdentities(Judge):
             due = fact("entry_of", token=token, position=position, request=row.request)
             found = _difference("draft_cache", row.request, (number, position), due, there)
             is_end = self._shift > 0 and (position + 1) % self._block_size == 0
-            if is_end and position < hit and held is not None and held.position == position:
+            # One of the token that a session has dropped.
+            is_changed = position + self._shift == self._known[row.request].changed
+            if is_changed or (is_end and position < hit and held is not None and held.position == position):
                 self._found.append(found)
             else:
                 yield found
@@ -331,7 +337,7 @@ def _difference(
     """Make a difference of a broken identity of the drafter; `where` is the step and the position."""
     step, position = where
     return Difference(
-        plane="drafts",
+        plane=PLANE,
         variable=variable,
         request="" if request is None else f"submit {request}",
         step=step,

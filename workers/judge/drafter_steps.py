@@ -31,6 +31,8 @@ class Known:
     is_followed: bool
     is_whole: bool
     last: int = -1
+    # Of all its tokens this is the first that was another one in the stay before.
+    changed: int | None = None
 
 
 @dataclass(slots=True, eq=False)

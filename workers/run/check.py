@@ -15,6 +15,7 @@ from typing import NamedTuple
 from scenarios.capabilities import lacking
 from scenarios.events import Submit
 from scenarios.trace import Trace
+from workers.judge import drafter_identities
 from workers.judge.contracts.breach import PLANE
 from workers.judge.contracts.delivery import Delivery
 from workers.judge.outputs import Outputs
@@ -144,6 +145,11 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
     others = [event for event in explicit.events if not isinstance(event, Submit)]
     by_number = explicit.model_copy(update={"events": (*[given.submit for given in taken], *others)})
     known = found.known or kind.known(found, by_number, steps, config)
+    if known and found.plane == drafter_identities.PLANE:
+        # It changes no output, and so hides none.
+        other = comparison.first_difference(outputs, stats.steps, steps)
+        if other is not None and other.plane != found.plane:
+            found, known = other, other.known or kind.known(other, by_number, steps, config)
     return Diverged(stats=stats, difference=_placed(found.model_copy(update={"known": known}), kind))
 
 
