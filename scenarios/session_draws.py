@@ -68,8 +68,8 @@ def _parts(spec: EngineSpec, first: Submit, number: int, pick: Pick) -> list[Sub
             fields["request"] = f"s{number}.{index}"
             # Some are computed in two steps.
             chunk = min(spec.max_num_batched_tokens, spec.long_prefill_token_threshold or spec.max_num_batched_tokens)
-            first = chunk if chunk <= _CHUNK_MAX and not pick(2, "long part", label) else 0
-            fields["prompt"] = PromptDraw(tokens=first + 1 + pick(min(12, chunk), "own of a part", label))
+            whole = chunk if chunk <= _CHUNK_MAX and not pick(2, "long part", label) else 0
+            fields["prompt"] = PromptDraw(tokens=whole + 1 + pick(min(12, chunk), "own of a part", label))
         parts.append(first.model_copy(update=fields))
     if spec.prefix_cache and pick(2, "ends with a block", number):
         parts[0] = _ending_with_a_block(spec, parts[0])
