@@ -60,20 +60,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--sglang"):
         items[:] = [item for item in items if item.path not in NEEDS_SGLANG]
     if not config.getoption("--long"):
-        _leave_out(config, items, lambda name, number, has_more: name in LONG and (number > 1 or not has_more))
+        _leave_out(config, items, lambda name, number: number > LONG.get(name, number))
     if config.getoption("--quick"):
-        _leave_out(config, items, lambda name, number, _: name in SLOW or number > QUICK_PARAMETERS)
+        _leave_out(config, items, lambda name, number: name in SLOW or number > QUICK_PARAMETERS)
 
 
-def _leave_out(config: pytest.Config, items: list[pytest.Item], is_left: Callable[[str, int, bool], bool]) -> None:
-    """Deselect tests by name, by which of its parameters they have, counted from one, and by whether they have any."""
+def _leave_out(config: pytest.Config, items: list[pytest.Item], is_left: Callable[[str, int], bool]) -> None:
+    """Deselect tests by name, and by which of its parameters they have, counted from one."""
     num_seen: Counter[str] = Counter()
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        test, bracket, _ = item.nodeid.partition("[")
+        test = item.nodeid.partition("[")[0]
         num_seen[test] += 1
-        (left_out if is_left(test.rpartition("::")[2], num_seen[test], bool(bracket)) else kept).append(item)
+        (left_out if is_left(test.rpartition("::")[2], num_seen[test]) else kept).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
 

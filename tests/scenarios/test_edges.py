@@ -49,7 +49,9 @@ def test_traces_of_an_engine_with_its_own_blocks_reach_every_edge() -> None:
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_traces_with_edges_are_valid_and_ask_for_nothing_that_their_engine_lacks(engine: str) -> None:
     capabilities = kind_of(engine).capabilities
-    for seed, trace in enumerate(some_drawn(engine)):
+    traces = some_drawn(engine)
+    assert traces
+    for seed, trace in enumerate(traces):
         assert problems(trace) == []
         assert lacking(trace, capabilities) is None
         assert trace == drawn_for(random_trace(seed), capabilities)

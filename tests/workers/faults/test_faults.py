@@ -200,12 +200,12 @@ def test_backup_tokens_from_optimistic_lengths_are_found_whatever_the_schedule()
 
 
 def test_accepted_counts_moved_in_flight_are_a_race_before_they_are_a_difference() -> None:
-    eager = planes_found(ACCEPTED, "eager", Options(), 100)
+    eager = planes_found(ACCEPTED, "eager", Options(), 60)
     only_races = {seed for seed, plane in eager.items() if plane == "races"}
-    harmed_early = planes_found(ACCEPTED, "eager", Options(races=False), 100)
-    harmed_late = planes_found(ACCEPTED, "lazy", Options(races=False), 100)
+    harmed_early = planes_found(ACCEPTED, "eager", Options(races=False), 60)
+    harmed_late = planes_found(ACCEPTED, "lazy", Options(races=False), 60)
     assert only_races.isdisjoint(harmed_early), "an early device hides the harm"
-    assert len(only_races & set(harmed_late)) >= 10, "a late device shows it"
+    assert len(only_races & set(harmed_late)) >= 6, "a late device shows it"
     assert set(harmed_late) <= set(eager), "where there is no race there is no harm under any schedule"
     # A row that moves past the rows of the step before reads no moved count at all: wrong whatever the schedule.
     assert len(harmed_early) < len(only_races) / 10
