@@ -17,7 +17,8 @@ _SITE = "transfer"
 # Of so many traces without sessions one has transfers.
 ONE_IN = 4
 # Of so many others one is offloaded, and of so many that are left one is handed over.
-OTHERS_ONE_IN = 3
+OFFLOADED_ONE_IN = 3
+HANDED_OVER_ONE_IN = 2
 # Small stores evict; of the last one nobody meets the end.
 STORES = (2, 4, 8, 64)
 LATENCIES = (0, 1, 1, 2, 5)
@@ -61,14 +62,14 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         if _may_lose_in_steps(transfer) and below(3, seed, _SITE, "in turn", 0):
             keys["depth"] = 1
         return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
-    if capabilities.allowed("offloading") is None and not below(OTHERS_ONE_IN, seed, _SITE, "is offloaded", 0):
+    if capabilities.allowed("offloading") is None and not below(OFFLOADED_ONE_IN, seed, _SITE, "is offloaded", 0):
         offloading = trace.spec.model_copy(update={"offloading": _offloading(seed)})
         prefix_cache = bool(below(2, seed, _SITE, "prefix cache", 0))
         cached = offloading.model_copy(update={"prefix_cache": prefix_cache})
         return _transferring(trace.model_copy(update={"spec": offloading if refusals(cached, ()) else cached}))
     has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
-    if has_producer and not below(OTHERS_ONE_IN, seed, _SITE, "is handed over", 0):
-        trace = trace if below(2, seed, _SITE, "crowded", 0) else _crowded(trace)
+    if has_producer and not below(HANDED_OVER_ONE_IN, seed, _SITE, "is handed over", 0):
+        trace = _crowded(trace) if below(3, seed, _SITE, "crowded", 0) else trace
         handoff = _handoff(trace)
         prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
         num_blocks = trace.spec.num_blocks if handoff.failures == "fail" else 2 * trace.spec.num_blocks + 2
@@ -88,7 +89,7 @@ def _roomy(spec: EngineSpec, seed: int) -> EngineSpec:
     if below(4, seed, _SITE, "room", 0) and spec.handoff is None:
         blocks = BLOCKS_MAX + 1
         keys["max_model_len"] = max(spec.max_model_len, blocks * spec.block_size)
-        keys["num_blocks"] = max(spec.num_blocks, blocks + below(blocks, seed, _SITE, "spare", 0))
+        keys["num_blocks"] = max(spec.num_blocks, blocks + below(3, seed, _SITE, "spare", 0))
     if below(2, seed, _SITE, "whole prompts", 0):
         keys["max_num_batched_tokens"] = max(spec.max_num_batched_tokens, BLOCKS_MAX * spec.block_size)
     return spec.model_copy(update=keys)
@@ -167,7 +168,7 @@ def _offloading(seed: int) -> Offloading:
 
 def _handoff(trace: Trace) -> Handoff:
     # In some pools the longest request has just room.
-    spare = (0, 1, 2, 8, 32) if below(2, trace.seed, _SITE, "crowded", 0) else (0, 0, 0, 1, 2)
+    spare = (0, 0, 0, 1, 2) if below(3, trace.seed, _SITE, "crowded", 0) else (0, 1, 2, 8, 32)
 
     def pick(what: str, bound: int) -> int:
         return below(bound, trace.seed, _SITE, what, 0)
@@ -233,7 +234,7 @@ def _beside_one(event: Submit, index: int, trace: Trace) -> Submit:
 
 
 def _is_crowded(trace: Trace) -> bool:
-    return trace.spec.handoff is not None and not below(2, trace.seed, _SITE, "crowded", 0)
+    return trace.spec.handoff is not None and below(3, trace.seed, _SITE, "crowded", 0) > 0
 
 
 def _behind_one(event: Submit, index: int, trace: Trace) -> Submit:
