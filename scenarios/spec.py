@@ -57,11 +57,14 @@ class Transfer(Value):
 class Offloading(Value):
     """Offloading of full blocks to the host's memory, by a connector that an engine ships itself.
 
+    An engine may have a `simple` one besides, of whose pool a chunk is a block of the prefix cache, all of which it
+    stores and evicts as that does.
     The host has room for `chunks`, each of `blocks_per_chunk` blocks of one request; the one that goes by `eviction`
     makes room. Stored are full chunks of `stored`: prompts alone, or of all that is computed. No load is done before
     `load_ticks` have passed, no store before `store_ticks`, unless the engine waits for it.
     """
 
+    connector: Literal["chunked", "simple"] = "chunked"
     chunks: Annotated[int, Field(strict=True, ge=1, le=1024)] = 16
     blocks_per_chunk: Annotated[int, Field(strict=True, ge=1, le=16)] = 1
     eviction: Literal["lru", "arc"] = "lru"

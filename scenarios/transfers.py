@@ -63,10 +63,10 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
             keys["depth"] = 1
         return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
     if capabilities.allowed("offloading") is None and not below(OFFLOADED_ONE_IN, seed, _SITE, "is offloaded", 0):
-        offloading = trace.spec.model_copy(update={"offloading": _offloading(seed)})
-        prefix_cache = bool(below(2, seed, _SITE, "prefix cache", 0))
-        cached = offloading.model_copy(update={"prefix_cache": prefix_cache})
-        return _transferring(trace.model_copy(update={"spec": offloading if refusals(cached, ()) else cached}))
+        spec = trace.spec.model_copy(update={"prefix_cache": bool(below(2, seed, _SITE, "prefix cache", 0))})
+        spec = trace.spec if refusals(spec, ()) else spec
+        offloading = _offloading(seed, spec.prefix_cache)
+        return _transferring(trace.model_copy(update={"spec": spec.model_copy(update={"offloading": offloading})}))
     has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
     if has_producer and not below(HANDED_OVER_ONE_IN, seed, _SITE, "is handed over", 0):
         trace = _crowded(trace) if below(3, seed, _SITE, "crowded", 0) else trace
@@ -152,12 +152,15 @@ def _transfer(seed: int) -> Transfer:
     )
 
 
-def _offloading(seed: int) -> Offloading:
+def _offloading(seed: int, has_prefix_cache: bool) -> Offloading:
     def pick(what: str, bound: int) -> int:
         return below(bound, seed, _SITE, what, 0)
 
+    chunks, ticks = STORES[pick("blocks", len(STORES))], LATENCIES[pick("simple ticks", len(LATENCIES))]
+    if has_prefix_cache and not pick("simple", 3):
+        return Offloading(connector="simple", chunks=chunks, load_ticks=pick("load ticks", 3), store_ticks=ticks)
     return Offloading(
-        chunks=STORES[pick("blocks", len(STORES))],
+        chunks=chunks,
         blocks_per_chunk=(1, 1, 2, 3)[pick("blocks of a chunk", 4)],
         eviction=("lru", "arc")[pick("eviction", 2)],
         stored=("all", "all", "prompts")[pick("stored", 3)],

@@ -1,10 +1,10 @@
 """Identities of transfers between a cache and a store beside it: who may use a block while it is read or written.
 
 Verifies: that a block of a load or a store in flight is given to no other request, written by no step, part of no
-other load, not free, and not registered for others before it has arrived; that every transfer that begins ends, and
-none twice; that a request fails only where blocks were lost; that whoever is preempted for room gives its blocks back
-at once. Of a prompt that one engine hands to another: that all of its blocks are kept, as those of a store in flight,
-until the other one has read them, which reads no others.
+other load, not free, not registered for others before it has arrived, and stored once at a time; that every transfer
+that begins ends, and none twice; that a request fails only where blocks were lost; that whoever is preempted for room
+gives its blocks back at once. Of a prompt that one engine hands to another: that all of its blocks are kept, as those
+of a store in flight, until the other one has read them, which reads no others.
 Does not verify: what a block holds (`attended_tokens` does); orders of accesses within a step (`races` does).
 """
 
@@ -50,6 +50,8 @@ class _Transfers:
                 yield from self._begin(seen)
             case "transfer" if seen.values["phase"] == "ends":
                 yield from self._end(seen)
+            case "transfer" if seen.values["of"] == "store":
+                yield from self._store(seen)
             case "scheduled":
                 yield from self._planned(seen)
             case "inputs":
@@ -80,6 +82,15 @@ class _Transfers:
                     actual = fact("block_of_transfer", block=block, number=number)
                     yield _difference("blocks", request, seen.step, fact("a_block_of_its_own"), actual)
         self.flights[values["number"]] = _Flight(request, values["of"], blocks, values["is_synchronous"])
+
+    def _store(self, seen: Observation) -> Iterator[Difference]:
+        """Yield blocks that are copied to a store while another store of them has not ended."""
+        number = seen.values["number"]
+        for other, flight in self.flights.items():
+            for block in sorted(flight.blocks.intersection(seen.values["blocks"])) if flight.of == "store" else ():
+                if other != number:
+                    actual = fact("block_of_transfer", block=block, number=other)
+                    yield _difference("stored", seen.requests[0], seen.step, fact("a_block_of_its_own"), actual)
 
     def _end(self, seen: Observation) -> Iterator[Difference]:
         number = seen.values["number"]

@@ -86,6 +86,17 @@ def test_blocks_of_a_store_that_ends_ahead_of_a_steps_kernels_may_be_written_by_
     assert judged([*begun, of_another_step, written(7 * SIZE)]) is not None
 
 
+def test_a_block_that_is_stored_again_before_its_store_has_ended_is_found() -> None:
+    first = [told("begins", 0, "store"), told("copies", 0, "store")]
+    again = [told("begins", 1, "store", [8]), told("copies", 1, "store", [8]), told("ends", 1, "store", [8])]
+    assert judged([*first, told("ends", 0, "store"), *again]) is None
+    # One that has ended by the time of the copy was waited for.
+    assert judged([*first, again[0], told("ends", 0, "store"), *again[1:]]) is None
+    found = judged([*first, *again, told("ends", 0, "store")])
+    assert found is not None
+    assert (found.variable, found.step) == ("stored", 0)
+
+
 def test_who_is_preempted_for_room_gives_all_blocks_back_at_once() -> None:
     assert judged([preempted()]) is None
     found = judged([preempted(), preempted(5, 6)])

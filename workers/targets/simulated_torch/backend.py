@@ -23,6 +23,11 @@ class Stream(torch.Stream):
             return super().__new__(cls, **existing)
         return super().__new__(cls, torch.device(DEVICE_NAME, 0), priority=priority)
 
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the lowest and the highest priority: they order nothing."""
+        return 0, 0
+
 
 class Event(torch.Event):
     """An event of the device; made with the arguments of `torch.cuda.Event`, none of which makes a difference."""

@@ -2,7 +2,7 @@
 
 from scenarios.capabilities import Excess
 from scenarios.events import CONTROL_EVENTS, AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep
-from scenarios.spec import EngineSpec
+from scenarios.spec import EngineSpec, Offloading
 
 
 def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -26,6 +26,30 @@ def connectors_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
 def _connectors(spec: EngineSpec) -> list[str]:
     """Return the keys of the connectors that are asked for."""
     return [key for key in ("transfer", "offloading", "handoff") if getattr(spec, key) is not None]
+
+
+def simple_offloading_is_of_the_prefix_cache(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: the simple connector stores what the prefix cache has, block by block, and evicts as that does."""
+    if spec.offloading is None or spec.offloading.connector != "simple":
+        return None
+    allowed = "with connector simple as it is by default"
+    for key in ("blocks_per_chunk", "eviction", "stored"):
+        seen, due = getattr(spec.offloading, key), Offloading.model_fields[key].default
+        if seen != due:
+            offloading = spec.offloading.model_copy(update={key: due})
+            return Excess(f"offloading.{key}", seen, allowed, spec.model_copy(update={"offloading": offloading}))
+    if spec.prefix_cache:
+        return None
+    mended = spec.model_copy(update={"offloading": spec.offloading.model_copy(update={"connector": "chunked"})})
+    return Excess("offloading.connector", "simple", "with prefix_cache alone", mended, "it stores what that has")
+
+
+def simple_offloading_is_of_a_device(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: the simple connector needs a device with streams."""
+    if spec.offloading is None or spec.offloading.connector != "simple":
+        return None
+    mended = spec.model_copy(update={"offloading": spec.offloading.model_copy(update={"connector": "chunked"})})
+    return Excess("offloading.connector", "simple", "on a CPU chunked", mended, "a CPU has no streams")
 
 
 def producers_hold_the_model(spec: EngineSpec) -> Excess[EngineSpec] | None:

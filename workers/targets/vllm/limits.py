@@ -32,6 +32,8 @@ from workers.targets.vllm.connector_limits import (
     handoffs_are_undisturbed,
     own_transfers_are_undisturbed,
     producers_hold_the_model,
+    simple_offloading_is_of_a_device,
+    simple_offloading_is_of_the_prefix_cache,
     transfers_are_of_attention,
 )
 from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
@@ -286,6 +288,7 @@ FIRST_RUNNER = Capabilities(
             connectors_are_alone,
             graphs_are_without_connectors,
             producers_hold_the_model,
+            simple_offloading_is_of_the_prefix_cache,
             runs_of_drafts_have_room,
             reasoning_ends_by_a_token,
             *_POOL_HOLDS_MODEL,
@@ -316,6 +319,7 @@ SECOND_RUNNER = replace(
             connectors_are_alone,
             graphs_are_without_connectors,
             producers_hold_the_model,
+            simple_offloading_is_of_the_prefix_cache,
             runs_of_drafts_have_room,
             reasoning_ends_by_a_token,
             *_POOL_HOLDS_MODEL,
@@ -325,8 +329,10 @@ SECOND_RUNNER = replace(
 
 
 def on_a_cpu(capabilities: Capabilities) -> Capabilities:
-    """Return capabilities without graphs, which need a device."""
-    return replace(capabilities, spec={key: each for key, each in capabilities.spec.items() if key != "graphs"})
+    """Return capabilities without graphs and what else needs a device."""
+    limits = replace(capabilities.limits, spec=(*capabilities.limits.spec, simple_offloading_is_of_a_device))
+    spec = {key: each for key, each in capabilities.spec.items() if key != "graphs"}
+    return replace(capabilities, spec=spec, limits=limits)
 
 
 def on_a_gpu(capabilities: Capabilities) -> Capabilities:

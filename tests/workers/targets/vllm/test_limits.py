@@ -2,7 +2,7 @@
 
 import pytest
 
-from scenarios.capabilities import lacking, within
+from scenarios.capabilities import Capabilities, lacking, within
 from scenarios.drafters import Drafter
 from scenarios.edges import drawn_for
 from scenarios.events import Submit
@@ -88,3 +88,22 @@ def test_some_generated_traces_have_graphs_of_each_kind_and_their_references_non
     assert {trace.spec.graphs for trace in having} == {"piecewise", "full", "full_and_piecewise"}
     assert any(trace.spec.layers == "hybrid" for trace in having)
     assert all(synchronous(trace).spec.graphs == "none" for trace in having)
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_the_simple_connector_stores_what_the_prefix_cache_has_on_a_device(engine: str) -> None:
+    kind = kind_of(engine)
+    simple = Offloading(connector="simple")
+
+    def asked(offloading: Offloading, prefix_cache: bool = True, of: Capabilities = kind.capabilities) -> str | None:
+        submit = Submit(tick=0, request="a", prompt=(1,), max_tokens=1)
+        spec = EngineSpec(offloading=offloading, prefix_cache=prefix_cache, layers="attention", block_size=32)
+        trace = within(Trace(spec=spec, events=(submit,)), of)
+        assert trace.spec.offloading is not None
+        return trace.spec.offloading.connector if trace.spec.offloading != offloading else None
+
+    assert asked(simple) is None
+    assert asked(simple, prefix_cache=False) == "chunked"
+    assert asked(simple.model_copy(update={"blocks_per_chunk": 2})) == "simple"
+    if "cpu" in kind.capabilities.devices:
+        assert asked(simple, of=kind.capabilities_under(RunConfig(engine=engine, device="cpu"))) == "chunked"

@@ -22,6 +22,7 @@ from workers.targets.vllm.inside.hybrid import (
     tokens_convolved,
 )
 from workers.targets.vllm.inside.transfer.pool import (
+    OF_SIMPLE_OFFLOADING,
     TorchWithEvents,
     copying_by_tasks,
     sized_by_chunks,
@@ -318,6 +319,10 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "torch",
         "its events are those of an accelerator, of which a CPU build has none",
         lambda before: TorchWithEvents(),
+    ),
+    *(
+        RunnerReplacement(*each, devices=("sim",), runners=("v1", "v2"), since="0.32.0")
+        for each in OF_SIMPLE_OFFLOADING
     ),
     RunnerReplacement(
         "vllm.v1.worker.gpu.buffer_utils",

@@ -12,6 +12,7 @@ from workers.targets.vllm.inside.transfer.flights import Flights, Note, StoreFli
 from workers.targets.vllm.inside.transfer.handoff import Exchange, HandoffFlights
 from workers.targets.vllm.inside.transfer.offloading import Offloads
 from workers.targets.vllm.inside.transfer.pool import CHUNKS
+from workers.targets.vllm.inside.transfer.simple_offloading import SimpleOffloads
 
 
 def transfer_config(spec: EngineSpec, *, is_producer: bool = False) -> Any:
@@ -21,8 +22,11 @@ def transfer_config(spec: EngineSpec, *, is_producer: bool = False) -> Any:
     from vllm.config import KVTransferConfig  # noqa: PLC0415  what they replace must be replaced by then
 
     if spec.offloading is not None:
-        extra = {
-            CHUNKS: spec.offloading.chunks,
+        extra: dict[str, object] = {CHUNKS: spec.offloading.chunks}
+        if spec.offloading.connector == "simple":
+            named = "SimpleCPUOffloadConnector"
+            return KVTransferConfig(kv_connector=named, kv_role="kv_both", kv_connector_extra_config=extra)
+        extra |= {
             "blocks_per_chunk": spec.offloading.blocks_per_chunk,
             "eviction_policy": spec.offloading.eviction,
             "offload_prompt_only": spec.offloading.stored == "prompts",
@@ -54,13 +58,14 @@ def observe_own_connector(engine: Any, spec: EngineSpec) -> None:
         return
     from vllm.distributed.kv_transfer import get_kv_transfer_group  # noqa: PLC0415
 
-    engine.scheduler.connector.flights = Offloads(engine, get_kv_transfer_group(), spec.offloading)
+    of_its_own = SimpleOffloads if spec.offloading.connector == "simple" else Offloads
+    engine.scheduler.connector.flights = of_its_own(engine, get_kv_transfer_group(), spec.offloading)
 
 
-def flights_of(engine: Any) -> Flights | Offloads | None:
+def flights_of(engine: Any) -> Flights | Offloads | SimpleOffloads | None:
     """Return the transfers of an engine that has a connector."""
     connector = engine.scheduler.connector
-    flights: Flights | Offloads | None = connector.flights if connector is not None else None
+    flights: Flights | Offloads | SimpleOffloads | None = connector.flights if connector is not None else None
     return flights
 
 

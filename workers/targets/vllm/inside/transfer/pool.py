@@ -1,8 +1,9 @@
-"""Replacements in vLLM's offloading connector: the size of its pool, its device, and its copies."""
+"""Replacements in vLLM's offloading connectors: the size of a pool, its device, and its copies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -58,6 +59,80 @@ def copying_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
     return prepare
 
 
+class BlockCopies(BatchCopies):
+    """Copies of blocks by the numbers that they have in tensors of one layer each, on a stream."""
+
+    def __init__(
+        self, sources: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor], stream: Any, is_any: bool
+    ) -> None:
+        name = "store_blocks" if all(each.is_cpu for each in targets.values()) else "load_blocks"
+        super().__init__(name, tuple(sources.values()), tuple(targets.values()))
+        self._stream, self._is_any = stream, is_any
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Enqueue copies of some blocks to others, layer by layer."""
+        rows = [
+            (one.data_ptr() + source * one.stride(0), other.data_ptr() + target * other.stride(0), one.stride(0))
+            for one, other in zip(self._sources, self._targets, strict=True)
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        on: Any = torch.cuda.stream
+        with on(self._stream):
+            self(*(torch.tensor(column, dtype=torch.int64) for column in zip(*rows, strict=True)), self._is_any)
+
+
+def blocks_by_tasks(before: Callable[..., Any]) -> Callable[..., BlockCopies]:
+    """Return what prepares copies of blocks, which are tasks of the device."""
+    from vllm.v1.simple_kv_offload.cuda_mem_ops import CU_MEMCPY_SRC_ACCESS_ORDER_ANY  # noqa: PLC0415
+
+    @wraps(before)
+    def build_params(
+        sources: Mapping[str, torch.Tensor],
+        targets: Mapping[str, torch.Tensor],
+        stream: Any,
+        src_access_order: int = CU_MEMCPY_SRC_ACCESS_ORDER_ANY,
+    ) -> BlockCopies:
+        return BlockCopies(sources, targets, stream, src_access_order == CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
+
+    return build_params
+
+
+def copied_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
+    """Return what copies blocks as it was prepared."""
+
+    @wraps(before)
+    def copy_blocks(sources: list[int], targets: list[int], copies: BlockCopies) -> None:
+        if sources:
+            copies.copy(sources, targets)
+
+    return copy_blocks
+
+
+def begun_at_once(before: Callable[..., None]) -> Callable[..., None]:
+    """Return what begins no thread for copies, and carries out what one would as soon as it is asked for."""
+
+    @wraps(before)
+    def launch_copy(self: Any, *arguments: Any, **options: Any) -> None:
+        before(self, *arguments, **options)
+        self._queue.put(None)
+        self._copy_loop(self._queue, None, self._load_stream, self._store_stream)
+
+    return launch_copy
+
+
+class NoThread:
+    """A thread that does nothing."""
+
+    def __init__(self, **options: Any) -> None:
+        """Make one; what it is to do is done where it is asked for."""
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Do nothing."""
+
+
 class Event:
     """Event of a device whose work is done when it is launched."""
 
@@ -84,3 +159,40 @@ class TorchWithEvents:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
+
+
+def sized_by_blocks(before: Callable[..., None]) -> Callable[..., None]:
+    """Return what makes a simple connector, with the bytes of so many blocks and of the one that stands for none."""
+
+    @wraps(before)
+    def init(self: Any, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        extra = vllm_config.kv_transfer_config.kv_connector_extra_config
+        of_all = kv_cache_config.kv_cache_tensors[0].size
+        extra["cpu_bytes_to_use"] = (extra[CHUNKS] + 1) * (of_all // kv_cache_config.num_blocks)
+        before(self, vllm_config, role, kv_cache_config)
+
+    return init
+
+
+_BY_TASKS = "its copies are those of a GPU's driver: here they are tasks of the device"
+_BY_NO_THREAD = "when a thread of its own comes to a copy nobody decides: copies are begun as they are asked for"
+_COPIES = "vllm.v1.simple_kv_offload.copy_backend"
+# Module, name, reason, and what is made of it.
+OF_SIMPLE_OFFLOADING: tuple[tuple[str, str, str, Callable[[Any], Any]], ...] = (
+    (
+        "vllm.distributed.kv_transfer.kv_connector.v1.simple_cpu_offload_connector",
+        "SimpleCPUOffloadConnector.__init__",
+        "its pool is asked for in bytes, and here in blocks: how many bytes these take it knows alone",
+        sized_by_blocks,
+    ),
+    (
+        "vllm.v1.simple_kv_offload.worker",
+        "pin_tensor",
+        "no driver of a GPU pins memory here",
+        lambda before: lambda tensor: None,
+    ),
+    (_COPIES, "build_params", _BY_TASKS, blocks_by_tasks),
+    (_COPIES, "copy_blocks", _BY_TASKS, copied_by_tasks),
+    (_COPIES, "threading", _BY_NO_THREAD, lambda before: SimpleNamespace(Thread=NoThread)),
+    (_COPIES, "DmaCopyBackend.launch_copy", _BY_NO_THREAD, begun_at_once),
+)
