@@ -35,16 +35,20 @@ TURN_AFTER = 24
 GRAPHS_ONE_IN = 6
 SESSIONS_ONE_IN = 5
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
+# A specification of an engine that drafts.
+DRAFTING = EngineSpec()
 # Of shorter prompts no chunks are made.
 CHUNKED_MIN = 6
 
 
 def drawn_for(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a drawn trace with what an engine has besides, and within what it can do if its blocks are its own."""
+    """Return a drawn trace with what an engine has besides, and within what it can do if its drafts are its own."""
     trace = extended(trace, capabilities)
-    if capabilities.allowed("block_size") is None:
+    if capabilities.scripts_drafts:
         return with_transfers(trace, capabilities)
-    trace = within(_Edges(within(trace, capabilities), capabilities).trace(), capabilities)
+    if capabilities.allowed("block_size") is not None:
+        trace = within(trace, capabilities)
+    trace = within(_Edges(trace, capabilities).trace(), capabilities)
     return within(with_transfers(trace, capabilities), capabilities)
 
 
@@ -53,14 +57,17 @@ class _Edges:
 
     def __init__(self, trace: Trace, capabilities: Capabilities) -> None:
         self._trace, self._capabilities = trace, capabilities
-        self.spec = trace.spec
+        has_layers = capabilities.allows("layers", trace.spec.layers)
+        self.spec = trace.spec if has_layers else trace.spec.model_copy(update={"layers": "attention"})
         self.events: list[AnyEvent] = list(trace.events)
 
     def trace(self) -> Trace:
         """Return the trace, some edges in one of two."""
-        if self._one_in(10, "without drafts"):
+        has_any_blocks = self._capabilities.allowed("block_size") is None
+        # There is much that some engines do without drafts alone.
+        if self._one_in(10 if "presence_penalty" in self._capabilities.features_on(DRAFTING) else 4, "without drafts"):
             self._without_drafts()
-        match self._pick(10, "sizes"):
+        match None if has_any_blocks else self._pick(10, "sizes"):
             case 0:
                 self._short_chunks()
             case 1:

@@ -31,6 +31,8 @@ _OTHERS = {
     "graphs",
     "reasoning_end",
     "logits_processor",
+    "plan_stream",
+    "relay_lengths",
 }
 KEYS = set(EngineSpec.model_fields) - _OTHERS
 FLATS = st.lists(st.tuples(*[NUMBER] * len(FlatEvent._fields)), max_size=20)

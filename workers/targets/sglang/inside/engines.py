@@ -4,6 +4,7 @@ One lives at a time; the first takes a second, each further one a tenth of one.
 """
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from workers.targets.simulated_torch.backend import DEVICE_NAME
 
 # How much of what requests may still need it keeps free: as little as a server that was never short of slots.
 _CONSERVATIVENESS = 0.1
+# What a minimum of tokens asks a tokenizer for: tokens that end outputs besides.
+_NO_ENDS = SimpleNamespace(eos_token_id=None, additional_stop_token_ids=None)
 _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "draft_model": "STANDALONE"}
 
 
@@ -52,6 +55,7 @@ class Engines:
 
     def _new(self, spec: EngineSpec) -> Any:
         from sglang.srt.distributed import bootstrap, parallel_state  # noqa: PLC0415
+        from sglang.srt.environ import envs  # noqa: PLC0415
         from sglang.srt.managers.scheduler import Scheduler  # noqa: PLC0415
         from sglang.srt.runtime_context import SpawnRanks, publish  # noqa: PLC0415
         from sglang.srt.server_args import PortArgs, ServerArgs  # noqa: PLC0415
@@ -88,8 +92,12 @@ class Engines:
             **self._speculative(spec),
         )
         publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
+        envs.SGLANG_ENABLE_OVERLAP_PLAN_STREAM.set(spec.plan_stream)
         scheduler = Scheduler(args, PortArgs.init_new(args))
         assert scheduler.enable_overlap == (spec.depth > 1), "asynchronous exactly where it was asked for"
+        scheduler.tokenizer = _NO_ENDS
+        # As for those of its backends for attention that need them.
+        scheduler.future_map.needs_cpu_seq_lens |= spec.relay_lengths
         return scheduler
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any]:

@@ -16,6 +16,7 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
     asked = event.params
     params = SamplingParams(
         max_new_tokens=spec.length_limit(len(event.prompt), event.max_tokens) - len(event.prompt),
+        min_new_tokens=asked.min_tokens,
         stop_token_ids=set(event.stop) or None,
         temperature=asked.temperature,
         top_k=asked.top_k or -1,
