@@ -33,6 +33,7 @@ _OTHERS = {
     "logits_processor",
     "plan_stream",
     "relay_lengths",
+    "mixed_chunks",
 }
 KEYS = set(EngineSpec.model_fields) - _OTHERS
 FLATS = st.lists(st.tuples(*[NUMBER] * len(FlatEvent._fields)), max_size=20)

@@ -45,6 +45,7 @@ _UNDISTURBED = (
     "drafter_max_len",
     "plan_stream",
     "relay_lengths",
+    "mixed_chunks",
 )
 # The reason of a request that somebody aborted.
 ABORTED = "abort"
@@ -91,8 +92,8 @@ def synchronous(trace: Trace) -> Trace:
     It loads nothing, and launches what it computes one by one, on one stream.
     """
     besides = {"transfer": None, "offloading": None, "handoff": None, "graphs": "none"}
-    streams = {"plan_stream": False, "relay_lengths": False}
-    spec = trace.spec.model_copy(update={"depth": 1, **besides, **streams})
+    switches = {"plan_stream": False, "relay_lengths": False, "mixed_chunks": False}
+    spec = trace.spec.model_copy(update={"depth": 1, **besides, **switches})
     return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
 
 

@@ -41,8 +41,8 @@ _FEATURES = (
     "seed",
 )
 # Keys of other engines: its drafters have no weights, no kernel of it takes decodes and prompts apart, nobody reasons,
-# no user has processors of logits, no store is beside its cache, its steps are padded as the key `pad` says, and its
-# lanes are those that they are.
+# no user has processors of logits, no store is beside its cache, its steps are padded as the key `pad` says and
+# take prompts and decodes alike, and its lanes are those that they are.
 _OTHERS = (
     "drafter_quality",
     "decodes_first",
@@ -54,6 +54,7 @@ _OTHERS = (
     "graphs",
     "plan_stream",
     "relay_lengths",
+    "mixed_chunks",
 )
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {

@@ -13,6 +13,7 @@ CONTEXT_BEYOND = 6
 _ROOM_MIN = 8
 # Parameters of a request whose tokens are drawn: by a seed, beside which its sampler refuses min_p.
 _DRAWN = ("temperature", "top_k", "top_p", "seed")
+_MIXING = ("eagle", "eagle3")
 # Those that go by the tokens that came before.
 _COUNTED = ("presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens")
 
@@ -67,6 +68,14 @@ def streams_are_beside_drafts(spec: EngineSpec) -> Excess[EngineSpec] | None:
     return None
 
 
+def decodes_beside_prompts_are_of_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: decodes are taken along without drafts, or with those of some drafters."""
+    if not spec.mixed_chunks or not spec.num_speculative_tokens or spec.drafter in _MIXING:
+        return None
+    allowed = f"without drafts, or beside {' and '.join(_MIXING)}, True is allowed"
+    return Excess("mixed_chunks", True, allowed, spec.model_copy(update={"mixed_chunks": False}), "SGLang refuses it")
+
+
 def room_of(spec: EngineSpec) -> int:
     """Return how many tokens a request may have in the pool of an engine.
 
@@ -110,6 +119,7 @@ CAPABILITIES = Capabilities(
         "num_blocks": (),
         "plan_stream": (),
         "relay_lengths": (),
+        "mixed_chunks": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",)},
@@ -128,13 +138,13 @@ CAPABILITIES = Capabilities(
         "name_reused",
     ),
     limits=Limits(
-        # The kernel that verifies what is drawn is compiled for GPUs alone; beside drafts penalties are those of the
-        # tokens before a step, "a relaxed version" (`eagle_prepare_for_decode` in `speculative/eagle_utils.py`), and
-        # a minimum counts steps for tokens.
-        features=(Without((*_DRAWN, *_COUNTED), when=lambda spec: spec.num_speculative_tokens > 0),),
+        # Beside drafts penalties are those of the tokens before a step, "a relaxed version"
+        # (`eagle_prepare_for_decode` in `speculative/eagle_utils.py`), and a minimum counts steps for tokens.
+        features=(Without(_COUNTED, when=lambda spec: spec.num_speculative_tokens > 0),),
         events=(ParamAtMost("min_tokens", lambda submit: submit.max_tokens), changed_logits_show_no_logprobs),
         spec=(
             streams_are_beside_drafts,
+            decodes_beside_prompts_are_of_few_drafters,
             pages_are_powers_of_two,
             chunks_are_of_pages,
             pool_has_room,

@@ -45,14 +45,15 @@ def test_generated_traces_still_draft_share_prefixes_abort_and_lack_slots() -> N
     assert any(isinstance(submit.prompt, Continuation) for submit in submits)
 
 
-def test_generated_traces_have_streams_of_each_kind_beside_drafts_and_their_references_none() -> None:
-    traces = [within(drawn_for(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(100)]
-    having = [trace for trace in traces if trace.spec.plan_stream or trace.spec.relay_lengths]
-    assert {(trace.spec.plan_stream, trace.spec.relay_lengths) for trace in having} >= {(True, False), (False, True)}
-    for trace in having:
-        assert trace.spec.num_speculative_tokens
+SWITCHES = ("plan_stream", "relay_lengths", "mixed_chunks")
+
+
+def test_generated_traces_have_each_switch_with_and_without_the_others_and_their_references_none() -> None:
+    traces = [within(drawn_for(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(150)]
+    assert len({tuple(getattr(trace.spec, key) for key in SWITCHES) for trace in traces}) == 2 ** len(SWITCHES)
+    for trace in traces:
         spec = synchronous(trace).spec
-        assert (spec.plan_stream, spec.relay_lengths) == (False, False)
+        assert not any(getattr(spec, key) for key in SWITCHES)
         assert lacking(without_drafts(trace), KIND.capabilities) is None
 
 
@@ -65,6 +66,9 @@ PLAIN = "layers: attention, sampling: standard"
 REFUSED = {
     f"spec: {{{PLAIN}, num_speculative_tokens: 0, plan_stream: true}}": (
         "spec.plan_stream: True; without drafts False is allowed: nothing is planned by it"
+    ),
+    f"spec: {{{PLAIN}, drafter: draft_model, mixed_chunks: true}}": (
+        "spec.mixed_chunks: True; without drafts, or beside eagle and eagle3, True is allowed: SGLang refuses it"
     ),
     f"spec: {{{PLAIN}, depth: 1, relay_lengths: true}}": (
         "spec.relay_lengths: True; without drafts, or at depth 1, False is allowed: the host has them"
@@ -88,8 +92,8 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
     assert message == f"specstorm: {file}: engine sglang cannot run it: {REFUSED[spec]}\n"
 
 
-@pytest.mark.parametrize(("name", "value"), [("temperature", 1.0), ("presence_penalty", 0.5), ("min_tokens", 1)])
-def test_tokens_are_drawn_penalised_and_counted_where_nothing_is_drafted(name: str, value: float) -> None:
+@pytest.mark.parametrize(("name", "value"), [("presence_penalty", 0.5), ("min_tokens", 1)])
+def test_tokens_are_penalised_and_counted_where_nothing_is_drafted(name: str, value: float) -> None:
     submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {{{name}: {value}}}}}"
     drafting = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {submit}\n", "x")
     assert str(lacking(drafting, KIND.capabilities)).startswith(f"events.0: a request with {name}; features are ")

@@ -79,6 +79,7 @@ class Engines:
             max_running_requests=spec.max_num_seqs,
             schedule_conservativeness=_CONSERVATIVENESS,
             chunked_prefill_size=spec.max_num_batched_tokens,
+            enable_mixed_chunk=spec.mixed_chunks,
             context_length=spec.max_model_len + CONTEXT_BEYOND,
             disable_radix_cache=not spec.prefix_cache,
             disable_overlap_schedule=spec.depth == 1,

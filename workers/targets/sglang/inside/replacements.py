@@ -9,7 +9,7 @@ import torch
 
 from workers.targets.child.inside.interpreter import interpreted
 from workers.targets.child.inside.replacements import Replacement
-from workers.targets.sglang.inside import attention
+from workers.targets.sglang.inside import attention, verification
 from workers.targets.sglang.inside.channels import unconnected
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.kernel_definitions import Definitions
@@ -142,6 +142,14 @@ REPLACEMENTS: tuple[Replacement, ...] = (
             _true,
         )
         for module in ("spec_tree", "cache_locs", "reconstruct_tree")
+    ),
+    *(
+        Replacement("sglang.srt.speculative.eagle_utils", name, "it is compiled for GPUs alone, and None here", made)
+        for name, made in (
+            ("tree_speculative_sampling_target_only", verification.verifying),
+            ("top_k_renorm_prob", verification.likeliest),
+            ("top_p_renorm_prob", verification.nucleus),
+        )
     ),
     Replacement(
         "sglang.srt.speculative.spec_utils",
