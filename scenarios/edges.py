@@ -67,12 +67,12 @@ class _Edges:
         # There is much that some engines do without drafts alone.
         if self._one_in(10 if "presence_penalty" in self._capabilities.features_on(DRAFTING) else 4, "without drafts"):
             self._without_drafts()
-        match None if has_any_blocks else self._pick(10, "sizes"):
+        match self._pick(10, "sizes"):
             case 0:
                 self._short_chunks()
             case 1:
                 self._up_to_the_end()
-            case 2 | 3:
+            case 2 | 3 if not has_any_blocks:
                 self._tight_pool()
         if self._one_in(4, "chunked"):
             self._in_mid_prompt()
@@ -152,7 +152,7 @@ class _Edges:
             self._cache_prefixes()
         for place, submit in self._submits():
             if self._pick(3, "at the end", place):
-                tokens = length - 1 - self._pick(1 + run, "before the end", place)
+                tokens = max(1, length - 1 - self._pick(1 + run, "before the end", place))
                 self._lengthen(place, tokens, tokens if self.spec.prefix_cache else None)
             else:
                 self._lengthen(place, min(length - 1, submit.prompt_length))

@@ -110,7 +110,7 @@ CAPABILITIES = Capabilities(
         "sampling": ("standard",),
         "vocab_size": VOCABULARIES,
         "num_speculative_tokens": (),
-        "drafter": ("eagle", "eagle3", "draft_model"),
+        "drafter": ("eagle", "eagle3", "draft_model", "ngram_corpus"),
         "drafter_quality": (),
         "max_num_seqs": (),
         "max_num_batched_tokens": (),

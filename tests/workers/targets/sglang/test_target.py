@@ -32,7 +32,7 @@ def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
 def test_generated_traces_still_draft_share_prefixes_abort_and_lack_slots() -> None:
     traces = [within(drawn_for(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(200)]
     assert {trace.spec.drafter for trace in traces if trace.spec.num_speculative_tokens} == {
-        *("eagle", "eagle3", "draft_model"),
+        *("eagle", "eagle3", "draft_model", "ngram_corpus"),
     }
     assert {trace.spec.depth for trace in traces} == {1, 2}
     assert {trace.spec.prefix_cache for trace in traces} == {False, True}
@@ -75,7 +75,9 @@ REFUSED = {
     ),
     "spec: {sampling: standard}": "spec.layers: hybrid; allowed are attention",
     f"spec: {{{PLAIN}, logprobs_mode: processed}}": "spec.logprobs_mode: processed; allowed are raw",
-    f"spec: {{{PLAIN}, drafter: ngram_gpu}}": "spec.drafter: ngram_gpu; allowed are eagle, eagle3, draft_model",
+    f"spec: {{{PLAIN}, drafter: ngram_gpu}}": (
+        "spec.drafter: ngram_gpu; allowed are eagle, eagle3, draft_model, ngram_corpus"
+    ),
     f"spec: {{{PLAIN}, max_num_batched_tokens: 18}}": (
         "spec.max_num_batched_tokens: 18; a multiple of block_size 4 is allowed"
     ),

@@ -4,7 +4,6 @@ One lives at a time; the first takes a second, each further one a tenth of one.
 """
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,15 @@ import torch
 
 from scenarios.spec import EngineSpec
 from workers.targets.sglang.inside.models import folder_of
+from workers.targets.sglang.inside.requests import NO_TOKENIZER
 from workers.targets.sglang.inside.session import Session
 from workers.targets.sglang.limits import CONTEXT_BEYOND
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 
 # How much of what requests may still need it keeps free: as little as a server that was never short of slots.
 _CONSERVATIVENESS = 0.1
-# What a minimum of tokens asks a tokenizer for: tokens that end outputs besides.
-_NO_ENDS = SimpleNamespace(eos_token_id=None, additional_stop_token_ids=None)
+# Nodes of a corpus of n-grams: as many as the longest traces fill.
+_CORPUS_SIZE = 4096
 _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "draft_model": "STANDALONE"}
 
 
@@ -96,7 +96,7 @@ class Engines:
         envs.SGLANG_ENABLE_OVERLAP_PLAN_STREAM.set(spec.plan_stream)
         scheduler = Scheduler(args, PortArgs.init_new(args))
         assert scheduler.enable_overlap == (spec.depth > 1), "asynchronous exactly where it was asked for"
-        scheduler.tokenizer = _NO_ENDS
+        scheduler.tokenizer = NO_TOKENIZER
         # As for those of its backends for attention that need them.
         scheduler.future_map.needs_cpu_seq_lens |= spec.relay_lengths
         return scheduler
@@ -105,6 +105,14 @@ class Engines:
         """Return what SGLang is asked for to draft: as many steps as drafts, each proposing one token."""
         if not spec.num_speculative_tokens:
             return {}
+        if spec.drafter == "ngram_corpus":
+            return {
+                "speculative_algorithm": "NGRAM",
+                "speculative_num_draft_tokens": spec.num_speculative_tokens + 1,
+                # As wide as it may be: beside pages a token has one draft, but for each beginning that it is found by.
+                "speculative_ngram_max_bfs_breadth": 2 if spec.block_size == 1 else 1,
+                "speculative_ngram_capacity": _CORPUS_SIZE,
+            }
         folder = folder_of(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
         return {
             "speculative_algorithm": _ALGORITHMS[spec.drafter],
