@@ -26,6 +26,20 @@ def _standalone_prefix_successor(found: Difference, trace: Trace, steps: Sequenc
     return is_shared and is_end and is_anothers
 
 
+def _chunk_end_behind_prompt(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a drafter is given the sample behind a chunk of what a request had put out before it began again."""
+    if found.variable != "draft_input_ids" or found.position is None:
+        return False
+    begun = [each for seen in steps if seen.point == "scheduled" for each in seen.values["begun"]]
+    lengths = enumerate(submit.prompt_length for submit in trace.submitted())
+    own = next(((number, length) for number, length in lengths if found.request == f"submit {number}"), None)
+    # The next token is known: it is one of the output.
+    return own is not None and any(
+        number == own[0] and own[1] <= found.position + 1 < len(tokens) and found.expected == tokens[found.position + 1]
+        for number, tokens in begun
+    )
+
+
 class _Parting(NamedTuple):
     """A request that may be the one of which two runs have different tokens, its output before that, and both tokens.
 
@@ -106,6 +120,11 @@ BUGS: Mapping[KnownBug, _Matcher] = {
         "docs/findings/sglang_penalties_forgotten.md",
         "SGLang 0.5.23 forgets for penalties and minima what a request had put out before it lost its slots.",
     ): _penalties_forgotten,
+    KnownBug(
+        "sglang_chunk_end_behind_prompt",
+        "docs/findings/sglang_chunk_end_behind_prompt.md",
+        "SGLang 0.5.23 gives a drafter the sample behind a chunk of an output, of a request that lost its slots.",
+    ): _chunk_end_behind_prompt,
     KnownBug(
         "sglang_standalone_prefix_successor",
         "docs/findings/sglang_standalone_prefix_successor.md",

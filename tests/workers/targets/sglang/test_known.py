@@ -93,3 +93,30 @@ def test_a_minimum_that_begins_anew_is_known_by_a_stop_token_that_was_due_within
     assert named(4, 20, begins=(0, 1), stop=(4,), min_tokens=2) == ""
     assert named(6, 20, begins=(0, 2), stop=(4,), min_tokens=2) == ""
     assert named(4, 20, stop=(4,), min_tokens=2) == ""
+
+
+@pytest.mark.parametrize(
+    ("position", "expected", "begins", "name"),
+    [
+        (4, 9, (0, 3), "sglang_chunk_end_behind_prompt"),
+        # Neither within the prompt, nor where nothing is known, nor another token, nor of a request that began once.
+        (1, 3, (0, 3), ""),
+        (5, 11, (0, 3), ""),
+        (4, 8, (0, 3), ""),
+        (4, 9, (0,), ""),
+    ],
+)
+def test_a_sample_behind_a_chunk_is_known_where_the_next_token_is_one_of_the_output_so_far(
+    position: int, expected: int, begins: Sequence[int], name: str
+) -> None:
+    submit = Submit(tick=0, request="a", prompt=PROMPT, max_tokens=9)
+    found = Difference(
+        plane="drafts",
+        variable="draft_input_ids",
+        request="submit 0",
+        step=9,
+        position=position,
+        expected=expected,
+        actual=20,
+    )
+    assert KIND.known(found, Trace(spec=EngineSpec(), events=(submit,)), steps_of(OUTPUT, begins)) == name
