@@ -1,8 +1,8 @@
-"""Edges: what drawn traces lose in an engine with cache blocks of its own, drawn again for its blocks.
+"""Edges: what drawn traces lose in an engine with cache blocks of its own, or lack in one whose drafts are its own.
 
 Random traces are drawn for small blocks, and then rescaled: chunks, lengths and pools that were just large enough are
 so no more. Each edge is drawn under labels of its own behind that, and what it needs of an engine is asked of its
-capabilities. So a trace is a function of its seed and of these, and engines with blocks of any size keep theirs.
+capabilities. So a trace is a function of its seed and of these, and an engine that scripts drafts keeps its traces.
 """
 
 from collections.abc import Sequence

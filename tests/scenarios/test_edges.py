@@ -49,7 +49,7 @@ def test_traces_with_edges_are_valid_and_ask_for_nothing_that_their_engine_lacks
         assert trace == drawn_for(random_trace(seed), capabilities)
 
 
-def test_traces_of_an_engine_with_blocks_of_any_size_have_no_edges() -> None:
+def test_traces_of_an_engine_that_scripts_drafts_have_no_edges() -> None:
     for seed in range(100):
         assert drawn_for(random_trace(seed), Specstorm.capabilities) == random_trace(seed)
 

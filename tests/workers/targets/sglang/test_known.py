@@ -16,7 +16,7 @@ from workers.targets.target import SGLANG
 
 KIND = kind_of(SGLANG)
 PROMPT, OUTPUT = (5, 9, 3), [7, 8, 9, 11]
-PENALTY = {"presence_penalty": 1.0}
+PENALTY: dict[str, Any] = {"presence_penalty": 1.0}
 BEHIND, FORGOTTEN = "sglang_penalties_one_behind", "sglang_penalties_forgotten"
 
 

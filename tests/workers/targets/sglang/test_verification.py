@@ -27,7 +27,8 @@ def verified(tree: tuple[tuple[int, ...], ...], drafts: tuple[int, int], coins: 
         kept,
         count,
     )
-    return predicts[kept[0, : int(count) + 1]].tolist()
+    found: list[int] = predicts[kept[0, : int(count) + 1]].tolist()
+    return found
 
 
 @pytest.mark.parametrize("tree", [CHAIN, SIBLINGS])

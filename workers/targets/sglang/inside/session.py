@@ -14,11 +14,10 @@ from scenarios.spec import EngineSpec
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.sglang.inside.deliveries import deliveries_of
-from workers.targets.sglang.inside.drafting import DrafterObserver
+from workers.targets.sglang.inside.drafting import DrafterObserver, TreeObserver
 from workers.targets.sglang.inside.event_loop import EventLoop
 from workers.targets.sglang.inside.recorder import Recorder
 from workers.targets.sglang.inside.requests import abort_of, request_of
-from workers.targets.sglang.inside.trees import TreeObserver
 
 
 class Session:
