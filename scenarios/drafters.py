@@ -5,7 +5,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Drafter = Literal[
-    "eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram_gpu", "suffix", "ngram", "medusa", "eagle3"
+    "eagle",
+    "draft_model",
+    "mtp",
+    "dflash",
+    "extract_hidden_states",
+    "ngram_gpu",
+    "suffix",
+    "ngram",
+    "medusa",
+    "eagle3",
+    "ngram_corpus",
 ]
 
 
@@ -58,6 +68,8 @@ TRAITS: Mapping[Drafter, DrafterTraits] = {
     "medusa": DrafterTraits(is_read_back=True, has_positions=False),
     # A head over hidden states of several layers of the target.
     "eagle3": DrafterTraits(is_extension=True),
+    # N-grams of all requests, of which a tree of drafts is made on a host that waits for the tokens of the last step.
+    "ngram_corpus": DrafterTraits(is_extension=True, repeats=True, has_positions=False),
 }
 
 

@@ -1,8 +1,8 @@
-"""Edges: what drawn traces lose in an engine with cache blocks of its own, drawn again for its blocks.
+"""Edges: what drawn traces lose in an engine with cache blocks of its own, or lack in one whose drafts are its own.
 
 Random traces are drawn for small blocks, and then rescaled: chunks, lengths and pools that were just large enough are
 so no more. Each edge is drawn under labels of its own behind that, and what it needs of an engine is asked of its
-capabilities. So a trace is a function of its seed and of these, and engines with blocks of any size keep theirs.
+capabilities. So a trace is a function of its seed and of these, and an engine that scripts drafts keeps its traces.
 """
 
 from collections.abc import Sequence
@@ -37,16 +37,20 @@ TURN_AFTER = 24
 GRAPHS_ONE_IN = 6
 SESSIONS_ONE_IN = 5
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
+# A specification of an engine that drafts.
+DRAFTING = EngineSpec()
 # Of shorter prompts no chunks are made.
 CHUNKED_MIN = 6
 
 
 def drawn_for(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a drawn trace with what an engine has besides, and within what it can do if its blocks are its own."""
+    """Return a drawn trace with what an engine has besides, and within what it can do if its drafts are its own."""
     trace = extended(trace, capabilities)
-    if capabilities.allowed("block_size") is None:
+    if capabilities.scripts_drafts:
         return with_transfers(trace, capabilities)
-    trace = within(_Edges(within(trace, capabilities), capabilities).trace(), capabilities)
+    if capabilities.allowed("block_size") is not None:
+        trace = within(trace, capabilities)
+    trace = within(_Edges(trace, capabilities).trace(), capabilities)
     return within(with_transfers(trace, capabilities), capabilities)
 
 
@@ -55,19 +59,22 @@ class _Edges:
 
     def __init__(self, trace: Trace, capabilities: Capabilities) -> None:
         self._trace, self._capabilities = trace, capabilities
-        self.spec = trace.spec
+        has_layers = capabilities.allows("layers", trace.spec.layers)
+        self.spec = trace.spec if has_layers else trace.spec.model_copy(update={"layers": "attention"})
         self.events: list[AnyEvent] = list(trace.events)
 
     def trace(self) -> Trace:
         """Return the trace, some edges in one of two."""
-        if self._one_in(10, "without drafts"):
+        has_any_blocks = self._capabilities.allowed("block_size") is None
+        # There is much that some engines do without drafts alone.
+        if self._one_in(10 if "presence_penalty" in self._capabilities.features_on(DRAFTING) else 4, "without drafts"):
             self._without_drafts()
         match self._pick(10, "sizes"):
             case 0:
                 self._short_chunks()
             case 1:
                 self._up_to_the_end()
-            case 2 | 3:
+            case 2 | 3 if not has_any_blocks:
                 self._tight_pool()
             case 4:
                 self._uneven_chunks()
@@ -153,7 +160,7 @@ class _Edges:
             self._cache_prefixes()
         for place, submit in self._submits():
             if self._pick(3, "at the end", place):
-                tokens = length - 1 - self._pick(1 + run, "before the end", place)
+                tokens = max(1, length - 1 - self._pick(1 + run, "before the end", place))
                 self._lengthen(place, tokens, tokens if self.spec.prefix_cache else None)
             else:
                 self._lengthen(place, min(length - 1, submit.prompt_length))

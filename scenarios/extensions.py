@@ -24,6 +24,7 @@ BROKEN_GRAMMARS_ONE_IN = 12
 STOP_WORDS_ONE_IN = 8
 REASONING_ONE_IN = 4
 PROCESSORS_ONE_IN = 3
+SWITCHES_ONE_IN = 3
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
@@ -44,7 +45,7 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     """Return a specification with a drafter quality, and perhaps a drafter that `flat_traces` does not know.
 
     In one trace of LOGITS_ONE_IN logits come in the place of logprobs, in one of REASONING_ONE_IN grammars
-    wait for a token, one of PROCESSORS_ONE_IN has a processor of logits.
+    wait for a token, one of PROCESSORS_ONE_IN has a processor of logits, one of SWITCHES_ONE_IN each switch.
 
     An engine whose hybrid models lack some features gets such a model in one trace of HYBRID_ONE_IN.
     """
@@ -58,6 +59,9 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     has_processors = capabilities.allowed("logits_processor") is None
     if has_processors and not below(PROCESSORS_ONE_IN, seed, _SITE, "processor", 0):
         update["logits_processor"] = True
+    for key in ("plan_stream", "relay_lengths", "mixed_chunks"):
+        if capabilities.allowed(key) is None and not below(SWITCHES_ONE_IN, seed, _SITE, key, 0):
+            update[key] = True
     limits = [limit for limit in capabilities.limits.spec if isinstance(limit, NothingBeside)]
     without = [limit.key for limit in limits if limit.beside == ("layers", "hybrid")]
     if without:

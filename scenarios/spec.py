@@ -115,6 +115,9 @@ class EngineSpec(Value):
     `graphs` says what is launched as captured graphs, in batches padded to captured sizes: nothing (none), each step's
     model between its layers of attention (piecewise), or all of it (full), or in steps of decodes alone all of it and
     pieces in others (full_and_piecewise).
+    Beside drafts an engine with a `plan_stream` prepares passes on a stream of their own, one that `relay_lengths` has
+    the host wait for the lengths behind accepted drafts before it launches the next step. Where steps are of prompts or
+    of decodes, `mixed_chunks` has those of prompts take decodes along, of one token each.
     A token is drawn by its block of the vocabulary, its tile in that, and itself: `vocab_block` is the least size of a
     block, `vocab_tile` that of a tile, both powers of two. Small ones bring a small vocabulary across their borders.
     """
@@ -154,6 +157,9 @@ class EngineSpec(Value):
     offloading: Offloading | None = None
     handoff: Handoff | None = None
     graphs: Literal["none", "piecewise", "full", "full_and_piecewise"] = "none"
+    plan_stream: Annotated[bool, Field(strict=True)] = False
+    relay_lengths: Annotated[bool, Field(strict=True)] = False
+    mixed_chunks: Annotated[bool, Field(strict=True)] = False
 
     @property
     def has_connector(self) -> bool:

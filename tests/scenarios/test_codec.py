@@ -134,15 +134,16 @@ REFUSED = [
     (
         "spec: {drafter: suffix}\nevents: []",
         1,
-        "drafter is suffix; allowed are eagle, draft_model, mtp, dflash, extract_hidden_states, ngram_gpu, eagle3, or "
-        "depth 1: suffix and ngram draft on the host, which has not seen the tokens of a step in flight",
+        "drafter is suffix; allowed are eagle, draft_model, mtp, dflash, extract_hidden_states, ngram_gpu, eagle3, "
+        "ngram_corpus, or depth 1: suffix and ngram draft on the host, which has not seen the tokens of a step in "
+        "flight",
     ),
     (
         "spec: {drafter: medusa, depth: 2}\nevents: []",
         1,
-        "drafter is medusa; allowed are eagle, draft_model, mtp, dflash, extract_hidden_states, ngram_gpu, eagle3, or "
-        "depth 1: the drafts of medusa come to a step through the host, which has not seen those of one in "
-        "flight",
+        "drafter is medusa; allowed are eagle, draft_model, mtp, dflash, extract_hidden_states, ngram_gpu, eagle3, "
+        "ngram_corpus, or depth 1: the drafts of medusa come to a step through the host, which has not seen those of "
+        "one in flight",
     ),
     (
         "spec: {drafter: extract_hidden_states}\nevents: []",

@@ -80,7 +80,7 @@ def test_prompts_of_drafters_that_depend_on_the_next_token_part_behind_whole_blo
     assert parting > 2
 
 
-def test_traces_of_an_engine_with_blocks_of_any_size_have_no_edges() -> None:
+def test_traces_of_an_engine_that_scripts_drafts_have_no_edges() -> None:
     for seed in range(100):
         assert drawn_for(random_trace(seed), Specstorm.capabilities) == random_trace(seed)
 

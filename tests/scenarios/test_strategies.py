@@ -31,6 +31,9 @@ _OTHERS = {
     "graphs",
     "reasoning_end",
     "logits_processor",
+    "plan_stream",
+    "relay_lengths",
+    "mixed_chunks",
 }
 KEYS = set(EngineSpec.model_fields) - _OTHERS
 FLATS = st.lists(st.tuples(*[NUMBER] * len(FlatEvent._fields)), max_size=20)

@@ -43,6 +43,9 @@ _UNDISTURBED = (
     "long_prefill_token_threshold",
     "decodes_first",
     "drafter_max_len",
+    "plan_stream",
+    "relay_lengths",
+    "mixed_chunks",
 )
 # The reason of a request that somebody aborted.
 ABORTED = "abort"
@@ -86,10 +89,11 @@ class References:
 def synchronous(trace: Trace) -> Trace:
     """Return the same trace for an engine that processes each step before it schedules the next.
 
-    It loads nothing, and launches what it computes one by one.
+    It loads nothing, and launches what it computes one by one, on one stream.
     """
     besides = {"transfer": None, "offloading": None, "handoff": None, "graphs": "none"}
-    spec = trace.spec.model_copy(update={"depth": 1, **besides})
+    switches = {"plan_stream": False, "relay_lengths": False, "mixed_chunks": False}
+    spec = trace.spec.model_copy(update={"depth": 1, **besides, **switches})
     return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
 
 

@@ -41,7 +41,8 @@ _FEATURES = (
     "seed",
 )
 # Keys of other engines: its drafters have no weights, no kernel of it takes decodes and prompts apart, nobody reasons,
-# no user has processors of logits, no store is beside its cache, and its steps are padded as the key `pad` says.
+# no user has processors of logits, no store is beside its cache, its steps are padded as the key `pad` says and
+# take prompts and decodes alike, and its lanes are those that they are.
 _OTHERS = (
     "drafter_quality",
     "decodes_first",
@@ -51,6 +52,9 @@ _OTHERS = (
     "offloading",
     "handoff",
     "graphs",
+    "plan_stream",
+    "relay_lengths",
+    "mixed_chunks",
 )
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {

@@ -13,7 +13,18 @@ Runner: TypeAlias = Literal["v2"]
 ENGINES: dict[str, str] = {"v2": SGLANG}
 # What a trace must have for the edited code to run and matter.
 Need: TypeAlias = Literal[
-    "async", "drafter", "chunks", "preemption", "abort", "prefix_cache", "pages", "logprobs", "stops"
+    "async",
+    "drafter",
+    "chunks",
+    "preemption",
+    "abort",
+    "prefix_cache",
+    "pages",
+    "logprobs",
+    "stops",
+    "plan_stream",
+    "relay_lengths",
+    "mixed_chunks",
 ]
 
 

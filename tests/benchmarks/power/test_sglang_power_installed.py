@@ -28,6 +28,7 @@ def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: R
         ("sglang-17850-other-requests-token", "decode", "inputs"),
         ("sglang-25015-positions-late", "eagle", "drafts"),
         ("sglang-26800-sampled-behind-chunks", "eagle3", "drafts"),
+        ("sglang-28034-planned-before-verified", "plan_stream", "races"),
     ],
 )
 def test_what_a_step_was_given_wrongly_is_found(name: str, scenario: str, plane: str, tmp_path: Path) -> None:

@@ -148,6 +148,9 @@ def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_t
         "graphs",
         "reasoning_end",
         "logits_processor",
+        "plan_stream",
+        "relay_lengths",
+        "mixed_chunks",
     }
     for key in found.keys() & values_of_keys(EngineSpec).keys():
         values = values_of_keys(EngineSpec)[key]

@@ -1,8 +1,10 @@
 """Known bugs of SGLang, each read in its source and written about in `docs/findings/`; recognised by its mechanism."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import NamedTuple, TypeAlias
 
+from scenarios.events import Submit
+from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact
 from workers.record.observation import Observation
@@ -24,22 +26,87 @@ def _standalone_prefix_successor(found: Difference, trace: Trace, steps: Sequenc
     return is_shared and is_end and is_anothers
 
 
+def _chunk_end_behind_prompt(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a drafter is given the sample behind a chunk of what a request had put out before it began again."""
+    if found.variable != "draft_input_ids" or found.position is None:
+        return False
+    begun = [each for seen in steps if seen.point == "scheduled" for each in seen.values["begun"]]
+    lengths = enumerate(submit.prompt_length for submit in trace.submitted())
+    own = next(((number, length) for number, length in lengths if found.request == f"submit {number}"), None)
+    # The next token is known: it is one of the output.
+    return own is not None and any(
+        number == own[0] and own[1] <= found.position + 1 < len(tokens) and found.expected == tokens[found.position + 1]
+        for number, tokens in begun
+    )
+
+
+class _Parting(NamedTuple):
+    """A request that may be the one of which two runs have different tokens, its output before that, and both tokens.
+
+    `kept` is the most that it had put out when it began again, having lost its slots.
+    """
+
+    submit: Submit
+    output: Sequence[int]
+    chosen: frozenset[int]
+    kept: int
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.submit.params
+
+    @property
+    def end_of_prompt(self) -> int:
+        assert isinstance(self.submit.prompt, tuple), "the trace is explicit"
+        return self.submit.prompt[-1]
+
+    def is_by(self, tokens: Set[int]) -> bool:
+        """Tell whether penalties of some tokens may have done it: one of them was chosen, or should have been.
+
+        A draw may come to any token.
+        """
+        return has_penalties(self.params) and bool(self.params.temperature or self.chosen & tokens)
+
+
+def _parting(found: Difference, trace: Trace, steps: Sequence[Observation]) -> Iterator[_Parting]:
+    """Yield the requests that a difference between two tokens may be of."""
+    if found.variable != "tokens" or not (isinstance(found.expected, int) and isinstance(found.actual, int)):
+        return
+    chosen = frozenset((found.expected, found.actual))
+    for number, submit in enumerate(trace.submitted()):
+        if submit.request != found.request:
+            continue
+        own = [seen for seen in steps if number in seen.requests]
+        output = [
+            token
+            for seen in own
+            if seen.point == "processed"
+            for token in seen.values["sampled"][seen.requests.index(number)]
+        ]
+        begun = [len(dict(seen.values["begun"]).get(number, ())) for seen in own if seen.point == "scheduled"]
+        yield _Parting(submit, output[: found.position], chosen, max(begun, default=0) - submit.prompt_length)
+
+
 def _penalties_one_behind(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a request with penalties has other tokens while its last token is not told to them."""
-    return trace.spec.depth > 1 and found.variable == "tokens" and bool(_with_penalties(found, trace))
+    """Tell whether the last token of a request is not told to its penalties, and the prompt's last one is."""
+    parting = _parting(found, trace, steps) if trace.spec.depth > 1 else ()
+    return any(each.is_by({*each.output[-1:], each.end_of_prompt}) for each in parting if each.output)
 
 
 def _penalties_forgotten(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a request with penalties has other tokens once it has lost its slots."""
-    begun = [number for seen in steps if seen.point == "scheduled" for number, _ in seen.values["begun"]]
-    is_retracted = any(begun.count(number) > 1 for number in _with_penalties(found, trace))
-    return found.variable == "tokens" and is_retracted
+    """Tell whether what a request had put out before it lost its slots counts no more: to penalties, or to a minimum.
 
-
-def _with_penalties(found: Difference, trace: Trace) -> list[int]:
-    """Return the numbers of the requests that a difference may be of, as far as they have penalties."""
-    submits = enumerate(trace.submitted())
-    return [number for number, each in submits if each.request == found.request and has_penalties(each.params)]
+    A minimum that begins anew keeps a stop token from it.
+    """
+    for each in _parting(found, trace, steps):
+        if each.kept <= 0:
+            continue
+        least, count = each.params.min_tokens, len(each.output)
+        is_kept_from = least <= count < least + each.kept and found.expected in each.submit.stop
+        late = {each.end_of_prompt} if trace.spec.depth > 1 else set[int]()
+        if is_kept_from or each.is_by({*each.output} | late):
+            return True
+    return False
 
 
 BUGS: Mapping[KnownBug, _Matcher] = {
@@ -51,8 +118,13 @@ BUGS: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "sglang_penalties_forgotten",
         "docs/findings/sglang_penalties_forgotten.md",
-        "SGLang 0.5.23 forgets for penalties what a request had put out before it lost its slots.",
+        "SGLang 0.5.23 forgets for penalties and minima what a request had put out before it lost its slots.",
     ): _penalties_forgotten,
+    KnownBug(
+        "sglang_chunk_end_behind_prompt",
+        "docs/findings/sglang_chunk_end_behind_prompt.md",
+        "SGLang 0.5.23 gives a drafter the sample behind a chunk of an output, of a request that lost its slots.",
+    ): _chunk_end_behind_prompt,
     KnownBug(
         "sglang_standalone_prefix_successor",
         "docs/findings/sglang_standalone_prefix_successor.md",

@@ -1,6 +1,6 @@
 """Capabilities of SGLang, and its limits: key, condition, allowed values, reason."""
 
-from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, Without, with_params
+from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, ParamAtMost, Without, with_params
 from scenarios.events import AnyEvent, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -13,7 +13,9 @@ CONTEXT_BEYOND = 6
 _ROOM_MIN = 8
 # Parameters of a request whose tokens are drawn: by a seed, beside which its sampler refuses min_p.
 _DRAWN = ("temperature", "top_k", "top_p", "seed")
-_PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+_MIXING = ("eagle", "eagle3")
+# Those that go by the tokens that came before.
+_COUNTED = ("presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens")
 
 
 def has_penalties(params: SamplingParams) -> bool:
@@ -22,14 +24,14 @@ def has_penalties(params: SamplingParams) -> bool:
 
 
 def changed_logits_show_no_logprobs(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no request with biases or penalties has logprobs."""
+    """Limit: no request with biases, penalties or a minimum of tokens has logprobs."""
     if not isinstance(event, Submit) or not event.params.num_logprobs:
         return None
     params = event.params
-    if not params.logit_bias and not has_penalties(params):
+    if not params.logit_bias and not params.min_tokens and not has_penalties(params):
         return None
     seen, mended = params.num_logprobs, with_params(event, {"num_logprobs": 0})
-    allowed = "beside logit_bias and penalties it is 0"
+    allowed = "beside logit_bias, min_tokens and penalties it is 0"
     return Excess("params.num_logprobs", seen, allowed, mended, "they are those behind these")
 
 
@@ -52,6 +54,26 @@ def chunks_are_of_pages(spec: EngineSpec) -> Excess[EngineSpec] | None:
     mended = spec.model_copy(update={"max_num_batched_tokens": spec.max_num_batched_tokens - rest + spec.block_size})
     allowed = f"a multiple of block_size {spec.block_size} is allowed"
     return Excess("max_num_batched_tokens", spec.max_num_batched_tokens, allowed, mended)
+
+
+def streams_are_beside_drafts(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: a stream plans what is drafted, and lengths are relayed to a host that goes ahead of accepted drafts."""
+    if spec.plan_stream and not spec.num_speculative_tokens:
+        mended = spec.model_copy(update={"plan_stream": False})
+        return Excess("plan_stream", True, "without drafts False is allowed", mended, "nothing is planned by it")
+    if spec.relay_lengths and (not spec.num_speculative_tokens or spec.depth == 1):
+        mended = spec.model_copy(update={"relay_lengths": False})
+        allowed = "without drafts, or at depth 1, False is allowed"
+        return Excess("relay_lengths", True, allowed, mended, "the host has them")
+    return None
+
+
+def decodes_beside_prompts_are_of_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: decodes are taken along without drafts, or with those of some drafters."""
+    if not spec.mixed_chunks or not spec.num_speculative_tokens or spec.drafter in _MIXING:
+        return None
+    allowed = f"without drafts, or beside {' and '.join(_MIXING)}, True is allowed"
+    return Excess("mixed_chunks", True, allowed, spec.model_copy(update={"mixed_chunks": False}), "SGLang refuses it")
 
 
 def room_of(spec: EngineSpec) -> int:
@@ -79,7 +101,7 @@ CAPABILITIES = Capabilities(
     events=("abort",),
     # A server's loop takes what comes between two steps.
     places=("before_schedule",),
-    features=("stop", "continues", "priority", "num_logprobs", "logit_bias", *_PENALTIES, *_DRAWN),
+    features=("stop", "continues", "priority", "num_logprobs", "logit_bias", *_COUNTED, *_DRAWN),
     spec={
         "layers": ("attention",),
         "depth": (2, 1),
@@ -88,13 +110,16 @@ CAPABILITIES = Capabilities(
         "sampling": ("standard",),
         "vocab_size": VOCABULARIES,
         "num_speculative_tokens": (),
-        "drafter": ("eagle", "eagle3", "draft_model"),
+        "drafter": ("eagle", "eagle3", "draft_model", "ngram_corpus"),
         "drafter_quality": (),
         "max_num_seqs": (),
         "max_num_batched_tokens": (),
         "max_model_len": (),
         "block_size": (),
         "num_blocks": (),
+        "plan_stream": (),
+        "relay_lengths": (),
+        "mixed_chunks": (),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",)},
@@ -113,11 +138,13 @@ CAPABILITIES = Capabilities(
         "name_reused",
     ),
     limits=Limits(
-        # The kernel that verifies what is drawn is compiled for GPUs alone; beside drafts penalties are those of the
-        # tokens before a step, "a relaxed version" (`eagle_prepare_for_decode` in `speculative/eagle_utils.py`).
-        features=(Without((*_DRAWN, *_PENALTIES), when=lambda spec: spec.num_speculative_tokens > 0),),
-        events=(changed_logits_show_no_logprobs,),
+        # Beside drafts penalties are those of the tokens before a step, "a relaxed version"
+        # (`eagle_prepare_for_decode` in `speculative/eagle_utils.py`), and a minimum counts steps for tokens.
+        features=(Without(_COUNTED, when=lambda spec: spec.num_speculative_tokens > 0),),
+        events=(ParamAtMost("min_tokens", lambda submit: submit.max_tokens), changed_logits_show_no_logprobs),
         spec=(
+            streams_are_beside_drafts,
+            decodes_beside_prompts_are_of_few_drafters,
             pages_are_powers_of_two,
             chunks_are_of_pages,
             pool_has_room,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.power.reversals.edits import Edit, overlay
+from benchmarks.power.reversals.trial import installed
 from scenarios.capabilities import within
 from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
@@ -13,7 +15,7 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.evidence import MissingOrder
-from workers.record.verdict import Agreed
+from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.run.comparison import outputs_of
 from workers.targets.child.process import Keeper, Launch
@@ -41,6 +43,42 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
     first, second = (outputs_of(trace, TAPES, KIND, CONFIG) for _ in range(2))
     assert not isinstance(first, str)
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("scenario", "variable", "edit"),
+    [
+        (
+            "min_tokens",
+            "min_tokens",
+            Edit(
+                "sglang.srt.sampling.penaltylib.min_new_tokens",
+                "BatchedMinNewTokensPenalizer._apply",
+                find="self.len_output_tokens < self.min_new_tokens",
+                put="2 * self.len_output_tokens < self.min_new_tokens",
+            ),
+        ),
+        (
+            "ngram_corpus",
+            "input_ids",
+            Edit(
+                "sglang.srt.speculative.ngram_worker",
+                "NGRAMWorker._prepare_for_speculative_decoding",
+                find="torch.from_numpy(req_drafts)",
+                put="torch.from_numpy(req_drafts[::-1].copy())",
+            ),
+        ),
+    ],
+)
+def test_what_breaks_a_minimum_or_a_tree_of_drafts_is_found(
+    scenario: str, variable: str, edit: Edit, tmp_path: Path
+) -> None:
+    tree = overlay([edit], installed(SGLANG), tmp_path)
+    trace = load(ROOT / "scenarios" / SGLANG / f"{scenario}.yaml").explicit()
+    with KIND.over(tree, CONFIG) as config:
+        found = check(trace, TAPES, config=config)
+    assert isinstance(found, Diverged)
+    assert found.difference.variable == variable
 
 
 def races_of(trace: Trace, **environment: str) -> tuple[MissingOrder, ...]:

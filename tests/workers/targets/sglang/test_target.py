@@ -8,8 +8,10 @@ from cluster.cli import main as cli
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load, loads
 from scenarios.edges import drawn_for
+from scenarios.events import Continuation
 from scenarios.strategies import random_trace
 from scenarios.trace import problems
+from workers.run.references import synchronous, without_drafts
 from workers.targets.registry import kind_of
 from workers.targets.sglang import installation
 from workers.targets.sglang.installation import home_of, launch, making
@@ -30,7 +32,7 @@ def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
 def test_generated_traces_still_draft_share_prefixes_abort_and_lack_slots() -> None:
     traces = [within(drawn_for(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(200)]
     assert {trace.spec.drafter for trace in traces if trace.spec.num_speculative_tokens} == {
-        *("eagle", "eagle3", "draft_model"),
+        *("eagle", "eagle3", "draft_model", "ngram_corpus"),
     }
     assert {trace.spec.depth for trace in traces} == {1, 2}
     assert {trace.spec.prefix_cache for trace in traces} == {False, True}
@@ -39,6 +41,20 @@ def test_generated_traces_still_draft_share_prefixes_abort_and_lack_slots() -> N
     submits = [submit for trace in traces for submit in trace.submits()]
     assert any(submit.params.temperature for submit in submits)
     assert any(submit.params.num_logprobs for submit in submits)
+    assert any(submit.params.min_tokens and submit.stop for submit in submits)
+    assert any(isinstance(submit.prompt, Continuation) for submit in submits)
+
+
+SWITCHES = ("plan_stream", "relay_lengths", "mixed_chunks")
+
+
+def test_generated_traces_have_each_switch_with_and_without_the_others_and_their_references_none() -> None:
+    traces = [within(drawn_for(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(150)]
+    assert len({tuple(getattr(trace.spec, key) for key in SWITCHES) for trace in traces}) == 2 ** len(SWITCHES)
+    for trace in traces:
+        spec = synchronous(trace).spec
+        assert not any(getattr(spec, key) for key in SWITCHES)
+        assert lacking(without_drafts(trace), KIND.capabilities) is None
 
 
 @pytest.mark.parametrize("file", find_scenarios([SCENARIOS]), ids=lambda file: file.stem)
@@ -48,9 +64,20 @@ def test_every_scenario_of_its_own_is_within_what_it_takes(file: Path) -> None:
 
 PLAIN = "layers: attention, sampling: standard"
 REFUSED = {
+    f"spec: {{{PLAIN}, num_speculative_tokens: 0, plan_stream: true}}": (
+        "spec.plan_stream: True; without drafts False is allowed: nothing is planned by it"
+    ),
+    f"spec: {{{PLAIN}, drafter: draft_model, mixed_chunks: true}}": (
+        "spec.mixed_chunks: True; without drafts, or beside eagle and eagle3, True is allowed: SGLang refuses it"
+    ),
+    f"spec: {{{PLAIN}, depth: 1, relay_lengths: true}}": (
+        "spec.relay_lengths: True; without drafts, or at depth 1, False is allowed: the host has them"
+    ),
     "spec: {sampling: standard}": "spec.layers: hybrid; allowed are attention",
     f"spec: {{{PLAIN}, logprobs_mode: processed}}": "spec.logprobs_mode: processed; allowed are raw",
-    f"spec: {{{PLAIN}, drafter: ngram_gpu}}": "spec.drafter: ngram_gpu; allowed are eagle, eagle3, draft_model",
+    f"spec: {{{PLAIN}, drafter: ngram_gpu}}": (
+        "spec.drafter: ngram_gpu; allowed are eagle, eagle3, draft_model, ngram_corpus"
+    ),
     f"spec: {{{PLAIN}, max_num_batched_tokens: 18}}": (
         "spec.max_num_batched_tokens: 18; a multiple of block_size 4 is allowed"
     ),
@@ -67,8 +94,8 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
     assert message == f"specstorm: {file}: engine sglang cannot run it: {REFUSED[spec]}\n"
 
 
-@pytest.mark.parametrize(("name", "value"), [("temperature", 1.0), ("presence_penalty", 0.5)])
-def test_tokens_are_drawn_and_penalised_where_nothing_is_drafted(name: str, value: float) -> None:
+@pytest.mark.parametrize(("name", "value"), [("presence_penalty", 0.5), ("min_tokens", 1)])
+def test_tokens_are_penalised_and_counted_where_nothing_is_drafted(name: str, value: float) -> None:
     submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {{{name}: {value}}}}}"
     drafting = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {submit}\n", "x")
     assert str(lacking(drafting, KIND.capabilities)).startswith(f"events.0: a request with {name}; features are ")
@@ -77,12 +104,13 @@ def test_tokens_are_drawn_and_penalised_where_nothing_is_drafted(name: str, valu
     assert lacking(plain, KIND.capabilities) is None
 
 
-def test_logprobs_are_shown_where_there_are_no_biases() -> None:
-    params = "params: {num_logprobs: 2, logit_bias: [[3, -100]]}"
+@pytest.mark.parametrize("beside", ["logit_bias: [[3, -100]]", "min_tokens: 2", "frequency_penalty: 1"])
+def test_logprobs_are_shown_where_logits_are_not_changed(beside: str) -> None:
+    params = f"params: {{num_logprobs: 2, {beside}}}"
     submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, {params}}}"
-    trace = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {submit}\n", "x")
-    wanted = "events.0.params.num_logprobs: 2; beside logit_bias and penalties it is 0: they are those behind these"
-    assert lacking(trace, KIND.capabilities) == wanted
+    trace = loads(f"spec: {{{PLAIN}, num_speculative_tokens: 0}}\nevents:\n  - {submit}\n", "x")
+    wanted = "beside logit_bias, min_tokens and penalties it is 0: they are those behind these"
+    assert lacking(trace, KIND.capabilities) == f"events.0.params.num_logprobs: 2; {wanted}"
     assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
 
 

@@ -2,8 +2,12 @@
 
 Its first pass in a step keeps what the step computed and proposes the first draft of each request. The others are made
 when the request runs next: they are noted as passes of the step before, with the blocks that it has by then.
+
+A corpus of n-grams proposes trees and has no passes: of a step's inputs those are told that are kept, once it is known
+which they are.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +16,8 @@ import torch
 from workers.targets.child.inside.observations import margins
 from workers.targets.child.inside.readback import Parts
 from workers.targets.sglang.inside.recorder import Recorder
+
+_TREES = "sglang.srt.speculative.ngram_worker"
 
 
 class DrafterObserver:
@@ -144,3 +150,23 @@ class DrafterObserver:
                 return {"margins": [every[places[name]] if name in places else 0.0 for name in every_name]}
 
             self._recorder.observations.read("margins", every_name, {"logits": logits}, of_step, step)
+
+
+class TreeObserver:
+    """Observer of the verification of trees, which it wraps until it is released; `recorder` is that of the steps."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self._module = recorder, sys.modules[_TREES]
+        self._sample: Callable[..., Any] = self._module.eagle_sample
+        self._module.eagle_sample = self._observed  # type: ignore[attr-defined]
+
+    def release(self) -> None:
+        """Leave the worker as it was."""
+        self._module.eagle_sample = self._sample  # type: ignore[attr-defined]
+
+    def _observed(self, *arguments: Any, **options: Any) -> Any:
+        predicted, counts, nodes = self._sample(*arguments, **options)
+        if self._recorder.tell_kept is not None:
+            self._recorder.tell_kept(nodes, counts)
+            self._recorder.tell_kept = None
+        return predicted, counts, nodes

@@ -11,12 +11,15 @@ import torch
 
 from scenarios.spec import EngineSpec
 from workers.targets.sglang.inside.models import folder_of
+from workers.targets.sglang.inside.requests import NO_TOKENIZER
 from workers.targets.sglang.inside.session import Session
 from workers.targets.sglang.limits import CONTEXT_BEYOND
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 
 # How much of what requests may still need it keeps free: as little as a server that was never short of slots.
 _CONSERVATIVENESS = 0.1
+# Nodes of a corpus of n-grams: as many as the longest traces fill.
+_CORPUS_SIZE = 4096
 _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "draft_model": "STANDALONE"}
 
 
@@ -52,6 +55,7 @@ class Engines:
 
     def _new(self, spec: EngineSpec) -> Any:
         from sglang.srt.distributed import bootstrap, parallel_state  # noqa: PLC0415
+        from sglang.srt.environ import envs  # noqa: PLC0415
         from sglang.srt.managers.scheduler import Scheduler  # noqa: PLC0415
         from sglang.srt.runtime_context import SpawnRanks, publish  # noqa: PLC0415
         from sglang.srt.server_args import PortArgs, ServerArgs  # noqa: PLC0415
@@ -75,6 +79,7 @@ class Engines:
             max_running_requests=spec.max_num_seqs,
             schedule_conservativeness=_CONSERVATIVENESS,
             chunked_prefill_size=spec.max_num_batched_tokens,
+            enable_mixed_chunk=spec.mixed_chunks,
             context_length=spec.max_model_len + CONTEXT_BEYOND,
             disable_radix_cache=not spec.prefix_cache,
             disable_overlap_schedule=spec.depth == 1,
@@ -88,14 +93,26 @@ class Engines:
             **self._speculative(spec),
         )
         publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
+        envs.SGLANG_ENABLE_OVERLAP_PLAN_STREAM.set(spec.plan_stream)
         scheduler = Scheduler(args, PortArgs.init_new(args))
         assert scheduler.enable_overlap == (spec.depth > 1), "asynchronous exactly where it was asked for"
+        scheduler.tokenizer = NO_TOKENIZER
+        # As for those of its backends for attention that need them.
+        scheduler.future_map.needs_cpu_seq_lens |= spec.relay_lengths
         return scheduler
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any]:
         """Return what SGLang is asked for to draft: as many steps as drafts, each proposing one token."""
         if not spec.num_speculative_tokens:
             return {}
+        if spec.drafter == "ngram_corpus":
+            return {
+                "speculative_algorithm": "NGRAM",
+                "speculative_num_draft_tokens": spec.num_speculative_tokens + 1,
+                # As wide as it may be: beside pages a token has one draft, but for each beginning that it is found by.
+                "speculative_ngram_max_bfs_breadth": 2 if spec.block_size == 1 else 1,
+                "speculative_ngram_capacity": _CORPUS_SIZE,
+            }
         folder = folder_of(self._cache, spec.drafter, spec.drafter_quality, spec.vocab_size)
         return {
             "speculative_algorithm": _ALGORITHMS[spec.drafter],

@@ -6,6 +6,7 @@ device relays where tokens are drafted: how many were accepted the host learns l
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -50,7 +51,7 @@ def _judged(point: str, name: str) -> tuple[str, ...]:
     """Return the names that judges have for a tensor at a point."""
     if point == "scheduled":
         return {"computed": ("scheduled_computed",), "rows": ()}.get(name, ())
-    names = {"indices": ("tables",), "indptr": ("seq_lens",), "rows": ()}.get(name, (name,))
+    names = {"indices": ("tables",), "indptr": ("seq_lens",), "rows": (), "nodes": (), "counts": ()}.get(name, (name,))
     if point == "drafting":
         return tuple(f"draft_{each}" for each in names)
     # Of drafts in the target's inputs.
@@ -66,6 +67,8 @@ class Recorder:
         self.rows: torch.Tensor = scheduler.req_to_token_pool.req_to_token
         # The batch that is being run, and the last step of each request.
         self.batch: Any = None
+        # Tells of the inputs of a step whose drafts are a tree, with a tensor of nodes kept and one of their counts.
+        self.tell_kept: Callable[[torch.Tensor, torch.Tensor], None] | None = None
         self.last_steps: dict[str, int] = {}
         self._scheduler = scheduler
         self._results: dict[int, int] = {}
@@ -86,11 +89,16 @@ class Recorder:
             # Nothing is cut for being long: what a row has room for ends it.
             max_model_len=self.rows.shape[1],
             # Of any drafter, be it a head or a model of its own: at a token's position it is given the next one.
-            draft_shift=1 if scheduler.draft_worker is not None else 0,
+            draft_shift=0 if scheduler.draft_worker is None or self._has_trees else 1,
             chunk_ends_known=True,
             mask_token=None,
             bounds_short=0,
         )
+
+    @property
+    def _has_trees(self) -> bool:
+        """Whether drafts of a request are a tree; no model proposes them."""
+        return bool(self._scheduler.spec_algorithm.is_ngram())
 
     def release(self) -> None:
         """Leave the scheduler as it was."""
@@ -206,9 +214,30 @@ class Recorder:
         )
         metadata = get_forward_context().attn_backend.forward_metadata
         tensors = self.given(forward_batch, metadata, input_ids=input_ids, positions=positions)
-        self.observations.read("inputs", names, tensors, inputs, drafts=drafts)
+        if mode.is_target_verify() and self._has_trees:
+            self.tell_kept = partial(self._note_kept, names, tensors)
+        else:
+            self.observations.read("inputs", names, tensors, inputs, drafts=drafts)
         if batch.seq_lens_cpu is not None:
             self.observations.note("corrected", names, mirror_computed=before(batch.seq_lens_cpu.tolist()))
+
+    def _note_kept(
+        self, names: Sequence[str], tensors: Mapping[str, torch.Tensor], nodes: torch.Tensor, counts: torch.Tensor
+    ) -> None:
+        """Note the inputs of a step whose drafts are a tree: those that are kept, in the slots they are moved to."""
+
+        def inputs(views: Mapping[str, Parts]) -> Mapping[str, Any]:
+            kept = views["counts"][0].tolist()
+            width = len(views["input_ids"][0]) // len(kept)
+            rows = [row[:count] for row, count in zip(views["nodes"][0].tolist(), kept, strict=True)]
+            chosen = torch.tensor([node for row in rows for node in row])
+            front = torch.tensor([row * width + place for row, count in enumerate(kept) for place in range(count)])
+            of_kept = {name: [views[name][0][chosen]] for name in ("input_ids", "positions")}
+            of_kept["slots"] = [views["slots"][0][front]]
+            told = self.inputs({**views, **of_kept}, kept, is_beside=True)
+            return {**told, "drafts": [count - 1 for count in kept]}
+
+        self.observations.read("inputs", names, {**tensors, "nodes": nodes, "counts": counts}, inputs)
 
     def _begin(self, requests: Sequence[Any]) -> list[list[Any]]:
         """Return the requests that begin in a step, for the first time or again, each with all its tokens."""

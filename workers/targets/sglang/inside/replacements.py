@@ -3,13 +3,14 @@
 import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from workers.targets.child.inside.interpreter import interpreted
 from workers.targets.child.inside.replacements import Replacement
-from workers.targets.sglang.inside import attention
+from workers.targets.sglang.inside import attention, verification
 from workers.targets.sglang.inside.channels import unconnected
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.kernel_definitions import Definitions
@@ -90,6 +91,13 @@ def _true(before: Any) -> bool:
     return True
 
 
+def _here_too(before: FunctionType) -> FunctionType:
+    """Return a function that asks for one of some devices, among which this one is."""
+    code = before.__code__
+    named = [(*each, DEVICE_NAME) if isinstance(each, tuple) and "cuda" in each else each for each in code.co_consts]
+    return FunctionType(code.replace(co_consts=tuple(named)), before.__globals__)
+
+
 _PREFIXES = PrefixesRemembered()
 REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(
@@ -143,6 +151,14 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         )
         for module in ("spec_tree", "cache_locs", "reconstruct_tree")
     ),
+    *(
+        Replacement("sglang.srt.speculative.eagle_utils", name, "it is compiled for GPUs alone, and None here", made)
+        for name, made in (
+            ("tree_speculative_sampling_target_only", verification.verifying),
+            ("top_k_renorm_prob", verification.likeliest),
+            ("top_p_renorm_prob", verification.nucleus),
+        )
+    ),
     Replacement(
         "sglang.srt.speculative.spec_utils",
         "record_stream_each",
@@ -154,6 +170,12 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "_is_cuda",
         "lengths come to the host by a stream of their own and pinned memory on CUDA alone, which is tested here",
         _true,
+    ),
+    Replacement(
+        "sglang.srt.arg_groups.speculative_hook",
+        "_handle_ngram",
+        "it refuses devices by name that do all it needs",
+        _here_too,
     ),
     # The last one: what is loaded with it has the names above as they are replaced.
     Replacement(

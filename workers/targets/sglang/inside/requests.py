@@ -1,10 +1,14 @@
 """Requests and aborts, as SGLang's scheduler receives them from its tokenizer."""
 
 from array import array
+from types import SimpleNamespace
 from typing import Any
 
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
+
+# There is no text. A minimum of tokens asks for those that end outputs besides: there are none.
+NO_TOKENIZER = SimpleNamespace(eos_token_id=None, additional_stop_token_ids=None)
 
 
 def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
@@ -16,6 +20,7 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
     asked = event.params
     params = SamplingParams(
         max_new_tokens=spec.length_limit(len(event.prompt), event.max_tokens) - len(event.prompt),
+        min_new_tokens=asked.min_tokens,
         stop_token_ids=set(event.stop) or None,
         temperature=asked.temperature,
         top_k=asked.top_k or -1,
@@ -27,8 +32,7 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
         repetition_penalty=asked.repetition_penalty,
         logit_bias={str(token): bias for token, bias in asked.logit_bias} or None,
     )
-    # There is no text, and so nothing to stop at in it.
-    params.normalize(None)
+    params.normalize(NO_TOKENIZER)
     return TokenizedGenerateReqInput(
         rid=request_id,
         input_text=None,

@@ -14,7 +14,7 @@ from scenarios.spec import EngineSpec
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.sglang.inside.deliveries import deliveries_of
-from workers.targets.sglang.inside.drafting import DrafterObserver
+from workers.targets.sglang.inside.drafting import DrafterObserver, TreeObserver
 from workers.targets.sglang.inside.event_loop import EventLoop
 from workers.targets.sglang.inside.recorder import Recorder
 from workers.targets.sglang.inside.requests import abort_of, request_of
@@ -31,7 +31,7 @@ class Session:
     ) -> None:
         self.probes: Counter[str] = Counter()
         self._scheduler, self._spec, self._number, self._give_back = scheduler, spec, number, give_back
-        self._observers: list[Recorder | DrafterObserver] = []
+        self._observers: list[Recorder | DrafterObserver | TreeObserver] = []
         self._recorder = self._observe() if observed else None
         self._loop = EventLoop(scheduler)
         self._outbox = scheduler.ipc_channels.send_to_detokenizer
@@ -49,8 +49,11 @@ class Session:
         """Have the steps of the scheduler recorded, and what its drafter is given."""
         recorder = Recorder(self._scheduler)
         self._observers.append(recorder)
-        if self._scheduler.draft_worker is not None:
-            self._observers.append(DrafterObserver(self._scheduler.draft_worker.draft_worker, recorder))
+        worker = self._scheduler.draft_worker
+        if worker is not None and worker.draft_worker is None:
+            self._observers.append(TreeObserver(recorder))
+        elif worker is not None:
+            self._observers.append(DrafterObserver(worker.draft_worker, recorder))
         return recorder
 
     @property
