@@ -39,7 +39,7 @@ def test_one_trace_of_six_is_offloaded_with_small_pools_and_with_caches_that_are
     assert len(traces) // 8 < len(having) < len(traces) // 4
     assert not any(trace.spec.transfer or trace.spec.layers == "hybrid" for trace in having)
     assert not any(isinstance(each, DisturbTransfer) for trace in having for each in trace.events)
-    for key, count in {"chunks": 5, "blocks_per_chunk": 3, "eviction": 2, "stored": 2, "store_ticks": 5}.items():
+    for key, count in {"chunks": 5, "blocks_per_chunk": 3, "eviction": 2, "stored": 2, "store_ticks": 6}.items():
         assert len({getattr(trace.spec.offloading, key) for trace in having}) == count
     cached = [trace for trace in having if trace.spec.prefix_cache]
     simple = [trace for trace in having if trace.spec.offloading and trace.spec.offloading.connector == "simple"]

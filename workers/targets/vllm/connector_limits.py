@@ -1,7 +1,16 @@
 """Limits of vLLM with a connector beside its cache: what a specification and its events may not ask for there."""
 
 from scenarios.capabilities import Excess
-from scenarios.events import CONTROL_EVENTS, AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep
+from scenarios.events import (
+    CONTROL_EVENTS,
+    AnyEvent,
+    DisturbTransfer,
+    DummyStep,
+    LoadWeights,
+    Pause,
+    ResetPrefixCache,
+    Sleep,
+)
 from scenarios.spec import EngineSpec, Offloading
 
 
@@ -87,6 +96,10 @@ def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess
             return Excess("clear_cache", True, "beside a store it is false", mended, reason)
         case Sleep(level=level) if level:
             return Excess("level", level, "beside a store it is 0", event.model_copy(update={"level": 0}), reason)
+        case ResetPrefixCache(running=True) if spec.offloading is not None and spec.offloading.connector == "simple":
+            # Its stores hold blocks.
+            without = event.model_copy(update={"running": False})
+            return Excess("running", True, "with connector simple it is false", without, reason)
         case LoadWeights():
             seen, allowed = event.version, "beside a store weights stay"
             return Excess("version", seen, allowed, None, "what the store holds was computed by others")

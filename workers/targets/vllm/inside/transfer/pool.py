@@ -78,7 +78,8 @@ class BlockCopies(BatchCopies):
         ]
         on: Any = torch.cuda.stream
         with on(self._stream):
-            self(*(torch.tensor(column, dtype=torch.int64) for column in zip(*rows, strict=True)), self._is_any)
+            at, to, sizes = (torch.tensor(column, dtype=torch.int64) for column in zip(*rows, strict=True))
+            self(at, to, sizes, self._is_any)
 
 
 def blocks_by_tasks(before: Callable[..., Any]) -> Callable[..., BlockCopies]:
