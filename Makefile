@@ -21,13 +21,13 @@ quick: .venv/installed-dev
 quick-tests: .venv/installed-dev
 	$(BIN)/python -m pytest --quiet --quick --numprocesses 2 --no-loadscope-reorder
 
-# Four processes on two cores: tests of Ray mostly wait.
+# Three processes on two cores: tests of Ray mostly wait.
 test: .venv/installed-dev
-	$(BIN)/python -m pytest --numprocesses 4 --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 3 --no-loadscope-reorder
 
 # Everything: also what takes minutes and is touched seldom (tests/long.py).
 test-long: .venv/installed-dev
-	$(BIN)/python -m pytest --long --numprocesses 4 --no-loadscope-reorder
+	$(BIN)/python -m pytest --long --numprocesses 3 --no-loadscope-reorder
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -195,10 +195,11 @@ class _Edges:
     def _uneven_chunks(self) -> None:
         """Give chunks room for part of a block more, and prompts some blocks and a part in common, in the cache."""
         block, blocks = self.spec.block_size, 5
+        chunk = block + 1 + self._pick(max(1, block - 1), "part of a block")
         self._cache_prefixes()
         self._set(
             max_model_len=max(self.spec.max_model_len, block * blocks),
-            max_num_batched_tokens=block + 1 + self._pick(block - 1, "part of a block") if block > 1 else 2,
+            max_num_batched_tokens=max(chunk, 1 + self.spec.num_speculative_tokens),
             num_blocks=max(self.spec.num_blocks, blocks + self._pick(blocks, "spare blocks")),
         )
         for place, _ in self._submits():

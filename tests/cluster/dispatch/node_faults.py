@@ -27,8 +27,8 @@ from tests.cluster.fake_judge import FAKE_JUDGE, trace
 from tests.cluster.processes import descendants
 
 # Slow enough that both nodes have a worker before all are done, on a busy machine too.
-SLOW_MS = 300
-NUM_JOBS = 24
+SLOW_MS = 500
+NUM_JOBS = 48
 SECONDS_MAX = 180.0
 NUM_SMOKE = 6
 

@@ -153,7 +153,8 @@ class Offloads:
         blocks, chunks = at_cache.block_ids.tolist(), at_pool.block_ids.tolist()
         table, tokens = self._stored.pop(job_id, (blocks, []))
         indexes = [table.index(block) for block in blocks]
-        begun = Job(job_id - self._first, of, job.req_id, blocks, chunks, self._ticks[of], indexes, tokens)
+        number, ticks = job_id - self._first, self._ticks[of]
+        begun = Job(number, of, job.req_id, blocks, chunks, ticks, indexes=indexes, tokens=tokens)
         self.jobs[job_id] = begun
         self.probes[of] += 1
         self._tell(begun, "begins", begun.blocks, begun.chunks)
