@@ -1,8 +1,8 @@
 """Identities of transfers between a cache and a store beside it: who may use a block while it is read or written.
 
 Verifies: that a block of a load or a store in flight is given to no other request, written by no step, part of no
-other load, not free, not registered for others before it has arrived, and stored once at a time; that every transfer
-that begins ends, and none twice; that a request fails only where blocks were lost; that whoever is preempted for room
+other load, not free, not registered for others before it has arrived, and, of a store that has what the prefix cache
+has, stored once at a time; that every transfer that begins ends, and none twice; that a request fails only where blocks were lost; that whoever is preempted for room
 gives its blocks back at once. Of a prompt that one engine hands to another: that all of its blocks are kept, as those
 of a store in flight, until the other one has read them, which reads no others.
 Does not verify: what a block holds (`attended_tokens` does); orders of accesses within a step (`races` does).
@@ -33,7 +33,8 @@ class _Flight:
 class _Transfers:
     """The transfers of one engine, in the order in which they are observed."""
 
-    def __init__(self) -> None:
+    def __init__(self, stores_once: bool) -> None:
+        self._stores_once = stores_once
         self.flights: dict[int, _Flight] = {}
         self.ended: set[int] = set()
         self.num_lost = 0
@@ -51,7 +52,7 @@ class _Transfers:
             case "transfer" if seen.values["phase"] == "ends":
                 yield from self._end(seen)
             case "transfer" if seen.values["of"] == "store":
-                yield from self._store(seen)
+                yield from self._store(seen) if self._stores_once else ()
             case "scheduled":
                 yield from self._planned(seen)
             case "inputs":
@@ -131,14 +132,17 @@ class _Transfers:
 
 
 class TransferIdentities(Judge):
-    """Judge of the observations of one run of all of its engines, in the order in which they were made."""
+    """Judge of the observations of one run of all of its engines, in the order in which they were made.
+
+    Of a store that `stores_once` what the prefix cache has, no block is in two of its stores at a time.
+    """
 
     sees = ("log",)
     sees_of = (ENGINE, PRODUCER)
 
-    def __init__(self) -> None:
+    def __init__(self, stores_once: bool = False) -> None:
         self._found: list[Difference] = []
-        self._of: dict[EngineName, _Transfers] = {ENGINE: _Transfers(), PRODUCER: _Transfers()}
+        self._of: dict[EngineName, _Transfers] = {of: _Transfers(stores_once) for of in self.sees_of}
         # By request the number of tokens of its prompt, of those that a producer computes.
         self._prompts: dict[int, int] = {}
 

@@ -132,7 +132,7 @@ class Session:
             case ResetPrefixCache(running=running):
                 self.probes["cache_reset"] += 1
                 # While blocks wait for a transfer, or for a step that writes them, vLLM refuses to preempt all.
-                running &= self._flights is None or not (self._flights.holds_blocks or self.engine.batch_queue)
+                running &= self._flights is None or not (self._flights.holds_blocks or self._is_held())
                 if self.engine.reset_prefix_cache(reset_running_requests=running) or running:
                     self._control.cleared()
             case Stall(request=name, ticks=ticks):
@@ -145,6 +145,13 @@ class Session:
                     self._flights.disturb(event, self._ids[name])
             case _:
                 raise ValueError(f"{event.do} is no event of this engine")
+
+    def _is_held(self) -> bool:
+        """Tell whether a step is in flight, or a request that waits holds blocks, as for a load."""
+        scheduler = self.engine.scheduler
+        waiting = scheduler.requests.keys() - {request.request_id for request in scheduler.running}
+        blocks = (group for name in waiting for group in scheduler.kv_cache_manager.get_block_ids(name))
+        return bool(self.engine.batch_queue) or any(blocks)
 
     def step(self) -> list[Delivery]:
         if self._flights is not None:
