@@ -2,9 +2,10 @@
 
 Verifies: that a block of a load or a store in flight is given to no other request, written by no step, part of no
 other load, not free, not registered for others before it has arrived, and, of a store that has what the prefix cache
-has, stored once at a time; that every transfer that begins ends, and none twice; that a request fails only where blocks were lost; that whoever is preempted for room
-gives its blocks back at once. Of a prompt that one engine hands to another: that all of its blocks are kept, as those
-of a store in flight, until the other one has read them, which reads no others.
+has, stored once at a time; that every transfer that begins ends, and none twice; that a request fails only where blocks
+were lost; that whoever is preempted for room gives its blocks back at once. Of a prompt that one engine hands to
+another: that all of its blocks are kept, as those of a store in flight, until the other one has read them, which reads
+no others.
 Does not verify: what a block holds (`attended_tokens` does); orders of accesses within a step (`races` does).
 """
 
