@@ -58,9 +58,11 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         # Who asks again for what it has lost may need room twice.
         num_blocks = trace.spec.num_blocks if transfer.failures == "fail" else 2 * trace.spec.num_blocks + 2
         keys = {"transfer": transfer, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
-        # A step that waits in vain for what is computed again has others behind it where steps overlap.
-        if _may_lose_in_steps(transfer) and below(3, seed, _SITE, "in turn", 0):
-            keys["depth"] = 1
+        # A step that waits in vain for what is computed again has others behind it where steps overlap, and stores of
+        # what it lost where these take longer than it.
+        if _may_lose_in_steps(transfer):
+            keys["transfer"] = transfer.model_copy(update={"stores": "synchronous"})
+            keys |= {"depth": 1} if below(3, seed, _SITE, "in turn", 0) else {}
         return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
     if capabilities.allowed("offloading") is None and not below(OFFLOADED_ONE_IN, seed, _SITE, "is offloaded", 0):
         spec = trace.spec.model_copy(update={"prefix_cache": bool(below(2, seed, _SITE, "prefix cache", 0))})
