@@ -11,42 +11,24 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from scenarios.events import DisturbTransfer
 from scenarios.spec import Offloading
 from workers.targets.simulated_torch.batch_copies import Addresses, BatchCopies
 from workers.targets.vllm.inside.transfer.flights import Note, note_in_flight, silent
-from workers.targets.vllm.inside.transfer.planner import blocks_used
+from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, around, copied_blocks
 
 
 @dataclass(slots=True)
-class Job:
-    """A load or a store in flight, with the blocks of the cache and the chunks of the pool that it was planned with.
+class Job(OwnTransfer):
+    """A job in flight, whose slots are chunks of the pool; its end is `due` in a tick behind its launch or later."""
 
-    A store keeps those at some `indexes` of its request's table, which are of its first `tokens`. Once it is launched
-    its end is `due` so many ticks later at the soonest.
-    """
-
-    number: int
-    of: str
-    request: str
-    blocks: list[int]
-    chunks: list[int]
-    ticks: int
-    indexes: list[int]
-    tokens: list[int]
     due: int = 0
 
 
-class Offloads:
-    """All that is seen of the jobs of an engine; `agent` is the connector's side of the worker.
-
-    While a batch `is_dummy` all of its slots are padding.
-    """
+class Offloads(OwnTransfers):
+    """All that is seen of the jobs of an engine."""
 
     def __init__(self, engine: Any, agent: Any, spec: Offloading) -> None:
-        self.agent, self.is_dummy = agent, False
-        self._ticks = {"load": spec.load_ticks, "store": spec.store_ticks}
-        self._engine = engine.scheduler
+        super().__init__(engine, agent, spec)
         self._planner = engine.scheduler.connector.connector_scheduler
         self._copier = agent.connector_worker.worker
         self._handlers = {"store": self._copier._store_handler, "load": self._copier._load_handler}
@@ -58,11 +40,10 @@ class Offloads:
         """Begin a trace, with an empty pool."""
         assert not self._planner._jobs, "an idle engine has no jobs"
         self._planner.reset_cache()
-        self.probes, self.note, self.tick = probes, note, 0
+        super().begin(probes, note)
         self.jobs: dict[int, Job] = {}
         # Of stores that were planned and have not begun, by number: their request's blocks and its tokens.
         self._stored: dict[int, tuple[list[int], list[int]]] = {}
-        self.aborted: set[str] = set()
         self._first: int = self._planner._job_counter
 
     @property
@@ -73,9 +54,6 @@ class Offloads:
     def holds_blocks(self) -> bool:
         """Tell whether a load has blocks that nobody may be made to give back."""
         return any(job.of == "load" for job in self.jobs.values())
-
-    def disturb(self, event: DisturbTransfer, request: str) -> None:
-        raise ValueError("nobody disturbs vLLM's own transfers")
 
     def left(self) -> Mapping[str, int]:
         """Return what is held once nothing is left to do."""
@@ -93,33 +71,20 @@ class Offloads:
             "copies of the worker": sum(len(handler._transfers) for handler in self._handlers.values()),
         }
 
-    def touched(self) -> tuple[list[int], list[int]] | None:
-        """Return the blocks that the running step's kernels read, and those that they write; None if nobody knows."""
-        if self.is_dummy:
-            return [], []
-        if not self.agent.has_connector_metadata():
-            return None
-        reads, writes = self.agent._get_connector_metadata().touched
-        return sorted(reads), sorted(writes)
-
     def _wrap(self) -> None:
         """Wrap both sides for as long as the engine lives."""
-        self.agent.touched = self.touched
-        _around(self._planner, "build_connector_meta", self._planned)
-        _around(self._planner, "get_num_new_matched_tokens", self._looked_up)
-        _around(self._planner.manager, "prepare_store", self._making_room)
-        _around(self.agent, "handle_preemptions", self._before_a_step)
-        _around(self._copier, "wait", self._waited)
-        _around(self._copier, "get_finished", self._finished)
+        around(self._planner, "build_connector_meta", self._planned)
+        around(self._planner, "get_num_new_matched_tokens", self._looked_up)
+        around(self._planner.manager, "prepare_store", self._making_room)
+        around(self.agent, "handle_preemptions", self._before_a_step)
+        around(self._copier, "wait", self._waited)
+        around(self._copier, "get_finished", self._finished)
         for of, handler in self._handlers.items():
-            _around(handler, "transfer_async", partial(self._copying, of))
-            _around(handler, "get_finished", partial(self._due, handler))
+            around(handler, "transfer_async", partial(self._copying, of))
+            around(handler, "get_finished", partial(self._due, handler))
 
     def _planned(self, build: Callable[..., Any], output: Any) -> Any:
-        metadata = build(output)
-        requests, manager = self._engine.requests, self._engine.kv_cache_manager
-        metadata.touched = blocks_used(requests, manager, output, self._engine.block_size)
-        metadata.preempted = set(output.preempted_req_ids or ())
+        metadata = super()._planned(build, output)
         for job_id, job in metadata.store_jobs.items():
             status = self._planner._req_status[job.req_id]
             self._stored[job_id] = list(status.group_states[0].block_ids), status.req.all_token_ids[:]
@@ -150,35 +115,25 @@ class Offloads:
 
     def _begin(self, of: str, job_id: int, job: Any) -> None:
         at_cache, at_pool = (job.dst_spec, job.src_spec) if of == "load" else (job.src_spec, job.dst_spec)
-        blocks, chunks = at_cache.block_ids.tolist(), at_pool.block_ids.tolist()
+        blocks, slots = at_cache.block_ids.tolist(), at_pool.block_ids.tolist()
         table, tokens = self._stored.pop(job_id, (blocks, []))
         indexes = [table.index(block) for block in blocks]
-        number, ticks = job_id - self._first, self._ticks[of]
-        begun = Job(number, of, job.req_id, blocks, chunks, ticks, indexes=indexes, tokens=tokens)
-        self.jobs[job_id] = begun
+        begun = self.jobs[job_id] = Job(job_id - self._first, of, job.req_id, blocks, slots, indexes, tokens)
         self.probes[of] += 1
-        self._tell(begun, "begins", begun.blocks, begun.chunks)
+        self._tell(begun, "begins", begun.blocks, begun.slots)
 
     def _copying(self, of: str, copy: Callable[..., bool], job_id: int, *specs: Any) -> bool:
         job = self.jobs.get(job_id)
         if job is not None:
-            job.due = self.tick + job.ticks
+            job.due = self.tick + self._ticks[of]
             self._copies[of].told = partial(self._copied, job)
         return copy(job_id, *specs)
 
     def _copied(self, job: Job, rows: Addresses) -> None:
         """Tell which blocks were copied, each with its place in the pool: by the addresses of the first layer's."""
         store = self._handlers["store"]
-        cache, pool = store.src_tensors[0], store.dst_tensors[0]
-        pairs = []
-        for source, target, _ in rows:
-            at_cache, at_pool = (source, target) if job.of == "store" else (target, source)
-            block, place = at_cache - cache.data_ptr(), at_pool - pool.data_ptr()
-            if 0 <= block < cache.numel() and 0 <= place < pool.numel():
-                pairs.append((block // cache.shape[1], place // cache.shape[1]))
-        if job.of == "store":
-            self.note("stored", [job.request], blocks=job.blocks, indexes=job.indexes, tokens=job.tokens)
-        self._tell(job, "copies", [block for block, _ in pairs], [place for _, place in pairs])
+        pairs = list(copied_blocks(job.of, rows, store.src_tensors[0], store.dst_tensors[0]))
+        self._tell_copies(job, [block for block, _ in pairs], [slot for _, slot in pairs])
 
     def _due(self, handler: Any, finished: Callable[[], list[Any]]) -> list[Any]:
         """Have the copies of one direction that are due be done, and no others: under every schedule alike."""
@@ -205,30 +160,9 @@ class Offloads:
     def _end(self, job_id: int, is_ahead: bool = False) -> None:
         job = self.jobs.pop(job_id, None)
         if job is not None:
-            self.probes["store_of_ended"] += job.of == "store" and job.request not in self._engine.requests
-            self.probes["load_of_aborted"] += job.of == "load" and job.request in self.aborted
-            self._tell(job, "ends", job.blocks, job.chunks, is_ahead)
+            self._tell_end(job, is_ahead)
 
     def _look(self) -> None:
         """Tell which blocks of loads in flight the engine holds for free, or has registered before they arrived."""
         loads = [job for job in self.jobs.values() if job.of == "load"]
         note_in_flight(self.note, loads, loads, self._engine.kv_cache_manager.block_pool.blocks)
-
-    def _tell(self, job: Job, phase: str, blocks: list[int], slots: list[int], is_ahead: bool = False) -> None:
-        self.note(
-            "transfer",
-            [job.request],
-            number=job.number,
-            phase=phase,
-            of=job.of,
-            is_synchronous=False,
-            blocks=blocks,
-            slots=slots,
-            lost=[],
-            is_ahead=is_ahead,
-        )
-
-
-def _around(holder: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Let a method of an object be called by a wrapper, which is given it first."""
-    setattr(holder, name, partial(wrapper, getattr(holder, name)))

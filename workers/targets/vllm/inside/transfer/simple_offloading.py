@@ -6,43 +6,23 @@ events has of one request, in flight from the step that plans it until the event
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from scenarios.events import DisturbTransfer
 from scenarios.spec import Offloading
 from workers.targets.simulated_torch.batch_copies import Addresses
 from workers.targets.vllm.inside.transfer.flights import Note, note_in_flight, silent
-from workers.targets.vllm.inside.transfer.planner import blocks_used
+from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, around, copied_blocks
 
 _KINDS = ("load", "store")
 
 
-@dataclass(slots=True)
-class Part:
-    """What an event of one direction has of one request: blocks of the cache, and of the pool.
-
-    A store keeps those at some `indexes` of its request's table, which are of its first `tokens`.
-    """
-
-    number: int
-    of: str
-    request: str
-    blocks: list[int]
-    slots: list[int]
-    indexes: list[int]
-    tokens: list[int]
-
-
-class SimpleOffloads:
-    """All that is seen of the transfers of an engine; `agent` is the connector's side of the worker."""
+class SimpleOffloads(OwnTransfers):
+    """All that is seen of the transfers of an engine."""
 
     def __init__(self, engine: Any, agent: Any, spec: Offloading) -> None:
-        self.agent, self.is_dummy = agent, False
-        self._ticks = {"load": spec.load_ticks, "store": spec.store_ticks}
-        self._engine = engine.scheduler
+        super().__init__(engine, agent, spec)
         self._manager = engine.scheduler.connector.scheduler_manager
         self._worker = agent.worker_handler
         self._num_free = self._manager.cpu_block_pool.get_num_free_blocks()
@@ -54,11 +34,10 @@ class SimpleOffloads:
         """Begin a trace, with an empty pool."""
         is_empty = self._manager.reset()
         assert is_empty, "an idle engine has no transfers"
-        self.probes, self.note, self.tick = probes, note, 0
-        self.aborted: set[str] = set()
+        super().begin(probes, note)
         self._num_parts = 0
         # By direction and event what is in flight, and when it is over at the soonest.
-        self.parts: dict[tuple[str, int], list[Part]] = {}
+        self.parts: dict[tuple[str, int], list[OwnTransfer]] = {}
         self._due: dict[tuple[str, int], int] = {}
         # Of a block that is to be stored its request, where that holds it, and the request's tokens.
         self._owners: dict[int, tuple[str, int, list[int]]] = {}
@@ -71,9 +50,6 @@ class SimpleOffloads:
     def holds_blocks(self) -> bool:
         """Tell whether a transfer has blocks that nobody may be made to give back."""
         return bool(self.parts)
-
-    def disturb(self, event: DisturbTransfer, request: str) -> None:
-        raise ValueError("nobody disturbs vLLM's own transfers")
 
     def left(self) -> Mapping[str, int]:
         """Return what is held once nothing is left to do."""
@@ -89,18 +65,8 @@ class SimpleOffloads:
             "copies of the worker": len(worker._load_events) + len(worker._store_events),
         }
 
-    def touched(self) -> tuple[list[int], list[int]] | None:
-        """Return the blocks that the running step's kernels read, and those that they write; None if nobody knows."""
-        if self.is_dummy:
-            return [], []
-        if not self.agent.has_connector_metadata():
-            return None
-        reads, writes = self.agent._get_connector_metadata().touched
-        return sorted(reads), sorted(writes)
-
     def _wrap(self) -> None:
         """Wrap both sides for as long as the engine lives."""
-        self.agent.touched = self.touched
         around(self._manager, "build_connector_meta", self._planned)
         around(self._manager, "_select_eager_blocks_to_store", self._selected)
         around(self._manager.cpu_block_pool, "_maybe_evict_cached_block", self._evicted)
@@ -122,21 +88,18 @@ class SimpleOffloads:
         return is_evicted
 
     def _planned(self, build: Callable[..., Any], output: Any) -> Any:
-        metadata = build(output)
-        requests, manager = self._engine.requests, self._engine.kv_cache_manager
-        metadata.touched = blocks_used(requests, manager, output, self._engine.block_size)
-        metadata.preempted = set(output.preempted_req_ids or ())
+        metadata = super()._planned(build, output)
         metadata.parts = [*self._loads(metadata), *self._stores(metadata)]
         return metadata
 
-    def _loads(self, metadata: Any) -> Iterator[tuple[int, Part]]:
+    def _loads(self, metadata: Any) -> Iterator[tuple[int, OwnTransfer]]:
         """Yield what a plan loads of each request."""
         for name in metadata.load_event_to_reqs.get(metadata.load_event, ()):
             transfer = self._manager._reqs_to_load[name].transfer_meta
             blocks, slots = list(transfer.gpu_block_ids), list(transfer.cpu_block_ids)
             yield metadata.load_event, self._part("load", name, blocks, slots, [], [])
 
-    def _stores(self, metadata: Any) -> Iterator[tuple[int, Part]]:
+    def _stores(self, metadata: Any) -> Iterator[tuple[int, OwnTransfer]]:
         """Yield what a plan stores of each request."""
         found: dict[str, list[tuple[int, int]]] = {}
         for block, slot in zip(metadata.store_gpu_blocks, metadata.store_cpu_blocks, strict=True):
@@ -149,9 +112,9 @@ class SimpleOffloads:
 
     def _part(
         self, of: str, name: str, blocks: list[int], slots: list[int], indexes: list[int], tokens: list[int]
-    ) -> Part:
+    ) -> OwnTransfer:
         self._num_parts += 1
-        return Part(self._num_parts, of, name, blocks, slots, indexes, tokens)
+        return OwnTransfer(self._num_parts, of, name, blocks, slots, indexes, tokens)
 
     def _before_a_step(self, handle: Callable[..., Any], metadata: Any) -> None:
         """Tell of what a plan begins."""
@@ -176,17 +139,9 @@ class SimpleOffloads:
         """Tell which blocks were copied, each with its place in the pool: by the addresses of the first layer's."""
         cache = next(iter(self._worker.gpu_kv_caches.values()))
         pool = next(iter(self._worker.cpu_kv_caches.values()))
-        places: dict[int, int] = {}
-        for source, target, _ in rows:
-            at_cache, at_pool = (source, target) if of == "store" else (target, source)
-            block, place = at_cache - cache.data_ptr(), at_pool - pool.data_ptr()
-            if 0 <= block < cache.numel() and 0 <= place < pool.numel():
-                places[block // cache.shape[1]] = place // cache.shape[1]
+        slots = dict(copied_blocks(of, rows, cache, pool))
         for part in self.parts.get((of, event), ()):
-            if of == "store":
-                values = {"blocks": part.blocks, "indexes": part.indexes, "tokens": part.tokens}
-                self.note("stored", [part.request], **values)
-            self._tell(part, "copies", part.blocks, [places[block] for block in part.blocks])
+            self._tell_copies(part, part.blocks, [slots[block] for block in part.blocks])
 
     def _polled(self, poll: Callable[..., int], is_store: bool) -> int:
         """Have the copies of one direction that are due be done, and no others: under every schedule alike."""
@@ -207,32 +162,8 @@ class SimpleOffloads:
         for of in _KINDS:
             for event in sorted(before[of] - getattr(worker, f"_pending_{of}_event_indices")):
                 for part in self.parts.pop((of, event), ()):
-                    self._end(part)
+                    self._tell_end(part)
         return results
 
-    def _end(self, part: Part) -> None:
-        self.probes["store_of_ended"] += part.of == "store" and part.request not in self._engine.requests
-        self.probes["load_of_aborted"] += part.of == "load" and part.request in self.aborted
-        self._tell(part, "ends", part.blocks, part.slots)
-
-    def _in_flight(self) -> list[Part]:
+    def _in_flight(self) -> list[OwnTransfer]:
         return [part for parts in self.parts.values() for part in parts]
-
-    def _tell(self, part: Part, phase: str, blocks: list[int], slots: list[int]) -> None:
-        self.note(
-            "transfer",
-            [part.request],
-            number=part.number,
-            phase=phase,
-            of=part.of,
-            is_synchronous=False,
-            blocks=blocks,
-            slots=slots,
-            lost=[],
-            is_ahead=False,
-        )
-
-
-def around(holder: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Let a method of an object be called by a wrapper, which is given it first."""
-    setattr(holder, name, partial(wrapper, getattr(holder, name)))

@@ -1,0 +1,111 @@
+"""Observer of a connector that is vLLM's own, from outside on both of its sides: what such observers have in common."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from scenarios.events import DisturbTransfer
+from scenarios.spec import Offloading
+from workers.targets.simulated_torch.batch_copies import Addresses
+from workers.targets.vllm.inside.transfer.flights import Note
+from workers.targets.vllm.inside.transfer.planner import blocks_used
+
+
+@dataclass(slots=True)
+class OwnTransfer:
+    """A load or a store of one request in flight, with the blocks of the cache and the slots of the pool it is of.
+
+    A store keeps those at some `indexes` of its request's table, which are of its first `tokens`.
+    """
+
+    number: int
+    of: str
+    request: str
+    blocks: list[int]
+    slots: list[int]
+    indexes: list[int]
+    tokens: list[int]
+
+
+class OwnTransfers:
+    """What is seen of the transfers of an engine; `agent` is the connector's side of the worker.
+
+    While a batch `is_dummy` all of its slots are padding.
+    """
+
+    def __init__(self, engine: Any, agent: Any, spec: Offloading) -> None:
+        self.agent, self.is_dummy = agent, False
+        self._ticks: Mapping[str, int] = {"load": spec.load_ticks, "store": spec.store_ticks}
+        self._engine = engine.scheduler
+        agent.touched = self.touched
+
+    def begin(self, probes: Counter[str], note: Note) -> None:
+        """Begin a trace."""
+        self.probes, self.note, self.tick = probes, note, 0
+        self.aborted: set[str] = set()
+
+    def disturb(self, event: DisturbTransfer, request: str) -> None:
+        raise ValueError("nobody disturbs vLLM's own transfers")
+
+    def touched(self) -> tuple[list[int], list[int]] | None:
+        """Return the blocks that the running step's kernels read, and those that they write; None if nobody knows."""
+        if self.is_dummy:
+            return [], []
+        if not self.agent.has_connector_metadata():
+            return None
+        reads, writes = self.agent._get_connector_metadata().touched
+        return sorted(reads), sorted(writes)
+
+    def _planned(self, build: Callable[..., Any], output: Any) -> Any:
+        """Add to a plan's metadata which blocks its step uses, and who was preempted."""
+        metadata = build(output)
+        requests, manager = self._engine.requests, self._engine.kv_cache_manager
+        metadata.touched = blocks_used(requests, manager, output, self._engine.block_size)
+        metadata.preempted = set(output.preempted_req_ids or ())
+        return metadata
+
+    def _tell_copies(self, transfer: OwnTransfer, blocks: list[int], slots: list[int]) -> None:
+        """Tell which blocks were copied, each with its slot, and what a store is to keep."""
+        if transfer.of == "store":
+            kept = {"blocks": transfer.blocks, "indexes": transfer.indexes, "tokens": transfer.tokens}
+            self.note("stored", [transfer.request], **kept)
+        self._tell(transfer, "copies", blocks, slots)
+
+    def _tell_end(self, transfer: OwnTransfer, is_ahead: bool = False) -> None:
+        self.probes["store_of_ended"] += transfer.of == "store" and transfer.request not in self._engine.requests
+        self.probes["load_of_aborted"] += transfer.of == "load" and transfer.request in self.aborted
+        self._tell(transfer, "ends", transfer.blocks, transfer.slots, is_ahead)
+
+    def _tell(
+        self, transfer: OwnTransfer, phase: str, blocks: list[int], slots: list[int], is_ahead: bool = False
+    ) -> None:
+        self.note(
+            "transfer",
+            [transfer.request],
+            number=transfer.number,
+            phase=phase,
+            of=transfer.of,
+            is_synchronous=False,
+            blocks=blocks,
+            slots=slots,
+            lost=[],
+            is_ahead=is_ahead,
+        )
+
+
+def copied_blocks(of: str, rows: Addresses, cache: torch.Tensor, pool: torch.Tensor) -> Iterator[tuple[int, int]]:
+    """Yield the blocks of one layer that were copied by addresses, each with its slot in the pool."""
+    for source, target, _ in rows:
+        at_cache, at_pool = (source, target) if of == "store" else (target, source)
+        block, slot = at_cache - cache.data_ptr(), at_pool - pool.data_ptr()
+        if 0 <= block < cache.numel() and 0 <= slot < pool.numel():
+            yield block // cache.shape[1], slot // cache.shape[1]
+
+
+def around(holder: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Let a method of an object be called by a wrapper, which is given it first."""
+    setattr(holder, name, partial(wrapper, getattr(holder, name)))
