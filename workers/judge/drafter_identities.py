@@ -56,7 +56,7 @@ class DrafterIdentities(Judge):
                     self._block_size, self._shift = seen.values["block_size"], seen.values["draft_shift"]
                     self._length_max = seen.values["max_model_len"]
                     self._chunk_ends_known, self._mask = seen.values["chunk_ends_known"], seen.values["mask_token"]
-                    self._bounds_short = seen.values.get("bounds_short", 0)
+                    self._bounds_short = seen.values["bounds_short"]
                 case "scheduled":
                     self._steps[seen.step] = Step(seen)
                 case "inputs":
@@ -216,7 +216,7 @@ class DrafterIdentities(Judge):
             given = {name: values[name][start:stop] for name in ("input_ids", "positions", "slots")}
             if row.is_open:
                 yield from self._given(number, row, index, given, values["seq_lens"][place])
-            for bound in values.get("bounds", ())[place : place + 1]:
+            for bound in values["bounds"][place : place + 1]:
                 yield from self._bounds(number, row, bound, values["seq_lens"][place])
             yield from self._writes(number, row, given)
         for request in seen.requests if index == 0 else ():

@@ -106,8 +106,12 @@ def judge_of(
 ) -> DrafterIdentities:
     judge = DrafterIdentities()
     sizes = {"block_size": BLOCK, "max_model_len": LENGTH_MAX}
-    traits = {"draft_shift": shift, "mask_token": mask, "chunk_ends_known": chunk_ends_known}
-    traits |= {"bounds_short": bounds_short}
+    traits = {
+        "draft_shift": shift,
+        "mask_token": mask,
+        "chunk_ends_known": chunk_ends_known,
+        "bounds_short": bounds_short,
+    }
     judge.see_log([Observation("opened", -1, (), sizes | traits)])
     for number, step in enumerate(run):
         judge.see_log([Observation(point, number, (0,), values) for point, values in step])
@@ -260,7 +264,7 @@ def test_no_pass_is_due_beside_a_request_that_is_about_to_reach_the_longest_leng
 
 
 def _sizes(length: int) -> Values:
-    traits = {"draft_shift": 1, "mask_token": None, "chunk_ends_known": True}
+    traits = {"draft_shift": 1, "mask_token": None, "chunk_ends_known": True, "bounds_short": 0}
     return {"block_size": BLOCK, "max_model_len": length, **traits}
 
 
@@ -303,6 +307,7 @@ def test_an_entry_at_the_end_of_a_found_block_that_is_of_another_next_token_is_t
                 "slots": [20, 21],
                 "starts": [0, 2],
                 "seq_lens": [6],
+                "bounds": [6],
                 "tables": [[7, 5]],
             },
         ),
