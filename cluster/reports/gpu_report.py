@@ -18,21 +18,24 @@ _WAYS: dict[Way, str] = {
 
 def print_confirmed(found: Iterable[Widened], as_json: bool) -> int:
     """Print what came of each race as it comes, a line of JSON each or in words; return how many do harm."""
-    console, num_races, num_harmful = plain_console(sys.stdout), 0, 0
+    console, num_races, num_places, num_harmful = plain_console(sys.stdout), 0, 0, 0
     for each in found:
-        num_races += 1
+        num_races, num_places = num_races + each.num_races, num_places + 1
         num_harmful += each.does_harm
-        for line in [each.model_dump_json()] if as_json else _lines(num_races, each):
+        for line in [each.model_dump_json()] if as_json else _lines(num_places, each):
             console.print(line, soft_wrap=True)
     if not as_json:
-        console.print(f"{num_races} races: {num_harmful} do harm on the GPU, of the others none was seen")
+        races = f"{num_races} races of {num_places} places"
+        console.print(f"{races}: those of {num_harmful} do harm on the GPU, of the others none was seen")
     return num_harmful
 
 
 def _lines(number: int, found: Widened) -> Iterator[str]:
     yield f"RACE {number}    {missing_order_text(found.order)}"
+    if found.num_races > 1:
+        yield f"          and {found.num_races - 1} more whose first access is at that place"
     if found.is_known:
-        yield "          it is known"
+        yield "          known"
     yield f"          {_delayed(found.delay)}"
     for tries in found.tries:
         yield f"          {_WAYS[tries.way]}: {_tries_text(tries)}"

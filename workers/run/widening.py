@@ -5,7 +5,7 @@ latter comes first if nothing keeps it; then the run is judged as any. What show
 Does not verify: that a race without harm seen does none.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Literal, TypeAlias
 
 from scenarios.events import Delay, Schedule
@@ -44,9 +44,13 @@ class Tries(Value):
 
 
 class Widened(Value):
-    """What comes of a race on a GPU: whether it is known, where its stream was held up, and the runs."""
+    """What comes on a GPU of the races of one place: the first, whether they are known, what was held up, and the runs.
+
+    `num_races` counts them: a delay of their first accesses' place widens all of their windows.
+    """
 
     order: MissingOrder
+    num_races: int
     is_known: bool
     delay: Delay | None
     tries: tuple[Tries, ...]
@@ -63,9 +67,7 @@ def races_of(trace: Trace, config: RunConfig) -> list[tuple[MissingOrder, bool]]
     Raises:
         DeviceError: the engine cannot run there, or it watches no accesses there.
     """
-    kind = kind_of(config.engine)
-    if not isinstance(kind, ChildKind) or not kind.capabilities.finds_races:
-        raise DeviceError(f"engine {kind.name}: its races are not those of an engine that runs unmodified on a GPU")
+    kind = _kind(config)
     kind.prepare(config)
     run = Run(trace.model_copy(update={"schedule": Schedule()}), Tapes(), Options(judged=False), kind, config)
     try:
@@ -76,11 +78,21 @@ def races_of(trace: Trace, config: RunConfig) -> list[tuple[MissingOrder, bool]]
         run.target.close()
 
 
-def delay_of(order: MissingOrder) -> Delay | None:
-    """Return the delay that widens the window of a race; None where its first access has no place in the program."""
-    first = order.first
+def _kind(config: RunConfig) -> ChildKind:
+    kind = kind_of(config.engine)
+    if not isinstance(kind, ChildKind) or not kind.capabilities.finds_races:
+        raise DeviceError(f"engine {kind.name}: its races are not those of an engine that runs unmodified on a GPU")
+    return kind
+
+
+def delay_of(order: MissingOrder, stand_ins: Sequence[str] = ()) -> Delay | None:
+    """Return the delay that widens the window of a race; None where its first access has no place in the program.
+
+    Files whose names begin as one of the `stand_ins` run in the place of what a GPU runs.
+    """
+    first, passed_over = order.first, (_OWN, *stand_ins)
     places = [site for site in (first.site, *first.callers) if site is not None and site.line]
-    at = tuple(f"{site.file}:{site.line}" for site in places if not site.file.startswith(_OWN))[:_PLACES_MAX]
+    at = tuple(f"{site.file}:{site.line}" for site in places if not site.file.startswith(passed_over))[:_PLACES_MAX]
     if not at:
         return None
     of: Literal["host", "stream"] = "host" if first.lane == HOST else "stream"
@@ -88,7 +100,9 @@ def delay_of(order: MissingOrder) -> Delay | None:
 
 
 def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> Iterator[Widened]:
-    """Yield for each race of an explicit trace on the simulated device what comes of it on a GPU, in `times` runs.
+    """Yield for each place of races of an explicit trace on the simulated device what comes of it on a GPU.
+
+    A trace runs `times` in each way.
 
     Raises:
         DeviceError: one of the devices is not there.
@@ -104,13 +118,26 @@ def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> I
     plain, joined = runs(Schedule(), times), runs(Schedule(joined=True), 1)
     shown = {_bug_of(each, trace) for each in (*plain, *joined)}
     without = _tries("plain", plain, trace, set()), _tries("joined", joined, trace, set())
-    for order, is_known in races:
-        delay, tries = delay_of(order), [*without]
+    for order, is_known, delay, num_races in _places(races, _kind(simulated).stand_ins):
+        tries = [*without]
         for way, late in _late(delay):
             tries.append(_tries(way, runs(Schedule(delays=(late,)), times), trace, shown))
             if tries[-1].harmed:
                 break
-        yield Widened(order=order, is_known=is_known, delay=delay, tries=tuple(tries))
+        yield Widened(order=order, num_races=num_races, is_known=is_known, delay=delay, tries=tuple(tries))
+
+
+def _places(
+    races: Iterable[tuple[MissingOrder, bool]], stand_ins: Sequence[str]
+) -> Iterator[tuple[MissingOrder, bool, Delay | None, int]]:
+    """Yield for each place that is delayed its first race, whether it is known, the delay, and how many have it."""
+    of_place: dict[object, list[tuple[MissingOrder, bool, Delay | None]]] = {}
+    for number, (order, is_known) in enumerate(races):
+        delay = delay_of(order, stand_ins)
+        place = (delay.at, delay.of, is_known) if delay is not None else number
+        of_place.setdefault(place, []).append((order, is_known, delay))
+    for each in of_place.values():
+        yield *each[0], len(each)
 
 
 def _late(delay: Delay | None) -> Iterator[tuple[Way, Delay]]:

@@ -1,6 +1,6 @@
 """Widened windows of races, with runs that are made up in the place of a GPU's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -24,16 +24,19 @@ def crashed(error: str) -> Verdict:
     return Crashed(stats=NO_STATS, error=error, where=COPY)
 
 
-def widened_by(monkeypatch: pytest.MonkeyPatch, verdict_under: Callable[[Schedule], Verdict]) -> Widened:
+def widened_by(
+    monkeypatch: pytest.MonkeyPatch,
+    verdict_under: Callable[[Schedule], Verdict],
+    races: Sequence[tuple[MissingOrder, bool]] = ((ORDER, False),),
+) -> list[Widened]:
     def check(trace: Trace, *_: object, config: RunConfig) -> Verdict:
         assert config.device == "cuda"
         return verdict_under(trace.schedule)
 
     monkeypatch.setattr(widening, "check", check)
-    monkeypatch.setattr(widening, "races_of", lambda trace, config: [(ORDER, False)])
+    monkeypatch.setattr(widening, "races_of", lambda trace, config: list(races))
     config = RunConfig(engine=VLLM_V1)
-    (found,) = widened(Trace(events=()), config, config.model_copy(update={"device": "cuda"}), 2)
-    return found
+    return list(widened(Trace(events=()), config, config.model_copy(update={"device": "cuda"}), 2))
 
 
 def test_a_delay_is_before_the_first_access_and_tells_its_callers() -> None:
@@ -52,8 +55,14 @@ def test_what_stands_in_for_the_program_is_no_place_of_it() -> None:
     assert delay_of(ORDER.model_copy(update={"first": nowhere})) is None
 
 
+def test_nor_is_what_the_engine_runs_where_there_is_no_gpu() -> None:
+    delay = delay_of(ORDER, ("v1/utils.py",))
+    assert delay is not None
+    assert delay.at == ("v1/proposer.py:1068",)
+
+
 def test_harm_is_what_shows_with_the_delay_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = widened_by(monkeypatch, lambda schedule: crashed("KeyError: 1") if schedule.delays else AGREED)
+    (found,) = widened_by(monkeypatch, lambda schedule: crashed("KeyError: 1") if schedule.delays else AGREED)
     assert found.does_harm
     assert [(each.way, each.runs, each.harmed) for each in found.tries] == [
         ("plain", 2, 0),
@@ -63,14 +72,14 @@ def test_harm_is_what_shows_with_the_delay_alone(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_shows_without_a_delay_too_is_no_harm_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = widened_by(monkeypatch, lambda schedule: crashed("KeyError: 1"))
+    (found,) = widened_by(monkeypatch, lambda schedule: crashed("KeyError: 1"))
     assert not found.does_harm
     assert [each.harmed for each in found.tries] == [2, 1, 0, 0]
 
 
 def test_all_that_plain_runs_show_is_known_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = iter(("KeyError: 1", "IndexError: 1", *["IndexError: 1"] * 5))
-    found = widened_by(monkeypatch, lambda schedule: crashed(next(errors)))
+    (found,) = widened_by(monkeypatch, lambda schedule: crashed(next(errors)))
     assert not found.does_harm
 
 
@@ -79,5 +88,25 @@ def test_where_its_step_alone_shows_nothing_every_step_is_delayed(monkeypatch: p
         is_always = any(delay.step is None for delay in schedule.delays)
         return crashed("KeyError: 1") if is_always else AGREED
 
-    found = widened_by(monkeypatch, verdict)
+    (found,) = widened_by(monkeypatch, verdict)
     assert [(each.way, each.harmed) for each in found.tries][-2:] == [("in_its_step", 0), ("in_every_step", 2)]
+
+
+def test_races_of_one_place_are_widened_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = ORDER.model_copy(update={"first": READ.model_copy(update={"step": 5})})
+    elsewhere = ORDER.model_copy(update={"first": READ.model_copy(update={"callers": ()})})
+    scheduled: list[Schedule] = []
+
+    def verdict(schedule: Schedule) -> Verdict:
+        scheduled.append(schedule)
+        return AGREED
+
+    races = [(ORDER, False), (elsewhere, False), (later, False), (later, True)]
+    found = widened_by(monkeypatch, verdict, races)
+    assert [(each.order, each.num_races, each.is_known) for each in found] == [
+        (ORDER, 2, False),
+        (elsewhere, 1, False),
+        (later, 1, True),
+    ]
+    # Twice in its step and twice in every step, of each place.
+    assert sum(bool(schedule.delays) for schedule in scheduled) == 12

@@ -4,7 +4,7 @@ A kind of engine derives from `ChildKind`; what its process answers is of `worke
 process does is an `EngineFailed` of the message it was asked with, at the latest once it has had its time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -240,10 +240,12 @@ class ChildKind(TargetKind):
     """A kind of engine that runs in a process of its own, kept from trace to trace; `keeper` returns its keeper.
 
     One that is a package of its own is installed in its `home`. `definition_is_wrong` says what is wrong where a
-    finding shows with definitions of its kernels alone.
+    finding shows with definitions of its kernels alone. Files of its sources whose names begin as one of `stand_ins`
+    run on the simulated device in the place of what a GPU runs.
     """
 
     definition_is_wrong: str = ""
+    stand_ins: Sequence[str] = ()
 
     def is_known(self, race: MissingOrder) -> bool:
         """Tell whether a race is one that is counted, not reported again."""

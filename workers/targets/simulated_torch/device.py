@@ -125,6 +125,10 @@ class Device:
         """
         self._native.leave_out([(line.file, line.line) for line in lines])
 
+    def pass_over(self, folders: Iterable[Path]) -> None:
+        """Have reports name lines that call into these folders, too, in the place of lines in them."""
+        self._native.pass_over([f"{folder}/" for folder in folders])
+
     def digests(self) -> tuple[TaskDigests, ...]:
         """Run whatever is still enqueued, and return what each task read and wrote, in the order of launch."""
         self._native.drain()

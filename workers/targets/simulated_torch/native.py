@@ -57,6 +57,9 @@ class Native(Protocol):
     def register(self, libraries: Sequence[str], draw_key: Callable[[bool, str], tuple[int, int]]) -> None:
         """Become PyTorch's backend; lines of files under these prefixes are passed over in reports."""
 
+    def pass_over(self, libraries: Sequence[str]) -> None:
+        """Pass over lines of files under these prefixes, too."""
+
     def begin(
         self,
         policy: str,

@@ -56,6 +56,7 @@ class Vllm(ChildKind):
     capabilities = limits.SECOND_RUNNER
     kernels: Sequence[Kernels] = ("defined", "interpreted")
     definition_is_wrong = _DEFINITION_IS_WRONG
+    stand_ins = ("vllm/utils/cpu_triton_utils.py",)
     areas = AREAS
     places = places.SECOND_RUNNER
     exports = True

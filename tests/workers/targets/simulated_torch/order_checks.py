@@ -1,9 +1,12 @@
 """Checks of the calls that order work: each is seen, and can be left out, by the line that makes it."""
 
+from pathlib import Path
+
 import torch
 
 from scenarios.events import Schedule
 from tests.workers.targets.simulated_torch.programs import sound_loop
+from workers.targets.simulated_torch.backend import Stream, stream
 from workers.targets.simulated_torch.device import Device
 
 LAZY = Schedule(policy="lazy")
@@ -59,3 +62,18 @@ def a_copy_that_blocks_can_be_made_not_to(device: Device) -> None:
         program()
         (race,) = device.end().races
         assert copy.line in race.first.lines
+
+
+def lines_of_folders_that_are_passed_over_are_not_named(device: Device) -> None:
+    launch = eval(compile("lambda work: work()", "/launchers/launcher.py", "eval"))
+    files: list[str] = []
+    for _ in range(2):
+        device.begin(new_streams=True)
+        numbers, side = torch.zeros(4, device="sim"), Stream()
+        with stream(side):
+            launch(lambda numbers=numbers: numbers.add_(1))
+        (race,) = device.end().races
+        files.append(race.second.lines[1].file)
+        device.pass_over([Path("/launchers")])
+    assert files[0].endswith("launcher.py")
+    assert files[1].endswith("order_checks.py")

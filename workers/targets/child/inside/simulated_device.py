@@ -32,13 +32,19 @@ class SimulatedDevice:
     by prefix. Of lists with a name in `pools`, whose buffers are used in turn, all items have one name: in which of
     them a trace begins depends on what the engine did before. Lines of laid-over `sources` are named as those of
     installed ones: by that, races are known. Lines in a `stand_in`, a folder of what takes the place of the engine's
-    own functions, are passed over: who calls these is named.
+    own functions, are passed over: who calls these is named. So are `launchers`, folders of what launches its kernels.
     """
 
     def __init__(
-        self, own: tuple[str, ...], pools: tuple[str, ...] = (), sources: Path | None = None, stand_in: str = ""
+        self,
+        own: tuple[str, ...],
+        pools: tuple[str, ...] = (),
+        sources: Path | None = None,
+        stand_in: str = "",
+        launchers: Sequence[Path] = (),
     ) -> None:
         self._device = activate()
+        self._device.pass_over(launchers)
         if sources is not None:
             self._device.root = sources
         self._passed_over = (stand_in,) if stand_in else ()

@@ -159,6 +159,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     };
     register_backend();
   });
+  module.def("pass_over", &pass_over);
   module.def("begin", &begin, released());
   module.def("drain", [] { machine().drain(); }, released());
   module.def("step", [](int64_t number) { machine().step(number); });

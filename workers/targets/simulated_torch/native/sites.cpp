@@ -77,6 +77,12 @@ void begin_sites(std::vector<std::string> libraries) {
   sites().main = PyThreadState_Get();
 }
 
+void pass_over(const std::vector<std::string>& libraries) {
+  auto& known = sites().libraries;
+  known.insert(known.end(), libraries.begin(), libraries.end());
+  sites().is_library.clear();
+}
+
 uint32_t here() {
   PyThreadState* thread = PyGILState_GetThisThreadState();
   if (thread == nullptr || !Py_IsInitialized()) return 0;

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.metadata import distribution
 from pathlib import Path
 
 import torch
@@ -25,6 +26,8 @@ from workers.targets.vllm.sources import PACKAGE, is_whole
 
 # Seen to run here, 0.33.0 as sources alone (docs/new_release.md).
 KNOWN = ("0.32.0", "0.33.0")
+# Folders of what launches its kernels: a report names who does.
+_LAUNCHERS = ("vllm/triton_utils", "vllm/model_executor/warmup")
 
 
 def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | None, str]:
@@ -37,9 +40,9 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
     runner: RunnerName = "v2" if named == "v2" else "v1"
     # What vLLM caches of its classes is of other sources than these, if another process has left it.
     os.environ["VLLM_CACHE_ROOT"] = os.path.join(tempfile.gettempdir(), "vllm")
-    distribution = "vllm" if where == "cuda" else PACKAGE
+    package = "vllm" if where == "cuda" else PACKAGE
     for folder in overlay:
-        lay_over(Path(folder), distribution)
+        lay_over(Path(folder), package)
     if runner == "v2":
         # Which runner it takes where Triton is found is vLLM's own choice.
         os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
@@ -48,7 +51,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
     import vllm  # noqa: PLC0415  what is laid over comes first
 
     torch.set_num_threads(1)
-    version = Version("vLLM", vllm.__version__, KNOWN, over=version_of(distribution) if overlay else "")
+    version = Version("vLLM", vllm.__version__, KNOWN, over=version_of(package) if overlay else "")
     device: SimulatedDevice | Gpu | None = Gpu() if where == "cuda" else None
     if where == "sim":
         device = _device(*map(Path, overlay))
@@ -60,17 +63,19 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
     return Engines(Path(models), runner, where, definitions), device, version.text
 
 
-def lay_over(folder: Path, distribution: str = PACKAGE) -> None:
+def lay_over(folder: Path, package: str = PACKAGE) -> None:
     """Have vLLM found in a folder of its sources first: all of them, as of a release or a checkout, or a few."""
     sys.meta_path.insert(0, Overlay("vllm", folder, is_whole=is_whole(folder)))
-    if distribution == PACKAGE:
+    if package == PACKAGE:
         # By the name that vLLM's own sources know, and not the installed build's.
         sys.meta_path.insert(0, OtherName("vllm", f"{version_of(PACKAGE)}+cpu"))
 
 
 def _device(sources: Path | None = None) -> SimulatedDevice:
     """Make the simulated device known to vLLM, of which nothing that looks for one is loaded yet."""
-    device = SimulatedDevice(own=("vllm.v1.",), pools=("_uva_bufs",), sources=sources)
+    installed = Path(str(distribution(PACKAGE).locate_file("")))
+    launchers = [folder / each for folder in (installed, *filter(None, [sources])) for each in _LAUNCHERS]
+    device = SimulatedDevice(own=("vllm.v1.",), pools=("_uva_bufs",), sources=sources, launchers=launchers)
     from workers.targets.vllm.inside.platform import install  # noqa: PLC0415  its names are known from here on
 
     install(device)

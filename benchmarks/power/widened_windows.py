@@ -1,0 +1,172 @@
+"""Orders taken out of vLLM, on a GPU: what a widened window of each race shows, beside what repetition shows.
+
+Each removal leaves out a wait, or what is waited for, in the first model runner. Its races are found on the simulated
+device; on the GPU the trace runs as it is, joined, and with the window of each race widened.
+
+    python -m benchmarks.power.widened_windows [--only ID ...] [--times N] [--results FILE]
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.power.reversals.edits import Edit, overlay
+from benchmarks.power.reversals.trial import ROOT, installed
+from scenarios.codec import load
+from workers.run.widening import Widened, widened
+from workers.targets.target import VLLM_V1, RunConfig
+
+_RUNNER, _LOOKUP = "vllm.v1.worker.gpu_model_runner", "vllm.v1.spec_decode.ngram_proposer_gpu"
+_BATCH = "vllm.v1.worker.gpu_input_batch"
+
+
+class Removal(NamedTuple):
+    """A statement that orders work, left out of a function; a scenario of vLLM's in which the order is needed."""
+
+    id: str
+    module: str
+    function: str
+    without: str
+    scenario: str
+
+    @property
+    def edit(self) -> Edit:
+        """Return what is edited."""
+        return Edit(self.module, self.function, without=self.without)
+
+
+REMOVALS = (
+    Removal(
+        "counts-never-waited-for",
+        _RUNNER,
+        "GPUModelRunner._get_valid_sampled_token_count",
+        "sampled_count_event.synchronize()",
+        "rejected_drafts",
+    ),
+    Removal(
+        "counts-never-recorded",
+        _RUNNER,
+        "GPUModelRunner._copy_valid_sampled_token_count",
+        "self.valid_sampled_token_count_event.record()",
+        "rejected_drafts",
+    ),
+    Removal(
+        "counts-copied-beside",
+        _RUNNER,
+        "GPUModelRunner._copy_valid_sampled_token_count",
+        "self.valid_sampled_token_count_copy_stream.wait_stream(default_stream)",
+        "rejected_drafts",
+    ),
+    Removal(
+        "drafts-never-waited-for",
+        _RUNNER,
+        "GPUModelRunner._get_draft_token_ids_cpu",
+        "self.draft_token_ids_event.synchronize()",
+        "grammars",
+    ),
+    Removal(
+        "drafts-never-recorded",
+        _RUNNER,
+        "GPUModelRunner._copy_draft_token_ids_to_cpu",
+        "self.draft_token_ids_event.record()",
+        "grammars",
+    ),
+    Removal(
+        "drafts-copied-beside",
+        _RUNNER,
+        "GPUModelRunner._copy_draft_token_ids_to_cpu",
+        "self.draft_token_ids_copy_stream.wait_stream(default_stream)",
+        "grammars",
+    ),
+    Removal(
+        "found-drafts-never-waited-for",
+        _LOOKUP,
+        "update_scheduler_for_invalid_drafts",
+        "num_valid_draft_tokens_event.synchronize()",
+        "padded_drafts",
+    ),
+    Removal(
+        "found-drafts-never-recorded",
+        _LOOKUP,
+        "copy_num_valid_draft_tokens",
+        "num_valid_draft_tokens_event.record()",
+        "padded_drafts",
+    ),
+    Removal(
+        "found-drafts-copied-beside",
+        _LOOKUP,
+        "copy_num_valid_draft_tokens",
+        "num_valid_draft_tokens_copy_stream.wait_stream(default_stream)",
+        "padded_drafts",
+    ),
+    Removal(
+        "outputs-never-waited-for",
+        _BATCH,
+        "InputBatch.update_async_output_token_ids",
+        "self.async_copy_ready_event.synchronize()",
+        "biased_logits",
+    ),
+    Removal(
+        "inputs-never-waited-for",
+        _RUNNER,
+        "GPUModelRunner.synchronize_input_prep",
+        "self.prepare_inputs_event.synchronize()",
+        "chunks_beside_drafts",
+    ),
+)
+
+
+def races_widened(removal: Removal, times: int) -> list[Widened]:
+    """Return what comes on a GPU of the races that a removal makes in its scenario; known ones are left out.
+
+    Raises:
+        DeviceError: one of the installations or the GPU is not there.
+    """
+    trace = load(ROOT / "scenarios" / "vllm" / f"{removal.scenario}.yaml").explicit()
+    with tempfile.TemporaryDirectory(prefix="removals-") as folder:
+        path = str(overlay([removal.edit], installed(VLLM_V1), Path(folder)))
+        simulated = RunConfig(engine=VLLM_V1, engine_path=path)
+        gpu = simulated.model_copy(update={"device": "cuda"})
+        return [each for each in widened(trace, simulated, gpu, times) if not each.is_known]
+
+
+def line_of(removal: str, races: Sequence[Widened]) -> str:
+    """Return in a line how many races there are, how many do harm, and in how many of their runs by each way."""
+    ways: dict[str, list[int]] = {}
+    for race in races:
+        for tries in race.tries:
+            if tries.way in ("plain", "joined") and tries.way in ways:
+                continue
+            counted = ways.setdefault(tries.way, [0, 0])
+            counted[0] += tries.harmed
+            counted[1] += tries.runs
+    runs = ", ".join(f"{way} {harmed} of {count}" for way, (harmed, count) in ways.items())
+    num_races, num_harmful = sum(each.num_races for each in races), sum(each.does_harm for each in races)
+    return f"{removal}: {num_races} races of {len(races)} places, those of {num_harmful} do harm; in {runs} runs"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the removals that are asked for; return 1 if one of them does no harm that a widened window shows."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.power.widened_windows", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=[each.id for each in REMOVALS], metavar="ID", help="these alone")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--results", type=Path, help="a file that each race is added to, a line of JSON each")
+    options = parser.parse_args(arguments)
+    num_without_harm = 0
+    for removal in REMOVALS:
+        if options.only is not None and removal.id not in options.only:
+            continue
+        races = races_widened(removal, options.times)
+        print(line_of(removal.id, races), flush=True)
+        num_without_harm += not any(each.does_harm for each in races)
+        if options.results is not None:
+            with options.results.open("a", encoding="utf-8") as file:
+                file.writelines(f"{each.model_dump_json()}\n" for each in races)
+    return 1 if num_without_harm else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
