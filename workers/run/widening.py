@@ -73,7 +73,7 @@ def races_of(trace: Trace, config: RunConfig) -> list[tuple[MissingOrder, bool]]
     try:
         run.to_end()
         assert isinstance(run.target, ChildTarget), "it is a kind of engine in a process of its own"
-        return [(order, kind.is_known(order)) for order in run.target.all_races()]
+        return [(order, kind.is_known(order, trace)) for order in run.target.all_races()]
     finally:
         run.target.close()
 

@@ -127,7 +127,7 @@ class Runs:
             orders = self.kind.ask({"do": "orders"}, Orders).orders
         except EngineFailed:
             return Seen(outputs)
-        new = [race.order for race in races if not self.kind.is_known(race.order)]
+        new = [race.order for race in races if not self.kind.is_known(race.order, run.trace)]
         lines = {Line(file, line, function): "+".join(calls) for file, line, function, calls in orders}
         identity = (
             f"{wrong.variable}: {actual_text(wrong)}, expected {expected_text(wrong)}" if wrong is not None else ""

@@ -247,8 +247,8 @@ class ChildKind(TargetKind):
     definition_is_wrong: str = ""
     stand_ins: Sequence[str] = ()
 
-    def is_known(self, race: MissingOrder) -> bool:
-        """Tell whether a race is one that is counted, not reported again."""
+    def is_known(self, race: MissingOrder, trace: Trace) -> bool:
+        """Tell whether a race in a trace is one that is counted, not reported again."""
         return False
 
     def require(self, config: RunConfig) -> None:
@@ -258,7 +258,7 @@ class ChildKind(TargetKind):
         self.keeper(config).launch()
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> ChildTarget:
-        return ChildTarget(trace, self.keeper(config).process(), watch, self.is_known)
+        return ChildTarget(trace, self.keeper(config).process(), watch, lambda race: self.is_known(race, trace))
 
     def renew(self, config: RunConfig) -> bool:
         """Drop all engines that are kept; a process that fails to do so is ended."""

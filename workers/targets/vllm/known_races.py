@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from scenarios.spec import PRODUCER
-from workers.record.evidence import MissingOrder
+from scenarios.trace import Trace
+from workers.record.evidence import HOST, MissingOrder
 from workers.targets.vllm.runner_name import RunnerName
 
 _SPEC_DECODE = ("vllm/v1/spec_decode/llm_base_proposer.py", "vllm/v1/spec_decode/ngram_proposer_gpu.py")
@@ -15,12 +16,28 @@ _SAMPLING_STATES = "runner.sampler.sampling_states."
 
 
 class KnownRace(NamedTuple):
-    """Two functions of the engine, an empty name for any, and a test of the memory that they use; the page."""
+    """Two functions of the engine, an empty name for any, and a test of the memory that they use; the page.
+
+    `is_met` tells of which traces it is.
+    """
 
     first: str
     second: str
     is_of: Callable[[MissingOrder], bool]
     page: str
+    is_met: Callable[[Trace], bool] = lambda trace: True
+
+
+def _is_of_a_dummy_step(race: MissingOrder) -> bool:
+    """Tell whether inputs of a dummy step are copied from pinned memory that the host writes next."""
+    first = (race.first.site, *race.first.callers)
+    return (
+        any(site is not None and site.function == "_dummy_run" for site in first)
+        and race.first.op == "copy_h2d"
+        and race.second.lane == HOST
+        and race.memory.startswith("runner.")
+        and race.memory.endswith(("cpu", "_cpu_tensor"))
+    )
 
 
 _OF_FIRST = (
@@ -35,6 +52,11 @@ _OF_FIRST = (
         "correct_spec_decode_token_counts",
         lambda race: race.memory == "runner.input_batch.num_computed_tokens_cpu_tensor",
         "vllm_computed_counts_in_flight",
+    ),
+    # With asynchronous scheduling the host waits for it.
+    *(
+        KnownRace(copies, "", _is_of_a_dummy_step, "vllm_dummy_step_inputs", lambda trace: trace.spec.depth == 1)
+        for copies in ("copy_to_gpu", "_dummy_run")
     ),
     # The next owner of the memory writes it, whichever that is.
     KnownRace(
@@ -73,10 +95,13 @@ _OF_SECOND = (
 KNOWN_RACES: Mapping[RunnerName, tuple[KnownRace, ...]] = {"v1": _OF_FIRST, "v2": _OF_SECOND}
 
 
-def is_known_race(race: MissingOrder, runner: RunnerName) -> bool:
-    """Tell whether a race is known of a runner, whichever engine of a trace it is in."""
+def is_known_race(race: MissingOrder, trace: Trace, runner: RunnerName) -> bool:
+    """Tell whether a race in a trace is known of a runner, whichever of its engines it is in."""
     race = race.model_copy(update={"memory": race.memory.removeprefix(f"{PRODUCER}.")})
     return any(
-        known.first in ("", race.first.actor) and known.second in ("", race.second.actor) and known.is_of(race)
+        known.first in ("", race.first.actor)
+        and known.second in ("", race.second.actor)
+        and known.is_of(race)
+        and known.is_met(trace)
         for known in KNOWN_RACES[runner]
     )

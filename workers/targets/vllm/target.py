@@ -75,8 +75,8 @@ class Vllm(ChildKind):
             case _:
                 return self.capabilities
 
-    def is_known(self, race: MissingOrder) -> bool:
-        return is_known_race(race, self.runner.name)
+    def is_known(self, race: MissingOrder, trace: Trace) -> bool:
+        return is_known_race(race, trace, self.runner.name)
 
     def known(
         self, found: Difference, trace: Trace, steps: Sequence[Observation], config: RunConfig = DEFAULT_CONFIG

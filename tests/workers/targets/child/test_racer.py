@@ -6,6 +6,7 @@ from pathlib import Path
 from scenarios.capabilities import Capabilities
 from scenarios.codec import loads
 from scenarios.events import Policy, Schedule
+from scenarios.trace import Trace
 from tests.workers.targets.simulated_torch.processes import needs_device
 from workers.oracle.tape import Tapes
 from workers.record.evidence import MissingOrder
@@ -41,7 +42,7 @@ class Racer(ChildKind):
         command = (sys.executable, "-m", "tests.workers.targets.child.racer_child", *arguments)
         self.kept = Keeper(self.name, lambda: Launch(command, {}, ROOT))
 
-    def is_known(self, race: MissingOrder) -> bool:
+    def is_known(self, race: MissingOrder, trace: Trace) -> bool:
         return race.memory == self.known_memory
 
     def keeper(self, config: RunConfig) -> Keeper:

@@ -15,7 +15,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
-from workers.record.evidence import Access, Difference, Elsewhere, MissingOrder, Reference, Site, fact
+from workers.record.evidence import HOST, Access, Difference, Elsewhere, MissingOrder, Reference, Site, fact
 from workers.record.observation import Observation
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
@@ -213,7 +213,7 @@ def race(
     ],
 )
 def test_a_race_is_known_by_its_runner_both_sides_and_the_memory(order: MissingOrder, known: list[str]) -> None:
-    assert [runner for runner in KNOWN_RACES if is_known_race(order, runner)] == known
+    assert [runner for runner in KNOWN_RACES if is_known_race(order, Trace(events=()), runner)] == known
 
 
 GRAMMARS = Trace(
@@ -366,6 +366,36 @@ def test_every_known_bug_has_its_page() -> None:
     for kind in (Vllm(), VllmV1()):
         assert all((folder / f"{bug.name}.md").is_file() for bug in kind.known_bugs())
         assert kind.known_bugs()
+
+
+@pytest.mark.parametrize(
+    ("depth", "by", "memory", "lane", "is_known"),
+    [
+        (1, "_dummy_run", "runner.query_start_loc.cpu", HOST, True),
+        (1, "_dummy_run", "runner.optimistic_seq_lens_cpu", HOST, True),
+        # With asynchronous scheduling there is an event for it.
+        (2, "_dummy_run", "runner.query_start_loc.cpu", HOST, False),
+        (1, "_prepare_inputs", "runner.query_start_loc.cpu", HOST, False),
+        (1, "_dummy_run", "runner.kv_caches[0]", HOST, False),
+        (1, "_dummy_run", "runner.query_start_loc.cpu", "stream 0", False),
+    ],
+)
+def test_inputs_of_dummy_steps_race_where_scheduling_is_synchronous(
+    depth: int, by: str, memory: str, lane: str, is_known: bool
+) -> None:
+    copies = Access(
+        lane="stream 0",
+        op="copy_h2d",
+        step=0,
+        how="read",
+        site=Site(function="copy_to_gpu", file="vllm/v1/utils.py", line=143),
+        callers=(Site(function=by),),
+    )
+    writes = Access(lane=lane, op="host", step=1, how="write", site=Site(function="append_row"))
+    order = MissingOrder(first=copies, second=writes, memory=memory)
+    trace = Trace(spec=EngineSpec(depth=depth), events=())
+    assert VllmV1().is_known(order, trace) is is_known
+    assert not Vllm().is_known(order, trace)
 
 
 def test_every_known_race_has_its_page() -> None:

@@ -159,7 +159,7 @@ def test_a_mistake_in_a_drafter_s_passes_is_found_by_its_judges_and_changes_no_o
 
 
 def test_a_race_is_told_with_the_harm_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "is_known_race", lambda race, runner: "backup_next_token_ids" not in race.memory)
+    monkeypatch.setattr(target, "is_known_race", lambda race, trace, runner: "backup_next_token_ids" not in race.memory)
     trace = load(ROOT / "scenarios" / "vllm" / "aborted_while_in_flight.yaml").explicit()
     verdict = check(trace, TAPES, Options(blame=True), config=CONFIG)
     assert isinstance(verdict, Diverged)

@@ -11,7 +11,7 @@
 namespace simulated {
 namespace {
 
-constexpr int kDepth = 3;
+constexpr int kDepth = 4;
 
 struct Place {
   PyCodeObject* code = nullptr;
