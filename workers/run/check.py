@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from scenarios.capabilities import lacking
 from scenarios.events import Submit
+from scenarios.spec import PRODUCER
 from scenarios.trace import Trace
 from workers.judge import drafter_identities
 from workers.judge.contracts.breach import PLANE
@@ -155,7 +156,8 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
 
 def _placed(found: Difference, kind: TargetKind) -> Difference:
     """Return a difference with the places in the engine's program that are to see to it."""
-    made_at = found.made_at or kind.places.get((found.plane, found.variable), ())
+    # Both engines of a hand-off are one program.
+    made_at = found.made_at or kind.places.get((found.plane, found.variable.removeprefix(f"{PRODUCER}_")), ())
     if found.made_at:
         # Another run ended there.
         made_at += kind.places.get((CRASH, made_at[0].function), ())

@@ -42,6 +42,7 @@ _TOLD = _at(_make_cached_request_data=_SCHEDULER, _preempt_request=_SCHEDULER)
 _ROOM = _at(allocate_slots=_BLOCKS, schedule=_SCHEDULER, num_lookahead_tokens="vllm/config/vllm.py")
 _OF_SCHEDULER: Places = {
     ("crash", "schedule"): _at(get_computed_blocks=_BLOCKS, _preempt_request=_SCHEDULER),
+    ("crash", "get_new_blocks"): _at(get_num_blocks_to_allocate=_STATES, allocate_slots=_BLOCKS),
     ("crash", "_handle_invalid_blocks"): _LOADS,
     ("crash", "_reset_caches"): _at(reset_prefix_cache=_SCHEDULER, _finish_pause=_CORE),
     ("crash", "apply_grammar_bitmask"): _at(grammar_bitmask=_GRAMMARS, update_draft_token_ids_in_output=_SCHEDULER),
@@ -50,7 +51,7 @@ _OF_SCHEDULER: Places = {
     ("blocks", "states"): _at(allocate_new_blocks=_STATES),
     ("kv", "attended"): _CACHED,
     ("kv", "stored"): _at(_build_store_jobs=_OFFLOADS, storable_chunks=_OFFLOADS, build_connector_meta=_OFFLOADS),
-    ("books", "leaks"): _at(_free_request=_SCHEDULER, _free_blocks=_SCHEDULER),
+    ("books", "leaks"): _at(_free_request=_SCHEDULER, _free_blocks=_SCHEDULER, has_pending_push_work=_OFFLOADS),
     ("transfers", "blocks"): _LOADS,
     ("transfers", "ends"): _LOADS,
     # An error that no load accounts for: of a grammar that refuses what was sampled.
@@ -104,7 +105,11 @@ FIRST_RUNNER: Places = {
     ("crash", "_update_request_with_output"): _at(parse_output=_REJECTION, _bookkeeping_sync=_RUNNER),
     ("crash", "embedding"): _at(_prepare_input_ids=_RUNNER) + _TOLD,
     ("crash", "update_connector_output"): _at(_get_kv_connector_output=_LOADER, finalize_kv_connector=_LOADER),
+    ("crash", "update_from_output"): _at(_bookkeeping_sync=_RUNNER, _get_prompt_logprobs_dict=_RUNNER),
+    # Stores of a preempted request are seen to before its blocks are written.
+    ("kv", "attended"): _CACHED + _at(execute_model=_RUNNER),
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=_PROPOSER)),
+    ("drafts", "draft_cache"): _at(propose=_PROPOSER, find_longest_cache_hit=_STATES),
     ("counts", "mirror_computed"): _at(_update_states=_RUNNER),
     ("inputs", "sampled"): _at(_bookkeeping_sync=_RUNNER, sample_tokens=_RUNNER),
     # Rows keep their tokens as they move; what is written last of them is told besides.
