@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 _LOADS, _STORES = ("load",), ("store",)
 _ATOMIC = "atomic_"
 _POINTER_TYPE = "pointer_type"
+_JIT = "triton.jit"
 
 
 class Root(NamedTuple):
@@ -190,7 +191,10 @@ class _Reader:
 
 
 def resolved(function: Any, called: ast.expr) -> Any:
-    """Return the device function of Triton that an expression in a function names, None if it names none."""
+    """Return the device function of Triton that an expression in a function names, None if it names none.
+
+    In a process without Triton it is the function itself, which is decorated as one of Triton's.
+    """
     match called:
         case ast.Name(id=name):
             found = function.__globals__.get(name)
@@ -198,5 +202,13 @@ def resolved(function: Any, called: ast.expr) -> Any:
             found = getattr(function.__globals__.get(module), name, None)
         case _:
             return None
-    inner = getattr(found, "fn", None)
-    return inner if inspect.isfunction(inner) else None
+    inner = getattr(found, "fn", found)
+    return inner if inspect.isfunction(inner) and (inner is not found or _is_of_triton(inner)) else None
+
+
+@cache
+def _is_of_triton(function: Any) -> bool:
+    """Tell whether a function is decorated with `triton.jit`."""
+    definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    decorators = definition.decorator_list if isinstance(definition, ast.FunctionDef) else []
+    return any(ast.unparse(each).startswith(_JIT) for each in decorators)

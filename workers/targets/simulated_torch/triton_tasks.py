@@ -10,6 +10,7 @@ interpreter's loads and stores are checked against these: memory that was not de
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.kernel_accesses import KernelError, Root, accesses_of
-from workers.targets.simulated_torch.kernel_definitions import Definition, Definitions, Memory, Pointers, flat
+from workers.targets.simulated_torch.kernel_definitions import Definitions, Memory, Pointers, flat
 
 # For each tensor of pointers the tensors that they point to.
 _POINTED_TO = "_pointed_to"
@@ -111,8 +112,8 @@ def queued(definitions: Definitions) -> Callable[[Callable[..., Any]], Callable[
             # The host computes the grid at the launch, from a copy of the arguments that it may change.
             programs = grid(dict(given)) if callable(grid) else grid
             reads, writes = kernel.touched(kernel.reads, given, tensors), kernel.touched(kernel.writes, given, tensors)
-            if kernel.definition is not None and kernel.definition.covers(given):
-                task = kernel.defined(kernel.definition, programs, given, tensors)
+            if kernel.is_defined(given):
+                task = kernel.defined(programs, given, tensors)
             else:
                 executor = Executor(self.rewrite(), self.arg_names, programs, self.pre_run_hooks)
                 task = kernel.interpreted(executor, given, tensors, _spans(reads), _spans(writes))
@@ -122,6 +123,24 @@ def queued(definitions: Definitions) -> Callable[[Callable[..., Any]], Callable[
         return run
 
     return made
+
+
+class DefinedKernel:
+    """A kernel in a process without Triton, where its definition alone can run: each launch is a task."""
+
+    def __init__(self, definitions: Definitions, function: Any) -> None:
+        self._kernel = _Kernel(function, definitions)
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return partial(self._launch, grid)
+
+    def _launch(self, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
+        kernel, given = self._kernel, self._kernel.given(arguments, options)
+        if not kernel.is_defined(given):
+            raise KernelError(f"{kernel.name} cannot run: there is no Triton, and no definition of this launch")
+        tensors = {name: value for name, value in given.items() if _on_device(value)}
+        reads, writes = kernel.touched(kernel.reads, given, tensors), kernel.touched(kernel.writes, given, tensors)
+        activate().launch(kernel.name, kernel.defined(grid, given, tensors), reads, writes)
 
 
 def remember_pointers(table: torch.Tensor, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -155,7 +174,11 @@ class _Kernel:
         self._written = {root.argument for root in accesses.writes if not root.is_loaded}
         self._used = self._written | {root.argument for root in accesses.reads}
         self._followed = {root.argument for root in accesses.reads | accesses.writes if root.is_loaded}
-        self.definition = definitions.of(function)
+        self._definition = definitions.of(function)
+
+    def is_defined(self, given: dict[str, Any]) -> bool:
+        """Tell whether a launch with these arguments can run as the kernel's definition."""
+        return self._definition is not None and self._definition.covers(given)
 
     def given(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a launch by name, without a compiler's options."""
@@ -202,9 +225,11 @@ class _Kernel:
         return interpret
 
     def defined(
-        self, definition: Definition, programs: tuple[int, ...], given: dict[str, Any], tensors: dict[str, torch.Tensor]
+        self, programs: tuple[int, ...], given: dict[str, Any], tensors: dict[str, torch.Tensor]
     ) -> Callable[[], None]:
         """Return the task that runs the definition of a launch, on the memory that the kernel reads and writes."""
+        definition = self._definition
+        assert definition is not None, "it is defined"
         view = activate().host_view
         launch = SimpleNamespace(**given)
         arguments = vars(launch)

@@ -377,6 +377,7 @@ KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
         **_BUGS_OF_FIRST,
         **known_sessions.BUGS_OF_FIRST,
         **known_graphs.BUGS_OF_FIRST,
+        **known_states.BUGS_OF_FIRST,
     },
     "v2": {**_BUGS_OF_BOTH, **known_transfers.BUGS_OF_SECOND, **_BUGS_OF_SECOND, **known_states.BUGS_OF_SECOND},
 }

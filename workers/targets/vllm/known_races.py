@@ -53,6 +53,30 @@ _OF_FIRST = (
         lambda race: race.memory == "runner.input_batch.num_computed_tokens_cpu_tensor",
         "vllm_computed_counts_in_flight",
     ),
+    # Accepted counts of a hybrid model's rows: they are copied to where rows are moved.
+    *(
+        KnownRace(
+            copies,
+            moves,
+            lambda race: race.memory == "runner.input_batch.num_accepted_tokens_cpu_tensor",
+            "vllm_accepted_counts_moved",
+        )
+        for copies in ("postprocess_mamba_align_gpu", "_update_states_after_model_execute")
+        for moves in ("condense", "swap_states", "add_request")
+    ),
+    # What a step has staged for its states is staged again in it.
+    KnownRace(
+        "copy_to_gpu",
+        "execute_model",
+        lambda race: race.memory == "runner.num_accepted_tokens.cpu",
+        "vllm_staged_twice",
+    ),
+    KnownRace(
+        "copy_to_gpu",
+        "stage_postprocess_inputs_to_gpu",
+        lambda race: race.first.step == race.second.step,
+        "vllm_staged_twice",
+    ),
     # With asynchronous scheduling the host waits for it.
     *(
         KnownRace(copies, "", _is_of_a_dummy_step, "vllm_dummy_step_inputs", lambda trace: trace.spec.depth == 1)

@@ -4,9 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from scenarios.trace import Trace
-from workers.record.evidence import Difference
+from workers.record.evidence import Difference, fact
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
+
+# The step in which a row is, and the one that it was in before.
+_MOVES = 2
 
 
 def _behind_prompts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -43,6 +46,39 @@ def _of_padded_prompts(found: Difference, trace: Trace, steps: Sequence[Observat
     return bool(begins and is_padded)
 
 
+def _counts_moved(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a row that has moved goes on behind as many tokens as are due to the one that is where it was.
+
+    Counts of the step before are moved with their rows, and then looked for where these were.
+    """
+    spec, actual = trace.spec, found.actual
+    if found.variable != "kept" or spec.recurrent_cache != "align" or spec.depth == 1:
+        return False
+    inputs = [seen for seen in steps if seen.point == "inputs" and seen.step <= found.step]
+    if len(inputs) < _MOVES:
+        return False
+    before, now = inputs[-_MOVES:]
+    request = int(found.request.removeprefix("submit "))
+    if request not in before.requests or (was := before.requests.index(request)) >= len(now.requests):
+        return False
+    there = now.requests[was]
+    due = _first(now, there) - _first(before, there) if there in before.requests else 1
+    return there != request and actual == fact("behind_kept", kept=due)
+
+
+def _first(inputs: Observation, request: int) -> int:
+    """Return the position of a request's first token in a step."""
+    first: int = inputs.values["positions"][inputs.values["starts"][inputs.requests.index(request)]]
+    return first
+
+
+BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
+    KnownBug(
+        "vllm_accepted_counts_moved",
+        "https://github.com/vllm-project/vllm/issues/51571",
+        "vLLM 0.32.0 moves accepted counts of a step with their rows, and looks for them where these were.",
+    ): _counts_moved,
+}
 BUGS_OF_SECOND: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
         "vllm_v2_states_behind_prompts",

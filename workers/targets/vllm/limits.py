@@ -171,6 +171,7 @@ def weights_with_heads_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEven
     return Excess("version", event.version, allowed, None, "it has one version here")
 
 
+# Of a CPU's own kernels.
 _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     "num_speculative_tokens",
     beside=("layers", "hybrid"),
@@ -282,8 +283,8 @@ FIRST_RUNNER = Capabilities(
             weights_with_heads_stay,
         ),
         spec=(
-            _HYBRID_WITHOUT_DRAFTS,
             processors_are_without_drafts,
+            hybrids_have_few_drafters,
             transfers_are_of_attention,
             connectors_are_alone,
             graphs_are_without_connectors,
@@ -330,7 +331,8 @@ SECOND_RUNNER = replace(
 
 def on_a_cpu(capabilities: Capabilities) -> Capabilities:
     """Return capabilities without graphs and what else needs a device."""
-    limits = replace(capabilities.limits, spec=(*capabilities.limits.spec, simple_offloading_is_of_a_device))
+    on_a_device = (_HYBRID_WITHOUT_DRAFTS, simple_offloading_is_of_a_device)
+    limits = replace(capabilities.limits, spec=(*capabilities.limits.spec, *on_a_device))
     spec = {key: each for key, each in capabilities.spec.items() if key != "graphs"}
     return replace(capabilities, spec=spec, limits=limits)
 

@@ -12,27 +12,38 @@ from scenarios.trace import Trace
 from workers.run.references import synchronous
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1, Device, RunConfig
+from workers.targets.vllm.target import VllmV1
 
 
 @pytest.mark.parametrize("drafter", ["eagle", "ngram_gpu", "draft_model", "eagle3", "mtp", "dflash"])
-def test_a_hybrid_model_has_drafts_in_the_second_runner_of_drafters_that_keep_no_caches_in_groups_of_their_own(
-    drafter: Drafter,
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_a_hybrid_model_has_drafts_of_drafters_that_keep_no_caches_in_groups_of_their_own(
+    engine: str, drafter: Drafter
 ) -> None:
     spec = EngineSpec(layers="hybrid", sampling="standard", block_size=32, drafter=drafter)
     trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
-    assert "num_speculative_tokens: 3" in str(lacking(trace, kind_of(VLLM_V1).capabilities))
-    second = kind_of(VLLM).capabilities
+    capabilities = kind_of(engine).capabilities
     if drafter in ("eagle", "ngram_gpu"):
-        assert lacking(trace, second) is None
+        assert lacking(trace, capabilities) is None
         return
     wanted = f"spec.drafter: {drafter}; with layers hybrid allowed are eagle, ngram_gpu, ngram: "
-    assert str(lacking(trace, second)).startswith(wanted)
-    mended = within(trace, second).spec
+    assert str(lacking(trace, capabilities)).startswith(wanted)
+    mended = within(trace, capabilities).spec
     assert (mended.layers, mended.drafter) == ("attention", drafter)
 
 
-def test_generated_traces_of_the_second_runner_have_drafts_beside_hybrid_models() -> None:
-    capabilities = kind_of(VLLM).capabilities
+def test_its_own_kernels_for_a_cpu_take_no_drafts_beside_a_hybrid_model() -> None:
+    trace = Trace(spec=EngineSpec(layers="hybrid", sampling="standard", block_size=32), events=())
+    kind = kind_of(VLLM_V1)
+    assert isinstance(kind, VllmV1)
+    lacks = str(lacking(trace, kind.capabilities_under(RunConfig(engine=VLLM_V1, device="cpu"))))
+    wanted = "with layers hybrid 0 is allowed: its kernels for CPUs take no rejected draft back from a state"
+    assert lacks == f"spec.num_speculative_tokens: 3; {wanted}"
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_generated_traces_have_drafts_beside_hybrid_models(engine: str) -> None:
+    capabilities = kind_of(engine).capabilities
     specs = [drawn_for(random_trace(seed), capabilities).spec for seed in range(100)]
     beside = [spec for spec in specs if spec.layers == "hybrid" and spec.num_speculative_tokens]
     assert {spec.drafter for spec in beside} == {"eagle", "ngram_gpu", "ngram"}

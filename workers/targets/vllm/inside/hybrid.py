@@ -15,6 +15,8 @@ from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.triton_tasks import pointed_to, remember_pointers
 
 _WORD_BYTES = 4
+# Which no row has a state in.
+_NULL_BLOCK = 0
 # Behind a plan and the configuration of its caches: where a runner's layers are among what prepares a step's copies.
 _LAYERS_ARGUMENT = 4
 
@@ -59,8 +61,14 @@ def prompts_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]
 
 
 def tokens_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """Return what enqueues the convolution of rows with one token each, in place, all of which go on from a state."""
+    """Return what enqueues the convolution of rows that go on from a state, in place: one token each, or drafts too."""
     from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import causal_conv1d_update_cpu  # noqa: PLC0415
+
+    def convolve(
+        x: torch.Tensor, states: torch.Tensor, weight: torch.Tensor, slots: torch.Tensor, *_: torch.Tensor
+    ) -> None:
+        slots = slots[:, 0].contiguous()
+        x.copy_(causal_conv1d_update_cpu(x, states, weight, conv_state_indices=slots))
 
     @wraps(before)
     def causal_conv1d_update(
@@ -70,18 +78,43 @@ def tokens_convolved(before: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         bias: None,
         activation: None,
         conv_state_indices: torch.Tensor,
+        num_accepted_tokens: torch.Tensor | None = None,
+        query_start_loc: torch.Tensor | None = None,
+        max_query_len: int = -1,
     ) -> torch.Tensor:
-        def convolve(
-            x: torch.Tensor, states: torch.Tensor, weight: torch.Tensor, slots: torch.Tensor, *_: torch.Tensor
-        ) -> None:
-            slots = slots[:, 0].contiguous()
-            x.copy_(causal_conv1d_update_cpu(x, states, weight, conv_state_indices=slots))
-
-        reads = x, conv_state, weight, conv_state_indices
-        activate().enqueue("causal_conv1d_update", convolve, reads, (conv_state, x))
+        reads: tuple[torch.Tensor, ...] = x, conv_state, weight, conv_state_indices
+        task: Callable[..., None] = convolve
+        if num_accepted_tokens is not None and query_start_loc is not None:
+            reads, task = (*reads, query_start_loc, num_accepted_tokens), _drafts_convolved
+        activate().enqueue("causal_conv1d_update", task, reads, (conv_state, x))
         return x
 
     return causal_conv1d_update
+
+
+def _drafts_convolved(
+    x: torch.Tensor,
+    states: torch.Tensor,
+    weight: torch.Tensor,
+    slots: torch.Tensor,
+    starts: torch.Tensor,
+    accepted: torch.Tensor,
+    *_: torch.Tensor,
+) -> None:
+    """Convolve the tokens of each row behind as much of its state as was kept, and leave all of them behind that.
+
+    Shapes: tokens [T, D], states [slots, D, W - 2 + tokens of a row at most], weights [D, W].
+    """
+    keep = weight.shape[1] - 1
+    begins = starts.tolist()
+    for row, (slot, kept) in enumerate(zip(slots[:, 0].tolist(), accepted.tolist(), strict=False)):
+        tokens = x[begins[row] : begins[row + 1]].T
+        if slot == _NULL_BLOCK or not tokens.numel():
+            continue
+        every = torch.cat([states[slot, :, kept - 1 : kept - 1 + keep], tokens], dim=1)
+        found = torch.nn.functional.conv1d(every.unsqueeze(0), weight.unsqueeze(1), groups=len(weight))[0]
+        states[slot, :, : every.shape[1] - 1] = every[:, 1:]
+        x[begins[row] : begins[row + 1]] = found.T
 
 
 def caches_remembered(before: Callable[..., None]) -> Callable[..., None]:
@@ -101,7 +134,7 @@ def caches_remembered(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def states_remembered(before: Callable[..., None]) -> Callable[..., None]:
-    """Return what fills the second runner's tables of addresses, which know from there on what these are of."""
+    """Return what fills tables of addresses, which know from there on what these are of."""
 
     @wraps(before)
     def _populate_metadata(
@@ -110,7 +143,8 @@ def states_remembered(before: Callable[..., None]) -> Callable[..., None]:
         before(self, config, layers, functions, tables, aligned)
         names = (name for group in self.mamba_group_ids for name in config.kv_cache_groups[group].layer_names)
         remember_pointers(self.state_base_addrs, [cache for name in names for cache in _caches(layers[name])])
-        remember_pointers(self.block_table_ptrs, tables)
+        # The first runner gives those of the rows of its first step, and means all.
+        remember_pointers(self.block_table_ptrs, [each if each._base is None else each._base for each in tables])
         remember_pointers(self.aligned_index_block_table_ptrs, aligned)
 
     return _populate_metadata

@@ -1,8 +1,8 @@
 """Names of vLLM that are replaced from outside, each with its reason; nothing else of it is touched."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,7 @@ from workers.targets.child.inside.interpreter import interpreted
 from workers.targets.child.inside.replacements import Replacement
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.kernel_definitions import Definitions
-from workers.targets.simulated_torch.triton_tasks import remember_pointers
+from workers.targets.simulated_torch.triton_tasks import DefinedKernel, remember_pointers
 from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
     StatesCopied,
@@ -288,7 +288,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "kernels that copy states follow pointers in its tensors: they know what these point to from here on",
         states_remembered,
         devices=("sim",),
-        runners=("v2",),
+        runners=("v1", "v2"),
     ),
     RunnerReplacement(
         "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector",
@@ -359,7 +359,22 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
 )
 
 
+def _without_triton(definitions: Definitions) -> list[Replacement]:
+    """Return what is replaced of kernels of the first runner that have no counterpart for a CPU."""
+    return [
+        Replacement(
+            "vllm.v1.worker.mamba_utils",
+            name,
+            "a kernel of Triton's alone, which copies states: its definition runs as a task",
+            partial(DefinedKernel, definitions),
+        )
+        for name in ("precopy_mamba_align_fused_kernel", "postprocess_mamba_fused_kernel")
+    ]
+
+
 def replacements_on(device: str, runner: RunnerName, definitions: Definitions) -> list[Replacement]:
     """Return what is replaced on a device for a model runner, of whose kernels some have definitions."""
-    of_kernels = interpreted(definitions) if runner == "v2" and device == "sim" else ()
+    of_kernels: Sequence[Replacement] = ()
+    if device == "sim":
+        of_kernels = interpreted(definitions) if runner == "v2" else _without_triton(definitions)
     return [*of_kernels, *(each for each in REPLACEMENTS if device in each.devices and runner in each.runners)]

@@ -1,0 +1,56 @@
+"""Known bugs of the states of hybrid models: recognised by the rows of two steps, and by nothing near them."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import pytest
+
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from workers.record.evidence import Difference, fact
+from workers.record.observation import Observation
+from workers.targets.vllm.target import Vllm, VllmV1
+
+
+def inputs(step: int, requests: tuple[int, ...], first: Sequence[int]) -> Observation:
+    """Return what a model is given in a step with one token of each request, at these positions."""
+    starts = list(range(len(first) + 1))
+    values = {"positions": list(first), "starts": starts, "drafts": [0] * len(first), "goes_on_0": [True] * len(first)}
+    return Observation(point="inputs", step=step, requests=requests, values=values)
+
+
+@pytest.mark.parametrize(
+    ("kept", "cache", "depth", "now", "known"),
+    [
+        # Request 1 was in row 1, where 2 has come to, which is due 1.
+        (1, "align", 2, (1, 2), "vllm_accepted_counts_moved"),
+        # 3 was there before, and is due 2 tokens.
+        (2, "align", 2, (1, 3), "vllm_accepted_counts_moved"),
+        (1, "align", 2, (1, 3), ""),
+        # It has not moved, or nothing has come to where it was.
+        (1, "align", 2, (0, 1), ""),
+        (1, "align", 2, (1,), ""),
+        # Counts are not read, or not looked for where rows were.
+        (1, "none", 2, (1, 2), ""),
+        (1, "align", 1, (1, 2), ""),
+    ],
+)
+def test_a_state_by_the_count_of_who_came_to_a_moved_rows_place_is_known(
+    kept: int, cache: Literal["none", "align"], depth: int, now: tuple[int, ...], known: str
+) -> None:
+    at = {0: (8, 9), 1: (9, 13), 2: (0, 0), 3: (20, 22)}
+    before = inputs(4, (0, 1, 3), [at[request][0] for request in (0, 1, 3)])
+    steps = [before, inputs(5, now, [at[request][1] for request in now])]
+    found = Difference(
+        plane="inputs",
+        variable="kept",
+        request="submit 1",
+        step=5,
+        expected=fact("behind_kept", kept=4),
+        actual=fact("behind_kept", kept=kept),
+    )
+    trace = Trace(
+        spec=EngineSpec(layers="hybrid", recurrent_cache=cache, depth=depth, prefix_cache=cache == "align"), events=()
+    )
+    assert VllmV1().known(found, trace, steps) == known
+    assert Vllm().known(found, trace, steps) != "vllm_accepted_counts_moved"

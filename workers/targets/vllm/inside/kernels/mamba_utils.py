@@ -1,0 +1,80 @@
+"""Definitions of the kernels of `vllm.v1.worker.mamba_utils` that copy states from block to block of their requests."""
+
+import numpy as np
+
+from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+
+MODULE = "vllm.v1.worker.mamba_utils"
+
+
+def precopy(programs: tuple[int, ...], given: Given) -> None:
+    """Copy the state that each request goes on from to the block that its next one is written in."""
+    for row in range(min(programs[0], given.num_reqs)):
+        at = given.idx_mapping_ptr[row] if given.HAS_IDX_MAPPING else row
+        if at < 0:
+            continue
+        source, target = given.src_col_ptr[at], given.mamba_state_idx_ptr[at]
+        if 0 <= source != target:
+            bias = given.token_bias_ptr[at]
+            for state in range(programs[1]):
+                _copy(given, state, at, (source, target), bias)
+
+
+def postprocess(programs: tuple[int, ...], given: Given) -> None:
+    """Keep the state of each request as it was at the last end of a block that its accepted tokens have passed.
+
+    Where that is in the block that the request goes on from, it goes on from its first token.
+    """
+    for row in range(min(programs[0], given.num_reqs)):
+        at = given.idx_mapping_ptr[row] if given.HAS_IDX_MAPPING else row
+        if at < 0:
+            continue
+        accepted, source = given.num_accepted_tokens_ptr[at], given.mamba_state_idx_ptr[at]
+        computed = given.num_computed_tokens_ptr[at]
+        if given.PRECOMPUTED_NEW_COMPUTED:
+            running = computed - accepted + 1
+        else:
+            running = computed + given.num_scheduled_tokens_ptr[at] - given.num_draft_tokens_ptr[at]
+            computed = running + accepted - 1
+        blocks = computed // given.block_size
+        bias, target = blocks * given.block_size - running, blocks - 1
+        if bias < 0:
+            continue
+        if source == target:
+            given.num_accepted_tokens_out_ptr[at] = 1
+        if source != target or bias:
+            for state in range(programs[1]):
+                _copy(given, state, at, (source, target), bias)
+
+
+def _copy(given: Given, state: int, row: int, columns: tuple[int, int], bias: int) -> None:
+    """Copy one state of a request from one column of its table of blocks to another.
+
+    Of a window of tokens the first `bias` are left out; of other states each token's is in a column of its own.
+    """
+    width, size = given.state_conv_widths_ptr[state], given.state_elem_sizes_ptr[state]
+    table = given.block_table_ptrs_ptr.to(given.state_group_indices_ptr[state], np.int32)
+    first = row * given.block_table_stride_req
+    source, target = columns[0] if width else columns[0] + bias, columns[1]
+    memory = given.state_base_addrs_ptr.to(state, np.uint8)
+    begin, end = (table[first + column] * given.state_block_strides_ptr[state] for column in (source, target))
+    rows, stride, token = 1, 0, given.state_inner_sizes_ptr[state] * size
+    count = token
+    if width and given.CONV_STATE_DIM_FIRST:
+        rows, stride, token = given.state_dim_row_count_ptr[state], given.state_dim_row_stride_ptr[state], size
+    if width:
+        begin, count = begin + bias * token, (width - bias) * token
+    for number in range(rows):
+        moved = memory.span(begin + number * stride, count).copy()
+        memory.span(end + number * stride, count)[:] = moved
+
+
+DEFINITIONS = {
+    # The second digest is that of a process without Triton.
+    "precopy_mamba_align_fused_kernel": Definition(
+        precopy, "db12bfe48df0a2e0", others=(Definition(precopy, "5af28798e82eeda9"),)
+    ),
+    "postprocess_mamba_fused_kernel": Definition(
+        postprocess, "6dca78119a1eb8ba", others=(Definition(postprocess, "f378446f81c59742"),)
+    ),
+}
