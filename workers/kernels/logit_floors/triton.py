@@ -31,6 +31,16 @@ READ_AT_ONCE = tl.constexpr(4096)
 FEWER, FEWEST = tl.constexpr(2), tl.constexpr(4)
 # Share of the room that a sample aims at: with six deviations of a block and of the sample, half of the room.
 AIMED = 0.34
+# Share of the room that an interval aims at.
+WIDE = 0.55
+# Steps that find a place in a sample, each in a quarter of the range of the last.
+# Warps of the program that reads a sample.
+SAMPLE_WARPS = 8
+STEPS_OF_PLACE = tl.constexpr(6)
+# Logits that are lighter than the largest by this many powers of two do not matter to a sample.
+FAR = tl.constexpr(40.0)
+# A sample tells where the floor is if its masses add up to more than this many of its largest.
+EVEN = tl.constexpr(16.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,8 @@ class Cut:
     sample: int = 4096
     # Consecutive logits of the sample.
     group: int = 32
+    # Further samples where the floor is not among the largest.
+    more: int = 7
     candidates: int = shared.CANDIDATES_MAX
     num_warps: int = 8
 
@@ -77,24 +89,25 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
     num_blocks = triton.cdiv(num_tiles, tiles)
     room = cut.candidates // num_blocks
     assert room >= FEWEST, f"{num_blocks} blocks of {a.vocab_size} logits set aside {cut.candidates} together"
-    bounds, maxima, sums, counts, candidates = _split(a.workspace, num_lines, num_blocks, room)
+    bounds, maxima, sums, above, counts, candidates = _split(a.workspace, num_lines, num_blocks, room)
     # The room of a block overflows only if its count is six deviations above its mean.
     aimed = int(min(cut.candidates * AIMED, a.vocab_size / 8, num_blocks * ((room + 9) ** 0.5 - 3) ** 2))
+    wide = int(min(cut.candidates * WIDE, a.vocab_size / 8))
     overlaps = can_overlap()
     launch(_bounds_kernel, (num_lines,))(
         a.logits, *limits, bounds,
-        a.vocab_size, a.logits_stride, width, aimed,
-        cut.sample, cut.group, overlaps,
-        num_warps=8,
+        a.vocab_size, a.logits_stride, width, aimed, wide,
+        cut.sample, cut.group, cut.more, overlaps,
+        num_warps=SAMPLE_WARPS,
     )  # fmt: skip
     launch(_blocks_kernel, (num_lines * num_blocks,))(
-        a.logits, *limits, bounds, maxima, sums, counts, candidates,
+        a.logits, *limits, bounds, maxima, sums, above, counts, candidates,
         num_blocks, room, a.vocab_size, a.logits_stride, width,
         tiles, TILE_SIZE, min(32 * BLOCK_WARPS, cut.block // NEIGHBOURS.value), overlaps,
         num_warps=BLOCK_WARPS, launch_pdl=overlaps,
     )  # fmt: skip
     launch(_floors_kernel, (num_lines,))(
-        a.logits, *limits, bounds, maxima, sums, counts, candidates, a.floors,
+        a.logits, *limits, bounds, maxima, sums, above, counts, candidates, a.floors,
         num_blocks, a.vocab_size, a.logits_stride, width,
         triton.next_power_of_2(num_blocks), cut.candidates, room, overlaps,
         num_warps=cut.num_warps, launch_pdl=overlaps,
@@ -138,7 +151,7 @@ def _lines_kernel(
         is_undefined = tl.max(((b_logits < float("inf")) == 0).to(tl.int32))
         if (is_undefined == 0) & (maximum > NEVER):
             total = tl.sum(weight(b_logits, NEVER, maximum, scale))
-            key, _is_found = _floor_key(b_logits, True, top_k, top_p, limits_k, limits_p, maximum, total, scale)
+            key, _is_found = _floor_key(b_logits, True, top_k, top_p, limits_k, limits_p, maximum, total, 0.0, scale)
             floor = _logit_of(key)
     tl.store(p_floors + i_line, floor)
 
@@ -146,30 +159,94 @@ def _lines_kernel(
 @kernel("p_logits", "vocab_size", "logits_stride")
 def _bounds_kernel(
     p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds,
-    vocab_size, logits_stride, width, aimed,
-    SAMPLE: tl.constexpr, GROUP: tl.constexpr, OVERLAPS: tl.constexpr,
+    vocab_size, logits_stride, width, aimed, wide,
+    SAMPLE: tl.constexpr, GROUP: tl.constexpr, MORE: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Find in a sample of a line a bound that the floor is hardly ever below."""
+    """Find in a sample of a line a bound that the floor is hardly ever below, or an interval that it is hardly out of."""
     let_next_begin(OVERLAPS)
     i_line = tl.program_id(0).to(tl.int64)
-    _temperature, top_k, _top_p, limits_k, limits_p = _limits(
+    temperature, top_k, top_p, limits_k, limits_p = _limits(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
     )
     if limits_k | limits_p:
-        o_token = tl.arange(0, SAMPLE)[None, :]
-        o_first = o_token // GROUP * (vocab_size // GROUP) // (SAMPLE // GROUP) * GROUP
-        b_logits = tl.load(p_logits + i_line * logits_stride + o_first + o_token % GROUP)
-        b_logits = tl.where(b_logits < float("inf"), b_logits, NEVER)
+        p_line = p_logits + i_line * logits_stride
+        b_logits = _sample(p_line, vocab_size, 0, SAMPLE, GROUP, 1 + MORE)
         expected = tl.where(limits_k, top_k, aimed).to(tl.float32) * SAMPLE / vocab_size
         rank = tl.where(limits_k, expected + 6 * tl.sqrt(expected) + 8, expected)
         b_ones = tl.full([1, SAMPLE], 1.0, dtype=tl.float32)
-        key, _is_reached = _largest_key(_key_of(b_logits), b_ones, _lowest_key(), rank, STEPS_OF_BOUND)
-        tl.store(p_bounds + i_line, _logit_of(key))
+        key, _is_reached = _largest_key(_key_of(b_logits), b_ones, _lowest_key(), rank, 0.0, STEPS_OF_BOUND)
+        lowest, highest = _logit_of(key), float("inf")
+        if limits_p & (limits_k == 0):
+            lowest, highest = _interval(
+                p_line, vocab_size, b_logits, lowest, top_p, scale_of(temperature), wide, SAMPLE, GROUP, MORE
+            )
+        tl.store(p_bounds + i_line * 2, lowest)
+        tl.store(p_bounds + i_line * 2 + 1, highest)
+
+
+@triton.jit
+def _sample(p_line, vocab_size, i_sample, SAMPLE: tl.constexpr, GROUP: tl.constexpr, COUNT: tl.constexpr):
+    """Return one of several samples of a line, each of groups from all over it; -inf instead of NaN and inf."""
+    o_token = tl.arange(0, SAMPLE)[None, :]
+    i_group = o_token // GROUP * COUNT + i_sample
+    o_first = i_group * (vocab_size // GROUP) // (SAMPLE // GROUP * COUNT) * GROUP
+    b_logits = tl.load(p_line + o_first + o_token % GROUP)
+    return tl.where(b_logits < float("inf"), b_logits, NEVER)
+
+
+@triton.jit
+def _place(b_logits, b_masses, least, low, high):
+    """Return about the highest place from low to high such that the masses from there on add up to `least`."""
+    for _ in range(STEPS_OF_PLACE):
+        quarter = (high - low) * 0.25
+        b_place = low + tl.arange(0, 4).to(tl.float32) * quarter
+        b_added = tl.sum(tl.where(b_logits >= b_place[:, None], b_masses, 0.0), axis=1)
+        low = tl.max(tl.where(b_added >= least, b_place, low), axis=0)
+        high = low + quarter
+    return low
+
+
+@triton.jit
+def _mass_from(b_logits, b_masses, place):
+    return tl.sum(tl.where(b_logits >= place, b_masses, 0.0))
+
+
+@triton.jit
+def _interval(
+    p_line, vocab_size, b_logits, bound, top_p, scale, wide,
+    SAMPLE: tl.constexpr, GROUP: tl.constexpr, MORE: tl.constexpr,
+):  # fmt: skip
+    """Return the interval in which the floor of top_p is looked for: from the bound on, or around an estimate."""
+    maximum = tl.max(b_logits)
+    b_masses = weight(b_logits, NEVER, maximum, scale)
+    total = tl.sum(b_masses)
+    lowest, highest = bound, float("inf")
+    if total > EVEN:
+        low = tl.maximum(tl.min(tl.where(b_logits > NEVER, b_logits, maximum)), maximum - FAR / scale)
+        floor = _place(b_logits, b_masses, top_p * total, low, maximum)
+        b_ones = (b_logits > NEVER).to(tl.float32)
+        half = wide * (0.5 * SAMPLE) / vocab_size
+        rank = _mass_from(b_logits, b_ones, floor)
+        highest = _place(b_logits, b_ones, rank - half, low, maximum)
+        lowest = _place(b_logits, b_ones, rank + half, low, maximum)
+        density = (_mass_from(b_logits, b_masses, lowest) - _mass_from(b_logits, b_masses, highest)) / total
+        # Further samples say how much the estimate is off.
+        above = _mass_from(b_logits, b_masses, floor)
+        for i_sample in range(1, 1 + MORE):
+            b_more = _sample(p_line, vocab_size, i_sample, SAMPLE, GROUP, 1 + MORE)
+            b_masses = weight(b_more, NEVER, maximum, scale)
+            above += _mass_from(b_more, b_masses, floor)
+            total += tl.sum(b_masses)
+        shift = (above / total - top_p) * (highest - lowest) / density
+        shift = tl.where(density > 0, shift, 0.0)
+        highest = tl.where(rank > half, highest + shift, float("inf"))
+        lowest = tl.where(tl.sum(b_ones) >= rank + half, lowest + shift, NEVER)
+    return lowest, highest
 
 
 @kernel("p_logits", "vocab_size", "logits_stride")
 def _blocks_kernel(
-    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_counts, p_candidates,
+    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_above, p_counts, p_candidates,
     num_blocks, room, vocab_size, logits_stride, width,
     TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
@@ -200,10 +277,13 @@ def _blocks_kernel(
         # A maximum passes over NaN, a sum does not.
         maximum = tl.where(total < float("inf"), maximum, float("nan"))
         wait_for_others(OVERLAPS)
-        lowest = tl.maximum(tl.load(p_bounds + i_line), LEAST)
+        lowest, highest = tl.maximum(tl.load(p_bounds + i_line * 2), LEAST), tl.load(p_bounds + i_line * 2 + 1)
+        if highest < float("inf"):
+            above = tl.sum(tl.where(b_logits >= highest, tl.exp2((b_logits - finite) * scale_of(temperature)), 0.0))
+            tl.store(p_above + tl.program_id(0), above)
         tl.static_assert(READS * NEIGHBOURS <= 32)
         b_bit = tl.arange(0, READS)[None, :, None] * NEIGHBOURS + tl.arange(0, NEIGHBOURS)[None, None, :]
-        b_bits = tl.where(b_logits >= lowest, (b_bit * 0 + 1).to(tl.uint32) << b_bit.to(tl.uint32), 0).to(tl.uint32)
+        b_bits = tl.where((b_logits >= lowest) & (b_logits < highest), (b_bit * 0 + 1).to(tl.uint32) << b_bit.to(tl.uint32), 0).to(tl.uint32)
         b_bits = tl.sum(tl.sum(b_bits, axis=2), axis=1)
         b_count = _num_bits(b_bits).to(tl.int32)
         b_place = tl.cumsum(b_count, axis=0) - b_count
@@ -237,7 +317,7 @@ def _num_bits(b_words):
 
 @kernel("p_logits", "vocab_size", "logits_stride")
 def _floors_kernel(
-    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_counts, p_candidates,
+    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_above, p_counts, p_candidates,
     p_floors,
     num_blocks, vocab_size, logits_stride, width,
     BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, ROOM: tl.constexpr, OVERLAPS: tl.constexpr,
@@ -255,24 +335,34 @@ def _floors_kernel(
         b_maxima = tl.load(p_maxima + i_first + o_block, mask=o_block < num_blocks, other=NEVER)
         b_sums = tl.load(p_sums + i_first + o_block, mask=o_block < num_blocks, other=0.0)
         b_counts = tl.load(p_counts + i_first + o_block, mask=o_block < num_blocks, other=0.0)
-        bound = tl.load(p_bounds + i_line)
+        lowest, highest = tl.load(p_bounds + i_line * 2), tl.load(p_bounds + i_line * 2 + 1)
         b_is_nan = (b_maxima < float("inf")) == 0
         maximum = tl.max(tl.where(b_is_nan, NEVER, b_maxima), axis=0)
         if (tl.max(b_is_nan.to(tl.int32), axis=0) == 0) & (maximum > NEVER):
-            total = tl.sum(b_sums * weight(b_maxima, NEVER, maximum, scale), axis=0)
+            b_factors = weight(b_maxima, NEVER, maximum, scale)
+            total, above = tl.sum(b_sums * b_factors, axis=0), 0.0
+            if highest < float("inf"):
+                b_above = tl.load(p_above + i_first + o_block, mask=o_block < num_blocks, other=0.0)
+                above = tl.sum(b_above * b_factors, axis=0)
             most = tl.max(b_counts, axis=0)
             p_counts, p_candidates = p_counts + i_first, p_candidates + i_first * ROOM
-            is_all = bound == NEVER
+            is_all = (lowest == NEVER) & (highest == float("inf"))
             key, is_found = _lowest_key(), most < 0
             if most <= ROOM // FEWEST:
                 b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES // FEWEST, ROOM, ROOM // FEWEST)
-                key, is_found = _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale)
+                key, is_found = _floor_key(
+                    b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
+                )
             elif most <= ROOM // FEWER:
                 b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES // FEWER, ROOM, ROOM // FEWER)
-                key, is_found = _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale)
+                key, is_found = _floor_key(
+                    b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
+                )
             elif most <= ROOM:
                 b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
-                key, is_found = _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale)
+                key, is_found = _floor_key(
+                    b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
+                )
             if is_found == 0:
                 key = _floor_key_of_line(
                     p_logits + i_line * logits_stride, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total,
@@ -317,39 +407,40 @@ def _values():
 
 
 @triton.jit
-def _largest_key(b_keys, b_masses, key, least, COUNT: tl.constexpr):
+def _largest_key(b_keys, b_masses, key, least, above, COUNT: tl.constexpr):
     """Return the largest key, not below `key`, such that the masses of keys from there on add up to at least `least`.
 
     It is `key` if there is none; and whether there is one. COUNT steps find the first bits of a key alone.
     Shapes: [1, N].
     """
     b_masses = tl.where(b_keys >= key, b_masses, 0.0)
-    is_reached = tl.sum(b_masses) >= least
+    is_reached = above + tl.sum(b_masses) >= least
     found, b_value = key * 0, _values()
     for _ in range(COUNT):
         b_next = found | b_value
-        b_added = tl.sum(tl.where(b_keys >= b_next[:, None], b_masses, 0.0), axis=1)
+        b_added = above + tl.sum(tl.where(b_keys >= b_next[:, None], b_masses, 0.0), axis=1)
         found = tl.max(tl.where(b_added >= least, b_next, found), axis=0)
         b_value = b_value >> BITS
     return tl.where(is_reached, tl.maximum(found, key), key), is_reached
 
 
 @triton.jit
-def _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale):
+def _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale):
     """Return the key of a line's floor out of its largest logits, or all, and whether it is found in them."""
     b_keys, key = _key_of(b_logits), _lowest_key()
     has_top_k = limits_k == 0
     if limits_k:
         b_ones = (b_logits > NEVER).to(tl.float32)
-        key, has_top_k = _largest_key(b_keys, b_ones, key, top_k.to(tl.float32), STEPS)
+        key, has_top_k = _largest_key(b_keys, b_ones, key, top_k.to(tl.float32), 0.0, STEPS)
     has_top_k = has_top_k | is_all
     is_found = has_top_k
     if limits_p & has_top_k:
         b_masses = weight(b_logits, _logit_of(key), maximum, scale)
         if limits_k:
             total = tl.sum(b_masses)
-        key, has_top_p = _largest_key(b_keys, b_masses, key, tl.maximum(top_p * total, LEAST_MASS), STEPS)
-        is_found = has_top_p | limits_k | is_all
+        least = tl.maximum(top_p * total, LEAST_MASS)
+        key, has_top_p = _largest_key(b_keys, b_masses, key, least, above, STEPS)
+        is_found = (has_top_p & (above < least)) | limits_k | is_all
     return key, is_found
 
 

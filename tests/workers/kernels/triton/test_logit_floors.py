@@ -40,7 +40,7 @@ def floors(logits: Array, top_k: Array, top_p: Array, cut: Cut) -> Array:
         "top_p": top_p.astype(np.float32),
         "num_drafts": np.zeros(num_rows, dtype=np.int64),
         "floors": np.full(num_rows, 7, dtype=np.float32),
-        "workspace": np.full(num_rows * (16 + cut.candidates), np.nan, np.float32),
+        "workspace": np.full(num_rows * (32 + cut.candidates), np.nan, np.float32),
         "num_speculative_tokens": 0,
         "vocab_size": vocab_size,
         "logits_stride": vocab_size,
