@@ -9,20 +9,17 @@ from torch import Tensor
 from workers.kernels.launch.triton import can_overlap, kernel, launch, let_next_begin, wait_for_others
 from workers.kernels.logit_floors import definition as shared
 from workers.kernels.logit_floors.definition import LogitFloors
+from workers.kernels.logit_keys.triton import BITS, STEPS, VALUES, digits, key_of, largest_key, logit_of, lowest_key
+from workers.kernels.logit_samples.triton import LEAST, interval, sample
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
 
 # Logits that are read in one piece.
 TILE_SIZE = 64
 BLOCK_WARPS = 4
-# The least finite float32.
-LEAST = tl.constexpr(-3.4028234663852886e38)
 # Consecutive logits of one thread.
 NEIGHBOURS = tl.constexpr(4)
-# Bits of a key that one step of a search finds, their values, and the steps for all bits; a bound needs no more than
-# its sign, its exponent and the first bits of its fraction.
-BITS, VALUES, STEPS, STEPS_OF_BOUND = (tl.constexpr(each) for each in (2, 4, 16, 8))
-# The key of -inf: every logit has at least that.
-LOWEST_KEY = tl.constexpr(0x007FFFFF)
+# The steps of a search that a bound needs: for its sign, its exponent and the first bits of its fraction.
+STEPS_OF_BOUND = tl.constexpr(8)
 # The mass of any logit that is kept is not below this; that of none is 0.
 LEAST_MASS = tl.constexpr(1.1754943508222875e-38)
 # Logits that are read at once of a line that does not fit.
@@ -33,14 +30,12 @@ FEWER, FEWEST = tl.constexpr(2), tl.constexpr(4)
 AIMED = 0.34
 # Share of the room that an interval aims at.
 WIDE = 0.55
-# Steps that find a place in a sample, each in a quarter of the range of the last.
 # Warps of the program that reads a sample.
 SAMPLE_WARPS = 8
-STEPS_OF_PLACE = tl.constexpr(6)
-# Logits that are lighter than the largest by this many powers of two do not matter to a sample.
-FAR = tl.constexpr(40.0)
-# A sample tells where the floor is if its masses add up to more than this many of its largest.
-EVEN = tl.constexpr(16.0)
+# A sample of fewer logits than these, each as heavy as the others, does not tell where the floor is.
+SPREAD = tl.constexpr(30.0)
+# Times that a line is read again for an interval.
+TRIES = tl.constexpr(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +47,8 @@ class Cut:
     sample: int = 4096
     # Consecutive logits of the sample.
     group: int = 32
-    # Further samples where the floor is not among the largest.
-    more: int = 7
+    # Samples where the floor is not among the largest.
+    samples: int = 4
     candidates: int = shared.CANDIDATES_MAX
     num_warps: int = 8
 
@@ -97,7 +92,7 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
     launch(_bounds_kernel, (num_lines,))(
         a.logits, *limits, bounds,
         a.vocab_size, a.logits_stride, width, aimed, wide,
-        cut.sample, cut.group, cut.more, overlaps,
+        cut.sample, cut.group, cut.samples, overlaps,
         num_warps=SAMPLE_WARPS,
     )  # fmt: skip
     launch(_blocks_kernel, (num_lines * num_blocks,))(
@@ -108,8 +103,9 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
     )  # fmt: skip
     launch(_floors_kernel, (num_lines,))(
         a.logits, *limits, bounds, maxima, sums, above, counts, candidates, a.floors,
-        num_blocks, a.vocab_size, a.logits_stride, width,
-        triton.next_power_of_2(num_blocks), cut.candidates, room, overlaps,
+        num_blocks, a.vocab_size, a.logits_stride, width, wide,
+        triton.next_power_of_2(num_blocks), cut.candidates, room, cut.sample, cut.group,
+        tiles, TILE_SIZE, min(32 * cut.num_warps, cut.block // NEIGHBOURS.value), overlaps,
         num_warps=cut.num_warps, launch_pdl=overlaps,
     )  # fmt: skip
 
@@ -152,7 +148,7 @@ def _lines_kernel(
         if (is_undefined == 0) & (maximum > NEVER):
             total = tl.sum(weight(b_logits, NEVER, maximum, scale))
             key, _is_found = _floor_key(b_logits, True, top_k, top_p, limits_k, limits_p, maximum, total, 0.0, scale)
-            floor = _logit_of(key)
+            floor = logit_of(key)
     tl.store(p_floors + i_line, floor)
 
 
@@ -160,9 +156,9 @@ def _lines_kernel(
 def _bounds_kernel(
     p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds,
     vocab_size, logits_stride, width, aimed, wide,
-    SAMPLE: tl.constexpr, GROUP: tl.constexpr, MORE: tl.constexpr, OVERLAPS: tl.constexpr,
+    SAMPLE: tl.constexpr, GROUP: tl.constexpr, SAMPLES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Find in a sample of a line a bound that the floor is hardly ever below, or an interval that it is hardly out of."""
+    """Find in a sample of a line a bound that the floor is hardly ever below, or an interval that has it."""
     let_next_begin(OVERLAPS)
     i_line = tl.program_id(0).to(tl.int64)
     temperature, top_k, top_p, limits_k, limits_p = _limits(
@@ -170,78 +166,26 @@ def _bounds_kernel(
     )
     if limits_k | limits_p:
         p_line = p_logits + i_line * logits_stride
-        b_logits = _sample(p_line, vocab_size, 0, SAMPLE, GROUP, 1 + MORE)
-        expected = tl.where(limits_k, top_k, aimed).to(tl.float32) * SAMPLE / vocab_size
-        rank = tl.where(limits_k, expected + 6 * tl.sqrt(expected) + 8, expected)
-        b_ones = tl.full([1, SAMPLE], 1.0, dtype=tl.float32)
-        key, _is_reached = _largest_key(_key_of(b_logits), b_ones, _lowest_key(), rank, 0.0, STEPS_OF_BOUND)
-        lowest, highest = _logit_of(key), float("inf")
-        if limits_p & (limits_k == 0):
-            lowest, highest = _interval(
-                p_line, vocab_size, b_logits, lowest, top_p, scale_of(temperature), wide, SAMPLE, GROUP, MORE
-            )
+        b_logits = sample(p_line, vocab_size, 0, SAMPLE, GROUP, SAMPLES)
+        lowest, highest, is_wide = NEVER, float("inf"), limits_p & (limits_k == 0)
+        if is_wide:
+            scale = scale_of(temperature)
+            b_masses = weight(b_logits, NEVER, tl.max(b_logits), scale)
+            total = tl.sum(b_masses)
+            is_wide = total * total > SPREAD * tl.sum(b_masses * b_masses)
+            if is_wide:
+                lowest, highest, rank = interval(
+                    p_line, vocab_size, NEVER, float("inf"), top_p, scale, wide, SAMPLE, GROUP, SAMPLES
+                )
+                is_wide = rank > aimed
+        if is_wide == 0:
+            expected = tl.where(limits_k, top_k, aimed).to(tl.float32) * SAMPLE / vocab_size
+            rank = tl.where(limits_k, expected + 6 * tl.sqrt(expected) + 8, expected)
+            b_ones = tl.full([1, SAMPLE], 1.0, dtype=tl.float32)
+            key, _is_reached = largest_key(key_of(b_logits), b_ones, lowest_key(), rank, 0.0, STEPS_OF_BOUND)
+            lowest, highest = logit_of(key), float("inf")
         tl.store(p_bounds + i_line * 2, lowest)
         tl.store(p_bounds + i_line * 2 + 1, highest)
-
-
-@triton.jit
-def _sample(p_line, vocab_size, i_sample, SAMPLE: tl.constexpr, GROUP: tl.constexpr, COUNT: tl.constexpr):
-    """Return one of several samples of a line, each of groups from all over it; -inf instead of NaN and inf."""
-    o_token = tl.arange(0, SAMPLE)[None, :]
-    i_group = o_token // GROUP * COUNT + i_sample
-    o_first = i_group * (vocab_size // GROUP) // (SAMPLE // GROUP * COUNT) * GROUP
-    b_logits = tl.load(p_line + o_first + o_token % GROUP)
-    return tl.where(b_logits < float("inf"), b_logits, NEVER)
-
-
-@triton.jit
-def _place(b_logits, b_masses, least, low, high):
-    """Return about the highest place from low to high such that the masses from there on add up to `least`."""
-    for _ in range(STEPS_OF_PLACE):
-        quarter = (high - low) * 0.25
-        b_place = low + tl.arange(0, 4).to(tl.float32) * quarter
-        b_added = tl.sum(tl.where(b_logits >= b_place[:, None], b_masses, 0.0), axis=1)
-        low = tl.max(tl.where(b_added >= least, b_place, low), axis=0)
-        high = low + quarter
-    return low
-
-
-@triton.jit
-def _mass_from(b_logits, b_masses, place):
-    return tl.sum(tl.where(b_logits >= place, b_masses, 0.0))
-
-
-@triton.jit
-def _interval(
-    p_line, vocab_size, b_logits, bound, top_p, scale, wide,
-    SAMPLE: tl.constexpr, GROUP: tl.constexpr, MORE: tl.constexpr,
-):  # fmt: skip
-    """Return the interval in which the floor of top_p is looked for: from the bound on, or around an estimate."""
-    maximum = tl.max(b_logits)
-    b_masses = weight(b_logits, NEVER, maximum, scale)
-    total = tl.sum(b_masses)
-    lowest, highest = bound, float("inf")
-    if total > EVEN:
-        low = tl.maximum(tl.min(tl.where(b_logits > NEVER, b_logits, maximum)), maximum - FAR / scale)
-        floor = _place(b_logits, b_masses, top_p * total, low, maximum)
-        b_ones = (b_logits > NEVER).to(tl.float32)
-        half = wide * (0.5 * SAMPLE) / vocab_size
-        rank = _mass_from(b_logits, b_ones, floor)
-        highest = _place(b_logits, b_ones, rank - half, low, maximum)
-        lowest = _place(b_logits, b_ones, rank + half, low, maximum)
-        density = (_mass_from(b_logits, b_masses, lowest) - _mass_from(b_logits, b_masses, highest)) / total
-        # Further samples say how much the estimate is off.
-        above = _mass_from(b_logits, b_masses, floor)
-        for i_sample in range(1, 1 + MORE):
-            b_more = _sample(p_line, vocab_size, i_sample, SAMPLE, GROUP, 1 + MORE)
-            b_masses = weight(b_more, NEVER, maximum, scale)
-            above += _mass_from(b_more, b_masses, floor)
-            total += tl.sum(b_masses)
-        shift = (above / total - top_p) * (highest - lowest) / density
-        shift = tl.where(density > 0, shift, 0.0)
-        highest = tl.where(rank > half, highest + shift, float("inf"))
-        lowest = tl.where(tl.sum(b_ones) >= rank + half, lowest + shift, NEVER)
-    return lowest, highest
 
 
 @kernel("p_logits", "vocab_size", "logits_stride")
@@ -260,17 +204,8 @@ def _blocks_kernel(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
     )
     if limits_k | limits_p:
-        # A thread reads neighbours, several times, a bit of a word each.
-        READS: tl.constexpr = TILES * TILE // (THREADS * NEIGHBOURS)
-        o_read = (tl.arange(0, READS)[None, :] * THREADS + tl.arange(0, THREADS)[:, None]) * NEIGHBOURS
-        o_first = (o_read // TILE * num_blocks + i_block) * TILE + o_read % TILE
-        b_token = o_first[:, :, None] + tl.arange(0, NEIGHBOURS)[None, None, :]
         p_line = p_logits + i_line * logits_stride
-        # Nearly every block is whole, and needs no mask.
-        if ((TILES - 1) * num_blocks + i_block + 1) * TILE <= vocab_size:
-            b_logits = tl.load(p_line + b_token)
-        else:
-            b_logits = tl.load(p_line + b_token, mask=b_token < vocab_size, other=NEVER)
+        b_logits = _block(p_line, i_block, num_blocks, vocab_size, TILES, TILE, THREADS)
         maximum = tl.max(b_logits)
         finite = tl.where((maximum > NEVER) & (maximum < float("inf")), maximum, 0.0)
         total = tl.sum(tl.exp2((b_logits - finite) * scale_of(temperature)))
@@ -281,30 +216,64 @@ def _blocks_kernel(
         if highest < float("inf"):
             above = tl.sum(tl.where(b_logits >= highest, tl.exp2((b_logits - finite) * scale_of(temperature)), 0.0))
             tl.store(p_above + tl.program_id(0), above)
-        tl.static_assert(READS * NEIGHBOURS <= 32)
-        b_bit = tl.arange(0, READS)[None, :, None] * NEIGHBOURS + tl.arange(0, NEIGHBOURS)[None, None, :]
-        b_bits = tl.where((b_logits >= lowest) & (b_logits < highest), (b_bit * 0 + 1).to(tl.uint32) << b_bit.to(tl.uint32), 0).to(tl.uint32)
-        b_bits = tl.sum(tl.sum(b_bits, axis=2), axis=1)
-        b_count = _num_bits(b_bits).to(tl.int32)
-        b_place = tl.cumsum(b_count, axis=0) - b_count
-        count, i_program = tl.sum(b_count, axis=0), tl.program_id(0).to(tl.int64)
-        p_candidates += i_program * room
-        # Nothing is stored where there is no room for all.
-        for _ in range(tl.where(count <= room, tl.max(b_count, axis=0), 0)):
-            b_lowest = b_bits & (~b_bits + 1)
-            b_index = (b_lowest.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
-            b_one = (b_index // NEIGHBOURS * THREADS + tl.arange(0, THREADS)) * NEIGHBOURS + b_index % NEIGHBOURS
-            # Just read, and so in the cache.
-            p_one = p_line + (b_one // TILE * num_blocks + i_block) * TILE + b_one % TILE
-            b_logit = tl.load(p_one, mask=b_bits != 0, other=NEVER)
-            tl.store(p_candidates + b_place, b_logit, mask=b_bits != 0)
-            b_bits ^= b_lowest
-            b_place += 1
+            b_logits = tl.where(b_logits < highest, b_logits, NEVER)
+        i_program = tl.program_id(0).to(tl.int64)
+        count = _set_aside(
+            b_logits, lowest, p_line, p_candidates + i_program * room, i_block, num_blocks, room, TILE, THREADS
+        )
         tl.store(p_maxima + i_program, maximum)
         tl.store(p_sums + i_program, total)
         tl.store(p_counts + i_program, count.to(tl.float32))
     else:
         wait_for_others(OVERLAPS)
+
+
+@triton.jit
+def _block(p_line, i_block, num_blocks, vocab_size, TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr):
+    """Return the logits of a block; -inf past the end of the line.
+
+    A thread reads neighbours, several times. Shape: [threads, reads, neighbours].
+    """
+    READS: tl.constexpr = TILES * TILE // (THREADS * NEIGHBOURS)
+    o_read = (tl.arange(0, READS)[None, :] * THREADS + tl.arange(0, THREADS)[:, None]) * NEIGHBOURS
+    o_first = (o_read // TILE * num_blocks + i_block) * TILE + o_read % TILE
+    b_token = o_first[:, :, None] + tl.arange(0, NEIGHBOURS)[None, None, :]
+    # Nearly every block is whole, and needs no mask.
+    if ((TILES - 1) * num_blocks + i_block + 1) * TILE <= vocab_size:
+        b_logits = tl.load(p_line + b_token)
+    else:
+        b_logits = tl.load(p_line + b_token, mask=b_token < vocab_size, other=NEVER)
+    return b_logits
+
+
+@triton.jit
+def _set_aside(
+    b_logits, lowest, p_line, p_candidates, i_block, num_blocks, room,
+    TILE: tl.constexpr, THREADS: tl.constexpr,
+):  # fmt: skip
+    """Store the logits of a block that are not below the lowest, and return how many they are.
+
+    A thread marks its own in a word, and fetches them again: they are few, just read, and so in the cache.
+    """
+    READS: tl.constexpr = b_logits.shape[1]
+    tl.static_assert(READS * NEIGHBOURS <= 32)
+    b_bit = tl.arange(0, READS)[None, :, None] * NEIGHBOURS + tl.arange(0, NEIGHBOURS)[None, None, :]
+    b_bits = tl.where(b_logits >= lowest, (b_bit * 0 + 1).to(tl.uint32) << b_bit.to(tl.uint32), 0).to(tl.uint32)
+    b_bits = tl.sum(tl.sum(b_bits, axis=2), axis=1)
+    b_count = _num_bits(b_bits).to(tl.int32)
+    b_place = tl.cumsum(b_count, axis=0) - b_count
+    count = tl.sum(b_count, axis=0)
+    # Nothing is stored where there is no room for all.
+    for _ in range(tl.where(count <= room, tl.max(b_count, axis=0), 0)):
+        b_lowest = b_bits & (~b_bits + 1)
+        b_index = (b_lowest.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
+        b_one = (b_index // NEIGHBOURS * THREADS + tl.arange(0, THREADS)) * NEIGHBOURS + b_index % NEIGHBOURS
+        p_one = p_line + (b_one // TILE * num_blocks + i_block) * TILE + b_one % TILE
+        b_logit = tl.load(p_one, mask=b_bits != 0, other=NEVER)
+        tl.store(p_candidates + b_place, b_logit, mask=b_bits != 0)
+        b_bits ^= b_lowest
+        b_place += 1
+    return count
 
 
 @triton.jit
@@ -319,8 +288,9 @@ def _num_bits(b_words):
 def _floors_kernel(
     p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_above, p_counts, p_candidates,
     p_floors,
-    num_blocks, vocab_size, logits_stride, width,
-    BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, ROOM: tl.constexpr, OVERLAPS: tl.constexpr,
+    num_blocks, vocab_size, logits_stride, width, wide,
+    BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, ROOM: tl.constexpr, SAMPLE: tl.constexpr, GROUP: tl.constexpr,
+    TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Find the floor of a line among what is set aside, or else in the line."""
     i_line = tl.program_id(0).to(tl.int64)
@@ -336,6 +306,7 @@ def _floors_kernel(
         b_sums = tl.load(p_sums + i_first + o_block, mask=o_block < num_blocks, other=0.0)
         b_counts = tl.load(p_counts + i_first + o_block, mask=o_block < num_blocks, other=0.0)
         lowest, highest = tl.load(p_bounds + i_line * 2), tl.load(p_bounds + i_line * 2 + 1)
+        p_line = p_logits + i_line * logits_stride
         b_is_nan = (b_maxima < float("inf")) == 0
         maximum = tl.max(tl.where(b_is_nan, NEVER, b_maxima), axis=0)
         if (tl.max(b_is_nan.to(tl.int32), axis=0) == 0) & (maximum > NEVER):
@@ -347,33 +318,97 @@ def _floors_kernel(
             most = tl.max(b_counts, axis=0)
             p_counts, p_candidates = p_counts + i_first, p_candidates + i_first * ROOM
             is_all = (lowest == NEVER) & (highest == float("inf"))
-            key, is_found = _lowest_key(), most < 0
+            key, is_found = lowest_key(), most < 0
             if most <= ROOM // FEWEST:
-                b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES // FEWEST, ROOM, ROOM // FEWEST)
+                b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES // FEWEST, ROOM, ROOM // FEWEST)
                 key, is_found = _floor_key(
                     b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
                 )
             elif most <= ROOM // FEWER:
-                b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES // FEWER, ROOM, ROOM // FEWER)
+                b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES // FEWER, ROOM, ROOM // FEWER)
                 key, is_found = _floor_key(
                     b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
                 )
             elif most <= ROOM:
-                b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
+                b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
                 key, is_found = _floor_key(
                     b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
                 )
+            if (is_found == 0) & limits_p & (limits_k == 0):
+                # What is left to search, and the mass above it and in it.
+                start, end, mass = NEVER, float("inf"), total
+                if highest < float("inf"):
+                    if above < tl.maximum(top_p * total, LEAST_MASS):
+                        end, mass = highest, total - above
+                    else:
+                        start, mass, above = highest, above, 0.0
+                elif most <= ROOM:
+                    b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
+                    above = tl.sum(weight(b_logits, NEVER, maximum, scale))
+                    end, mass = lowest, total - above
+                key, is_found = _search_again(
+                    p_line, p_counts, p_candidates, num_blocks, vocab_size, top_p, maximum, total, scale,
+                    start, end, above, mass, wide, CANDIDATES, ROOM, SAMPLE, GROUP, TILES, TILE, THREADS,
+                )  # fmt: skip
             if is_found == 0:
                 key = _floor_key_of_line(
-                    p_logits + i_line * logits_stride, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total,
+                    p_line, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total,
                     scale,
                 )  # fmt: skip
-            floor = _logit_of(key)
+            floor = logit_of(key)
     tl.store(p_floors + i_line, floor)
 
 
 @triton.jit
-def _set_aside(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: tl.constexpr, USED: tl.constexpr):
+def _search_again(
+    p_line, p_counts, p_candidates, num_blocks, vocab_size, top_p, maximum, total, scale,
+    start, end, above, mass, wide,
+    CANDIDATES: tl.constexpr, ROOM: tl.constexpr, SAMPLE: tl.constexpr, GROUP: tl.constexpr,
+    TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr,
+):  # fmt: skip
+    """Return the key of the floor of top_p, which is in [start, end), and whether it is found.
+
+    `above` and `mass` are of the logits from the end on, and of those in between. The line is read once a try.
+    """
+    least = tl.maximum(top_p * total, LEAST_MASS)
+    key, is_found, i_try = lowest_key(), mass < 0, 0
+    while (is_found == 0) & (i_try < TRIES):
+        share = (least - above) / mass
+        lowest, highest, _rank = interval(p_line, vocab_size, start, end, share, scale, wide >> i_try, SAMPLE, GROUP, 1)
+        lowest = tl.maximum(lowest, LEAST)
+        b_above = tl.zeros([THREADS, TILES * TILE // (THREADS * NEIGHBOURS), NEIGHBOURS], dtype=tl.float32)
+        b_mass, most, top, bottom = b_above, 0, NEVER, float("inf")
+        for i_block in range(num_blocks):
+            b_logits = _block(p_line, i_block, num_blocks, vocab_size, TILES, TILE, THREADS)
+            b_weights = weight(b_logits, lowest, maximum, scale)
+            b_above += tl.where(b_logits >= highest, b_weights, 0.0)
+            b_mass += b_weights
+            b_logits = tl.where(b_logits < highest, b_logits, NEVER)
+            top = tl.maximum(top, tl.max(b_logits))
+            bottom = tl.minimum(bottom, tl.min(tl.where(b_logits >= lowest, b_logits, float("inf"))))
+            p_room = p_candidates + i_block * ROOM
+            count = _set_aside(b_logits, lowest, p_line, p_room, i_block, num_blocks, ROOM, TILE, THREADS)
+            tl.store(p_counts + i_block, count.to(tl.float32))
+            most = tl.maximum(most, count)
+        tl.debug_barrier()
+        above_highest, above_lowest = tl.sum(b_above), tl.sum(b_mass)
+        if above_highest >= least:
+            start, mass = highest, above_highest - above
+        elif above_lowest < least:
+            end, mass, above = lowest, above + mass - above_lowest, above_lowest
+        else:
+            start, end, mass, above = lowest, highest, above_lowest - above_highest, above_highest
+            if top == bottom:
+                key, is_found = key_of(top), mass >= 0
+            elif most <= ROOM:
+                b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
+                key, is_found = _floor_key(b_logits, False, 0, top_p, False, True, maximum, total, above_highest, scale)
+        i_try += 1
+    return key, is_found
+
+
+@triton.jit
+def _fetch(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: tl.constexpr, USED: tl.constexpr):
     """Return the logits that the blocks of a line have set aside, at most USED each; -inf fills the rest."""
     o_place = tl.arange(0, LENGTH)[None, :]
     o_block = o_place // USED
@@ -383,63 +418,21 @@ def _set_aside(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: t
 
 
 @triton.jit
-def _lowest_key():
-    return tl.max(tl.full([1], LOWEST_KEY, dtype=tl.uint32), axis=0)
-
-
-@triton.jit
-def _key_of(b_logits):
-    """Return words in the order of the logits; both zeros have one."""
-    b_bits = tl.where(b_logits == 0, 0.0, b_logits).to(tl.uint32, bitcast=True)
-    return b_bits ^ tl.where(b_bits >> 31 != 0, 0xFFFFFFFF, 0x80000000).to(tl.uint32)
-
-
-@triton.jit
-def _logit_of(b_key):
-    b_bits = b_key ^ tl.where(b_key >> 31 != 0, 0x80000000, 0xFFFFFFFF).to(tl.uint32)
-    return b_bits.to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _values():
-    """Return, as the highest bits of a key, the values that one step of a search distinguishes."""
-    return tl.arange(0, VALUES).to(tl.uint32) << (32 - BITS)
-
-
-@triton.jit
-def _largest_key(b_keys, b_masses, key, least, above, COUNT: tl.constexpr):
-    """Return the largest key, not below `key`, such that the masses of keys from there on add up to at least `least`.
-
-    It is `key` if there is none; and whether there is one. COUNT steps find the first bits of a key alone.
-    Shapes: [1, N].
-    """
-    b_masses = tl.where(b_keys >= key, b_masses, 0.0)
-    is_reached = above + tl.sum(b_masses) >= least
-    found, b_value = key * 0, _values()
-    for _ in range(COUNT):
-        b_next = found | b_value
-        b_added = above + tl.sum(tl.where(b_keys >= b_next[:, None], b_masses, 0.0), axis=1)
-        found = tl.max(tl.where(b_added >= least, b_next, found), axis=0)
-        b_value = b_value >> BITS
-    return tl.where(is_reached, tl.maximum(found, key), key), is_reached
-
-
-@triton.jit
 def _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale):
     """Return the key of a line's floor out of its largest logits, or all, and whether it is found in them."""
-    b_keys, key = _key_of(b_logits), _lowest_key()
+    b_keys, key = key_of(b_logits), lowest_key()
     has_top_k = limits_k == 0
     if limits_k:
         b_ones = (b_logits > NEVER).to(tl.float32)
-        key, has_top_k = _largest_key(b_keys, b_ones, key, top_k.to(tl.float32), 0.0, STEPS)
+        key, has_top_k = largest_key(b_keys, b_ones, key, top_k.to(tl.float32), 0.0, STEPS)
     has_top_k = has_top_k | is_all
     is_found = has_top_k
     if limits_p & has_top_k:
-        b_masses = weight(b_logits, _logit_of(key), maximum, scale)
+        b_masses = weight(b_logits, logit_of(key), maximum, scale)
         if limits_k:
             total = tl.sum(b_masses)
         least = tl.maximum(top_p * total, LEAST_MASS)
-        key, has_top_p = _largest_key(b_keys, b_masses, key, least, above, STEPS)
+        key, has_top_p = largest_key(b_keys, b_masses, key, least, above, STEPS)
         is_found = (has_top_p & (above < least)) | limits_k | is_all
     return key, is_found
 
@@ -447,14 +440,14 @@ def _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, tota
 @triton.jit
 def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS: tl.constexpr):
     """Do what `_largest_key` does for a line that is read at every step, by its counts or its weights."""
-    found, b_value = key * 0, _values()
+    found, b_value = key * 0, digits()
     for _ in range(STEPS):
         b_next = found | b_value
         b_added = tl.zeros([VALUES, READ_AT_ONCE], dtype=tl.float32)
         for start in range(0, vocab_size, READ_AT_ONCE):
             o_token = start + tl.arange(0, READ_AT_ONCE)[None, :]
             b_logits = tl.load(p_line + o_token, mask=o_token < vocab_size, other=NEVER)
-            b_keys = _key_of(b_logits)
+            b_keys = key_of(b_logits)
             b_masses = weight(b_logits, NEVER, maximum, scale) if WEIGHS else (b_logits > NEVER).to(tl.float32)
             b_added += tl.where(b_keys >= tl.maximum(b_next, key)[:, None], b_masses, 0.0)
         found = tl.max(tl.where(tl.sum(b_added, axis=1) >= least, b_next, found), axis=0)
@@ -465,7 +458,7 @@ def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS:
 @triton.jit
 def _floor_key_of_line(p_line, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total, scale):
     """Return the key of a line's floor."""
-    key = _lowest_key()
+    key = lowest_key()
     if limits_k:
         key = _largest_key_of_line(p_line, vocab_size, key, top_k.to(tl.float32), maximum, scale, False)
     if limits_p:
@@ -474,7 +467,7 @@ def _floor_key_of_line(p_line, vocab_size, top_k, top_p, limits_k, limits_p, max
             for start in range(0, vocab_size, READ_AT_ONCE):
                 o_token = start + tl.arange(0, READ_AT_ONCE)[None, :]
                 b_logits = tl.load(p_line + o_token, mask=o_token < vocab_size, other=NEVER)
-                b_added += weight(b_logits, _logit_of(key), maximum, scale)
+                b_added += weight(b_logits, logit_of(key), maximum, scale)
             total = tl.sum(b_added)
         key = _largest_key_of_line(p_line, vocab_size, key, tl.maximum(top_p * total, LEAST_MASS), maximum, scale, True)
     return key
