@@ -9,7 +9,17 @@ from torch import Tensor
 from workers.kernels.launch.triton import can_overlap, kernel, launch, let_next_begin, wait_for_others
 from workers.kernels.logit_floors import definition as shared
 from workers.kernels.logit_floors.definition import LogitFloors
-from workers.kernels.logit_keys.triton import BITS, STEPS, VALUES, digits, key_of, largest_key, logit_of, lowest_key
+from workers.kernels.logit_keys.triton import (
+    BITS,
+    STEPS,
+    VALUES,
+    digits,
+    highest_key,
+    key_of,
+    largest_key,
+    logit_of,
+    lowest_key,
+)
 from workers.kernels.logit_samples.triton import LEAST, interval, sample
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
 
@@ -32,6 +42,8 @@ AIMED = 0.34
 WIDE = 0.55
 # Warps of the program that reads a sample.
 SAMPLE_WARPS = 8
+# Limits of a thread's registers, so that enough programs run at once.
+SAMPLE_REGISTERS, BLOCK_REGISTERS, FLOOR_REGISTERS = 64, 80, 128
 # A sample of fewer logits than these, each as heavy as the others, does not tell where the floor is.
 SPREAD = tl.constexpr(30.0)
 # Times that a line is read again for an interval.
@@ -93,20 +105,20 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
         a.logits, *limits, bounds,
         a.vocab_size, a.logits_stride, width, aimed, wide,
         cut.sample, cut.group, cut.samples, overlaps,
-        num_warps=SAMPLE_WARPS,
+        num_warps=SAMPLE_WARPS, maxnreg=SAMPLE_REGISTERS,
     )  # fmt: skip
     launch(_blocks_kernel, (num_lines * num_blocks,))(
         a.logits, *limits, bounds, maxima, sums, above, counts, candidates,
         num_blocks, room, a.vocab_size, a.logits_stride, width,
         tiles, TILE_SIZE, min(32 * BLOCK_WARPS, cut.block // NEIGHBOURS.value), overlaps,
-        num_warps=BLOCK_WARPS, launch_pdl=overlaps,
+        num_warps=BLOCK_WARPS, launch_pdl=overlaps, maxnreg=BLOCK_REGISTERS,
     )  # fmt: skip
     launch(_floors_kernel, (num_lines,))(
         a.logits, *limits, bounds, maxima, sums, above, counts, candidates, a.floors,
         num_blocks, a.vocab_size, a.logits_stride, width, wide,
         triton.next_power_of_2(num_blocks), cut.candidates, room, cut.sample, cut.group,
         tiles, TILE_SIZE, min(32 * cut.num_warps, cut.block // NEIGHBOURS.value), overlaps,
-        num_warps=cut.num_warps, launch_pdl=overlaps,
+        num_warps=cut.num_warps, launch_pdl=overlaps, maxnreg=FLOOR_REGISTERS,
     )  # fmt: skip
 
 
@@ -147,7 +159,9 @@ def _lines_kernel(
         is_undefined = tl.max(((b_logits < float("inf")) == 0).to(tl.int32))
         if (is_undefined == 0) & (maximum > NEVER):
             total = tl.sum(weight(b_logits, NEVER, maximum, scale))
-            key, _is_found = _floor_key(b_logits, True, top_k, top_p, limits_k, limits_p, maximum, total, 0.0, scale)
+            key, _is_found = _floor_key(
+                b_logits, tl.minimum(maximum, NEVER), maximum, True, top_k, top_p, limits_k, limits_p, maximum, total, 0.0, scale
+            )
             floor = logit_of(key)
     tl.store(p_floors + i_line, floor)
 
@@ -182,7 +196,9 @@ def _bounds_kernel(
             expected = tl.where(limits_k, top_k, aimed).to(tl.float32) * SAMPLE / vocab_size
             rank = tl.where(limits_k, expected + 6 * tl.sqrt(expected) + 8, expected)
             b_ones = tl.full([1, SAMPLE], 1.0, dtype=tl.float32)
-            key, _is_reached = largest_key(key_of(b_logits), b_ones, lowest_key(), rank, 0.0, STEPS_OF_BOUND)
+            key, _is_reached = largest_key(
+                key_of(b_logits), b_ones, lowest_key(), highest_key(), rank, 0.0, STEPS_OF_BOUND
+            )
             lowest, highest = logit_of(key), float("inf")
         tl.store(p_bounds + i_line * 2, lowest)
         tl.store(p_bounds + i_line * 2 + 1, highest)
@@ -322,17 +338,17 @@ def _floors_kernel(
             if most <= ROOM // FEWEST:
                 b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES // FEWEST, ROOM, ROOM // FEWEST)
                 key, is_found = _floor_key(
-                    b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
+                    b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
                 )
             elif most <= ROOM // FEWER:
                 b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES // FEWER, ROOM, ROOM // FEWER)
                 key, is_found = _floor_key(
-                    b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
+                    b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
                 )
             elif most <= ROOM:
                 b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
                 key, is_found = _floor_key(
-                    b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
+                    b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
                 )
             if (is_found == 0) & limits_p & (limits_k == 0):
                 # What is left to search, and the mass above it and in it.
@@ -371,13 +387,14 @@ def _search_again(
     `above` and `mass` are of the logits from the end on, and of those in between. The line is read once a try.
     """
     least = tl.maximum(top_p * total, LEAST_MASS)
-    key, is_found, i_try = lowest_key(), mass < 0, 0
-    while (is_found == 0) & (i_try < TRIES):
+    lowest, highest, top, is_aside, is_one, i_try = start, end, start, mass < 0, mass < 0, 0
+    while ((is_aside | is_one) == 0) & (i_try < TRIES):
         share = (least - above) / mass
         lowest, highest, _rank = interval(p_line, vocab_size, start, end, share, scale, wide >> i_try, SAMPLE, GROUP, 1)
         lowest = tl.maximum(lowest, LEAST)
         b_above = tl.zeros([THREADS, TILES * TILE // (THREADS * NEIGHBOURS), NEIGHBOURS], dtype=tl.float32)
-        b_mass, most, top, bottom = b_above, 0, NEVER, float("inf")
+        b_mass, most, bottom = b_above, 0, float("inf")
+        top = NEVER
         for i_block in range(num_blocks):
             b_logits = _block(p_line, i_block, num_blocks, vocab_size, TILES, TILE, THREADS)
             b_weights = weight(b_logits, lowest, maximum, scale)
@@ -398,12 +415,14 @@ def _search_again(
             end, mass, above = lowest, above + mass - above_lowest, above_lowest
         else:
             start, end, mass, above = lowest, highest, above_lowest - above_highest, above_highest
-            if top == bottom:
-                key, is_found = key_of(top), mass >= 0
-            elif most <= ROOM:
-                b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
-                key, is_found = _floor_key(b_logits, False, 0, top_p, False, True, maximum, total, above_highest, scale)
+            is_aside, is_one = most <= ROOM, top == bottom
         i_try += 1
+    key, is_found = key_of(top), is_one
+    if is_aside:
+        b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
+        key, is_found = _floor_key(
+            b_logits, lowest, highest, False, 0, top_p, False, True, maximum, total, above, scale
+        )
     return key, is_found
 
 
@@ -418,23 +437,25 @@ def _fetch(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: tl.co
 
 
 @triton.jit
-def _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale):
+def _floor_key(b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale):
     """Return the key of a line's floor out of its largest logits, or all, and whether it is found in them."""
-    b_keys, key = key_of(b_logits), lowest_key()
+    # Keys are relative to the first, so that their search has few steps.
+    first = key_of(lowest)
+    b_keys, key, most = key_of(b_logits) - first, first * 0, key_of(tl.minimum(highest, maximum)) - first
     has_top_k = limits_k == 0
     if limits_k:
         b_ones = (b_logits > NEVER).to(tl.float32)
-        key, has_top_k = largest_key(b_keys, b_ones, key, top_k.to(tl.float32), 0.0, STEPS)
+        key, has_top_k = largest_key(b_keys, b_ones, key, most, top_k.to(tl.float32), 0.0, STEPS)
     has_top_k = has_top_k | is_all
     is_found = has_top_k
     if limits_p & has_top_k:
-        b_masses = weight(b_logits, logit_of(key), maximum, scale)
+        b_masses = weight(b_logits, logit_of(first + key), maximum, scale)
         if limits_k:
             total = tl.sum(b_masses)
         least = tl.maximum(top_p * total, LEAST_MASS)
-        key, has_top_p = largest_key(b_keys, b_masses, key, least, above, STEPS)
+        key, has_top_p = largest_key(b_keys, b_masses, key, most, least, above, STEPS)
         is_found = (has_top_p & (above < least)) | limits_k | is_all
-    return key, is_found
+    return first + key, is_found
 
 
 @triton.jit

@@ -5,13 +5,18 @@ import triton.language as tl
 
 # Bits of a key that one step of a search finds, the values of these, and the steps for all bits.
 BITS, VALUES, STEPS = tl.constexpr(2), tl.constexpr(4), tl.constexpr(16)
-# The key of -inf: every logit has at least that.
-LOWEST_KEY = tl.constexpr(0x007FFFFF)
+# The keys of -inf and inf.
+LOWEST_KEY, HIGHEST_KEY = tl.constexpr(0x007FFFFF), tl.constexpr(0xFF800000)
 
 
 @triton.jit
 def lowest_key():
     return tl.max(tl.full([1], LOWEST_KEY, dtype=tl.uint32), axis=0)
+
+
+@triton.jit
+def highest_key():
+    return tl.max(tl.full([1], HIGHEST_KEY, dtype=tl.uint32), axis=0)
 
 
 @triton.jit
@@ -34,24 +39,21 @@ def digits():
 
 
 @triton.jit
-def largest_key(b_keys, b_masses, key, least, above, COUNT: tl.constexpr):
-    """Return the largest key such that `above` and the masses of keys from there on add up to at least `least`.
+def largest_key(b_keys, b_masses, key, most, least, above, COUNT: tl.constexpr):
+    """Return the largest key, not below `key`, such that `above` and the masses from there on add up to `least`.
 
-    Keys below `key` have no mass. It is `key` if there is none; and whether there is one. COUNT steps find the first
-    bits alone of what it is more than the lowest that has a mass. Shapes: [1, N].
+    No key with a mass is more than `most`. It is `key` if there is none; and whether there is one. COUNT steps find
+    the first bits of a key alone. Shapes: [1, N].
     """
     b_masses = tl.where(b_keys >= key, b_masses, 0.0)
     is_reached = above + tl.sum(b_masses) >= least
-    first = tl.min(tl.where(b_masses > 0, b_keys, 0xFFFFFFFF).to(tl.uint32))
-    # Of what has no mass it means nothing.
-    b_more = b_keys - first
-    most = tl.max(tl.where(b_masses > 0, b_more, 0).to(tl.uint32))
-    found, b_digit = first * 0, digits()
-    for _ in range(COUNT):
-        # The digit is 0 if the least of others is more than any key has.
-        if tl.max(b_digit, axis=0) // (VALUES - 1) <= most:
-            b_next = found | b_digit
-            b_added = above + tl.sum(tl.where(b_more >= b_next[:, None], b_masses, 0.0), axis=1)
-            found = tl.max(tl.where(b_added >= least, b_next, found), axis=0)
+    # The exponent of a float tells the highest bit; where it is rounded up, the one above.
+    highest_bit = tl.maximum((most.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127, 0)
+    num_steps = highest_bit // BITS + 1
+    found, b_digit = key * 0, tl.arange(0, VALUES).to(tl.uint32) << ((num_steps - 1) * BITS).to(tl.uint32)
+    for _ in range(tl.minimum(num_steps, COUNT)):
+        b_next = found | b_digit
+        b_added = above + tl.sum(tl.where(b_keys >= b_next[:, None], b_masses, 0.0), axis=1)
+        found = tl.max(tl.where(b_added >= least, b_next, found), axis=0)
         b_digit = b_digit >> BITS
-    return tl.where(is_reached, first + found, key), is_reached
+    return tl.where(is_reached, tl.maximum(found, key), key), is_reached
