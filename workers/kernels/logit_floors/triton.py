@@ -6,34 +6,26 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from workers.kernels.floor_search.triton import (
+    LEAST_MASS,
+    floor_key,
+    floor_key_aside,
+    floor_key_of_intervals,
+    floor_key_of_line,
+)
 from workers.kernels.launch.triton import can_overlap, kernel, launch, let_next_begin, wait_for_others
+from workers.kernels.logit_blocks.triton import NEIGHBOURS, block, fetch, set_aside
 from workers.kernels.logit_floors import definition as shared
 from workers.kernels.logit_floors.definition import LogitFloors
-from workers.kernels.logit_keys.triton import (
-    BITS,
-    STEPS,
-    VALUES,
-    digits,
-    highest_key,
-    key_of,
-    largest_key,
-    logit_of,
-    lowest_key,
-)
+from workers.kernels.logit_keys.triton import highest_key, key_of, largest_key, logit_of, lowest_key
 from workers.kernels.logit_samples.triton import LEAST, interval, sample
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
 
 # Logits that are read in one piece.
 TILE_SIZE = 64
 BLOCK_WARPS = 4
-# Consecutive logits of one thread.
-NEIGHBOURS = tl.constexpr(4)
 # The steps of a search that a bound needs: for its sign, its exponent and the first bits of its fraction.
 STEPS_OF_BOUND = tl.constexpr(8)
-# The mass of any logit that is kept is not below this; that of none is 0.
-LEAST_MASS = tl.constexpr(1.1754943508222875e-38)
-# Logits that are read at once of a line that does not fit.
-READ_AT_ONCE = tl.constexpr(4096)
 # Where few logits are set aside, half of them or a quarter are searched.
 FEWER, FEWEST = tl.constexpr(2), tl.constexpr(4)
 # Share of the room that a sample aims at: with six deviations of a block and of the sample, half of the room.
@@ -46,8 +38,6 @@ SAMPLE_WARPS = 8
 SAMPLE_REGISTERS, BLOCK_REGISTERS, FLOOR_REGISTERS = 64, 80, 128
 # A sample of fewer logits than these, each as heavy as the others, does not tell where the floor is.
 SPREAD = tl.constexpr(30.0)
-# Times that a line is read again for an interval.
-TRIES = tl.constexpr(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +62,10 @@ def logit_floors(a: LogitFloors) -> None:
 def find_floors(a: LogitFloors, cut: Cut) -> None:
     """Set floors to the lowest logit of each line that stays.
 
-    A sample of a line gives a logit that its floor is hardly below. Programs of blocks read the line once, add it up,
-    and set aside the few logits that are not below that one; these are searched for the floor. Where it is not among
-    them, or they are more than there is room for, the line itself is searched.
+    A sample of a line gives a logit that its floor is hardly below or, of a flat line, an interval around it. Programs
+    of blocks read the line once, add it up, and set aside the few logits that are not below that one, or in the
+    interval; these are searched for the floor. Where it is not among them, or they are more than there is room for,
+    the line is read again for other intervals, and at last searched itself.
     """
     limits = (a.temperature, a.top_k, a.top_p, a.num_drafts)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
@@ -159,9 +150,10 @@ def _lines_kernel(
         is_undefined = tl.max(((b_logits < float("inf")) == 0).to(tl.int32))
         if (is_undefined == 0) & (maximum > NEVER):
             total = tl.sum(weight(b_logits, NEVER, maximum, scale))
-            key, _is_found = _floor_key(
-                b_logits, tl.minimum(maximum, NEVER), maximum, True, top_k, top_p, limits_k, limits_p, maximum, total, 0.0, scale
-            )
+            key, _is_found = floor_key(
+                b_logits, tl.minimum(maximum, NEVER), maximum, True,
+                top_k, top_p, limits_k, limits_p, maximum, total, 0.0, scale,
+            )  # fmt: skip
             floor = logit_of(key)
     tl.store(p_floors + i_line, floor)
 
@@ -184,7 +176,7 @@ def _bounds_kernel(
         lowest, highest, is_wide = NEVER, float("inf"), limits_p & (limits_k == 0)
         if is_wide:
             scale = scale_of(temperature)
-            b_masses = weight(b_logits, NEVER, tl.max(b_logits), scale)
+            b_masses = weight(b_logits, NEVER, tl.maximum(tl.max(b_logits), LEAST), scale)
             total = tl.sum(b_masses)
             is_wide = total * total > SPREAD * tl.sum(b_masses * b_masses)
             if is_wide:
@@ -206,7 +198,8 @@ def _bounds_kernel(
 
 @kernel("p_logits", "vocab_size", "logits_stride")
 def _blocks_kernel(
-    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_above, p_counts, p_candidates,
+    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds,
+    p_maxima, p_sums, p_above, p_counts, p_candidates,
     num_blocks, room, vocab_size, logits_stride, width,
     TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
@@ -221,7 +214,7 @@ def _blocks_kernel(
     )
     if limits_k | limits_p:
         p_line = p_logits + i_line * logits_stride
-        b_logits = _block(p_line, i_block, num_blocks, vocab_size, TILES, TILE, THREADS)
+        b_logits = block(p_line, i_block, num_blocks, vocab_size, TILES, TILE, THREADS)
         maximum = tl.max(b_logits)
         finite = tl.where((maximum > NEVER) & (maximum < float("inf")), maximum, 0.0)
         total = tl.sum(tl.exp2((b_logits - finite) * scale_of(temperature)))
@@ -234,7 +227,7 @@ def _blocks_kernel(
             tl.store(p_above + tl.program_id(0), above)
             b_logits = tl.where(b_logits < highest, b_logits, NEVER)
         i_program = tl.program_id(0).to(tl.int64)
-        count = _set_aside(
+        count = set_aside(
             b_logits, lowest, p_line, p_candidates + i_program * room, i_block, num_blocks, room, TILE, THREADS
         )
         tl.store(p_maxima + i_program, maximum)
@@ -244,66 +237,10 @@ def _blocks_kernel(
         wait_for_others(OVERLAPS)
 
 
-@triton.jit
-def _block(p_line, i_block, num_blocks, vocab_size, TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr):
-    """Return the logits of a block; -inf past the end of the line.
-
-    A thread reads neighbours, several times. Shape: [threads, reads, neighbours].
-    """
-    READS: tl.constexpr = TILES * TILE // (THREADS * NEIGHBOURS)
-    o_read = (tl.arange(0, READS)[None, :] * THREADS + tl.arange(0, THREADS)[:, None]) * NEIGHBOURS
-    o_first = (o_read // TILE * num_blocks + i_block) * TILE + o_read % TILE
-    b_token = o_first[:, :, None] + tl.arange(0, NEIGHBOURS)[None, None, :]
-    # Nearly every block is whole, and needs no mask.
-    if ((TILES - 1) * num_blocks + i_block + 1) * TILE <= vocab_size:
-        b_logits = tl.load(p_line + b_token)
-    else:
-        b_logits = tl.load(p_line + b_token, mask=b_token < vocab_size, other=NEVER)
-    return b_logits
-
-
-@triton.jit
-def _set_aside(
-    b_logits, lowest, p_line, p_candidates, i_block, num_blocks, room,
-    TILE: tl.constexpr, THREADS: tl.constexpr,
-):  # fmt: skip
-    """Store the logits of a block that are not below the lowest, and return how many they are.
-
-    A thread marks its own in a word, and fetches them again: they are few, just read, and so in the cache.
-    """
-    READS: tl.constexpr = b_logits.shape[1]
-    tl.static_assert(READS * NEIGHBOURS <= 32)
-    b_bit = tl.arange(0, READS)[None, :, None] * NEIGHBOURS + tl.arange(0, NEIGHBOURS)[None, None, :]
-    b_bits = tl.where(b_logits >= lowest, (b_bit * 0 + 1).to(tl.uint32) << b_bit.to(tl.uint32), 0).to(tl.uint32)
-    b_bits = tl.sum(tl.sum(b_bits, axis=2), axis=1)
-    b_count = _num_bits(b_bits).to(tl.int32)
-    b_place = tl.cumsum(b_count, axis=0) - b_count
-    count = tl.sum(b_count, axis=0)
-    # Nothing is stored where there is no room for all.
-    for _ in range(tl.where(count <= room, tl.max(b_count, axis=0), 0)):
-        b_lowest = b_bits & (~b_bits + 1)
-        b_index = (b_lowest.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
-        b_one = (b_index // NEIGHBOURS * THREADS + tl.arange(0, THREADS)) * NEIGHBOURS + b_index % NEIGHBOURS
-        p_one = p_line + (b_one // TILE * num_blocks + i_block) * TILE + b_one % TILE
-        b_logit = tl.load(p_one, mask=b_bits != 0, other=NEVER)
-        tl.store(p_candidates + b_place, b_logit, mask=b_bits != 0)
-        b_bits ^= b_lowest
-        b_place += 1
-    return count
-
-
-@triton.jit
-def _num_bits(b_words):
-    """Return the number of bits set in each word."""
-    b_words -= (b_words >> 1) & 0x55555555
-    b_words = (b_words & 0x33333333) + ((b_words >> 2) & 0x33333333)
-    return (((b_words + (b_words >> 4)) & 0x0F0F0F0F) * 0x01010101) >> 24
-
-
 @kernel("p_logits", "vocab_size", "logits_stride")
 def _floors_kernel(
-    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_above, p_counts, p_candidates,
-    p_floors,
+    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds,
+    p_maxima, p_sums, p_above, p_counts, p_candidates, p_floors,
     num_blocks, vocab_size, logits_stride, width, wide,
     BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, ROOM: tl.constexpr, SAMPLE: tl.constexpr, GROUP: tl.constexpr,
     TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr, OVERLAPS: tl.constexpr,
@@ -334,22 +271,22 @@ def _floors_kernel(
             most = tl.max(b_counts, axis=0)
             p_counts, p_candidates = p_counts + i_first, p_candidates + i_first * ROOM
             is_all = (lowest == NEVER) & (highest == float("inf"))
-            key, is_found = lowest_key(), most < 0
+            key, is_found = lowest_key(), False
             if most <= ROOM // FEWEST:
-                b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES // FEWEST, ROOM, ROOM // FEWEST)
-                key, is_found = _floor_key(
-                    b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
-                )
+                key, is_found = floor_key_aside(
+                    p_counts, p_candidates, num_blocks, lowest, highest, is_all,
+                    top_k, top_p, limits_k, limits_p, maximum, total, above, scale, CANDIDATES, ROOM, FEWEST,
+                )  # fmt: skip
             elif most <= ROOM // FEWER:
-                b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES // FEWER, ROOM, ROOM // FEWER)
-                key, is_found = _floor_key(
-                    b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
-                )
+                key, is_found = floor_key_aside(
+                    p_counts, p_candidates, num_blocks, lowest, highest, is_all,
+                    top_k, top_p, limits_k, limits_p, maximum, total, above, scale, CANDIDATES, ROOM, FEWER,
+                )  # fmt: skip
             elif most <= ROOM:
-                b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
-                key, is_found = _floor_key(
-                    b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale
-                )
+                key, is_found = floor_key_aside(
+                    p_counts, p_candidates, num_blocks, lowest, highest, is_all,
+                    top_k, top_p, limits_k, limits_p, maximum, total, above, scale, CANDIDATES, ROOM, 1,
+                )  # fmt: skip
             if (is_found == 0) & limits_p & (limits_k == 0):
                 # What is left to search, and the mass above it and in it.
                 start, end, mass = NEVER, float("inf"), total
@@ -359,136 +296,16 @@ def _floors_kernel(
                     else:
                         start, mass, above = highest, above, 0.0
                 elif most <= ROOM:
-                    b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
+                    b_logits = fetch(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
                     above = tl.sum(weight(b_logits, NEVER, maximum, scale))
                     end, mass = lowest, total - above
-                key, is_found = _search_again(
+                key, is_found = floor_key_of_intervals(
                     p_line, p_counts, p_candidates, num_blocks, vocab_size, top_p, maximum, total, scale,
                     start, end, above, mass, wide, CANDIDATES, ROOM, SAMPLE, GROUP, TILES, TILE, THREADS,
                 )  # fmt: skip
             if is_found == 0:
-                key = _floor_key_of_line(
-                    p_line, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total,
-                    scale,
+                key = floor_key_of_line(
+                    p_line, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total, scale
                 )  # fmt: skip
             floor = logit_of(key)
     tl.store(p_floors + i_line, floor)
-
-
-@triton.jit
-def _search_again(
-    p_line, p_counts, p_candidates, num_blocks, vocab_size, top_p, maximum, total, scale,
-    start, end, above, mass, wide,
-    CANDIDATES: tl.constexpr, ROOM: tl.constexpr, SAMPLE: tl.constexpr, GROUP: tl.constexpr,
-    TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr,
-):  # fmt: skip
-    """Return the key of the floor of top_p, which is in [start, end), and whether it is found.
-
-    `above` and `mass` are of the logits from the end on, and of those in between. The line is read once a try.
-    """
-    least = tl.maximum(top_p * total, LEAST_MASS)
-    lowest, highest, top, is_aside, is_one, i_try = start, end, start, mass < 0, mass < 0, 0
-    while ((is_aside | is_one) == 0) & (i_try < TRIES):
-        share = (least - above) / mass
-        lowest, highest, _rank = interval(p_line, vocab_size, start, end, share, scale, wide >> i_try, SAMPLE, GROUP, 1)
-        lowest = tl.maximum(lowest, LEAST)
-        b_above = tl.zeros([THREADS, TILES * TILE // (THREADS * NEIGHBOURS), NEIGHBOURS], dtype=tl.float32)
-        b_mass, most, bottom = b_above, 0, float("inf")
-        top = NEVER
-        for i_block in range(num_blocks):
-            b_logits = _block(p_line, i_block, num_blocks, vocab_size, TILES, TILE, THREADS)
-            b_weights = weight(b_logits, lowest, maximum, scale)
-            b_above += tl.where(b_logits >= highest, b_weights, 0.0)
-            b_mass += b_weights
-            b_logits = tl.where(b_logits < highest, b_logits, NEVER)
-            top = tl.maximum(top, tl.max(b_logits))
-            bottom = tl.minimum(bottom, tl.min(tl.where(b_logits >= lowest, b_logits, float("inf"))))
-            p_room = p_candidates + i_block * ROOM
-            count = _set_aside(b_logits, lowest, p_line, p_room, i_block, num_blocks, ROOM, TILE, THREADS)
-            tl.store(p_counts + i_block, count.to(tl.float32))
-            most = tl.maximum(most, count)
-        tl.debug_barrier()
-        above_highest, above_lowest = tl.sum(b_above), tl.sum(b_mass)
-        if above_highest >= least:
-            start, mass = highest, above_highest - above
-        elif above_lowest < least:
-            end, mass, above = lowest, above + mass - above_lowest, above_lowest
-        else:
-            start, end, mass, above = lowest, highest, above_lowest - above_highest, above_highest
-            is_aside, is_one = most <= ROOM, top == bottom
-        i_try += 1
-    key, is_found = key_of(top), is_one
-    if is_aside:
-        b_logits = _fetch(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
-        key, is_found = _floor_key(
-            b_logits, lowest, highest, False, 0, top_p, False, True, maximum, total, above, scale
-        )
-    return key, is_found
-
-
-@triton.jit
-def _fetch(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: tl.constexpr, USED: tl.constexpr):
-    """Return the logits that the blocks of a line have set aside, at most USED each; -inf fills the rest."""
-    o_place = tl.arange(0, LENGTH)[None, :]
-    o_block = o_place // USED
-    b_count = tl.load(p_counts + o_block, mask=o_block < num_blocks, other=0.0)
-    is_one = o_place % USED < b_count.to(tl.int32)
-    return tl.load(p_candidates + o_block * ROOM + o_place % USED, mask=is_one, other=NEVER)
-
-
-@triton.jit
-def _floor_key(b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale):
-    """Return the key of a line's floor out of its largest logits, or all, and whether it is found in them."""
-    # Keys are relative to the first, so that their search has few steps.
-    first = key_of(lowest)
-    b_keys, key, most = key_of(b_logits) - first, first * 0, key_of(tl.minimum(highest, maximum)) - first
-    has_top_k = limits_k == 0
-    if limits_k:
-        b_ones = (b_logits > NEVER).to(tl.float32)
-        key, has_top_k = largest_key(b_keys, b_ones, key, most, top_k.to(tl.float32), 0.0, STEPS)
-    has_top_k = has_top_k | is_all
-    is_found = has_top_k
-    if limits_p & has_top_k:
-        b_masses = weight(b_logits, logit_of(first + key), maximum, scale)
-        if limits_k:
-            total = tl.sum(b_masses)
-        least = tl.maximum(top_p * total, LEAST_MASS)
-        key, has_top_p = largest_key(b_keys, b_masses, key, most, least, above, STEPS)
-        is_found = (has_top_p & (above < least)) | limits_k | is_all
-    return first + key, is_found
-
-
-@triton.jit
-def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS: tl.constexpr):
-    """Do what `_largest_key` does for a line that is read at every step, by its counts or its weights."""
-    found, b_value = key * 0, digits()
-    for _ in range(STEPS):
-        b_next = found | b_value
-        b_added = tl.zeros([VALUES, READ_AT_ONCE], dtype=tl.float32)
-        for start in range(0, vocab_size, READ_AT_ONCE):
-            o_token = start + tl.arange(0, READ_AT_ONCE)[None, :]
-            b_logits = tl.load(p_line + o_token, mask=o_token < vocab_size, other=NEVER)
-            b_keys = key_of(b_logits)
-            b_masses = weight(b_logits, NEVER, maximum, scale) if WEIGHS else (b_logits > NEVER).to(tl.float32)
-            b_added += tl.where(b_keys >= tl.maximum(b_next, key)[:, None], b_masses, 0.0)
-        found = tl.max(tl.where(tl.sum(b_added, axis=1) >= least, b_next, found), axis=0)
-        b_value = b_value >> BITS
-    return tl.maximum(found, key)
-
-
-@triton.jit
-def _floor_key_of_line(p_line, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total, scale):
-    """Return the key of a line's floor."""
-    key = lowest_key()
-    if limits_k:
-        key = _largest_key_of_line(p_line, vocab_size, key, top_k.to(tl.float32), maximum, scale, False)
-    if limits_p:
-        if limits_k:
-            b_added = tl.zeros([1, READ_AT_ONCE], dtype=tl.float32)
-            for start in range(0, vocab_size, READ_AT_ONCE):
-                o_token = start + tl.arange(0, READ_AT_ONCE)[None, :]
-                b_logits = tl.load(p_line + o_token, mask=o_token < vocab_size, other=NEVER)
-                b_added += weight(b_logits, logit_of(key), maximum, scale)
-            total = tl.sum(b_added)
-        key = _largest_key_of_line(p_line, vocab_size, key, tl.maximum(top_p * total, LEAST_MASS), maximum, scale, True)
-    return key

@@ -33,12 +33,6 @@ def logit_of(b_key):
 
 
 @triton.jit
-def digits():
-    """Return, as the highest bits of a word, the values that one step of a search distinguishes."""
-    return tl.arange(0, VALUES).to(tl.uint32) << (32 - BITS)
-
-
-@triton.jit
 def largest_key(b_keys, b_masses, key, most, least, above, COUNT: tl.constexpr):
     """Return the largest key, not below `key`, such that `above` and the masses from there on add up to `least`.
 
