@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from workers.kernels.logit_blocks.triton import NEIGHBOURS, block, fetch, set_aside
+from workers.kernels.logit_blocks.triton import block, fetch, set_aside
 from workers.kernels.logit_keys.triton import BITS, STEPS, VALUES, key_of, largest_key, logit_of, lowest_key
 from workers.kernels.logit_samples.triton import LEAST, interval
 from workers.kernels.probabilities.triton import NEVER, weight
@@ -53,6 +53,11 @@ def floor_key_aside(
 
 
 @triton.jit
+def _sum_of_threads(b_masses):
+    return tl.sum(tl.sum(b_masses, axis=2), axis=1)
+
+
+@triton.jit
 def floor_key_of_intervals(
     p_line, p_counts, p_candidates, num_blocks, vocab_size, top_p, maximum, total, scale,
     start, end, above, mass, wide,
@@ -72,29 +77,33 @@ def floor_key_of_intervals(
                 p_line, vocab_size, start, end, share, scale, wide >> i_try, SAMPLE, GROUP, 1
             )
             lowest = tl.maximum(lowest, LEAST)
-            b_above = tl.zeros([THREADS, TILES * TILE // (THREADS * NEIGHBOURS), NEIGHBOURS], dtype=tl.float32)
-            b_from, most, top, bottom = b_above, 0, NEVER, float("inf")
+            b_above, b_from = tl.zeros([THREADS], dtype=tl.float32), tl.zeros([THREADS], dtype=tl.float32)
+            b_top, b_bottom, most = b_above + NEVER, b_above + float("inf"), 0
+            b_next = block(p_line, 0, num_blocks, vocab_size, TILES, TILE, THREADS)
             for i_block in range(num_blocks):
-                b_logits = block(p_line, i_block, num_blocks, vocab_size, TILES, TILE, THREADS)
+                b_logits, i_next = b_next, tl.minimum(i_block + 1, num_blocks - 1)
+                # It arrives while this block is searched.
+                b_next = block(p_line, i_next, num_blocks, vocab_size, TILES, TILE, THREADS)
                 b_weights = weight(b_logits, lowest, maximum, scale)
-                b_above += tl.where(b_logits >= highest, b_weights, 0.0)
-                b_from += b_weights
+                b_above += _sum_of_threads(tl.where(b_logits >= highest, b_weights, 0.0))
+                b_from += _sum_of_threads(b_weights)
                 b_logits = tl.where(b_logits < highest, b_logits, NEVER)
-                top = tl.maximum(top, tl.max(b_logits))
-                bottom = tl.minimum(bottom, tl.min(tl.where(b_logits >= lowest, b_logits, float("inf"))))
+                b_top = tl.maximum(b_top, tl.max(tl.max(b_logits, axis=2), axis=1))
+                b_others = tl.where(b_logits >= lowest, b_logits, float("inf"))
+                b_bottom = tl.minimum(b_bottom, tl.min(tl.min(b_others, axis=2), axis=1))
                 p_room = p_candidates + i_block * ROOM
                 count = set_aside(b_logits, lowest, p_line, p_room, i_block, num_blocks, ROOM, TILE, THREADS)
                 tl.store(p_counts + i_block, count.to(tl.float32))
                 most = tl.maximum(most, count)
             tl.debug_barrier()
-            above_highest, above_lowest = tl.sum(b_above), tl.sum(b_from)
+            above_highest, above_lowest, top = tl.sum(b_above), tl.sum(b_from), tl.max(b_top)
             if above_highest >= least:
                 start, mass = highest, above_highest - above
             elif above_lowest < least:
                 end, mass, above = lowest, above + mass - above_lowest, above_lowest
             else:
                 start, end, mass, above = lowest, highest, above_lowest - above_highest, above_highest
-                is_aside, is_one = most <= ROOM, top == bottom
+                is_aside, is_one = most <= ROOM, top == tl.min(b_bottom)
     key, is_found = key_of(top), is_one
     if is_aside:
         key, is_found = floor_key_aside(

@@ -36,8 +36,10 @@ WIDE = 0.55
 SAMPLE_WARPS = 8
 # Limits of a thread's registers, so that enough programs run at once.
 SAMPLE_REGISTERS, BLOCK_REGISTERS, FLOOR_REGISTERS = 64, 80, 128
-# A sample of fewer logits than these, each as heavy as the others, does not tell where the floor is.
-SPREAD = tl.constexpr(30.0)
+# A sample tells where the floor is if its mass is that of equally heavy logits that are at least this part of it.
+SPREAD = tl.constexpr(1 / 64)
+# The floor of a flat line is far below the largest logits: it has this many times as many above it.
+FAR_BELOW = tl.constexpr(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +180,12 @@ def _bounds_kernel(
             scale = scale_of(temperature)
             b_masses = weight(b_logits, NEVER, tl.maximum(tl.max(b_logits), LEAST), scale)
             total = tl.sum(b_masses)
-            is_wide = total * total > SPREAD * tl.sum(b_masses * b_masses)
+            is_wide = total * total > SPREAD * SAMPLE * tl.sum(b_masses * b_masses)
             if is_wide:
                 lowest, highest, rank = interval(
                     p_line, vocab_size, NEVER, float("inf"), top_p, scale, wide, SAMPLE, GROUP, SAMPLES
                 )
-                is_wide = rank > aimed
+                is_wide = rank > FAR_BELOW * aimed
         if is_wide == 0:
             expected = tl.where(limits_k, top_k, aimed).to(tl.float32) * SAMPLE / vocab_size
             rank = tl.where(limits_k, expected + 6 * tl.sqrt(expected) + 8, expected)
