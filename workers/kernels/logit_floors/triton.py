@@ -35,7 +35,7 @@ WIDE = 0.55
 # Warps of the program that reads a sample.
 SAMPLE_WARPS = 8
 # Limits of a thread's registers, so that enough programs run at once.
-SAMPLE_REGISTERS, BLOCK_REGISTERS, FLOOR_REGISTERS = 64, 80, 128
+SAMPLE_REGISTERS, BLOCK_REGISTERS = 64, 80
 # A sample tells where the floor is if its mass is that of equally heavy logits that are at least this part of it.
 SPREAD = tl.constexpr(1 / 64)
 # The floor of a flat line is far below the largest logits: it has this many times as many above it.
@@ -54,7 +54,8 @@ class Cut:
     # Samples where the floor is not among the largest.
     samples: int = 4
     candidates: int = shared.CANDIDATES_MAX
-    num_warps: int = 8
+    line_warps: int = 8
+    floor_warps: int = 4
 
 
 def logit_floors(a: LogitFloors) -> None:
@@ -81,7 +82,7 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
             a.logits, *limits, a.floors,
             a.vocab_size, a.logits_stride, width,
             length,
-            num_warps=cut.num_warps,
+            num_warps=cut.line_warps,
         )  # fmt: skip
         return
     tiles = cut.block // TILE_SIZE
@@ -110,8 +111,8 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
         a.logits, *limits, bounds, maxima, sums, above, counts, candidates, a.floors,
         num_blocks, a.vocab_size, a.logits_stride, width, wide,
         triton.next_power_of_2(num_blocks), cut.candidates, room, cut.sample, cut.group,
-        tiles, TILE_SIZE, min(32 * cut.num_warps, cut.block // NEIGHBOURS.value), overlaps,
-        num_warps=cut.num_warps, launch_pdl=overlaps, maxnreg=FLOOR_REGISTERS,
+        tiles, TILE_SIZE, min(32 * cut.floor_warps, cut.block // NEIGHBOURS.value), overlaps,
+        num_warps=cut.floor_warps, launch_pdl=overlaps,
     )  # fmt: skip
 
 

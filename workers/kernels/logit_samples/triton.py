@@ -43,6 +43,11 @@ def _place(b_logits, b_masses, least, low, high):
 
 
 @triton.jit
+def _num_near(b_logits, middle, near):
+    return tl.sum((tl.abs(b_logits - middle) < near).to(tl.float32))
+
+
+@triton.jit
 def interval(
     p_line, vocab_size, start, end, share, scale, wide,
     SIZE: tl.constexpr, GROUP: tl.constexpr, COUNT: tl.constexpr,
@@ -55,22 +60,21 @@ def interval(
     maximum = tl.maximum(tl.max(b_logits), LEAST)
     low = tl.maximum(tl.min(tl.where(b_logits > NEVER, b_logits, maximum)), maximum - FAR / scale)
     near = (maximum - low) * NEAR
-    b_total = weight(b_logits, NEVER, maximum, scale)
-    middle = _place(b_logits, b_total, share * tl.sum(b_total), low, maximum)
-    b_above = tl.where(b_logits >= middle, b_total, 0.0)
+    b_masses = weight(b_logits, NEVER, maximum, scale)
+    total = tl.sum(b_masses)
+    middle = _place(b_logits, b_masses, share * total, low, maximum)
+    above, num_near = tl.sum(tl.where(b_logits >= middle, b_masses, 0.0)), _num_near(b_logits, middle, near)
     rank = tl.sum((b_logits >= middle).to(tl.float32)) * vocab_size / SIZE
-    b_near = (tl.abs(b_logits - middle) < near).to(tl.float32)
     # Further samples say how much the first one is off.
     for i_sample in range(1, COUNT):
         b_logits = _between(sample(p_line, vocab_size, i_sample, SIZE, GROUP, COUNT), start, end)
         b_masses = weight(b_logits, NEVER, maximum, scale)
-        b_total += b_masses
-        b_above += tl.where(b_logits >= middle, b_masses, 0.0)
-        b_near += (tl.abs(b_logits - middle) < near).to(tl.float32)
-    distance = 2 * near / tl.maximum(tl.sum(b_near), 1.0)
+        total += tl.sum(b_masses)
+        above += tl.sum(tl.where(b_logits >= middle, b_masses, 0.0))
+        num_near += _num_near(b_logits, middle, near)
+    distance = 2 * near / tl.maximum(num_near, 1.0)
     half = wide * (0.5 * SIZE * COUNT) / vocab_size * distance
     if COUNT > 1:
-        missing = share * tl.sum(b_total) - tl.sum(b_above)
-        middle -= missing / tl.exp2((middle - maximum) * scale) * distance
+        middle -= (share * total - above) / tl.exp2((middle - maximum) * scale) * distance
     highest = tl.where(maximum > low, tl.minimum(middle + half, end), end)
     return tl.maximum(middle - half, start), highest, rank
