@@ -12,6 +12,8 @@ LONG = {
     "test_every_limit_finds_the_floor_that_is_defined": 1,
     "test_pictures_name_every_fault_and_way_of_checking": 1,
     "test_the_first_two_tokens_follow_the_target": 1,
+    "test_the_floor_below_the_largest_is_found_where_these_have_most_of_the_weight": 1,
+    "test_the_floor_of_a_flat_line_is_found_wherever_samples_look_for_it": 2,
     "test_the_interpreter_captures_what_the_definitions_do": 1,
     "test_the_twins_decide_as_the_oracle_does_wherever_it_is_not_ambiguous": 1,
 }

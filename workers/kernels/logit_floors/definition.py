@@ -14,8 +14,8 @@ BLOCK_SIZE = 4096
 # Limit on the logits of a line that are set aside.
 CANDIDATES_MAX = 8192
 # Numbers that are kept of a block, and of a line.
-NUMBERS_PER_BLOCK = 3
-NUMBERS_PER_LINE = 1
+NUMBERS_PER_BLOCK = 4
+NUMBERS_PER_LINE = 2
 
 
 def workspace_length_of(vocab_size: int) -> int:

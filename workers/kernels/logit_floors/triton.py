@@ -6,31 +6,40 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from workers.kernels.floor_search.triton import (
+    LEAST_MASS,
+    floor_key,
+    floor_key_aside,
+    floor_key_of_intervals,
+    floor_key_of_line,
+)
 from workers.kernels.launch.triton import can_overlap, kernel, launch, let_next_begin, wait_for_others
+from workers.kernels.logit_blocks.triton import NEIGHBOURS, block, fetch, set_aside
 from workers.kernels.logit_floors import definition as shared
 from workers.kernels.logit_floors.definition import LogitFloors
+from workers.kernels.logit_keys.triton import highest_key, key_of, largest_key, logit_of, lowest_key
+from workers.kernels.logit_samples.triton import LEAST, interval, sample
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
 
 # Logits that are read in one piece.
 TILE_SIZE = 64
 BLOCK_WARPS = 4
-# The least finite float32.
-LEAST = tl.constexpr(-3.4028234663852886e38)
-# Consecutive logits of one thread.
-NEIGHBOURS = tl.constexpr(4)
-# Bits of a key that one step of a search finds, their values, and the steps for all bits; a bound needs no more than
-# its sign, its exponent and the first bits of its fraction.
-BITS, VALUES, STEPS, STEPS_OF_BOUND = (tl.constexpr(each) for each in (2, 4, 16, 8))
-# The key of -inf: every logit has at least that.
-LOWEST_KEY = tl.constexpr(0x007FFFFF)
-# The mass of any logit that is kept is not below this; that of none is 0.
-LEAST_MASS = tl.constexpr(1.1754943508222875e-38)
-# Logits that are read at once of a line that does not fit.
-READ_AT_ONCE = tl.constexpr(4096)
+# The steps of a search that a bound needs: for its sign, its exponent and the first bits of its fraction.
+STEPS_OF_BOUND = tl.constexpr(8)
 # Where few logits are set aside, half of them or a quarter are searched.
 FEWER, FEWEST = tl.constexpr(2), tl.constexpr(4)
 # Share of the room that a sample aims at: with six deviations of a block and of the sample, half of the room.
 AIMED = 0.34
+# Share of the room that an interval aims at.
+WIDE = 0.55
+# Warps of the program that reads a sample.
+SAMPLE_WARPS = 8
+# Limits of a thread's registers, so that enough programs run at once.
+SAMPLE_REGISTERS, BLOCK_REGISTERS = 64, 80
+# A sample tells where the floor is if its mass is that of equally heavy logits that are at least this part of it.
+SPREAD = tl.constexpr(1 / 64)
+# The floor of a flat line is far below the largest logits: it has this many times as many above it.
+FAR_BELOW = tl.constexpr(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +51,11 @@ class Cut:
     sample: int = 4096
     # Consecutive logits of the sample.
     group: int = 32
+    # Samples where the floor is not among the largest.
+    samples: int = 4
     candidates: int = shared.CANDIDATES_MAX
-    num_warps: int = 8
+    line_warps: int = 8
+    floor_warps: int = 4
 
 
 def logit_floors(a: LogitFloors) -> None:
@@ -53,9 +65,10 @@ def logit_floors(a: LogitFloors) -> None:
 def find_floors(a: LogitFloors, cut: Cut) -> None:
     """Set floors to the lowest logit of each line that stays.
 
-    A sample of a line gives a logit that its floor is hardly below. Programs of blocks read the line once, add it up,
-    and set aside the few logits that are not below that one; these are searched for the floor. Where it is not among
-    them, or they are more than there is room for, the line itself is searched.
+    A sample of a line gives a logit that its floor is hardly below or, of a flat line, an interval around it. Programs
+    of blocks read the line once, add it up, and set aside the few logits that are not below that one, or in the
+    interval; these are searched for the floor. Where it is not among them, or they are more than there is room for,
+    the line is read again for other intervals, and at last searched itself.
     """
     limits = (a.temperature, a.top_k, a.top_p, a.num_drafts)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
@@ -69,7 +82,7 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
             a.logits, *limits, a.floors,
             a.vocab_size, a.logits_stride, width,
             length,
-            num_warps=cut.num_warps,
+            num_warps=cut.line_warps,
         )  # fmt: skip
         return
     tiles = cut.block // TILE_SIZE
@@ -77,27 +90,29 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
     num_blocks = triton.cdiv(num_tiles, tiles)
     room = cut.candidates // num_blocks
     assert room >= FEWEST, f"{num_blocks} blocks of {a.vocab_size} logits set aside {cut.candidates} together"
-    bounds, maxima, sums, counts, candidates = _split(a.workspace, num_lines, num_blocks, room)
+    bounds, maxima, sums, above, counts, candidates = _split(a.workspace, num_lines, num_blocks, room)
     # The room of a block overflows only if its count is six deviations above its mean.
     aimed = int(min(cut.candidates * AIMED, a.vocab_size / 8, num_blocks * ((room + 9) ** 0.5 - 3) ** 2))
+    wide = int(min(cut.candidates * WIDE, a.vocab_size / 8))
     overlaps = can_overlap()
     launch(_bounds_kernel, (num_lines,))(
         a.logits, *limits, bounds,
-        a.vocab_size, a.logits_stride, width, aimed,
-        cut.sample, cut.group, overlaps,
-        num_warps=8,
+        a.vocab_size, a.logits_stride, width, aimed, wide,
+        cut.sample, cut.group, cut.samples, overlaps,
+        num_warps=SAMPLE_WARPS, maxnreg=SAMPLE_REGISTERS,
     )  # fmt: skip
     launch(_blocks_kernel, (num_lines * num_blocks,))(
-        a.logits, *limits, bounds, maxima, sums, counts, candidates,
+        a.logits, *limits, bounds, maxima, sums, above, counts, candidates,
         num_blocks, room, a.vocab_size, a.logits_stride, width,
         tiles, TILE_SIZE, min(32 * BLOCK_WARPS, cut.block // NEIGHBOURS.value), overlaps,
-        num_warps=BLOCK_WARPS, launch_pdl=overlaps,
+        num_warps=BLOCK_WARPS, launch_pdl=overlaps, maxnreg=BLOCK_REGISTERS,
     )  # fmt: skip
     launch(_floors_kernel, (num_lines,))(
-        a.logits, *limits, bounds, maxima, sums, counts, candidates, a.floors,
-        num_blocks, a.vocab_size, a.logits_stride, width,
-        triton.next_power_of_2(num_blocks), cut.candidates, room, overlaps,
-        num_warps=cut.num_warps, launch_pdl=overlaps,
+        a.logits, *limits, bounds, maxima, sums, above, counts, candidates, a.floors,
+        num_blocks, a.vocab_size, a.logits_stride, width, wide,
+        triton.next_power_of_2(num_blocks), cut.candidates, room, cut.sample, cut.group,
+        tiles, TILE_SIZE, min(32 * cut.floor_warps, cut.block // NEIGHBOURS.value), overlaps,
+        num_warps=cut.floor_warps, launch_pdl=overlaps,
     )  # fmt: skip
 
 
@@ -138,38 +153,56 @@ def _lines_kernel(
         is_undefined = tl.max(((b_logits < float("inf")) == 0).to(tl.int32))
         if (is_undefined == 0) & (maximum > NEVER):
             total = tl.sum(weight(b_logits, NEVER, maximum, scale))
-            key, _is_found = _floor_key(b_logits, True, top_k, top_p, limits_k, limits_p, maximum, total, scale)
-            floor = _logit_of(key)
+            key, _is_found = floor_key(
+                b_logits, tl.minimum(maximum, NEVER), maximum, True,
+                top_k, top_p, limits_k, limits_p, maximum, total, 0.0, scale,
+            )  # fmt: skip
+            floor = logit_of(key)
     tl.store(p_floors + i_line, floor)
 
 
 @kernel("p_logits", "vocab_size", "logits_stride")
 def _bounds_kernel(
     p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds,
-    vocab_size, logits_stride, width, aimed,
-    SAMPLE: tl.constexpr, GROUP: tl.constexpr, OVERLAPS: tl.constexpr,
+    vocab_size, logits_stride, width, aimed, wide,
+    SAMPLE: tl.constexpr, GROUP: tl.constexpr, SAMPLES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Find in a sample of a line a bound that the floor is hardly ever below."""
+    """Find in a sample of a line a bound that the floor is hardly ever below, or an interval that has it."""
     let_next_begin(OVERLAPS)
     i_line = tl.program_id(0).to(tl.int64)
-    _temperature, top_k, _top_p, limits_k, limits_p = _limits(
+    temperature, top_k, top_p, limits_k, limits_p = _limits(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
     )
     if limits_k | limits_p:
-        o_token = tl.arange(0, SAMPLE)[None, :]
-        o_first = o_token // GROUP * (vocab_size // GROUP) // (SAMPLE // GROUP) * GROUP
-        b_logits = tl.load(p_logits + i_line * logits_stride + o_first + o_token % GROUP)
-        b_logits = tl.where(b_logits < float("inf"), b_logits, NEVER)
-        expected = tl.where(limits_k, top_k, aimed).to(tl.float32) * SAMPLE / vocab_size
-        rank = tl.where(limits_k, expected + 6 * tl.sqrt(expected) + 8, expected)
-        b_ones = tl.full([1, SAMPLE], 1.0, dtype=tl.float32)
-        key, _is_reached = _largest_key(_key_of(b_logits), b_ones, _lowest_key(), rank, STEPS_OF_BOUND)
-        tl.store(p_bounds + i_line, _logit_of(key))
+        p_line = p_logits + i_line * logits_stride
+        b_logits = sample(p_line, vocab_size, 0, SAMPLE, GROUP, SAMPLES)
+        lowest, highest, is_wide = NEVER, float("inf"), limits_p & (limits_k == 0)
+        if is_wide:
+            scale = scale_of(temperature)
+            b_masses = weight(b_logits, NEVER, tl.maximum(tl.max(b_logits), LEAST), scale)
+            total = tl.sum(b_masses)
+            is_wide = total * total > SPREAD * SAMPLE * tl.sum(b_masses * b_masses)
+            if is_wide:
+                lowest, highest, rank = interval(
+                    p_line, vocab_size, NEVER, float("inf"), top_p, scale, wide, SAMPLE, GROUP, SAMPLES
+                )
+                is_wide = rank > FAR_BELOW * aimed
+        if is_wide == 0:
+            expected = tl.where(limits_k, top_k, aimed).to(tl.float32) * SAMPLE / vocab_size
+            rank = tl.where(limits_k, expected + 6 * tl.sqrt(expected) + 8, expected)
+            b_ones = tl.full([1, SAMPLE], 1.0, dtype=tl.float32)
+            key, _is_reached = largest_key(
+                key_of(b_logits), b_ones, lowest_key(), highest_key(), rank, 0.0, STEPS_OF_BOUND
+            )
+            lowest, highest = logit_of(key), float("inf")
+        tl.store(p_bounds + i_line * 2, lowest)
+        tl.store(p_bounds + i_line * 2 + 1, highest)
 
 
 @kernel("p_logits", "vocab_size", "logits_stride")
 def _blocks_kernel(
-    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_counts, p_candidates,
+    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds,
+    p_maxima, p_sums, p_above, p_counts, p_candidates,
     num_blocks, room, vocab_size, logits_stride, width,
     TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
@@ -183,43 +216,23 @@ def _blocks_kernel(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
     )
     if limits_k | limits_p:
-        # A thread reads neighbours, several times, a bit of a word each.
-        READS: tl.constexpr = TILES * TILE // (THREADS * NEIGHBOURS)
-        o_read = (tl.arange(0, READS)[None, :] * THREADS + tl.arange(0, THREADS)[:, None]) * NEIGHBOURS
-        o_first = (o_read // TILE * num_blocks + i_block) * TILE + o_read % TILE
-        b_token = o_first[:, :, None] + tl.arange(0, NEIGHBOURS)[None, None, :]
         p_line = p_logits + i_line * logits_stride
-        # Nearly every block is whole, and needs no mask.
-        if ((TILES - 1) * num_blocks + i_block + 1) * TILE <= vocab_size:
-            b_logits = tl.load(p_line + b_token)
-        else:
-            b_logits = tl.load(p_line + b_token, mask=b_token < vocab_size, other=NEVER)
+        b_logits = block(p_line, i_block, num_blocks, vocab_size, TILES, TILE, THREADS)
         maximum = tl.max(b_logits)
         finite = tl.where((maximum > NEVER) & (maximum < float("inf")), maximum, 0.0)
         total = tl.sum(tl.exp2((b_logits - finite) * scale_of(temperature)))
         # A maximum passes over NaN, a sum does not.
         maximum = tl.where(total < float("inf"), maximum, float("nan"))
         wait_for_others(OVERLAPS)
-        lowest = tl.maximum(tl.load(p_bounds + i_line), LEAST)
-        tl.static_assert(READS * NEIGHBOURS <= 32)
-        b_bit = tl.arange(0, READS)[None, :, None] * NEIGHBOURS + tl.arange(0, NEIGHBOURS)[None, None, :]
-        b_bits = tl.where(b_logits >= lowest, (b_bit * 0 + 1).to(tl.uint32) << b_bit.to(tl.uint32), 0).to(tl.uint32)
-        b_bits = tl.sum(tl.sum(b_bits, axis=2), axis=1)
-        b_count = _num_bits(b_bits).to(tl.int32)
-        b_place = tl.cumsum(b_count, axis=0) - b_count
-        count, i_program = tl.sum(b_count, axis=0), tl.program_id(0).to(tl.int64)
-        p_candidates += i_program * room
-        # Nothing is stored where there is no room for all.
-        for _ in range(tl.where(count <= room, tl.max(b_count, axis=0), 0)):
-            b_lowest = b_bits & (~b_bits + 1)
-            b_index = (b_lowest.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
-            b_one = (b_index // NEIGHBOURS * THREADS + tl.arange(0, THREADS)) * NEIGHBOURS + b_index % NEIGHBOURS
-            # Just read, and so in the cache.
-            p_one = p_line + (b_one // TILE * num_blocks + i_block) * TILE + b_one % TILE
-            b_logit = tl.load(p_one, mask=b_bits != 0, other=NEVER)
-            tl.store(p_candidates + b_place, b_logit, mask=b_bits != 0)
-            b_bits ^= b_lowest
-            b_place += 1
+        lowest, highest = tl.maximum(tl.load(p_bounds + i_line * 2), LEAST), tl.load(p_bounds + i_line * 2 + 1)
+        if highest < float("inf"):
+            above = tl.sum(tl.where(b_logits >= highest, tl.exp2((b_logits - finite) * scale_of(temperature)), 0.0))
+            tl.store(p_above + tl.program_id(0), above)
+            b_logits = tl.where(b_logits < highest, b_logits, NEVER)
+        i_program = tl.program_id(0).to(tl.int64)
+        count = set_aside(
+            b_logits, lowest, p_line, p_candidates + i_program * room, i_block, num_blocks, room, TILE, THREADS
+        )
         tl.store(p_maxima + i_program, maximum)
         tl.store(p_sums + i_program, total)
         tl.store(p_counts + i_program, count.to(tl.float32))
@@ -227,20 +240,13 @@ def _blocks_kernel(
         wait_for_others(OVERLAPS)
 
 
-@triton.jit
-def _num_bits(b_words):
-    """Return the number of bits set in each word."""
-    b_words -= (b_words >> 1) & 0x55555555
-    b_words = (b_words & 0x33333333) + ((b_words >> 2) & 0x33333333)
-    return (((b_words + (b_words >> 4)) & 0x0F0F0F0F) * 0x01010101) >> 24
-
-
 @kernel("p_logits", "vocab_size", "logits_stride")
 def _floors_kernel(
-    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds, p_maxima, p_sums, p_counts, p_candidates,
-    p_floors,
-    num_blocks, vocab_size, logits_stride, width,
-    BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, ROOM: tl.constexpr, OVERLAPS: tl.constexpr,
+    p_logits, p_temperature, p_top_k, p_top_p, p_num_drafts, p_bounds,
+    p_maxima, p_sums, p_above, p_counts, p_candidates, p_floors,
+    num_blocks, vocab_size, logits_stride, width, wide,
+    BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, ROOM: tl.constexpr, SAMPLE: tl.constexpr, GROUP: tl.constexpr,
+    TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
     """Find the floor of a line among what is set aside, or else in the line."""
     i_line = tl.program_id(0).to(tl.int64)
@@ -255,135 +261,54 @@ def _floors_kernel(
         b_maxima = tl.load(p_maxima + i_first + o_block, mask=o_block < num_blocks, other=NEVER)
         b_sums = tl.load(p_sums + i_first + o_block, mask=o_block < num_blocks, other=0.0)
         b_counts = tl.load(p_counts + i_first + o_block, mask=o_block < num_blocks, other=0.0)
-        bound = tl.load(p_bounds + i_line)
+        lowest, highest = tl.load(p_bounds + i_line * 2), tl.load(p_bounds + i_line * 2 + 1)
+        p_line = p_logits + i_line * logits_stride
         b_is_nan = (b_maxima < float("inf")) == 0
         maximum = tl.max(tl.where(b_is_nan, NEVER, b_maxima), axis=0)
         if (tl.max(b_is_nan.to(tl.int32), axis=0) == 0) & (maximum > NEVER):
-            total = tl.sum(b_sums * weight(b_maxima, NEVER, maximum, scale), axis=0)
+            b_factors = weight(b_maxima, NEVER, maximum, scale)
+            total, above = tl.sum(b_sums * b_factors, axis=0), 0.0
+            if highest < float("inf"):
+                b_above = tl.load(p_above + i_first + o_block, mask=o_block < num_blocks, other=0.0)
+                above = tl.sum(b_above * b_factors, axis=0)
             most = tl.max(b_counts, axis=0)
             p_counts, p_candidates = p_counts + i_first, p_candidates + i_first * ROOM
-            is_all = bound == NEVER
-            key, is_found = _lowest_key(), most < 0
+            is_all = (lowest == NEVER) & (highest == float("inf"))
+            key, is_found = lowest_key(), False
             if most <= ROOM // FEWEST:
-                b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES // FEWEST, ROOM, ROOM // FEWEST)
-                key, is_found = _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale)
-            elif most <= ROOM // FEWER:
-                b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES // FEWER, ROOM, ROOM // FEWER)
-                key, is_found = _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale)
-            elif most <= ROOM:
-                b_logits = _set_aside(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
-                key, is_found = _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale)
-            if is_found == 0:
-                key = _floor_key_of_line(
-                    p_logits + i_line * logits_stride, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total,
-                    scale,
+                key, is_found = floor_key_aside(
+                    p_counts, p_candidates, num_blocks, lowest, highest, is_all,
+                    top_k, top_p, limits_k, limits_p, maximum, total, above, scale, CANDIDATES, ROOM, FEWEST,
                 )  # fmt: skip
-            floor = _logit_of(key)
+            elif most <= ROOM // FEWER:
+                key, is_found = floor_key_aside(
+                    p_counts, p_candidates, num_blocks, lowest, highest, is_all,
+                    top_k, top_p, limits_k, limits_p, maximum, total, above, scale, CANDIDATES, ROOM, FEWER,
+                )  # fmt: skip
+            elif most <= ROOM:
+                key, is_found = floor_key_aside(
+                    p_counts, p_candidates, num_blocks, lowest, highest, is_all,
+                    top_k, top_p, limits_k, limits_p, maximum, total, above, scale, CANDIDATES, ROOM, 1,
+                )  # fmt: skip
+            if (is_found == 0) & limits_p & (limits_k == 0):
+                # What is left to search, and the mass above it and in it.
+                start, end, mass = NEVER, float("inf"), total
+                if highest < float("inf"):
+                    if above < tl.maximum(top_p * total, LEAST_MASS):
+                        end, mass = highest, total - above
+                    else:
+                        start, mass, above = highest, above, 0.0
+                elif most <= ROOM:
+                    b_logits = fetch(p_counts, p_candidates, num_blocks, CANDIDATES, ROOM, ROOM)
+                    above = tl.sum(weight(b_logits, NEVER, maximum, scale))
+                    end, mass = lowest, total - above
+                key, is_found = floor_key_of_intervals(
+                    p_line, p_counts, p_candidates, num_blocks, vocab_size, top_p, maximum, total, scale,
+                    start, end, above, mass, wide, CANDIDATES, ROOM, SAMPLE, GROUP, TILES, TILE, THREADS,
+                )  # fmt: skip
+            if is_found == 0:
+                key = floor_key_of_line(
+                    p_line, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total, scale
+                )  # fmt: skip
+            floor = logit_of(key)
     tl.store(p_floors + i_line, floor)
-
-
-@triton.jit
-def _set_aside(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: tl.constexpr, USED: tl.constexpr):
-    """Return the logits that the blocks of a line have set aside, at most USED each; -inf fills the rest."""
-    o_place = tl.arange(0, LENGTH)[None, :]
-    o_block = o_place // USED
-    b_count = tl.load(p_counts + o_block, mask=o_block < num_blocks, other=0.0)
-    is_one = o_place % USED < b_count.to(tl.int32)
-    return tl.load(p_candidates + o_block * ROOM + o_place % USED, mask=is_one, other=NEVER)
-
-
-@triton.jit
-def _lowest_key():
-    return tl.max(tl.full([1], LOWEST_KEY, dtype=tl.uint32), axis=0)
-
-
-@triton.jit
-def _key_of(b_logits):
-    """Return words in the order of the logits; both zeros have one."""
-    b_bits = tl.where(b_logits == 0, 0.0, b_logits).to(tl.uint32, bitcast=True)
-    return b_bits ^ tl.where(b_bits >> 31 != 0, 0xFFFFFFFF, 0x80000000).to(tl.uint32)
-
-
-@triton.jit
-def _logit_of(b_key):
-    b_bits = b_key ^ tl.where(b_key >> 31 != 0, 0x80000000, 0xFFFFFFFF).to(tl.uint32)
-    return b_bits.to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _values():
-    """Return, as the highest bits of a key, the values that one step of a search distinguishes."""
-    return tl.arange(0, VALUES).to(tl.uint32) << (32 - BITS)
-
-
-@triton.jit
-def _largest_key(b_keys, b_masses, key, least, COUNT: tl.constexpr):
-    """Return the largest key, not below `key`, such that the masses of keys from there on add up to at least `least`.
-
-    It is `key` if there is none; and whether there is one. COUNT steps find the first bits of a key alone.
-    Shapes: [1, N].
-    """
-    b_masses = tl.where(b_keys >= key, b_masses, 0.0)
-    is_reached = tl.sum(b_masses) >= least
-    found, b_value = key * 0, _values()
-    for _ in range(COUNT):
-        b_next = found | b_value
-        b_added = tl.sum(tl.where(b_keys >= b_next[:, None], b_masses, 0.0), axis=1)
-        found = tl.max(tl.where(b_added >= least, b_next, found), axis=0)
-        b_value = b_value >> BITS
-    return tl.where(is_reached, tl.maximum(found, key), key), is_reached
-
-
-@triton.jit
-def _floor_key(b_logits, is_all, top_k, top_p, limits_k, limits_p, maximum, total, scale):
-    """Return the key of a line's floor out of its largest logits, or all, and whether it is found in them."""
-    b_keys, key = _key_of(b_logits), _lowest_key()
-    has_top_k = limits_k == 0
-    if limits_k:
-        b_ones = (b_logits > NEVER).to(tl.float32)
-        key, has_top_k = _largest_key(b_keys, b_ones, key, top_k.to(tl.float32), STEPS)
-    has_top_k = has_top_k | is_all
-    is_found = has_top_k
-    if limits_p & has_top_k:
-        b_masses = weight(b_logits, _logit_of(key), maximum, scale)
-        if limits_k:
-            total = tl.sum(b_masses)
-        key, has_top_p = _largest_key(b_keys, b_masses, key, tl.maximum(top_p * total, LEAST_MASS), STEPS)
-        is_found = has_top_p | limits_k | is_all
-    return key, is_found
-
-
-@triton.jit
-def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS: tl.constexpr):
-    """Do what `_largest_key` does for a line that is read at every step, by its counts or its weights."""
-    found, b_value = key * 0, _values()
-    for _ in range(STEPS):
-        b_next = found | b_value
-        b_added = tl.zeros([VALUES, READ_AT_ONCE], dtype=tl.float32)
-        for start in range(0, vocab_size, READ_AT_ONCE):
-            o_token = start + tl.arange(0, READ_AT_ONCE)[None, :]
-            b_logits = tl.load(p_line + o_token, mask=o_token < vocab_size, other=NEVER)
-            b_keys = _key_of(b_logits)
-            b_masses = weight(b_logits, NEVER, maximum, scale) if WEIGHS else (b_logits > NEVER).to(tl.float32)
-            b_added += tl.where(b_keys >= tl.maximum(b_next, key)[:, None], b_masses, 0.0)
-        found = tl.max(tl.where(tl.sum(b_added, axis=1) >= least, b_next, found), axis=0)
-        b_value = b_value >> BITS
-    return tl.maximum(found, key)
-
-
-@triton.jit
-def _floor_key_of_line(p_line, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total, scale):
-    """Return the key of a line's floor."""
-    key = _lowest_key()
-    if limits_k:
-        key = _largest_key_of_line(p_line, vocab_size, key, top_k.to(tl.float32), maximum, scale, False)
-    if limits_p:
-        if limits_k:
-            b_added = tl.zeros([1, READ_AT_ONCE], dtype=tl.float32)
-            for start in range(0, vocab_size, READ_AT_ONCE):
-                o_token = start + tl.arange(0, READ_AT_ONCE)[None, :]
-                b_logits = tl.load(p_line + o_token, mask=o_token < vocab_size, other=NEVER)
-                b_added += weight(b_logits, _logit_of(key), maximum, scale)
-            total = tl.sum(b_added)
-        key = _largest_key_of_line(p_line, vocab_size, key, tl.maximum(top_p * total, LEAST_MASS), maximum, scale, True)
-    return key

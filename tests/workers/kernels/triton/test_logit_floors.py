@@ -24,9 +24,18 @@ CUTS = (
     Cut(short=1, block=64, sample=64, group=8, candidates=64),
     Cut(short=1, block=256, sample=8, group=8, candidates=8),
 )
+# Of a flat line all, some, or hardly anything of what may be the floor is set aside, after one sample or several.
+FLAT_CUTS = (
+    Cut(short=1, block=64, sample=64, group=8, samples=4, candidates=512),
+    Cut(short=1, block=64, sample=64, group=8, samples=1, candidates=128),
+    Cut(short=1, block=64, sample=64, group=8, samples=2, candidates=64),
+    Cut(short=1, block=256, sample=64, group=8, samples=2, candidates=8),
+)
+# At this temperature every logit has the weight 1.
+HOT = np.float32(2**30)
 
 
-def floors(logits: Array, top_k: Array, top_p: Array, cut: Cut) -> Array:
+def floors(logits: Array, top_k: Array, top_p: Array, cut: Cut, temperature: np.float32 = BINARY) -> Array:
     """Return what both make of lines of logits [rows, V], without drafts; weights are powers of two."""
     num_rows, vocab_size = logits.shape
 
@@ -35,12 +44,12 @@ def floors(logits: Array, top_k: Array, top_p: Array, cut: Cut) -> Array:
 
     given: dict[str, Any] = {
         "logits": logits.astype(np.float32).ravel(),
-        "temperature": np.full(num_rows, BINARY),
+        "temperature": np.full(num_rows, temperature),
         "top_k": top_k,
         "top_p": top_p.astype(np.float32),
         "num_drafts": np.zeros(num_rows, dtype=np.int64),
         "floors": np.full(num_rows, 7, dtype=np.float32),
-        "workspace": np.full(num_rows * (16 + cut.candidates), np.nan, np.float32),
+        "workspace": np.full(num_rows * (32 + cut.candidates), np.nan, np.float32),
         "num_speculative_tokens": 0,
         "vocab_size": vocab_size,
         "logits_stride": vocab_size,
@@ -61,6 +70,27 @@ def test_every_limit_finds_the_floor_that_is_defined(seed: int) -> None:
     top_k, top_p = rng.integers(0, V + 2, ROWS), rng.choice([0, 2**-20, 0.5, 0.75, 1 - 2**-24, 1], ROWS)
     top_k[rng.random(ROWS) < 0.5] = rng.integers(0, 9)
     floors(logits, top_k, top_p, CUTS[seed])
+
+
+@pytest.mark.parametrize("cut", FLAT_CUTS)
+def test_the_floor_of_a_flat_line_is_found_wherever_samples_look_for_it(cut: Cut) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((ROWS, V))
+    # Ties, one value, and lines of which the samples see nothing but the largest, or the least.
+    logits[1], logits[2], logits[3] = np.round(logits[1] * 2), 3, np.sort(logits[3])
+    logits[4, np.arange(V) // 8 % 4 > 0] -= 9
+    logits[5, np.arange(V) // 8 % 4 > 0] += 9
+    logits[6, rng.random(V) < 0.6] = -np.inf
+    top_p = np.array([0.5, 0.75, 0.75, 0.25, 0.5, 0.5, 0.75, 1 - 2**-20])
+    floors(logits, np.zeros(ROWS, dtype=np.int64), top_p, cut, HOT)
+
+
+@pytest.mark.parametrize("cut", FLAT_CUTS)
+def test_the_floor_below_the_largest_is_found_where_these_have_most_of_the_weight(cut: Cut) -> None:
+    rng = np.random.default_rng(1)
+    logits = rng.permuted(np.tile(np.repeat([0, -5, -6, -7], [10, 30, 60, 200]), (ROWS, 1)), axis=1)
+    found = floors(logits, np.zeros(ROWS, dtype=np.int64), np.linspace(0.7, 0.99, ROWS), cut)
+    assert set(found) == {0, -5, -6, -7}
 
 
 @pytest.mark.parametrize("cut", CUTS[:2])

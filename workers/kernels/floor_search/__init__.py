@@ -1,0 +1,1 @@
+"""Searches for the floor of a line of logits."""

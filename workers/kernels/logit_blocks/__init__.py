@@ -1,0 +1,1 @@
+"""Blocks of a line of logits."""

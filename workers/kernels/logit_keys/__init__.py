@@ -1,0 +1,1 @@
+"""Words in the order of logits, and a search among them."""

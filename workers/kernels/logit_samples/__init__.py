@@ -1,0 +1,1 @@
+"""Samples of a line of logits."""
