@@ -4,6 +4,7 @@ from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, Para
 from scenarios.events import AnyEvent, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
+from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
 
 # Sizes of vocabularies that models are made for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
@@ -24,15 +25,24 @@ def has_penalties(params: SamplingParams) -> bool:
 
 
 def changed_logits_show_no_logprobs(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no request with biases, penalties or a minimum of tokens has logprobs."""
+    """Limit: no request with biases, penalties, a grammar or a minimum of tokens has logprobs."""
     if not isinstance(event, Submit) or not event.params.num_logprobs:
         return None
     params = event.params
-    if not params.logit_bias and not params.min_tokens and not has_penalties(params):
+    if not (params.logit_bias or params.min_tokens or params.grammar or has_penalties(params)):
         return None
     seen, mended = params.num_logprobs, with_params(event, {"num_logprobs": 0})
-    allowed = "beside logit_bias, min_tokens and penalties it is 0"
+    allowed = "beside logit_bias, min_tokens, grammars and penalties it is 0"
     return Excess("params.num_logprobs", seen, allowed, mended, "they are those behind these")
+
+
+def grammars_end_by_one_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: the stop token of a request with a grammar is the last of the vocabulary."""
+    last = spec.vocab_size - 1
+    if not isinstance(event, Submit) or not event.params.grammar or event.stop == (last,):
+        return None
+    allowed, mended = f"beside a grammar it is {(last,)}", event.model_copy(update={"stop": (last,)})
+    return Excess("stop", event.stop, allowed, mended, "by that token grammars of all requests end")
 
 
 def pages_are_powers_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -101,7 +111,17 @@ CAPABILITIES = Capabilities(
     events=("abort",),
     # A server's loop takes what comes between two steps.
     places=("before_schedule",),
-    features=("stop", "continues", "priority", "num_logprobs", "logit_bias", *_COUNTED, *_DRAWN),
+    features=(
+        "stop",
+        "continues",
+        "priority",
+        "num_logprobs",
+        "logit_bias",
+        "grammar",
+        "broken_grammar",
+        *_COUNTED,
+        *_DRAWN,
+    ),
     spec={
         "layers": ("attention",),
         "depth": (2, 1),
@@ -141,7 +161,13 @@ CAPABILITIES = Capabilities(
         # Beside drafts penalties are those of the tokens before a step, "a relaxed version"
         # (`eagle_prepare_for_decode` in `speculative/eagle_utils.py`), and a minimum counts steps for tokens.
         features=(Without(_COUNTED, when=lambda spec: spec.num_speculative_tokens > 0),),
-        events=(ParamAtMost("min_tokens", lambda submit: submit.max_tokens), changed_logits_show_no_logprobs),
+        events=(
+            ParamAtMost("min_tokens", lambda submit: submit.max_tokens),
+            changed_logits_show_no_logprobs,
+            grammars_end_by_one_token,
+            grammars_end_by_stops,
+            each_state_allows_a_token,
+        ),
         spec=(
             streams_are_beside_drafts,
             decodes_beside_prompts_are_of_few_drafters,

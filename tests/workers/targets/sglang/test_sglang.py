@@ -68,9 +68,19 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
                 put="torch.from_numpy(req_drafts[::-1].copy())",
             ),
         ),
+        (
+            "grammars_beside_drafts",
+            "finish_reason",
+            Edit(
+                "sglang.srt.speculative.spec_utils",
+                "build_grammar_vocab_mask",
+                find="barrier is not None",
+                put="False",
+            ),
+        ),
     ],
 )
-def test_what_breaks_a_minimum_or_a_tree_of_drafts_is_found(
+def test_what_breaks_a_minimum_a_grammar_or_a_tree_of_drafts_is_found(
     scenario: str, variable: str, edit: Edit, tmp_path: Path
 ) -> None:
     tree = overlay([edit], installed(SGLANG), tmp_path)

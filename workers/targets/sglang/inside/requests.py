@@ -6,6 +6,7 @@ from typing import Any
 
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
+from workers.targets.child.inside.grammars import BROKEN, text_of
 
 # There is no text. A minimum of tokens asks for those that end outputs besides: there are none.
 NO_TOKENIZER = SimpleNamespace(eos_token_id=None, additional_stop_token_ids=None)
@@ -31,6 +32,7 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
         frequency_penalty=asked.frequency_penalty,
         repetition_penalty=asked.repetition_penalty,
         logit_bias={str(token): bias for token, bias in asked.logit_bias} or None,
+        ebnf=BROKEN if asked.broken_grammar else text_of(event) if asked.grammar else None,
     )
     params.normalize(NO_TOKENIZER)
     return TokenizedGenerateReqInput(
