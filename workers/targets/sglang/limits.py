@@ -86,6 +86,15 @@ def decodes_beside_prompts_are_of_few_drafters(spec: EngineSpec) -> Excess[Engin
     return Excess("mixed_chunks", True, allowed, spec.model_copy(update={"mixed_chunks": False}), "SGLang refuses it")
 
 
+def trees_are_of_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: several tokens are proposed behind each one by drafters with a model, of drafts alone that it makes."""
+    if spec.tree_width == 1 or (spec.num_speculative_tokens and spec.drafter != "ngram_corpus"):
+        return None
+    allowed = "without drafts, or beside ngram_corpus, 1 is allowed"
+    mended, reason = spec.model_copy(update={"tree_width": 1}), "a corpus is as wide as it may be"
+    return Excess("tree_width", spec.tree_width, allowed, mended, reason)
+
+
 def room_of(spec: EngineSpec) -> int:
     """Return how many tokens a request may have in the pool of an engine.
 
@@ -95,7 +104,15 @@ def room_of(spec: EngineSpec) -> int:
 
 
 def _kept_free(spec: EngineSpec) -> int:
-    return max(CONTEXT_BEYOND, 2 * spec.block_size) + 2 * (spec.num_speculative_tokens + 1)
+    return max(CONTEXT_BEYOND, 2 * spec.block_size) + 2 * _slots_of_a_step(spec)
+
+
+def _slots_of_a_step(spec: EngineSpec) -> int:
+    """Return how many slots a decode may take: those verified, or of all that is proposed, in pages for each branch."""
+    k, page, width = spec.num_speculative_tokens, spec.block_size, spec.tree_width
+    if width == 1 or page == 1:
+        return max(1 + k, k * width)
+    return max(1 + k, (2 * page - 2 + k) // page * page * width)
 
 
 def pool_has_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -140,6 +157,7 @@ CAPABILITIES = Capabilities(
         "plan_stream": (),
         "relay_lengths": (),
         "mixed_chunks": (),
+        "tree_width": (1, 2),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",)},
@@ -171,6 +189,7 @@ CAPABILITIES = Capabilities(
         spec=(
             streams_are_beside_drafts,
             decodes_beside_prompts_are_of_few_drafters,
+            trees_are_of_few_drafters,
             pages_are_powers_of_two,
             chunks_are_of_pages,
             pool_has_room,

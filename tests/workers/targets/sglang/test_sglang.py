@@ -78,6 +78,26 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
                 put="False",
             ),
         ),
+        (
+            "trees_of_drafts",
+            "input_ids",
+            Edit(
+                "sglang.srt.speculative.eagle_worker_common",
+                "_finalize_accept_tree_path",
+                find="_compact_accept_to_front(predict, accept_index, bs, num_draft_tokens=num_draft_tokens)",
+                put="predict",
+            ),
+        ),
+        (
+            "trees_of_drafts",
+            "tokens",
+            Edit(
+                "sglang.srt.speculative.eagle_worker_common",
+                "_finalize_accept_tree_path",
+                find="accept_lens - 1",
+                put="accept_lens - accept_lens",
+            ),
+        ),
     ],
 )
 def test_what_breaks_a_minimum_a_grammar_or_a_tree_of_drafts_is_found(

@@ -37,6 +37,7 @@ def test_generated_traces_still_draft_share_prefixes_abort_and_lack_slots() -> N
     assert {trace.spec.depth for trace in traces} == {1, 2}
     assert {trace.spec.prefix_cache for trace in traces} == {False, True}
     assert len({trace.spec.block_size for trace in traces}) > 2
+    assert {trace.spec.tree_width for trace in traces} == {1, 2}
     assert sum(any(event.do == "abort" for event in trace.events) for trace in traces) > len(traces) // 4
     submits = [submit for trace in traces for submit in trace.submits()]
     assert any(submit.params.temperature for submit in submits)
@@ -71,6 +72,9 @@ REFUSED = {
     ),
     f"spec: {{{PLAIN}, drafter: draft_model, mixed_chunks: true}}": (
         "spec.mixed_chunks: True; without drafts, or beside eagle and eagle3, True is allowed: SGLang refuses it"
+    ),
+    f"spec: {{{PLAIN}, drafter: ngram_corpus, tree_width: 2}}": (
+        "spec.tree_width: 2; without drafts, or beside ngram_corpus, 1 is allowed: a corpus is as wide as it may be"
     ),
     f"spec: {{{PLAIN}, depth: 1, relay_lengths: true}}": (
         "spec.relay_lengths: True; without drafts, or at depth 1, False is allowed: the host has them"

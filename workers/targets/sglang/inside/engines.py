@@ -105,7 +105,7 @@ class Engines:
         return scheduler
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any]:
-        """Return what SGLang is asked for to draft: as many steps as drafts, each proposing one token."""
+        """Return what SGLang is asked for to draft: as many steps as drafts."""
         if not spec.num_speculative_tokens:
             return {}
         if spec.drafter == "ngram_corpus":
@@ -122,5 +122,5 @@ class Engines:
             "speculative_num_draft_tokens": spec.num_speculative_tokens + 1,
             "speculative_draft_model_path": str(folder),
             "speculative_num_steps": spec.num_speculative_tokens,
-            "speculative_eagle_topk": 1,
+            "speculative_eagle_topk": spec.tree_width,
         }

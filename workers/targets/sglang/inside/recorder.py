@@ -89,16 +89,17 @@ class Recorder:
             # Nothing is cut for being long: what a row has room for ends it.
             max_model_len=self.rows.shape[1],
             # Of any drafter, be it a head or a model of its own: at a token's position it is given the next one.
-            draft_shift=0 if scheduler.draft_worker is None or self._has_trees else 1,
+            draft_shift=0 if scheduler.draft_worker is None or scheduler.spec_algorithm.is_ngram() else 1,
             chunk_ends_known=True,
             mask_token=None,
             bounds_short=0,
         )
 
     @property
-    def _has_trees(self) -> bool:
-        """Whether drafts of a request are a tree; no model proposes them."""
-        return bool(self._scheduler.spec_algorithm.is_ngram())
+    def has_trees(self) -> bool:
+        """Whether drafts of a request are a tree, of a corpus or of a model."""
+        width = self._scheduler.server_args.speculative_eagle_topk or 1
+        return bool(self._scheduler.spec_algorithm.is_ngram()) or width > 1
 
     def release(self) -> None:
         """Leave the scheduler as it was."""
@@ -214,7 +215,7 @@ class Recorder:
         )
         metadata = get_forward_context().attn_backend.forward_metadata
         tensors = self.given(forward_batch, metadata, input_ids=input_ids, positions=positions)
-        if mode.is_target_verify() and self._has_trees:
+        if mode.is_target_verify() and self.has_trees:
             self.tell_kept = partial(self._note_kept, names, tensors)
         else:
             self.observations.read("inputs", names, tensors, inputs, drafts=drafts)

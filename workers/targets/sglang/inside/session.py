@@ -50,9 +50,10 @@ class Session:
         recorder = Recorder(self._scheduler)
         self._observers.append(recorder)
         worker = self._scheduler.draft_worker
-        if worker is not None and worker.draft_worker is None:
-            self._observers.append(TreeObserver(recorder))
-        elif worker is not None:
+        has_model = worker is not None and worker.draft_worker is not None
+        if recorder.has_trees:
+            self._observers.append(TreeObserver(recorder, of_models=has_model))
+        if has_model:
             self._observers.append(DrafterObserver(worker.draft_worker, recorder))
         return recorder
 
