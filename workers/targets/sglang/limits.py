@@ -1,7 +1,7 @@
 """Capabilities of SGLang, and its limits: key, condition, allowed values, reason."""
 
-from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, ParamAtMost, Without, with_params
-from scenarios.events import AnyEvent, Submit
+from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, OneOf, ParamAtMost, Without, with_params
+from scenarios.events import AnyEvent, Pause, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
@@ -125,7 +125,7 @@ def pool_has_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 CAPABILITIES = Capabilities(
-    events=("abort",),
+    events=("abort", "pause", "resume"),
     # A server's loop takes what comes between two steps.
     places=("before_schedule",),
     features=(
@@ -174,12 +174,17 @@ CAPABILITIES = Capabilities(
         "abort_in_flight",
         "empty_step",
         "name_reused",
+        "pause",
+        "pause_in_flight",
+        "resumed",
     ),
     limits=Limits(
         # Beside drafts penalties are those of the tokens before a step, "a relaxed version"
         # (`eagle_prepare_for_decode` in `speculative/eagle_utils.py`), and a minimum counts steps for tokens.
         features=(Without(_COUNTED, when=lambda spec: spec.num_speculative_tokens > 0),),
         events=(
+            # Its front has no pause in which requests come to their ends.
+            OneOf(Pause, "mode", ("keep", "abort"), "modes"),
             ParamAtMost("min_tokens", lambda submit: submit.max_tokens),
             changed_logits_show_no_logprobs,
             grammars_end_by_one_token,

@@ -79,6 +79,16 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
             ),
         ),
         (
+            "pauses",
+            "paused",
+            Edit(
+                "sglang.srt.managers.scheduler",
+                "Scheduler.pause_generation",
+                find="self._engine_paused = True",
+                put="self._engine_paused = recv_req.mode != 'in_place'",
+            ),
+        ),
+        (
             "trees_of_drafts",
             "input_ids",
             Edit(
@@ -100,7 +110,7 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
         ),
     ],
 )
-def test_what_breaks_a_minimum_a_grammar_or_a_tree_of_drafts_is_found(
+def test_what_breaks_a_minimum_a_grammar_a_pause_or_a_tree_of_drafts_is_found(
     scenario: str, variable: str, edit: Edit, tmp_path: Path
 ) -> None:
     tree = overlay([edit], installed(SGLANG), tmp_path)

@@ -7,6 +7,11 @@ from typing import Any
 from workers.targets.child.answers import Delivery
 
 
+def ending(request: str) -> Delivery:
+    """Return the end of a request that was given up."""
+    return Delivery(request=request, tokens=(), finish_reason="abort", logprobs=(), prompt_logprobs=())
+
+
 def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
     """Yield what an output delivers to requests that are alive, whose names are given by their ids.
 
@@ -15,7 +20,7 @@ def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
     from sglang.srt.managers.io_struct import AbortReq, BatchTokenIDOutput  # noqa: PLC0415
 
     if isinstance(output, AbortReq) and output.rid in names:
-        yield Delivery(request=names[output.rid], tokens=(), finish_reason="abort", logprobs=(), prompt_logprobs=())
+        yield ending(names[output.rid])
     if not isinstance(output, BatchTokenIDOutput):
         return
     for row, request_id in enumerate(output.rids):

@@ -35,6 +35,16 @@ def number_of(request_id: str) -> int:
     return int(request_id.rpartition("-")[2])
 
 
+def _holder_of(request: Any) -> Holder:
+    kv = request.kv
+    return Holder(request.rid, kv.req_pool_idx, kv.kv_allocated_len, kv.cache_protected_len)
+
+
+def _has_left(request: Any, before: Mapping[str, Holder]) -> bool:
+    """Tell whether a request has ended and held slots before that."""
+    return request.finished() and not request.kv.holds_kv and request.rid in before
+
+
 def blocks_of(slots: Sequence[int], size: int) -> list[int]:
     """Return the pages that slots of a request lie in, in its order; -1 where the slots of one are no page."""
     if size == 1:
@@ -72,6 +82,8 @@ class Recorder:
         self.last_steps: dict[str, int] = {}
         self._scheduler = scheduler
         self._results: dict[int, int] = {}
+        # What requests held that have ended: a batch may have been planned with them, and not be launched yet.
+        self._ended: dict[str, Holder] = {}
         # The retractions of each request when it began.
         self._begun: dict[str, int] = {}
         model = self._model = scheduler.tp_worker.model_runner.model
@@ -111,10 +123,10 @@ class Recorder:
         requests = [*self.batch.reqs, *scheduler.running_batch.reqs]
         if scheduler.chunked_req is not None:
             requests.append(scheduler.chunked_req)
-        return [
-            Holder(name, request.kv.req_pool_idx, request.kv.kv_allocated_len, request.kv.cache_protected_len)
-            for name, request in {request.rid: request for request in requests}.items()
-            if request.kv.holds_kv
+        every = {request.rid: request for request in requests}
+        held = [_holder_of(request) for request in every.values() if request.kv.holds_kv]
+        return held + [
+            self._ended[name] for name, request in every.items() if request.finished() and name in self._ended
         ]
 
     def blocks(self, holders: Sequence[Holder], rows: torch.Tensor) -> list[list[Any]]:
@@ -144,6 +156,10 @@ class Recorder:
             missing = [-1] * (flat["positions"][stop - 1] + 1 - len(slots))
             tables.append(blocks_of([*slots, *missing], self.page_size))
         return {**flat, "starts": starts, "tables": tables, "seq_lens": lengths}
+
+    def controlled(self, what: str) -> None:
+        """Note what was done to the engine besides requests."""
+        self.observations.note("controlled", [], what=what, version=0, tokens=[])
 
     def drained(self) -> None:
         """Note what is still held once nothing is left to do."""
@@ -253,7 +269,9 @@ class Recorder:
         step = self._results.pop(id(result), None)
         # Of a chunk no token is taken, nor of a request that has begun anew without it.
         has_none = [request.inflight_middle_chunks > 0 or request.is_retracted for request in batch.reqs]
+        before = {request.rid: _holder_of(request) for request in batch.reqs if request.kv.holds_kv}
         processed = self._process(batch, result)
+        self._ended |= {request.rid: before[request.rid] for request in batch.reqs if _has_left(request, before)}
         if step is not None:
             tokens, names = result.next_token_ids.tolist(), [request.rid for request in batch.reqs]
             accepted = [1] * len(names) if result.accept_lens is None else result.accept_lens.tolist()
