@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.conformance.sglang_exports import exported_files, is_shown
 from benchmarks.power.reversals.edits import Edit, overlay
 from benchmarks.power.reversals.trial import installed
 from scenarios.capabilities import within
@@ -157,3 +158,8 @@ def test_definitions_of_kernels_do_what_these_do_interpreted() -> None:
     held = {line.split()[0] for line in done.stdout.splitlines()}
     assert len(held) == 12
     assert {name.rpartition(".")[2] for name in KIND.interpreted(CONFIG)} & held == set()
+
+
+@pytest.mark.parametrize("file", exported_files(), ids=lambda file: file.stem)
+def test_an_exported_test_fails_on_the_release_by_its_assertion(file: Path) -> None:
+    assert is_shown(file, home_of(CONFIG))
