@@ -19,10 +19,12 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
 
     assert isinstance(event.prompt, tuple), "the trace is explicit"
     asked = event.params
+    # Beside drafts a grammar ends outputs itself; without them SGLang sees that one token late.
+    stop = () if asked.grammar and spec.num_speculative_tokens else event.stop
     params = SamplingParams(
         max_new_tokens=spec.length_limit(len(event.prompt), event.max_tokens) - len(event.prompt),
         min_new_tokens=asked.min_tokens,
-        stop_token_ids=set(event.stop) or None,
+        stop_token_ids=set(stop) or None,
         temperature=asked.temperature,
         top_k=asked.top_k or -1,
         top_p=asked.top_p,
