@@ -10,6 +10,7 @@ redundant, or if one is caught that is.
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 from benchmarks.power.vllm_mutants.__main__ import Table
@@ -25,8 +26,25 @@ from workers.targets.sglang.target import Sglang
 from workers.targets.target import RunConfig
 
 CHILD = "benchmarks.power.sglang_mutants.child"
-# By function, and by what it calls there, why another order implies it, or why nothing shows that it is gone.
-REDUNDANT: dict[tuple[str, str], str] = {}
+_KEPT = "a batch and what was in it are kept for two iterations (`record_batch_in_overlap`)"
+_UNPLANNED = "without captured graphs nothing is launched on the stream that plans what the target verifies"
+# By function, by what it calls, and by how many such calls are before it there, why another order implies it.
+REDUNDANT: dict[tuple[str, str, int], str] = {
+    ("resolve_forward_inputs", "record_stream", 0): _KEPT,
+    ("_resolve_spec_extras", "record_stream", 0): f"{_KEPT}, as a comment there says",
+    ("resolve_mixed_spec_tails", "wait", 0): "the forward stream waits for what it has published itself",
+    ("resolve_mixed_spec_tails", "wait", 1): (
+        "the host has waited for the schedule stream, which was behind the barrier, where it mixed the batch: "
+        "`mix_with_running` makes tensors of lists"
+    ),
+    ("resolve_seq_lens_cpu", "wait", 0): "the barrier (`_apply_war_barrier`) comes before that read",
+    ("launch_batch_sample_if_needed", "record+wait", 0): (
+        "what is sampled from was made before the batch was launched, but for the mask, which the forward stream copies"
+    ),
+    ("run_eagle_verify", "record+wait", 0): _UNPLANNED,
+    ("run_eagle_verify", "record+wait", 1): _UNPLANNED,
+    ("record_stream_each", "record_stream", 0): _KEPT,
+}
 
 
 class Mutable(Mutated, Sglang):
@@ -65,9 +83,12 @@ def main() -> int:
     print(f"as it is: {len(table.clean)} traces")
     print("".join(f"not known: {what}\n" for what in wrong), flush=True)
     print("| mutant | traces | race in an eager run | identity of a step | harm |\n|---|---|---|---|---|")
+    num_before: Counter[tuple[str, str]] = Counter()
     for line, calls in table.lines().items():
+        place = line.function, calls
         mutant = f"{calls} in `{line.function}` ({line.file.removeprefix('sglang/')}:{line.line})"
-        table.try_mutant(mutant, (line,), redundant=REDUNDANT.get((line.function, calls), ""))
+        table.try_mutant(mutant, (line,), redundant=REDUNDANT.get((*place, num_before[place]), ""))
+        num_before[place] += 1
     table.runs.kind.stop()
     caught = [row for row in table.rows if row.is_caught]
     print(f"\n{len(caught)} of {len(table.rows)} are caught, {sum(bool(row.race) for row in caught)} of them by a race")

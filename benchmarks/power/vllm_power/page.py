@@ -47,9 +47,7 @@ def written(page: str, of: Mapping[str, str]) -> str:
     return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{of[found[1]]}\n<!-- /{found[1]} -->", page)
 
 
-def _figures(
-    reversals: Sequence[AnyReversal], results: Sequence[Result], engines: Mapping[str, str]
-) -> Iterator[str]:
+def _figures(reversals: Sequence[AnyReversal], results: Sequence[Result], engines: Mapping[str, str]) -> Iterator[str]:
     yield f"{len(reversals)} reversals of {len({each.number for each in reversals})} fixes, reports and changes."
     for engine in engines.values():
         here = [each for each in results if each.engine == engine]

@@ -9,6 +9,8 @@ import pytest
 from benchmarks.conformance.sglang_exports import exported_files, is_shown
 from benchmarks.power.reversals.edits import Edit, overlay
 from benchmarks.power.reversals.trial import installed
+from benchmarks.power.sglang_mutants.__main__ import Mutable
+from benchmarks.power.vllm_mutants.runs import Runs
 from scenarios.capabilities import within
 from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
@@ -147,6 +149,20 @@ def test_a_barrier_that_is_left_out_is_found_with_both_lines() -> None:
     assert found
     sites = [access.site for race in found for access in (race.first, race.second)]
     assert all(site is not None and site.file.startswith("sglang/srt/") and site.line for site in sites)
+
+
+def test_an_order_that_is_left_out_is_a_race_where_it_orders_alone() -> None:
+    trace, runs = load(ROOT / "scenarios" / SGLANG / "decode.yaml").explicit(), Runs(Mutable())
+    clean = runs.seen(trace, "eager")
+    lines = {line.function: line for line in clean.orders}
+    assert clean.races == ()
+    try:
+        runs.mutate([lines["_copy_result_to_cpu"]])
+        found = runs.seen(trace, "eager")
+    finally:
+        runs.kind.stop()
+    assert found.races
+    assert all("async_d2h" in race for race in found.races)
 
 
 def test_definitions_of_kernels_do_what_these_do_interpreted() -> None:
