@@ -41,6 +41,10 @@ GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 DRAFTING = EngineSpec()
 # Of shorter prompts no chunks are made.
 CHUNKED_MIN = 6
+# Of pools that run short: the longest request, and what is kept free at most, in blocks and in runs of drafts.
+SHORT_LENGTH_MAX = 40
+KEPT_BLOCKS, KEPT_RUNS = 3, 2
+WIDE_BLOCK = 16
 
 
 def drawn_for(trace: Trace, capabilities: Capabilities) -> Trace:
@@ -76,6 +80,10 @@ class _Edges:
                 self._up_to_the_end()
             case 2 | 3 if not has_any_blocks:
                 self._tight_pool()
+            case 2 | 3:
+                self._short_pool()
+            case 5 if has_any_blocks:
+                self._wide_blocks()
             case 4:
                 self._uneven_chunks()
         if self._one_in(4, "chunked"):
@@ -191,6 +199,34 @@ class _Edges:
                 max_tokens=12 + self._pick(12, "output", place),
                 priority=max(0, priority) if is_urgent else submit.priority,
             )
+
+    def _short_pool(self) -> None:
+        """Let the pool hold one of the longest requests and what is kept free, and all of them become that long."""
+        spec = self.spec
+        length = max(CHUNKED_MIN, min(spec.max_model_len, SHORT_LENGTH_MAX))
+        kept = KEPT_BLOCKS * spec.block_size + KEPT_RUNS * (1 + spec.num_speculative_tokens)
+        num_blocks = -(-(length + kept + self._pick(length, "spare tokens")) // spec.block_size)
+        self._set(max_num_seqs=max(2, spec.max_num_seqs), max_model_len=length, num_blocks=num_blocks)
+        for place, submit in self._submits():
+            tokens = 1 + self._pick(length // 3, "first tokens", place)
+            self._lengthen(place, tokens)
+            # Most of them end by their length, at different times.
+            self._change(
+                place,
+                tick=self._pick(6, "at once", place) + (TURN_AFTER if submit.tick > TURN_AFTER else 0),
+                max_tokens=length - tokens - self._pick(max(1, length // 3), "before the longest", place),
+            )
+
+    def _wide_blocks(self) -> None:
+        """Let the model end with a block that is wider than those drawn otherwise, and most requests there."""
+        spec = self.spec
+        length = WIDE_BLOCK * (1 + self._pick(3, "wide blocks"))
+        num_blocks = 2 * (length // WIDE_BLOCK) + KEPT_BLOCKS + KEPT_RUNS
+        self._set(block_size=WIDE_BLOCK, max_model_len=length, num_blocks=max(spec.num_blocks, num_blocks))
+        for place, _ in self._submits():
+            tokens = length - 1 - self._pick(min(12, length - 1), "before the last", place)
+            self._lengthen(place, tokens)
+            self._change(place, max_tokens=length if self._pick(4, "to the end", place) else 4)
 
     def _uneven_chunks(self) -> None:
         """Give chunks room for part of a block more, and prompts some blocks and a part in common, in the cache."""

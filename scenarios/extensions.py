@@ -25,6 +25,7 @@ STOP_WORDS_ONE_IN = 8
 REASONING_ONE_IN = 4
 PROCESSORS_ONE_IN = 3
 SWITCHES_ONE_IN = 3
+TREES_ONE_IN = 4
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
@@ -45,7 +46,8 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     """Return a specification with a drafter quality, and perhaps a drafter that `flat_traces` does not know.
 
     In one trace of LOGITS_ONE_IN logits come in the place of logprobs, in one of REASONING_ONE_IN grammars
-    wait for a token, one of PROCESSORS_ONE_IN has a processor of logits, one of SWITCHES_ONE_IN each switch.
+    wait for a token, one of PROCESSORS_ONE_IN has a processor of logits, one of SWITCHES_ONE_IN each switch, and one of
+    TREES_ONE_IN drafts that are a tree.
 
     An engine whose hybrid models lack some features gets such a model in one trace of HYBRID_ONE_IN.
     """
@@ -62,6 +64,8 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     for key in ("plan_stream", "relay_lengths", "mixed_chunks"):
         if capabilities.allowed(key) is None and not below(SWITCHES_ONE_IN, seed, _SITE, key, 0):
             update[key] = True
+    if capabilities.allows("tree_width", 2) and not below(TREES_ONE_IN, seed, _SITE, "trees", 0):
+        update["tree_width"] = 2
     limits = [limit for limit in capabilities.limits.spec if isinstance(limit, NothingBeside)]
     without = [limit.key for limit in limits if limit.beside == ("layers", "hybrid")]
     if without:

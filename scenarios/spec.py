@@ -118,6 +118,8 @@ class EngineSpec(Value):
     Beside drafts an engine with a `plan_stream` prepares passes on a stream of their own, one that `relay_lengths` has
     the host wait for the lengths behind accepted drafts before it launches the next step. Where steps are of prompts or
     of decodes, `mixed_chunks` has those of prompts take decodes along, of one token each.
+    Where a drafter proposes several tokens behind each one, `tree_width` of them, the likeliest are verified as a tree,
+    as many as there are drafts.
     A token is drawn by its block of the vocabulary, its tile in that, and itself: `vocab_block` is the least size of a
     block, `vocab_tile` that of a tile, both powers of two. Small ones bring a small vocabulary across their borders.
     """
@@ -160,6 +162,7 @@ class EngineSpec(Value):
     plan_stream: Annotated[bool, Field(strict=True)] = False
     relay_lengths: Annotated[bool, Field(strict=True)] = False
     mixed_chunks: Annotated[bool, Field(strict=True)] = False
+    tree_width: Annotated[int, Field(strict=True, ge=1, le=4)] = 1
 
     @property
     def has_connector(self) -> bool:

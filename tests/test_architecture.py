@@ -64,6 +64,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.targets.sglang.inside": (*INSIDE, "workers.targets.sglang"),
     # What a file for people without this project takes over.
     "workers.targets.vllm.export.driver": (),
+    "workers.targets.sglang.export.driver": (),
     # What judges an engine in another process knows no engine.
     "workers.targets.child": ("scenarios", "workers.record", "workers.targets.target", "workers.targets.child"),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),

@@ -34,6 +34,7 @@ _OTHERS = {
     "plan_stream",
     "relay_lengths",
     "mixed_chunks",
+    "tree_width",
 }
 KEYS = set(EngineSpec.model_fields) - _OTHERS
 FLATS = st.lists(st.tuples(*[NUMBER] * len(FlatEvent._fields)), max_size=20)

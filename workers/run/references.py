@@ -100,7 +100,8 @@ def synchronous(trace: Trace) -> Trace:
 def without_drafts(trace: Trace) -> Trace:
     """Return the same trace for a synchronous engine that does not speculate."""
     trace = synchronous(trace)
-    return trace.model_copy(update={"spec": trace.spec.model_copy(update={"num_speculative_tokens": 0})})
+    nothing = {"num_speculative_tokens": 0, "tree_width": 1}
+    return trace.model_copy(update={"spec": trace.spec.model_copy(update=nothing)})
 
 
 def undisturbed(trace: Trace) -> Trace | None:

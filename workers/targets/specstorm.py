@@ -55,6 +55,7 @@ _OTHERS = (
     "plan_stream",
     "relay_lengths",
     "mixed_chunks",
+    "tree_width",
 )
 # The buffers behind a variable, where they are not named as it is.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {

@@ -25,6 +25,8 @@ Need: TypeAlias = Literal[
     "plan_stream",
     "relay_lengths",
     "mixed_chunks",
+    "grammars",
+    "pause",
 ]
 
 

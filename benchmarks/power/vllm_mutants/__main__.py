@@ -10,12 +10,12 @@ known, if a mutant survives that is not listed as redundant, or if one is caught
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.conformance.vllm_determinism import KINDS, scenarios_and_drawn
 from benchmarks.power.vllm_mutants.mistakes import MISTAKES
-from benchmarks.power.vllm_mutants.runs import Line, Runs, Seen
+from benchmarks.power.vllm_mutants.runs import Line, Mutable, Runs, Seen
 from scenarios.trace import Trace
 from workers.judge.proposals import first_unlike
 from workers.targets.vllm.target import Vllm
@@ -66,10 +66,10 @@ class Table:
     clean: list[Clean] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
 
-    def run_clean(self, num_traces: int) -> list[str]:
+    def run_clean(self, traces: Iterable[tuple[str, Trace]]) -> list[str]:
         """Run all traces with the engine as it is; return what it shows that is not known."""
         wrong: list[str] = []
-        for name, trace in _traces(num_traces, self.runs.kind):
+        for name, trace in traces:
             clean = Clean(name, trace, self.runs.seen(trace, "eager"), self.runs.seen(trace, "lazy"))
             self.clean.append(clean)
             for seen in (clean.eager, clean.lazy):
@@ -139,8 +139,8 @@ def main() -> int:
     parser.add_argument("--engine", choices=list(KINDS), default=Vllm.name, help="which of vLLM's runners")
     options = parser.parse_args()
     kind = KINDS[options.engine]()
-    table = Table(Runs(kind))
-    wrong = table.run_clean(options.traces)
+    table = Table(Runs(Mutable(kind)))
+    wrong = table.run_clean(_traces(options.traces, kind))
     lines = table.lines()
     known = sum(clean.eager.num_known for clean in table.clean)
     broken_off = sum(isinstance(clean.lazy.outputs, str) for clean in table.clean)

@@ -1,4 +1,4 @@
-"""Runs of vLLM on the simulated device, of which the asynchronous engine may be mutated."""
+"""Runs on the simulated device of an engine that may be mutated where it runs ahead."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from workers.run.engine_run import Options, Run, error_text
 from workers.targets.child.answers import Nothing, Reported
 from workers.targets.child.messages import Message
 from workers.targets.child.process import Keeper
+from workers.targets.child.target import ChildKind
 from workers.targets.target import EngineFailed
 from workers.targets.vllm.installation import HOME, ROOT, Installation
 from workers.targets.vllm.target import Vllm
@@ -62,12 +63,10 @@ class Seen:
     proposals: Proposals = field(default_factory=dict)
 
 
-class Mutable(Kept):
-    """A kind of engine that is vLLM's, in a process that mutates it when it is told to."""
+class Mutated(ChildKind):
+    """A kind of engine in a process that mutates it when it is told to."""
 
-    def __init__(self, kind: Vllm) -> None:
-        installation = Installation(ROOT / HOME, kind.runner)
-        super().__init__(kind, Keeper(kind.name, partial(installation.launch, child=CHILD)))
+    kept: Keeper
 
     def ask(self, message: Message, answer: type[A]) -> A:
         """Return the answer of the engine's process."""
@@ -78,11 +77,19 @@ class Mutable(Kept):
         self.kept.stop()
 
 
+class Mutable(Mutated, Kept):
+    """A kind of engine that is vLLM's, in such a process."""
+
+    def __init__(self, kind: Vllm) -> None:
+        installation = Installation(ROOT / HOME, kind.runner)
+        super().__init__(kind, Keeper(kind.name, partial(installation.launch, child=CHILD)))
+
+
 class Runs:
     """Runs of traces in one process after the other, asynchronous engines mutated as was said last."""
 
-    def __init__(self, kind: Vllm) -> None:
-        self.kind = Mutable(kind)
+    def __init__(self, kind: Mutated) -> None:
+        self.kind = kind
         self._mutation: Message = {}
         self._tapes = Tapes()
         self.mutate()
@@ -123,6 +130,8 @@ class Runs:
     def _told(self, run: Run, outputs: Outputs | str) -> Seen:
         try:
             wrong = None if isinstance(outputs, str) else _broken_identity(run)
+            if wrong is not None and self.kind.known(wrong, run.trace, run.panel.observations):
+                wrong = None
             races = self.kind.ask({"do": "report"}, Reported).races
             orders = self.kind.ask({"do": "orders"}, Orders).orders
         except EngineFailed:
@@ -150,4 +159,4 @@ def _text(race: MissingOrder) -> str:
 
 def _side(access: Access) -> str:
     site = access.site
-    return f"{access.actor} ({site.file.removeprefix('vllm/')}:{site.line})" if site is not None else access.actor
+    return f"{access.actor} ({site.file.partition('/')[2]}:{site.line})" if site is not None else access.actor

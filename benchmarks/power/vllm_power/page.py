@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.power.reversals.runs import Results
+from benchmarks.power.reversals.table import Reversal as AnyReversal
 from benchmarks.power.reversals.trial import Result
 from benchmarks.power.vllm_power.bugs import bugs, descriptions, missing
 from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, all_reversals
@@ -25,13 +26,19 @@ _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
 
 def parts(reversals: Sequence[Reversal], results: Mapping[str, Result]) -> dict[str, str]:
-    """Return the written parts of the page by name; results of drawn traces by reversal and engine."""
+    """Return the written parts of the page by name."""
+    return {**measured(reversals, results, ENGINES), "bugs": "\n".join(_bugs(reversals))}
+
+
+def measured(
+    reversals: Sequence[AnyReversal], results: Mapping[str, Result], engines: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what was measured of reversals on engines by runner; results of drawn traces by reversal and engine."""
     told = {(result.id, result.engine): result for result in results.values() if result.source == "drawn"}
     return {
-        "figures": "\n".join(_figures(reversals, list(told.values()))),
-        "reversals": "\n".join(_table(reversals, told)),
-        "missed": "\n".join(_missed(reversals, told)),
-        "bugs": "\n".join(_bugs(reversals)),
+        "figures": "\n".join(_figures(reversals, list(told.values()), engines)),
+        "reversals": "\n".join(_table(reversals, told, engines)),
+        "missed": "\n".join(_missed(reversals, told, engines)),
     }
 
 
@@ -40,9 +47,9 @@ def written(page: str, of: Mapping[str, str]) -> str:
     return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{of[found[1]]}\n<!-- /{found[1]} -->", page)
 
 
-def _figures(reversals: Sequence[Reversal], results: Sequence[Result]) -> Iterator[str]:
+def _figures(reversals: Sequence[AnyReversal], results: Sequence[Result], engines: Mapping[str, str]) -> Iterator[str]:
     yield f"{len(reversals)} reversals of {len({each.number for each in reversals})} fixes, reports and changes."
-    for engine in ENGINES.values():
+    for engine in engines.values():
         here = [each for each in results if each.engine == engine]
         found = [each for each in here if each.found is not None]
         if not found:
@@ -62,22 +69,24 @@ def _counts(of: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in of.most_common())
 
 
-def _table(reversals: Sequence[Reversal], told: Mapping[tuple[str, str], Result]) -> Iterator[str]:
+def _table(
+    reversals: Sequence[AnyReversal], told: Mapping[tuple[str, str], Result], engines: Mapping[str, str]
+) -> Iterator[str]:
     kind = ""
     for each in reversals:
         if each.kind != kind:
             kind = each.kind
             yield f"\n### {kind.capitalize()}\n"
-            yield _row("reversal", "what it brings back", "needs", "expected", *ENGINES, "report")
-            yield _row(*["---"] * (5 + len(ENGINES)))
+            yield _row("reversal", "what it brings back", "needs", "expected", *engines, "report")
+            yield _row(*["---"] * (5 + len(engines)))
         number = f"`{each.id}`" + ("" if each.source == "fix" else f" ({each.source})")
-        cells = [_cell(each, runner, told.get((each.id, engine))) for runner, engine in ENGINES.items()]
-        found = [told[each.id, engine].found for engine in ENGINES.values() if (each.id, engine) in told]
+        cells = [_cell(each, runner, told.get((each.id, engine))) for runner, engine in engines.items()]
+        found = [told[each.id, engine].found for engine in engines.values() if (each.id, engine) in told]
         near = dict.fromkeys(one.nearness for one in found if one is not None)
         yield _row(number, each.title, ", ".join(each.needs), each.plane, *cells, ", ".join(near) or "-")
 
 
-def _cell(reversal: Reversal, runner: str, result: Result | None) -> str:
+def _cell(reversal: AnyReversal, runner: str, result: Result | None) -> str:
     if runner not in reversal.runners:
         return "no such code"
     if result is None:
@@ -91,9 +100,11 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _missed(reversals: Sequence[Reversal], told: Mapping[tuple[str, str], Result]) -> Iterator[str]:
+def _missed(
+    reversals: Sequence[AnyReversal], told: Mapping[tuple[str, str], Result], engines: Mapping[str, str]
+) -> Iterator[str]:
     for each in reversals:
-        where = [engine for engine in ENGINES.values() if _is_missed(told.get((each.id, engine)))]
+        where = [engine for engine in engines.values() if _is_missed(told.get((each.id, engine)))]
         why = each.expected_missed
         if where or why:
             yield f"- `{each.id}` ({', '.join(where) or 'not measured'}): {why or 'not explained yet'}."

@@ -3,10 +3,13 @@
 import pytest
 
 from benchmarks.power.reversals.command import options_of, tasks_of
+from benchmarks.power.reversals.runs import Results
+from benchmarks.power.sglang_power import page
 from benchmarks.power.sglang_power.__main__ import SUITE
-from benchmarks.power.sglang_power.reversals import FOLDER, all_reversals
+from benchmarks.power.sglang_power.reversals import ENGINES, FOLDER, all_reversals
 from benchmarks.power.vllm_power import bugs
 from benchmarks.power.vllm_power.bugs import Bug
+from benchmarks.power.vllm_power.page import measured, written
 from workers.targets.target import SGLANG
 
 TABLES = FOLDER.parent
@@ -33,3 +36,10 @@ def test_what_can_be_expressed_is_reversed() -> None:
     expressed = {bug.number for bug in bugs.bugs(TABLES) if not bugs.missing(bug, TABLES)}
     assert expressed
     assert expressed <= {each.number for each in all_reversals()}
+
+
+def test_the_page_says_what_the_table_and_the_results_say() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    told = measured(all_reversals(), Results(page.MEASURED).by_key, ENGINES)
+    assert "`sglang-25015-positions-late`" in told["reversals"]
+    assert written(text, told) == text

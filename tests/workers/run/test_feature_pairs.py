@@ -151,6 +151,7 @@ def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_t
         "plan_stream",
         "relay_lengths",
         "mixed_chunks",
+        "tree_width",
     }
     for key in found.keys() & values_of_keys(EngineSpec).keys():
         values = values_of_keys(EngineSpec)[key]

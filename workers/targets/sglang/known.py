@@ -109,6 +109,34 @@ def _penalties_forgotten(found: Difference, trace: Trace, steps: Sequence[Observ
     return False
 
 
+def _mixed_grammars(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a request with a grammar was taken along by a prompt while its last tokens were in flight.
+
+    Its mask is that of before them: it is given what it may not have, and ends, or is kept from what it may.
+    """
+    spec = trace.spec
+    if not (spec.mixed_chunks and spec.num_speculative_tokens and spec.depth > 1):
+        return False
+    submits = trace.submitted()
+    return found.variable in ("grammar", "finish_reason", "tokens") and any(
+        submits[number].request == found.request and submits[number].params.grammar
+        for number in _taken_along(submits, steps)
+    )
+
+
+def _taken_along(submits: Sequence[Submit], steps: Sequence[Observation]) -> Iterator[int]:
+    """Yield the requests that decode in a step without drafts and ran in the step before it, too."""
+    before: Sequence[int] = ()
+    for seen in steps:
+        if seen.point != "scheduled":
+            continue
+        rows = zip(seen.requests, seen.values["scheduled_computed"], seen.values["planned_drafts"], strict=True)
+        for number, computed, drafts in rows:
+            if not drafts and computed >= submits[number].prompt_length and number in before:
+                yield number
+        before = seen.requests
+
+
 BUGS: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "sglang_penalties_one_behind",
@@ -130,4 +158,9 @@ BUGS: Mapping[KnownBug, _Matcher] = {
         "docs/findings/sglang_standalone_prefix_successor.md",
         "SGLang 0.5.23 hands a draft model a cached prefix of which the last entry is of another token that followed.",
     ): _standalone_prefix_successor,
+    KnownBug(
+        "sglang_mixed_grammars",
+        "docs/findings/sglang_mixed_grammars.md",
+        "SGLang 0.5.23 masks a decode that a prompt takes along by its grammar's state before the tokens in flight.",
+    ): _mixed_grammars,
 }

@@ -1,9 +1,10 @@
 """Capabilities of SGLang, and its limits: key, condition, allowed values, reason."""
 
-from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, ParamAtMost, Without, with_params
-from scenarios.events import AnyEvent, Submit
+from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, OneOf, ParamAtMost, Without, with_params
+from scenarios.events import AnyEvent, Pause, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
+from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
 
 # Sizes of vocabularies that models are made for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
@@ -24,15 +25,24 @@ def has_penalties(params: SamplingParams) -> bool:
 
 
 def changed_logits_show_no_logprobs(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no request with biases, penalties or a minimum of tokens has logprobs."""
+    """Limit: no request with biases, penalties, a grammar or a minimum of tokens has logprobs."""
     if not isinstance(event, Submit) or not event.params.num_logprobs:
         return None
     params = event.params
-    if not params.logit_bias and not params.min_tokens and not has_penalties(params):
+    if not (params.logit_bias or params.min_tokens or params.grammar or has_penalties(params)):
         return None
     seen, mended = params.num_logprobs, with_params(event, {"num_logprobs": 0})
-    allowed = "beside logit_bias, min_tokens and penalties it is 0"
+    allowed = "beside logit_bias, min_tokens, grammars and penalties it is 0"
     return Excess("params.num_logprobs", seen, allowed, mended, "they are those behind these")
+
+
+def grammars_end_by_one_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: the stop token of a request with a grammar is the last of the vocabulary."""
+    last = spec.vocab_size - 1
+    if not isinstance(event, Submit) or not event.params.grammar or event.stop == (last,):
+        return None
+    allowed, mended = f"beside a grammar it is {(last,)}", event.model_copy(update={"stop": (last,)})
+    return Excess("stop", event.stop, allowed, mended, "by that token grammars of all requests end")
 
 
 def pages_are_powers_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -76,6 +86,15 @@ def decodes_beside_prompts_are_of_few_drafters(spec: EngineSpec) -> Excess[Engin
     return Excess("mixed_chunks", True, allowed, spec.model_copy(update={"mixed_chunks": False}), "SGLang refuses it")
 
 
+def trees_are_of_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: several tokens are proposed behind each one by drafters with a model, of drafts alone that it makes."""
+    if spec.tree_width == 1 or (spec.num_speculative_tokens and spec.drafter != "ngram_corpus"):
+        return None
+    allowed = "without drafts, or beside ngram_corpus, 1 is allowed"
+    mended, reason = spec.model_copy(update={"tree_width": 1}), "a corpus is as wide as it may be"
+    return Excess("tree_width", spec.tree_width, allowed, mended, reason)
+
+
 def room_of(spec: EngineSpec) -> int:
     """Return how many tokens a request may have in the pool of an engine.
 
@@ -85,7 +104,15 @@ def room_of(spec: EngineSpec) -> int:
 
 
 def _kept_free(spec: EngineSpec) -> int:
-    return max(CONTEXT_BEYOND, 2 * spec.block_size) + 2 * (spec.num_speculative_tokens + 1)
+    return max(CONTEXT_BEYOND, 2 * spec.block_size) + 2 * _slots_of_a_step(spec)
+
+
+def _slots_of_a_step(spec: EngineSpec) -> int:
+    """Return how many slots a decode may take: those verified, or of all that is proposed, in pages for each branch."""
+    k, page, width = spec.num_speculative_tokens, spec.block_size, spec.tree_width
+    if width == 1 or page == 1:
+        return max(1 + k, k * width)
+    return max(1 + k, (2 * page - 2 + k) // page * page * width)
 
 
 def pool_has_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -98,10 +125,20 @@ def pool_has_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 CAPABILITIES = Capabilities(
-    events=("abort",),
+    events=("abort", "pause", "resume"),
     # A server's loop takes what comes between two steps.
     places=("before_schedule",),
-    features=("stop", "continues", "priority", "num_logprobs", "logit_bias", *_COUNTED, *_DRAWN),
+    features=(
+        "stop",
+        "continues",
+        "priority",
+        "num_logprobs",
+        "logit_bias",
+        "grammar",
+        "broken_grammar",
+        *_COUNTED,
+        *_DRAWN,
+    ),
     spec={
         "layers": ("attention",),
         "depth": (2, 1),
@@ -120,6 +157,7 @@ CAPABILITIES = Capabilities(
         "plan_stream": (),
         "relay_lengths": (),
         "mixed_chunks": (),
+        "tree_width": (1, 2),
     },
     # Streams are the engine's own; a schedule orders their tasks.
     devices={"sim": ("streams",)},
@@ -136,15 +174,27 @@ CAPABILITIES = Capabilities(
         "abort_in_flight",
         "empty_step",
         "name_reused",
+        "pause",
+        "pause_in_flight",
+        "resumed",
     ),
     limits=Limits(
         # Beside drafts penalties are those of the tokens before a step, "a relaxed version"
         # (`eagle_prepare_for_decode` in `speculative/eagle_utils.py`), and a minimum counts steps for tokens.
         features=(Without(_COUNTED, when=lambda spec: spec.num_speculative_tokens > 0),),
-        events=(ParamAtMost("min_tokens", lambda submit: submit.max_tokens), changed_logits_show_no_logprobs),
+        events=(
+            # Its front has no pause in which requests come to their ends.
+            OneOf(Pause, "mode", ("keep", "abort"), "modes"),
+            ParamAtMost("min_tokens", lambda submit: submit.max_tokens),
+            changed_logits_show_no_logprobs,
+            grammars_end_by_one_token,
+            grammars_end_by_stops,
+            each_state_allows_a_token,
+        ),
         spec=(
             streams_are_beside_drafts,
             decodes_beside_prompts_are_of_few_drafters,
+            trees_are_of_few_drafters,
             pages_are_powers_of_two,
             chunks_are_of_pages,
             pool_has_room,

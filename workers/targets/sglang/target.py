@@ -9,7 +9,9 @@ from workers.record.evidence import Difference
 from workers.record.observation import Observation
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
+from workers.targets.exported import ExportedTest, Finding
 from workers.targets.sglang import limits, sources
+from workers.targets.sglang.export.test_file import exported_test
 from workers.targets.sglang.installation import home_of, keeper_of
 from workers.targets.sglang.known import BUGS
 from workers.targets.target import DEFAULT_CONFIG, SGLANG, Kernels, KnownBug, RunConfig
@@ -28,6 +30,7 @@ class Sglang(ChildKind):
     capabilities = limits.CAPABILITIES
     kernels: Sequence[Kernels] = ("defined", "interpreted")
     definition_is_wrong = _DEFINITION_IS_WRONG
+    exports = True
 
     def home(self, config: RunConfig) -> Path:
         return home_of(config)
@@ -55,6 +58,9 @@ class Sglang(ChildKind):
 
     def laid_over(self, config: RunConfig) -> str:
         return sources.told(config.engine_path, home_of(config)) if config.engine_path else ""
+
+    def exported(self, finding: Finding) -> ExportedTest:
+        return exported_test(finding)
 
     def version(self, config: RunConfig) -> str:
         return sources.installed(home_of(config))

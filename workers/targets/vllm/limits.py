@@ -24,6 +24,7 @@ from scenarios.events import (
 )
 from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_TRANSFERS
 from scenarios.spec import EngineSpec
+from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
 from workers.targets.vllm.connector_limits import (
     clearings_are_without_transfers,
     connectors_are_alone,
@@ -36,7 +37,6 @@ from workers.targets.vllm.connector_limits import (
     simple_offloading_is_of_the_prefix_cache,
     transfers_are_of_attention,
 )
-from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
 
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
@@ -106,25 +106,6 @@ def reasoning_ends_by_a_token(spec: EngineSpec) -> Excess[EngineSpec] | None:
     last = spec.vocab_size - 1
     mended = spec.model_copy(update={"reasoning_end": last})
     return Excess("reasoning_end", spec.reasoning_end, f"vocab_size allows 0 to {last}", mended)
-
-
-def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: nothing but stop tokens ends a grammar."""
-    misfit = misfit_at_end(event) if isinstance(event, Submit) else None
-    if not isinstance(event, Submit) or misfit is None:
-        return None
-    allowed = "a grammar ends by stop tokens alone, all of them or none in a state"
-    return Excess("params.grammar", misfit, allowed, ending_by_stops(event, spec.vocab_size))
-
-
-def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: in each state of a grammar some token is left, whatever else is banned."""
-    state = without_choice(event) if isinstance(event, Submit) else None
-    if not isinstance(event, Submit) or state is None:
-        return None
-    seen = f"{state} leaves only what stops, bad words or allowed_tokens ban"
-    mended = with_params(event, {"allowed_tokens": (), "bad_words": (), "min_tokens": 0})
-    return Excess("params.grammar", seen, "one must be left", mended)
 
 
 def processors_are_without_drafts(spec: EngineSpec) -> Excess[EngineSpec] | None:

@@ -120,3 +120,49 @@ def test_a_sample_behind_a_chunk_is_known_where_the_next_token_is_one_of_the_out
         actual=20,
     )
     assert KIND.known(found, Trace(spec=EngineSpec(), events=(submit,)), steps_of(OUTPUT, begins)) == name
+
+
+@pytest.mark.parametrize(
+    ("computed", "drafts", "mixed", "grammar", "variable", "name"),
+    [
+        ((3, 3), 0, True, True, "grammar", "sglang_mixed_grammars"),
+        ((3, 3), 0, True, True, "finish_reason", "sglang_mixed_grammars"),
+        # Neither of a decode that is verified, nor of the end of a prompt, nor without chunks that take decodes along.
+        ((3, 3), 3, True, True, "grammar", ""),
+        ((0, 2), 0, True, True, "grammar", ""),
+        ((3, 3), 0, False, True, "grammar", ""),
+        ((3, 3), 0, True, False, "finish_reason", ""),
+        ((3, 3), 0, True, True, "kv", ""),
+        # It did not run in the step before.
+        ((None, 3), 0, True, True, "grammar", ""),
+    ],
+)
+def test_a_stale_grammar_is_known_of_a_decode_that_a_prompt_takes_along(
+    computed: Sequence[int | None], drafts: int, mixed: bool, grammar: bool, variable: str, name: str
+) -> None:
+    params = SamplingParams(grammar=(((3, 0),),)) if grammar else SamplingParams()
+    submits = (Submit(tick=0, request="a", prompt=PROMPT, max_tokens=9, params=params),) * 2
+    steps = [
+        Observation(
+            "scheduled",
+            step,
+            (1, 0) if number is not None else (1,),
+            {
+                "begun": [],
+                "scheduled_computed": [0] if number is None else [0, number],
+                "planned_drafts": [0] if number is None else [0, drafts],
+            },
+        )
+        for step, number in enumerate(computed)
+    ]
+    found = Difference(
+        plane="contracts",
+        variable=variable,
+        request="a",
+        step=9,
+        position=1,
+        expected=fact("an_edge", count=1, state=1),
+        actual=fact("token", token=9),
+    )
+    trace = Trace(spec=EngineSpec(mixed_chunks=mixed), events=submits[:1])
+    assert KIND.known(found, trace.model_copy(update={"events": submits}), steps) == name

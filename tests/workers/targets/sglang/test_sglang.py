@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.conformance.sglang_exports import exported_files, is_shown
 from benchmarks.power.reversals.edits import Edit, overlay
 from benchmarks.power.reversals.trial import installed
+from benchmarks.power.sglang_mutants.__main__ import Mutable
+from benchmarks.power.vllm_mutants.runs import Runs
 from scenarios.capabilities import within
 from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
@@ -68,9 +71,49 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
                 put="torch.from_numpy(req_drafts[::-1].copy())",
             ),
         ),
+        (
+            "grammars_beside_drafts",
+            "finish_reason",
+            Edit(
+                "sglang.srt.speculative.spec_utils",
+                "build_grammar_vocab_mask",
+                find="barrier is not None",
+                put="False",
+            ),
+        ),
+        (
+            "pauses",
+            "paused",
+            Edit(
+                "sglang.srt.managers.scheduler",
+                "Scheduler.pause_generation",
+                find="self._engine_paused = True",
+                put="self._engine_paused = recv_req.mode != 'in_place'",
+            ),
+        ),
+        (
+            "trees_of_drafts",
+            "input_ids",
+            Edit(
+                "sglang.srt.speculative.eagle_worker_common",
+                "_finalize_accept_tree_path",
+                find="_compact_accept_to_front(predict, accept_index, bs, num_draft_tokens=num_draft_tokens)",
+                put="predict",
+            ),
+        ),
+        (
+            "trees_of_drafts",
+            "tokens",
+            Edit(
+                "sglang.srt.speculative.eagle_worker_common",
+                "_finalize_accept_tree_path",
+                find="accept_lens - 1",
+                put="accept_lens - accept_lens",
+            ),
+        ),
     ],
 )
-def test_what_breaks_a_minimum_or_a_tree_of_drafts_is_found(
+def test_what_breaks_a_minimum_a_grammar_a_pause_or_a_tree_of_drafts_is_found(
     scenario: str, variable: str, edit: Edit, tmp_path: Path
 ) -> None:
     tree = overlay([edit], installed(SGLANG), tmp_path)
@@ -108,6 +151,20 @@ def test_a_barrier_that_is_left_out_is_found_with_both_lines() -> None:
     assert all(site is not None and site.file.startswith("sglang/srt/") and site.line for site in sites)
 
 
+def test_an_order_that_is_left_out_is_a_race_where_it_orders_alone() -> None:
+    trace, runs = load(ROOT / "scenarios" / SGLANG / "decode.yaml").explicit(), Runs(Mutable())
+    clean = runs.seen(trace, "eager")
+    lines = {line.function: line for line in clean.orders}
+    assert clean.races == ()
+    try:
+        runs.mutate([lines["_copy_result_to_cpu"]])
+        found = runs.seen(trace, "eager")
+    finally:
+        runs.kind.stop()
+    assert found.races
+    assert all("async_d2h" in race for race in found.races)
+
+
 def test_definitions_of_kernels_do_what_these_do_interpreted() -> None:
     plain = launch(home_of(CONFIG))
     command = [plain.command[0], "-m", "benchmarks.conformance.sglang_kernels"]
@@ -117,3 +174,8 @@ def test_definitions_of_kernels_do_what_these_do_interpreted() -> None:
     held = {line.split()[0] for line in done.stdout.splitlines()}
     assert len(held) == 12
     assert {name.rpartition(".")[2] for name in KIND.interpreted(CONFIG)} & held == set()
+
+
+@pytest.mark.parametrize("file", exported_files(), ids=lambda file: file.stem)
+def test_an_exported_test_fails_on_the_release_by_its_assertion(file: Path) -> None:
+    assert is_shown(file, home_of(CONFIG))

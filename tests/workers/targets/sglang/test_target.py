@@ -37,10 +37,13 @@ def test_generated_traces_still_draft_share_prefixes_abort_and_lack_slots() -> N
     assert {trace.spec.depth for trace in traces} == {1, 2}
     assert {trace.spec.prefix_cache for trace in traces} == {False, True}
     assert len({trace.spec.block_size for trace in traces}) > 2
+    assert {trace.spec.tree_width for trace in traces} == {1, 2}
     assert sum(any(event.do == "abort" for event in trace.events) for trace in traces) > len(traces) // 4
     submits = [submit for trace in traces for submit in trace.submits()]
     assert any(submit.params.temperature for submit in submits)
     assert any(submit.params.num_logprobs for submit in submits)
+    assert any(submit.params.grammar for submit in submits)
+    assert any(submit.params.broken_grammar for submit in submits)
     assert any(submit.params.min_tokens and submit.stop for submit in submits)
     assert any(isinstance(submit.prompt, Continuation) for submit in submits)
 
@@ -69,6 +72,9 @@ REFUSED = {
     ),
     f"spec: {{{PLAIN}, drafter: draft_model, mixed_chunks: true}}": (
         "spec.mixed_chunks: True; without drafts, or beside eagle and eagle3, True is allowed: SGLang refuses it"
+    ),
+    f"spec: {{{PLAIN}, drafter: ngram_corpus, tree_width: 2}}": (
+        "spec.tree_width: 2; without drafts, or beside ngram_corpus, 1 is allowed: a corpus is as wide as it may be"
     ),
     f"spec: {{{PLAIN}, depth: 1, relay_lengths: true}}": (
         "spec.relay_lengths: True; without drafts, or at depth 1, False is allowed: the host has them"
@@ -104,14 +110,35 @@ def test_tokens_are_penalised_and_counted_where_nothing_is_drafted(name: str, va
     assert lacking(plain, KIND.capabilities) is None
 
 
-@pytest.mark.parametrize("beside", ["logit_bias: [[3, -100]]", "min_tokens: 2", "frequency_penalty: 1"])
+@pytest.mark.parametrize(
+    "beside", ["logit_bias: [[3, -100]]", "min_tokens: 2", "frequency_penalty: 1", "grammar: [[[1, 0]]]"]
+)
 def test_logprobs_are_shown_where_logits_are_not_changed(beside: str) -> None:
     params = f"params: {{num_logprobs: 2, {beside}}}"
-    submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, {params}}}"
+    submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, stop: [31], {params}}}"
     trace = loads(f"spec: {{{PLAIN}, num_speculative_tokens: 0}}\nevents:\n  - {submit}\n", "x")
-    wanted = "beside logit_bias, min_tokens and penalties it is 0: they are those behind these"
+    wanted = "beside logit_bias, min_tokens, grammars and penalties it is 0: they are those behind these"
     assert lacking(trace, KIND.capabilities) == f"events.0.params.num_logprobs: 2; {wanted}"
     assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
+
+
+GRAMMAR = "{{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2, stop: {}, params: {{grammar: {}}}}}"
+MISFITS = {
+    ("[7]", "[[[1, 0]]]"): "stop: (7,); beside a grammar it is (31,): by that token grammars of all requests end",
+    ("[31]", "[[[1, 1]], []]"): (
+        "params.grammar: state 0 ends without a stop token of the request; "
+        "a grammar ends by stop tokens alone, all of them or none in a state"
+    ),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_a_grammar_ends_by_the_last_token_alone(misfit: tuple[str, str]) -> None:
+    trace = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {GRAMMAR.format(*misfit)}\n", "x")
+    assert lacking(trace, KIND.capabilities) == f"events.0.{MISFITS[misfit]}"
+    mended = within(trace, KIND.capabilities)
+    assert lacking(mended, KIND.capabilities) is None
+    assert mended.submits()[0].params.grammar[0][0][0] == 1
 
 
 def test_without_an_installation_it_says_what_to_do(tmp_path: Path) -> None:

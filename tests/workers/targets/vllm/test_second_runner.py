@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.power.vllm_mutants.runs import Runs
+from benchmarks.power.vllm_mutants.runs import Mutable, Runs
 from cluster.cli.inputs import require_engine
 from scenarios.codec import load
 from scenarios.events import Schedule
@@ -72,7 +72,7 @@ def test_it_keeps_a_process_of_its_own() -> None:
 
 
 def test_what_is_wrong_in_the_second_runner_is_found_by_the_judge_that_is_there_for_it() -> None:
-    trace, runs = load(SCENARIOS / "batch.yaml").explicit(), Runs(KIND)
+    trace, runs = load(SCENARIOS / "batch.yaml").explicit(), Runs(Mutable(KIND))
     try:
         clean = runs.seen(trace, "eager")
         assert (clean.races, clean.identity) == ((), "")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.conformance import vllm_determinism
-from benchmarks.power.vllm_mutants.runs import Runs
+from benchmarks.power.vllm_mutants.runs import Mutable, Runs
 from cluster.cli import main as cli
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
@@ -110,7 +110,7 @@ def test_two_processes_with_different_hash_seeds_show_the_same() -> None:
 
 
 def test_what_is_wrong_in_a_runner_is_found_by_the_judge_that_is_there_for_it() -> None:
-    trace, runs = load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), Runs(KIND)
+    trace, runs = load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), Runs(Mutable(KIND))
     try:
         clean = runs.seen(trace, "eager")
         assert (clean.races, clean.identity) == ((), "")
@@ -129,7 +129,7 @@ def test_what_is_wrong_in_a_runner_is_found_by_the_judge_that_is_there_for_it() 
 
 
 def test_a_state_of_a_hybrid_model_that_is_not_its_request_s_own_is_found() -> None:
-    trace, runs = load(ROOT / "scenarios" / "vllm" / "hybrid.yaml").explicit(), Runs(KIND)
+    trace, runs = load(ROOT / "scenarios" / "vllm" / "hybrid.yaml").explicit(), Runs(Mutable(KIND))
     try:
         clean = runs.seen(trace, "eager")
         assert (clean.races, clean.identity) == ((), "")
@@ -143,7 +143,7 @@ def test_a_state_of_a_hybrid_model_that_is_not_its_request_s_own_is_found() -> N
 
 
 def test_a_mistake_in_a_drafter_s_passes_is_found_by_its_judges_and_changes_no_output() -> None:
-    trace, runs = load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), Runs(KIND)
+    trace, runs = load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), Runs(Mutable(KIND))
     try:
         clean = runs.seen(trace, "eager")
         assert (clean.races, clean.identity) == ((), "")

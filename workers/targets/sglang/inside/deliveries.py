@@ -1,9 +1,15 @@
 """Deliveries to clients, of SGLang's outputs."""
 
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 from workers.targets.child.answers import Delivery
+
+
+def ending(request: str) -> Delivery:
+    """Return the end of a request that was given up."""
+    return Delivery(request=request, tokens=(), finish_reason="abort", logprobs=(), prompt_logprobs=())
 
 
 def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
@@ -14,20 +20,29 @@ def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
     from sglang.srt.managers.io_struct import AbortReq, BatchTokenIDOutput  # noqa: PLC0415
 
     if isinstance(output, AbortReq) and output.rid in names:
-        yield Delivery(request=names[output.rid], tokens=(), finish_reason="abort", logprobs=(), prompt_logprobs=())
+        yield ending(names[output.rid])
     if not isinstance(output, BatchTokenIDOutput):
         return
     for row, request_id in enumerate(output.rids):
         if request_id not in names:
             continue
-        reason = output.finished_reasons[row]
+        reason = _reason(output.finished_reasons[row])
         yield Delivery(
             request=names[request_id],
-            tokens=tuple(output.output_ids[row]),
-            finish_reason=None if reason is None else reason["type"],
+            # Of a request that is refused its front tells the reason alone; a step was made of it.
+            tokens=() if reason == "error" else tuple(output.output_ids[row]),
+            finish_reason=reason,
             logprobs=tuple(_logprobs(output, row)),
             prompt_logprobs=(),
         )
+
+
+def _reason(told: Mapping[str, Any] | None) -> str | None:
+    """Return the reason for an end: what its front could not have asked for is no abort of its client's."""
+    if told is None:
+        return None
+    is_refused = told["type"] == "abort" and told.get("status_code") == HTTPStatus.BAD_REQUEST
+    return "error" if is_refused else str(told["type"])
 
 
 def _logprobs(output: Any, row: int) -> Iterator[int | float]:

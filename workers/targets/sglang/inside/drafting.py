@@ -3,8 +3,8 @@
 Its first pass in a step keeps what the step computed and proposes the first draft of each request. The others are made
 when the request runs next: they are noted as passes of the step before, with the blocks that it has by then.
 
-A corpus of n-grams proposes trees and has no passes: of a step's inputs those are told that are kept, once it is known
-which they are.
+Where drafts are a tree, of a step's inputs those are told that are kept, once it is known which they are; and of a
+model's passes the first, by which it keeps what was computed. A corpus of n-grams has no passes.
 """
 
 import sys
@@ -17,7 +17,9 @@ from workers.targets.child.inside.observations import margins
 from workers.targets.child.inside.readback import Parts
 from workers.targets.sglang.inside.recorder import Recorder
 
-_TREES = "sglang.srt.speculative.ngram_worker"
+# Where trees are verified, of a corpus and of models.
+_TREES_OF_CORPORA = "sglang.srt.speculative.ngram_worker"
+_TREES_OF_MODELS = "sglang.srt.speculative.eagle_worker_common"
 
 
 class DrafterObserver:
@@ -48,6 +50,9 @@ class DrafterObserver:
             return proposed
         width = proposed.draft_token_num
         for step, names, rows in self._groups():
+            if self._recorder.has_trees:
+                del self._rows[step]
+                continue
 
             def drafts(views: Mapping[str, Parts], rows: Sequence[int] = rows) -> Mapping[str, Any]:
                 tokens = views["proposed"][0].view(-1, width)[:, 1:]
@@ -74,9 +79,10 @@ class DrafterObserver:
             yield step, [name for name, _ in found], [row for _, row in found]
 
     def _observed_forward(self, input_ids: Any, positions: Any, forward_batch: Any, **options: Any) -> Any:
-        if self._recorder.batch is None:
+        is_further = forward_batch.forward_mode.is_decode()
+        if self._recorder.batch is None or (is_further and self._recorder.has_trees):
             return self._forward(input_ids, positions, forward_batch, **options)
-        if forward_batch.forward_mode.is_decode():
+        if is_further:
             self._index += 1
             self._note_further(input_ids, positions, forward_batch)
             made = self._forward(input_ids, positions, forward_batch, **options)
@@ -155,8 +161,9 @@ class DrafterObserver:
 class TreeObserver:
     """Observer of the verification of trees, which it wraps until it is released; `recorder` is that of the steps."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder, self._module = recorder, sys.modules[_TREES]
+    def __init__(self, recorder: Recorder, *, of_models: bool) -> None:
+        self._recorder = recorder
+        self._module = sys.modules[_TREES_OF_MODELS if of_models else _TREES_OF_CORPORA]
         self._sample: Callable[..., Any] = self._module.eagle_sample
         self._module.eagle_sample = self._observed  # type: ignore[attr-defined]
 

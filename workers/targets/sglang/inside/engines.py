@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from scenarios.spec import EngineSpec
+from workers.targets.sglang.inside.grammars import grammar_backend
 from workers.targets.sglang.inside.models import folder_of
 from workers.targets.sglang.inside.requests import NO_TOKENIZER
 from workers.targets.sglang.inside.session import Session
@@ -70,6 +71,7 @@ class Engines:
             device=DEVICE_NAME,
             attention_backend="triton",
             sampling_backend="pytorch",
+            grammar_backend="xgrammar",
             random_seed=0,
             disable_cuda_graph=True,
             # How much memory there is decides nothing: the pool has its size.
@@ -97,12 +99,13 @@ class Engines:
         scheduler = Scheduler(args, PortArgs.init_new(args))
         assert scheduler.enable_overlap == (spec.depth > 1), "asynchronous exactly where it was asked for"
         scheduler.tokenizer = NO_TOKENIZER
+        scheduler.grammar_manager.grammar_backend = grammar_backend(args, spec.vocab_size)
         # As for those of its backends for attention that need them.
         scheduler.future_map.needs_cpu_seq_lens |= spec.relay_lengths
         return scheduler
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any]:
-        """Return what SGLang is asked for to draft: as many steps as drafts, each proposing one token."""
+        """Return what SGLang is asked for to draft: as many steps as drafts."""
         if not spec.num_speculative_tokens:
             return {}
         if spec.drafter == "ngram_corpus":
@@ -119,5 +122,5 @@ class Engines:
             "speculative_num_draft_tokens": spec.num_speculative_tokens + 1,
             "speculative_draft_model_path": str(folder),
             "speculative_num_steps": spec.num_speculative_tokens,
-            "speculative_eagle_topk": 1,
+            "speculative_eagle_topk": spec.tree_width,
         }

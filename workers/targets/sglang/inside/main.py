@@ -25,8 +25,8 @@ KNOWN = ("0.5.23",)
 _MODELS = ("llama", "llama_eagle", "llama_eagle3", "registry", "transformers", "utils")
 
 
-def host(arguments: Sequence[str]) -> tuple[Host, str]:
-    """Load SGLang on the simulated device; return the host of its engine, and its version.
+def host(arguments: Sequence[str], made: type[Host] = Host) -> tuple[Host, str]:
+    """Load SGLang on the simulated device; return the host of its engine, of a class, and its version.
 
     The arguments are how its kernels run, the folder of models, and a tree of sources that is laid over.
     """
@@ -51,7 +51,7 @@ def host(arguments: Sequence[str]) -> tuple[Host, str]:
     # Whoever makes an engine has all garbage looked for: what is loaded once is none.
     gc.collect()
     gc.freeze()
-    return Host(Engines(Path(models)), device, definitions.interpreted), version.text
+    return made(Engines(Path(models)), device, definitions.interpreted), version.text
 
 
 def _other_models() -> list[str]:

@@ -35,6 +35,16 @@ def number_of(request_id: str) -> int:
     return int(request_id.rpartition("-")[2])
 
 
+def _holder_of(request: Any) -> Holder:
+    kv = request.kv
+    return Holder(request.rid, kv.req_pool_idx, kv.kv_allocated_len, kv.cache_protected_len)
+
+
+def _has_left(request: Any, before: Mapping[str, Holder]) -> bool:
+    """Tell whether a request has ended and held slots before that."""
+    return request.finished() and not request.kv.holds_kv and request.rid in before
+
+
 def blocks_of(slots: Sequence[int], size: int) -> list[int]:
     """Return the pages that slots of a request lie in, in its order; -1 where the slots of one are no page."""
     if size == 1:
@@ -72,6 +82,8 @@ class Recorder:
         self.last_steps: dict[str, int] = {}
         self._scheduler = scheduler
         self._results: dict[int, int] = {}
+        # What requests held that have ended: a batch may have been planned with them, and not be launched yet.
+        self._ended: dict[str, Holder] = {}
         # The retractions of each request when it began.
         self._begun: dict[str, int] = {}
         model = self._model = scheduler.tp_worker.model_runner.model
@@ -89,16 +101,17 @@ class Recorder:
             # Nothing is cut for being long: what a row has room for ends it.
             max_model_len=self.rows.shape[1],
             # Of any drafter, be it a head or a model of its own: at a token's position it is given the next one.
-            draft_shift=0 if scheduler.draft_worker is None or self._has_trees else 1,
+            draft_shift=0 if scheduler.draft_worker is None or scheduler.spec_algorithm.is_ngram() else 1,
             chunk_ends_known=True,
             mask_token=None,
             bounds_short=0,
         )
 
     @property
-    def _has_trees(self) -> bool:
-        """Whether drafts of a request are a tree; no model proposes them."""
-        return bool(self._scheduler.spec_algorithm.is_ngram())
+    def has_trees(self) -> bool:
+        """Whether drafts of a request are a tree, of a corpus or of a model."""
+        width = self._scheduler.server_args.speculative_eagle_topk or 1
+        return bool(self._scheduler.spec_algorithm.is_ngram()) or width > 1
 
     def release(self) -> None:
         """Leave the scheduler as it was."""
@@ -110,10 +123,10 @@ class Recorder:
         requests = [*self.batch.reqs, *scheduler.running_batch.reqs]
         if scheduler.chunked_req is not None:
             requests.append(scheduler.chunked_req)
-        return [
-            Holder(name, request.kv.req_pool_idx, request.kv.kv_allocated_len, request.kv.cache_protected_len)
-            for name, request in {request.rid: request for request in requests}.items()
-            if request.kv.holds_kv
+        every = {request.rid: request for request in requests}
+        held = [_holder_of(request) for request in every.values() if request.kv.holds_kv]
+        return held + [
+            self._ended[name] for name, request in every.items() if request.finished() and name in self._ended
         ]
 
     def blocks(self, holders: Sequence[Holder], rows: torch.Tensor) -> list[list[Any]]:
@@ -143,6 +156,10 @@ class Recorder:
             missing = [-1] * (flat["positions"][stop - 1] + 1 - len(slots))
             tables.append(blocks_of([*slots, *missing], self.page_size))
         return {**flat, "starts": starts, "tables": tables, "seq_lens": lengths}
+
+    def controlled(self, what: str) -> None:
+        """Note what was done to the engine besides requests."""
+        self.observations.note("controlled", [], what=what, version=0, tokens=[])
 
     def drained(self) -> None:
         """Note what is still held once nothing is left to do."""
@@ -214,7 +231,7 @@ class Recorder:
         )
         metadata = get_forward_context().attn_backend.forward_metadata
         tensors = self.given(forward_batch, metadata, input_ids=input_ids, positions=positions)
-        if mode.is_target_verify() and self._has_trees:
+        if mode.is_target_verify() and self.has_trees:
             self.tell_kept = partial(self._note_kept, names, tensors)
         else:
             self.observations.read("inputs", names, tensors, inputs, drafts=drafts)
@@ -252,7 +269,9 @@ class Recorder:
         step = self._results.pop(id(result), None)
         # Of a chunk no token is taken, nor of a request that has begun anew without it.
         has_none = [request.inflight_middle_chunks > 0 or request.is_retracted for request in batch.reqs]
+        before = {request.rid: _holder_of(request) for request in batch.reqs if request.kv.holds_kv}
         processed = self._process(batch, result)
+        self._ended |= {request.rid: before[request.rid] for request in batch.reqs if _has_left(request, before)}
         if step is not None:
             tokens, names = result.next_token_ids.tolist(), [request.rid for request in batch.reqs]
             accepted = [1] * len(names) if result.accept_lens is None else result.accept_lens.tolist()

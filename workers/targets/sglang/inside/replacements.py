@@ -83,10 +83,6 @@ def _seeded(before: Any) -> Any:
     return classmethod(from_schedule_batch)
 
 
-def _unwatched(before: Any) -> Callable[..., None]:
-    return lambda scheduler, watchdog_timeout, soft=False: None
-
-
 def _true(before: Any) -> bool:
     return True
 
@@ -94,8 +90,23 @@ def _true(before: Any) -> bool:
 def _here_too(before: FunctionType) -> FunctionType:
     """Return a function that asks for one of some devices, among which this one is."""
     code = before.__code__
-    named = [(*each, DEVICE_NAME) if isinstance(each, tuple) and "cuda" in each else each for each in code.co_consts]
+    named = [
+        type(each)((*each, DEVICE_NAME)) if isinstance(each, tuple | frozenset) and "cuda" in each else each
+        for each in code.co_consts
+    ]
     return FunctionType(code.replace(co_consts=tuple(named)), before.__globals__)
+
+
+def _apart(before: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @wraps(before)
+    def _copy_logits_to_buffer(*arguments: Any, **named: Any) -> torch.Tensor:
+        return before(*arguments, **named).contiguous()
+
+    return _copy_logits_to_buffer
+
+
+def _nothing(before: Any) -> Callable[..., None]:
+    return lambda *arguments, **named: None
 
 
 _PREFIXES = PrefixesRemembered()
@@ -177,12 +188,30 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "it refuses devices by name that do all it needs",
         _here_too,
     ),
+    Replacement(
+        "sglang.srt.constrained.xgrammar_backend",
+        "XGrammarGrammar.apply_vocab_mask",
+        "it refuses devices by name that do all it needs",
+        _here_too,
+    ),
+    Replacement(
+        "sglang.srt.layers.logits_processor",
+        "LogitsProcessor._copy_logits_to_buffer",
+        "models have float32 weights here: of others logits are converted, and lie one behind the other",
+        _apart,
+    ),
+    Replacement(
+        "sglang.srt.layers.sampler",
+        "Sampler._sync_token_ids_across_tp",
+        "beside grammars ranks agree on tokens by a library that knows no such device: there is one rank",
+        _nothing,
+    ),
     # The last one: what is loaded with it has the names above as they are replaced.
     Replacement(
         "sglang.srt.managers.scheduler",
         "create_scheduler_watchdog",
         "a thread of it keeps each scheduler for good, and ends the process by a clock",
-        _unwatched,
+        _nothing,
     ),
 )
 

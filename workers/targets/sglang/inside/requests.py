@@ -6,6 +6,7 @@ from typing import Any
 
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
+from workers.targets.child.inside.grammars import BROKEN, text_of
 
 # There is no text. A minimum of tokens asks for those that end outputs besides: there are none.
 NO_TOKENIZER = SimpleNamespace(eos_token_id=None, additional_stop_token_ids=None)
@@ -18,10 +19,12 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
 
     assert isinstance(event.prompt, tuple), "the trace is explicit"
     asked = event.params
+    # Beside drafts a grammar ends outputs itself; without them SGLang sees that one token late.
+    stop = () if asked.grammar and spec.num_speculative_tokens else event.stop
     params = SamplingParams(
         max_new_tokens=spec.length_limit(len(event.prompt), event.max_tokens) - len(event.prompt),
         min_new_tokens=asked.min_tokens,
-        stop_token_ids=set(event.stop) or None,
+        stop_token_ids=set(stop) or None,
         temperature=asked.temperature,
         top_k=asked.top_k or -1,
         top_p=asked.top_p,
@@ -31,6 +34,7 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
         frequency_penalty=asked.frequency_penalty,
         repetition_penalty=asked.repetition_penalty,
         logit_bias={str(token): bias for token, bias in asked.logit_bias} or None,
+        ebnf=BROKEN if asked.broken_grammar else text_of(event) if asked.grammar else None,
     )
     params.normalize(NO_TOKENIZER)
     return TokenizedGenerateReqInput(

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from scenarios.events import Abort, AnyEvent, Submit
+from scenarios.events import Abort, AnyEvent, Pause, Resume, Submit
 from scenarios.spec import EngineSpec
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
-from workers.targets.sglang.inside.deliveries import deliveries_of
+from workers.targets.sglang.inside.control import Pauses
+from workers.targets.sglang.inside.deliveries import deliveries_of, ending
 from workers.targets.sglang.inside.drafting import DrafterObserver, TreeObserver
 from workers.targets.sglang.inside.event_loop import EventLoop
 from workers.targets.sglang.inside.recorder import Recorder
@@ -33,6 +34,7 @@ class Session:
         self._scheduler, self._spec, self._number, self._give_back = scheduler, spec, number, give_back
         self._observers: list[Recorder | DrafterObserver | TreeObserver] = []
         self._recorder = self._observe() if observed else None
+        self._pauses = Pauses(scheduler, self.probes, self._note)
         self._loop = EventLoop(scheduler)
         self._outbox = scheduler.ipc_channels.send_to_detokenizer
         # Ids of the engine by the name that bore them last, and back of those alive; how often each has lost its slots.
@@ -42,6 +44,8 @@ class Session:
         self._begun: set[str] = set()
         self._num_taken = 0
         self._coming: list[Any] = []
+        # Ends that are to be told.
+        self._ended: list[Delivery] = []
         # Whether the last iteration had nothing to do, in which the engine checks its own memory.
         self._was_idle = True
 
@@ -50,9 +54,10 @@ class Session:
         recorder = Recorder(self._scheduler)
         self._observers.append(recorder)
         worker = self._scheduler.draft_worker
-        if worker is not None and worker.draft_worker is None:
-            self._observers.append(TreeObserver(recorder))
-        elif worker is not None:
+        has_model = worker is not None and worker.draft_worker is not None
+        if recorder.has_trees:
+            self._observers.append(TreeObserver(recorder, of_models=has_model))
+        if has_model:
             self._observers.append(DrafterObserver(worker.draft_worker, recorder))
         return recorder
 
@@ -73,7 +78,16 @@ class Session:
                     self.probes["abort"] += 1
                     self.probes["abort_in_flight"] += self._is_in_flight
                     del self._names[request_id]
-                    self._coming.append(abort_of(request_id))
+                    if self._pauses.holds(request_id):
+                        self._pauses.drop(request_id)
+                    else:
+                        self._coming.append(abort_of(request_id))
+            case Pause():
+                self._coming += self._pauses.begin(event, self._is_in_flight)
+                if event.mode == "abort":
+                    self._give_up_all()
+            case Resume():
+                self._pauses.resume()
             case _:
                 raise ValueError(f"{event.do} is no event of this engine")
 
@@ -82,7 +96,20 @@ class Session:
         self._num_taken += 1
         self.probes["name_reused"] += event.request in self._ids
         self._ids[event.request], self._names[request_id] = request_id, event.request
-        self._coming.append(request_of(event, request_id, self._spec))
+        request = request_of(event, request_id, self._spec)
+        if self._pauses.are_on:
+            self._pauses.hold(request)
+        else:
+            self._coming.append(request)
+
+    def _give_up_all(self) -> None:
+        """Have the requests end that are not held back; what was in flight is told to nobody, as of other aborts."""
+        ended = [request_id for request_id in self._names if not self._pauses.holds(request_id)]
+        self._ended += [ending(self._names.pop(request_id)) for request_id in ended]
+
+    def _note(self, what: str) -> None:
+        if self._recorder is not None:
+            self._recorder.controlled(what)
 
     @property
     def _is_in_flight(self) -> bool:
@@ -90,20 +117,25 @@ class Session:
         return self._scheduler.enable_overlap and bool(self._scheduler.result_queue)
 
     def step(self) -> list[Delivery]:
-        coming, self._coming = self._coming, []
+        coming, self._coming = [*self._coming, *self._pauses.due()], []
         was_in_flight = self._is_in_flight
         self._loop.step(coming)
         self._count(was_in_flight)
-        told = [delivery for output in self._outbox.taken() for delivery in deliveries_of(output, self._names)]
+        ended, self._ended = self._ended, []
+        sent = self._outbox.taken()
+        for output in sent:
+            self._pauses.heard(output)
+        told = [delivery for output in sent for delivery in deliveries_of(output, self._names)]
         for delivery in told:
             if delivery.finish_reason is not None:
                 del self._names[self._ids[delivery.request]]
-        return told
+        return [*ended, *told]
 
     def _count(self, was_in_flight: bool) -> None:
         """Count what is seen in an iteration that is over."""
         scheduler = self._scheduler
-        batch = scheduler.cur_batch_for_debug
+        # The loop that stands still leaves the last batch there.
+        batch = None if scheduler._engine_paused else scheduler.cur_batch_for_debug
         self._was_idle = batch is None and scheduler.is_fully_idle()
         self.probes["empty_step"] += batch is None and not self._was_idle
         for request in (*scheduler.waiting_queue, *(batch.reqs if batch is not None else ())):
@@ -112,7 +144,7 @@ class Session:
                 self._retractions[request.rid] += lost
                 self._begun.discard(request.rid)
                 self.probes["preemption"] += 1
-                self.probes["preemption_by_blocks"] += self._spec.policy != "priority"
+                self.probes["preemption_by_blocks"] += self._spec.policy != "priority" and not scheduler._engine_paused
                 self.probes["preemption_in_flight"] += was_in_flight
         if batch is None or not batch.forward_mode.is_extend():
             return
@@ -124,7 +156,7 @@ class Session:
                 self.probes["prefix_hit"] += request.cached_tokens > 0
 
     def drained(self) -> bool:
-        return self._was_idle and not self._coming
+        return self._was_idle and not self._coming and not self._pauses.are_on
 
     def ended(self) -> None:
         if self._recorder is not None and self.drained():

@@ -33,11 +33,15 @@ _FILES: Mapping[Level, tuple[str, ...]] = {
 
 
 def driver_source(level: Level, names: Iterable[str], besides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return imports, and the source of parts of a driver with all that they use; `besides` are files that change it.
+    """Return imports, and the source of parts of a driver with all they use; `besides` are files that change it."""
+    return source_of(tuple(DRIVER / f"{name}.py" for name in (*_FILES[level], *besides)), names)
+
+
+def source_of(files: tuple[Path, ...], names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return imports, and the source of parts of some files with all that they use.
 
     Constants come first, then functions in the order of their files.
     """
-    files = (*_FILES[level], *besides)
     parts, imports = _parts(files), _imports(files)
     wanted, to_see = set[str](), [*names]
     while to_see:
@@ -54,10 +58,10 @@ def driver_source(level: Level, names: Iterable[str], besides: Sequence[str]) ->
 
 
 @cache
-def _parts(files: tuple[str, ...]) -> Mapping[str, Part]:
+def _parts(files: tuple[Path, ...]) -> Mapping[str, Part]:
     found: dict[str, Part] = {}
-    for order, name_of_file in enumerate(files):
-        text = (DRIVER / f"{name_of_file}.py").read_text(encoding="utf-8")
+    for order, file in enumerate(files):
+        text = file.read_text(encoding="utf-8")
         lines = text.splitlines()
         for node in ast.parse(text).body:
             names = _defined(node)
@@ -96,11 +100,11 @@ def _defined(node: ast.stmt) -> list[str]:
 
 
 @cache
-def _imports(files: tuple[str, ...]) -> Mapping[str, tuple[str, str]]:
+def _imports(files: tuple[Path, ...]) -> Mapping[str, tuple[str, str]]:
     """Return by name what is imported: a module, and a name of it or nothing."""
     found: dict[str, tuple[str, str]] = {}
-    for name_of_file in files:
-        for node in ast.parse((DRIVER / f"{name_of_file}.py").read_text(encoding="utf-8")).body:
+    for file in files:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
             match node:
                 case ast.Import(names=names):
                     found |= {each.name: (each.name, "") for each in names}
@@ -132,4 +136,4 @@ def _from(module: str, names: list[str]) -> str:
 
 def _group(module: str) -> int:
     root = module.partition(".")[0]
-    return {"torch": 1, "pytest": 1, "safetensors": 1, "vllm": 2}.get(root, 0)
+    return {"torch": 1, "pytest": 1, "safetensors": 1, "vllm": 2, "sglang": 2}.get(root, 0)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from scenarios.events import Submit
+from workers.targets.child.inside.grammars import BROKEN, text_of
 from workers.targets.child.inside.tokenizer import character_of
-from workers.targets.vllm.inside.grammars import BROKEN, text_of
 from workers.targets.vllm.inside.logits_processors import NO_REPEATS
 
 # The names that are set, which a release has to have.

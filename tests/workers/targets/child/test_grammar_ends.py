@@ -7,7 +7,7 @@ from scenarios.draw_params import GRAMMAR, params_of
 from scenarios.events import PromptDraw, Submit
 from scenarios.sampling import Grammar, SamplingParams
 from scenarios.spec import EngineSpec
-from workers.targets.vllm.grammar_ends import ending_by_stops, misfit_at_end, without_choice
+from workers.targets.child.grammar_ends import ending_by_stops, misfit_at_end, without_choice
 
 SPEC = EngineSpec()
 

@@ -1,4 +1,4 @@
-"""Grammars of requests as vLLM takes them: text over a vocabulary in which each token is one character.
+"""Grammars of requests as xgrammar takes them: text over a vocabulary in which each token is one character.
 
 So a grammar over characters is one over tokens, and the tokenizer that goes with a model says which is which.
 """
@@ -14,7 +14,7 @@ BROKEN = f"{ROOT} ::= nowhere"
 def text_of(event: Submit) -> str:
     """Return the grammar of a request as EBNF, in which the stop tokens of the request are no characters.
 
-    Where one may come, the text may end: behind that vLLM lets stop tokens come, and nothing else end it.
+    Where one may come, the text may end: behind that an engine lets stop tokens come, and nothing else end it.
     """
     rules = [f"{ROOT} ::= s0"]
     for state, edges in enumerate(event.params.grammar):

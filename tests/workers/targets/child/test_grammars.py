@@ -1,8 +1,8 @@
-"""Grammars as vLLM takes them: the text of one."""
+"""Grammars as xgrammar takes them: the text of one."""
 
 from scenarios.codec import loads
+from workers.targets.child.inside.grammars import text_of
 from workers.targets.child.inside.tokenizer import character_of
-from workers.targets.vllm.inside.grammars import text_of
 
 TRACE = """
 events:

@@ -1,11 +1,13 @@
-"""Grammars that end by stop tokens alone, as vLLM requires.
+"""Grammars that end by stop tokens alone, as other engines require, and limits that follow.
 
 In such a grammar a stop token always leads to an end, and no other token does. In general an output ends in a state
 without edges, whatever token leads there, and at any stop token.
 """
 
-from scenarios.events import Submit
+from scenarios.capabilities import Excess, with_params
+from scenarios.events import AnyEvent, Submit
 from scenarios.sampling import Grammar, Tokens
+from scenarios.spec import EngineSpec
 
 
 def misfit_at_end(event: Submit) -> str | None:
@@ -58,3 +60,22 @@ def without_choice(event: Submit) -> str | None:
         if edges and not (tokens & allowed if allowed else tokens) - banned:
             return f"state {state}"
     return None
+
+
+def grammars_end_by_stops(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: nothing but stop tokens ends a grammar."""
+    misfit = misfit_at_end(event) if isinstance(event, Submit) else None
+    if not isinstance(event, Submit) or misfit is None:
+        return None
+    allowed = "a grammar ends by stop tokens alone, all of them or none in a state"
+    return Excess("params.grammar", misfit, allowed, ending_by_stops(event, spec.vocab_size))
+
+
+def each_state_allows_a_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: in each state of a grammar some token is left, whatever else is banned."""
+    state = without_choice(event) if isinstance(event, Submit) else None
+    if not isinstance(event, Submit) or state is None:
+        return None
+    seen = f"{state} leaves only what stops, bad words or allowed_tokens ban"
+    mended = with_params(event, {"allowed_tokens": (), "bad_words": (), "min_tokens": 0})
+    return Excess("params.grammar", seen, "one must be left", mended)

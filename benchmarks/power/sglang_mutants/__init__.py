@@ -1,0 +1,1 @@
+"""Mutants of SGLang: each line that orders work left out in turn."""

@@ -1,0 +1,10 @@
+"""Process of a mutated engine of SGLang: lines are left out in engines with the overlap schedule."""
+
+from functools import partial
+
+from benchmarks.power.vllm_mutants.host import MutatedHost
+from workers.targets.child.inside.main import serve
+from workers.targets.sglang.inside.main import host
+
+if __name__ == "__main__":
+    serve(partial(host, made=MutatedHost))

@@ -1,0 +1,32 @@
+"""Write the tables of `docs/sglang_power.md`: reversals with what was measured of each.
+
+`python -m benchmarks.power.sglang_power.page [--results FILE]`. Results are JSON lines of the benchmark, by default
+`results.jsonl` beside this module.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmarks.power.reversals.runs import Results
+from benchmarks.power.sglang_power.reversals import ENGINES, all_reversals
+from benchmarks.power.vllm_power.page import measured, written
+from workers.targets.sglang.installation import ROOT
+
+MEASURED = Path(__file__).resolve().parent / "results.jsonl"
+PAGE = ROOT / "docs" / "sglang_power.md"
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    """Write the page's parts; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=MEASURED, help="results of the benchmark, JSON lines")
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    told = measured(all_reversals(), Results(options.results).by_key, ENGINES)
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), told), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""Host of engines that are mutated: answers what that of the target answers, and lines of an engine are left out."""
+
+from scenarios.events import Schedule
+from scenarios.spec import EngineSpec
+from workers.targets.child.inside.host import Host
+from workers.targets.child.messages import Message
+from workers.targets.simulated_torch.device import activate
+from workers.targets.simulated_torch.reports import SourceLine
+
+
+class MutatedHost(Host):
+    """Answers messages; engines that run ahead are mutated, those that do not are as they are."""
+
+    _lines: tuple[SourceLine, ...] = ()
+
+    def answer(self, message: Message) -> Message:
+        """Return the answer to a message."""
+        match message["do"]:
+            case "mutate":
+                self._lines = tuple(SourceLine(file, line, "") for file, line in message["lines"])
+                self.engines.forget()
+                return {}
+            case "orders":
+                return {"orders": [[*_told(order.line), list(order.calls)] for order in activate().orders()]}
+        return super().answer(message)
+
+    def open(self, spec: EngineSpec, schedule: Schedule, **watched: bool) -> None:
+        """Begin a session, on an engine that is mutated if it runs ahead."""
+        super().open(spec, schedule, **watched)
+        if spec.depth > 1 and self.session is not None:
+            activate().leave_out(self._lines)
+
+
+def _told(line: SourceLine) -> list[str | int]:
+    return [line.file, line.line, line.function.rpartition(".")[2]]

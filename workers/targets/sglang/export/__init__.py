@@ -1,0 +1,1 @@
+"""Export of findings of SGLang as tests that need it and pytest alone."""

@@ -1,0 +1,1 @@
+"""What exported tests of SGLang have in them: nothing here imports this project."""

@@ -1,0 +1,182 @@
+"""Text of an exported test of SGLang: a scheduler on a CPU, the calls of a trace, and what is asserted."""
+
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from scenarios.events import Abort, AnyEvent, Submit
+from scenarios.trace import Trace
+from workers.record.evidence import RACES, Difference, Reference
+from workers.record.verdict import missing_order_of
+from workers.targets.exported import ExportedTest, ExportError, Finding
+from workers.targets.sglang.limits import CONTEXT_BEYOND
+from workers.targets.vllm.export import parts
+from workers.targets.vllm.export.options import weights_seed
+from workers.targets.vllm.export.text import WIDTH, Call, Code, broken, indented, literal
+
+_DRIVER = (parts.DRIVER / "models.py", Path(__file__).parent / "driver" / "scheduler.py")
+# Read when SGLang is loaded. The second is the target's: of outputs that are yet to come little is reckoned with, and a
+# small pool runs short.
+_ENVIRONMENT = (
+    'os.environ["SGLANG_USE_CPU_ENGINE"] = "1"',
+    'os.environ["SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION"] = "8"',
+)
+_CONSERVATIVENESS = 0.1
+
+
+def _min_tokens(submit: Submit) -> list[str]:
+    least, stops = submit.params.min_tokens, literal(sorted(submit.stop))
+    return [f"# No stop token comes among the first {least}.", f"assert not set(tokens[:{least}]) & set({stops})"]
+
+
+def _stop(submit: Submit) -> list[str]:
+    first = submit.params.min_tokens
+    return [
+        "# Nothing comes behind a stop token.",
+        f"assert not set(tokens[{first}:-1]) & set({literal(sorted(submit.stop))})",
+    ]
+
+
+def _max_tokens(submit: Submit) -> list[str]:
+    return [f"assert len(tokens) <= {submit.max_tokens}"]
+
+
+_CONTRACTS: Mapping[str, Callable[[Submit], list[str]]] = {
+    "min_tokens": _min_tokens,
+    "stop": _stop,
+    "max_tokens": _max_tokens,
+}
+
+
+def exported_test(finding: Finding) -> ExportedTest:
+    """Return the test of a finding.
+
+    Raises:
+        ExportError: no test on a plain CPU shows it; the message says why.
+    """
+    _check(finding)
+    found = finding.difference
+    submit = next((each for each in finding.trace.submits() if found and each.request == found.request), None)
+    if found is None or submit is None:
+        raise ExportError("it is about no request's output: a test has no other value")
+    body = _test(finding, found, submit)
+    used = {"llama", "save_model", "make_scheduler", "request", "abort", "outputs_of"}
+    imports, (constants, *functions) = parts.source_of(_DRIVER, {name for name in used if f"{name}(" in body})
+    *others, own = imports
+    head = "\n\n".join([_docstring(finding), *others, "\n".join(_ENVIRONMENT), own, constants])
+    text = "\n\n\n".join([head, *functions, body]) + "\n"
+    return ExportedTest(text, body, "SGLang", "SGLang and pytest, no GPU and no download")
+
+
+def _check(finding: Finding) -> None:
+    """Check that a CPU shows a finding.
+
+    Raises:
+        ExportError: it does not.
+    """
+    difference, trace = finding.difference, finding.trace
+    if missing_order_of(finding.verdict) is not None or (difference is not None and difference.plane == RACES):
+        raise ExportError("it is a race between host and device, and a CPU has no device that comes later")
+    if trace.schedule.policy != "eager":
+        raise ExportError("its schedule has the device come later than the host, and a CPU has no device")
+    if trace.spec.num_speculative_tokens:
+        raise ExportError("it is of drafts, which SGLang overlaps and verifies by kernels that no CPU has")
+    for submit in trace.submits():
+        if submit.params.temperature or submit.params.num_logprobs or submit.params.grammar:
+            raise ExportError(
+                f"request {submit.request} has drawn tokens, logprobs or a grammar: no call stands for that"
+            )
+
+
+def _test(finding: Finding, found: Difference, submit: Submit) -> str:
+    """Return the test itself."""
+    trace, spec = finding.trace, finding.trace.spec
+    weights = Call("llama", [spec.vocab_size], {"seed": weights_seed("target", spec.vocab_size)})
+    saved = Call("save_model", [Code('tmp_path / "model"'), weights, spec.vocab_size])
+    lines = broken(saved, "model = ")
+    name = literal(submit.request)
+    run = _run(trace.events, trace, is_overlapped=spec.depth > 1)
+    if found.plane == "contracts":
+        if found.variable not in _CONTRACTS:
+            raise ExportError(f"contract {found.variable}: no assertion of an exported test stands for it")
+        lines += [*run, f"tokens = outputs[{name}]", *_CONTRACTS[found.variable](submit)]
+    elif found.variable == "tokens" and found.reference is Reference.SYNCHRONOUS:
+        other = _run(trace.events, trace, is_overlapped=False, variable="others")
+        lines += [*run, "# The same without the overlap schedule.", *other, f"assert outputs[{name}] == others[{name}]"]
+    elif found.variable == "tokens" and found.reference is Reference.ALONE:
+        alone = submit.model_copy(update={"tick": 0})
+        other = _run((alone,), trace, is_overlapped=False, variable="others")
+        lines += [*run, "# The request alone.", *other, f"assert outputs[{name}] == others[{name}]"]
+    else:
+        raise ExportError(f"it is about {found.variable}, which is no output that is compared: a test does not see it")
+    stem = finding.name.removeprefix("sglang_").replace("-", "_")
+    return "\n".join([f"def test_{stem}(tmp_path, monkeypatch):", *indented(lines)])
+
+
+def _run(events: tuple[AnyEvent, ...], trace: Trace, *, is_overlapped: bool, variable: str = "outputs") -> list[str]:
+    """Return the lines that run events in a scheduler of its own."""
+    spec, steps = trace.spec, dict[int, list[object]]()
+    for event in sorted(events, key=lambda each: each.tick):
+        steps.setdefault(event.tick, []).append(_call(event, trace))
+    options = {
+        "max_total_tokens": spec.num_blocks * spec.block_size,
+        "page_size": spec.block_size,
+        "max_running_requests": spec.max_num_seqs,
+        "schedule_conservativeness": _CONSERVATIVENESS,
+        "chunked_prefill_size": spec.max_num_batched_tokens,
+        "context_length": spec.max_model_len + CONTEXT_BEYOND,
+        "disable_radix_cache": not spec.prefix_cache,
+        "disable_overlap_schedule": not is_overlapped,
+    }
+    if spec.policy == "priority":
+        options |= {
+            "enable_priority_scheduling": True,
+            "schedule_low_priority_values_first": True,
+            "priority_scheduling_preemption_threshold": 0,
+            "default_priority_value": 0,
+        }
+    made = broken(Call("make_scheduler", [Code("model"), Code("monkeypatch")], options), "scheduler = ")
+    entries = [line for tick, calls in steps.items() for line in broken(calls, f"{tick}: ", ",", WIDTH - 8)]
+    return [*made, "steps = {", *indented(entries), "}", f"{variable} = outputs_of(scheduler, steps)"]
+
+
+def _call(event: AnyEvent, trace: Trace) -> Call:
+    match event:
+        case Submit(request=name, prompt=tuple() as prompt):
+            tokens = trace.spec.length_limit(len(prompt), event.max_tokens) - len(prompt)
+            return Call("request", [name, list(prompt), tokens], _options(event, trace))
+        case Abort(request=name):
+            return Call("abort", [name])
+    raise ExportError(f"event {event.do}: no call stands for it")
+
+
+def _options(event: Submit, trace: Trace) -> dict[str, object]:
+    """Return what a request asks for besides, greedily."""
+    asked = event.params
+    plain = {
+        "min_new_tokens": asked.min_tokens,
+        "presence_penalty": asked.presence_penalty,
+        "frequency_penalty": asked.frequency_penalty,
+    }
+    options: dict[str, object] = {"temperature": 0.0, **{name: value for name, value in plain.items() if value}}
+    if asked.repetition_penalty != 1:
+        options["repetition_penalty"] = asked.repetition_penalty
+    if event.stop:
+        options["stop_token_ids"] = sorted(set(event.stop))
+    if asked.logit_bias:
+        options["logit_bias"] = {str(token): bias for token, bias in asked.logit_bias}
+    if trace.spec.policy == "priority":
+        options["priority"] = event.priority
+    return options
+
+
+def _docstring(finding: Finding) -> str:
+    lines = [
+        *textwrap.wrap(f"{finding.title[:1].upper()}{finding.title[1:]}.", WIDTH - 3),
+        "",
+        *textwrap.wrap(
+            f"A scheduler in this process, on a CPU. Fails on SGLang {finding.version or 'as it was'}.", WIDTH
+        ),
+        *textwrap.wrap(f"Written by `specstorm export` from {finding.source}.", WIDTH),
+    ]
+    return '"""' + "\n".join(lines) + '\n"""'

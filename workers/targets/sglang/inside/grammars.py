@@ -1,0 +1,45 @@
+"""Backend of SGLang's for grammars over tokens, each of which is one character, that compiles them at once."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
+
+from workers.targets.child.inside.tokenizer import character_of
+
+_T = TypeVar("_T")
+
+
+class Characters:
+    """The tokenizer of a vocabulary, as SGLang's backend asks one that knows of xgrammar: the last token ends texts."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+
+    def init_xgrammar(self) -> tuple[Any, None]:
+        """Return the vocabulary as xgrammar takes it, and no other tokens that end texts."""
+        from xgrammar import TokenizerInfo, VocabType  # noqa: PLC0415
+
+        texts = [character_of(token) for token in range(self._vocab_size)]
+        return TokenizerInfo(texts, VocabType.RAW, stop_token_ids=[self._vocab_size - 1]), None
+
+
+class AtOnce(Executor):
+    """Executor that runs what it is given where it is given it: when it is ready depends on no clock."""
+
+    def submit(self, function: Callable[..., _T], /, *arguments: Any, **named: Any) -> "Future[_T]":
+        future: Future[_T] = Future()
+        try:
+            future.set_result(function(*arguments, **named))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def grammar_backend(args: Any, vocab_size: int) -> Any:
+    """Return the backend that is asked for, over a vocabulary."""
+    from sglang.srt.constrained.base_grammar_backend import create_grammar_backend  # noqa: PLC0415
+
+    backend = create_grammar_backend(args, Characters(vocab_size), vocab_size)
+    assert backend is not None, "its tokenizer is supported"
+    backend.executor = AtOnce()
+    return backend
