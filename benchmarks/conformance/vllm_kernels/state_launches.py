@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.conformance.vllm_kernels.batches import POISON, Batch
+from benchmarks.conformance.vllm_kernels.batches import POISON, Array, Batch
 from benchmarks.conformance.vllm_kernels.launches import GPU, Launch, num_blocks_of, power_of_2
 
 _CONV = "vllm.model_executor.layers.mamba.ops.causal_conv1d"
@@ -33,6 +33,58 @@ def of_states(b: Batch) -> Iterator[Launch]:
     )
     for width in (2, 3, 4):
         yield from _convolved(b, dim, width)
+    yield from _copied(b)
+
+
+def _copied(b: Batch) -> Iterator[Launch]:
+    """Yield launches that copy a window of tokens and a state of each request from block to block."""
+    sizes, width, dim, blocks, columns = b.sizes, 3, 2 + b.seed % 4, 9, 7
+    is_dim_first, item = b.seed % 2 == 1, 4
+
+    def drawn(low: int, high: int) -> Array:
+        return b.random.integers(low, high, sizes.requests).astype(np.int32)
+
+    mapping = np.where(b.random.integers(0, 4, sizes.rows) == 0, -1, b.states).astype(np.int32)
+    common = {
+        "block_table_ptrs_ptr": [b.random.integers(0, blocks, (sizes.requests, columns)).astype(np.int32)],
+        "block_table_stride_req": columns,
+        "state_base_addrs_ptr": [b.lines(blocks, width * dim), b.lines(blocks, dim)],
+        "state_block_strides_ptr": np.array([width * dim * item, dim * item]),
+        "state_elem_sizes_ptr": np.array([item, item], dtype=np.int32),
+        "state_inner_sizes_ptr": np.array([dim, dim]),
+        "state_conv_widths_ptr": np.array([width, 0], dtype=np.int32),
+        "state_group_indices_ptr": np.zeros(2, dtype=np.int32),
+        "state_dim_row_count_ptr": np.array([dim if is_dim_first else 0, 0], dtype=np.int32),
+        "state_dim_row_stride_ptr": np.array([width * item if is_dim_first else 0, 0]),
+        "num_reqs": sizes.rows,
+        "COPY_BLOCK_SIZE": 1024,
+        "CONV_STATE_DIM_FIRST": is_dim_first,
+        "TEMPORAL_TILES": 1,
+    }
+    states = "vllm.v1.worker.mamba_utils"
+    for has_mapping in (False, True):
+        of = {**common, "idx_mapping_ptr": mapping if has_mapping else None, "HAS_IDX_MAPPING": has_mapping}
+        yield Launch(
+            f"{states}.precopy_mamba_align_fused_kernel",
+            (sizes.rows, 2, 1),
+            {**of, "mamba_state_idx_ptr": drawn(0, 4), "src_col_ptr": drawn(-1, 4), "token_bias_ptr": drawn(0, width)},
+        )
+        accepted = drawn(1, 1 + width)
+        yield Launch(
+            f"{states}.postprocess_mamba_fused_kernel",
+            (sizes.rows, 2, 1),
+            {
+                **of,
+                "num_accepted_tokens_ptr": accepted,
+                "mamba_state_idx_ptr": drawn(0, 4),
+                "num_scheduled_tokens_ptr": drawn(1, 5),
+                "num_computed_tokens_ptr": drawn(3, 12),
+                "num_draft_tokens_ptr": drawn(0, 3),
+                "num_accepted_tokens_out_ptr": accepted.copy(),
+                "block_size": 4,
+                "PRECOMPUTED_NEW_COMPUTED": has_mapping,
+            },
+        )
 
 
 def _convolved(b: Batch, dim: int, width: int) -> Iterator[Launch]:
