@@ -90,10 +90,23 @@ def _prompt_logprobs_dropped(found: Difference, trace: Trace, steps: Sequence[Ob
 
 
 def _logprobs_of_others(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether nothing is drafted, and logprobs are wrong of a request beside one that names its tokens."""
+    """Tell whether logprobs are wrong of a request beside one that names its tokens, in a run that drafts nothing.
+
+    That may be the run without speculation that one with drafts is compared with: there is padding in their place.
+    """
     is_of_logprobs = found.variable in ("logprob_ranks", "logprob_sum", "logprobs", *_BY_LOGPROBS)
     is_asked = any(submit.params.num_logprobs for submit in _submits_of(found, trace))
-    return is_of_logprobs and is_asked and not trace.spec.num_speculative_tokens and _names_tokens(trace)
+    if not (is_of_logprobs and is_asked and _names_tokens(trace)):
+        return False
+    if not trace.spec.num_speculative_tokens:
+        return True
+    is_undrafted = found.variable == "logprobs" and found.reference is Reference.WITHOUT_SPECULATION
+    return is_undrafted and _num_padded(found.expected) > _num_padded(found.actual)
+
+
+def _num_padded(logprobs: object) -> int:
+    """Return how many of some flat logprobs are those that a row is filled up with: of token 0, which has none."""
+    return [*zip(logprobs[::2], logprobs[1::2], strict=True)].count((0, "-inf")) if isinstance(logprobs, tuple) else 0
 
 
 def _prompt_logprobs_padded(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
