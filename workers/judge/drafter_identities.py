@@ -189,8 +189,9 @@ class DrafterIdentities(Judge):
             count = len(drafts)
             one_each = [margins[place] for margins in step.margins[:count]]
             of_all = step.margins[0][place * count : (place + 1) * count] if step.margins else []
-            margins = tuple(of_all if self._mask is not None else one_each)
-            proposal = Proposal(number, tuple(known.tokens), tuple(drafts), margins)
+            at_once = self._mask is not None
+            margins = tuple(of_all if at_once else one_each)
+            proposal = Proposal(number, tuple(known.tokens), tuple(drafts), margins, at_once)
             self.proposals[request, len(known.tokens)] = proposal
 
     def _keeps(

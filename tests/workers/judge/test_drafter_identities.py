@@ -344,3 +344,6 @@ def test_proposals_are_kept_with_the_tokens_that_they_follow_and_their_margins()
     first = judge.proposals[0, 6]
     assert (first.tokens, first.drafts, first.margins) == ((*PROMPT, 6), (20, 21), (1.0, 2.0))
     assert judge.proposals[0, 8].tokens == (*PROMPT, 6, 20, 9)
+    of_one_pass = judge_of(at_once(), shift=0, mask=MASK)
+    assert of_one_pass.at_end(End(2, {})) is None
+    assert (first.at_once, of_one_pass.proposals[0, 6].at_once) == (False, True)
