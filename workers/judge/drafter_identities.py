@@ -38,6 +38,7 @@ class DrafterIdentities(Judge):
         self._chunk_ends_known = True
         # By how much bounds of lengths may be short of these.
         self._bounds_short = 0
+        self._drafts_max = 0
         # What a drafter that proposes all drafts at once is given for each.
         self._mask: int | None = None
         self._steps: dict[int, Step] = {}
@@ -56,7 +57,7 @@ class DrafterIdentities(Judge):
                     self._block_size, self._shift = seen.values["block_size"], seen.values["draft_shift"]
                     self._length_max = seen.values["max_model_len"]
                     self._chunk_ends_known, self._mask = seen.values["chunk_ends_known"], seen.values["mask_token"]
-                    self._bounds_short = seen.values["bounds_short"]
+                    self._bounds_short, self._drafts_max = seen.values["bounds_short"], seen.values["drafts_max"]
                 case "scheduled":
                     self._steps[seen.step] = Step(seen)
                 case "inputs":
@@ -155,8 +156,9 @@ class DrafterIdentities(Judge):
         """Yield a step without a pass of the drafter though no request in it is about to reach the longest length."""
         planned = zip(step.planned.requests, step.planned.values["scheduled_computed"], strict=True)
         longest = max(computed + rows[request].num_scheduled for request, computed in planned)
-        most = max((len(drafts) for other in self._steps.values() for drafts in other.proposed.values()), default=0)
-        if not step.passes and longest + most + 1 <= self._length_max and not self._proposes_none(number, step):
+        # Room is kept for the most drafts, however few are asked for.
+        is_near = longest + self._drafts_max + 1 > self._length_max
+        if not step.passes and not is_near and not self._proposes_none(number, step):
             yield _difference("passes", None, (number, None), fact("inputs_of_every_step"), fact("none_shown"))
 
     def _proposes_none(self, number: int, step: Step) -> bool:
@@ -187,8 +189,9 @@ class DrafterIdentities(Judge):
             count = len(drafts)
             one_each = [margins[place] for margins in step.margins[:count]]
             of_all = step.margins[0][place * count : (place + 1) * count] if step.margins else []
-            margins = tuple(of_all if self._mask is not None else one_each)
-            proposal = Proposal(number, tuple(known.tokens), tuple(drafts), margins)
+            at_once = self._mask is not None
+            margins = tuple(of_all if at_once else one_each)
+            proposal = Proposal(number, tuple(known.tokens), tuple(drafts), margins, at_once)
             self.proposals[request, len(known.tokens)] = proposal
 
     def _keeps(

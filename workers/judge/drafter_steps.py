@@ -66,12 +66,16 @@ class Row(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """The drafts of one step behind the tokens known then; of each how far it was likelier than any other."""
+    """The drafts of one step behind the tokens known then; of each how far it was likelier than any other.
+
+    Those proposed `at_once`, in one pass, may depend on how many these are: each position attends to all others.
+    """
 
     step: int
     tokens: tuple[int, ...]
     drafts: tuple[int, ...]
     margins: tuple[float, ...]
+    at_once: bool
 
 
 # Proposals of a run by request and number of tokens known.

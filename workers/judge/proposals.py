@@ -4,8 +4,8 @@ Verifies: that the same drafts are proposed behind the same tokens, and so, as t
 its tokens are the same, that as many are accepted.
 Does not verify: drafts that are drawn; what is proposed where the drafter's cache does not follow from tokens alone
 (behind a prefix that was found, steps without a pass, and ends of chunks that are not those of the tokens); a draft
-that was hardly likelier than another one, and those behind it; names that are used again; engines that sleep or are
-given other weights.
+that was hardly likelier than another one, and those behind it; drafts that are proposed at once, where other numbers
+of them are; names that are used again; engines that sleep or are given other weights.
 """
 
 from collections import Counter
@@ -42,6 +42,8 @@ def first_unlike(trace: Trace, seen: Proposals, wanted: Proposals) -> Difference
         submit, other = submits[key[0]], wanted.get(key)
         is_drawn = trace.spec.draft_sampling != "greedy" and submit.params.temperature > 0
         if is_drawn or other is None or other.tokens != proposal.tokens:
+            continue
+        if proposal.at_once and len(proposal.drafts) != len(other.drafts):
             continue
         rows = zip(proposal.drafts, other.drafts, proposal.margins, other.margins, strict=False)
         for index, (draft, due, *margins) in enumerate(rows):

@@ -271,3 +271,8 @@ class Difference(Value):
     made_at: tuple[Site, ...] = ()
     missing_order: MissingOrder | None = None
     known: str = ""
+
+    @property
+    def is_kept_elsewhere(self) -> bool:
+        """Whether the other run that was asked about it keeps the contract."""
+        return self.elsewhere is not None and self.elsewhere.how == "keeps"

@@ -102,7 +102,12 @@ def at_once() -> Run:
 
 
 def judge_of(
-    run: Run, shift: int = 1, mask: int | None = None, chunk_ends_known: bool = True, bounds_short: int = 0
+    run: Run,
+    shift: int = 1,
+    mask: int | None = None,
+    chunk_ends_known: bool = True,
+    bounds_short: int = 0,
+    drafts_max: int = 2,
 ) -> DrafterIdentities:
     judge = DrafterIdentities()
     sizes = {"block_size": BLOCK, "max_model_len": LENGTH_MAX}
@@ -111,6 +116,7 @@ def judge_of(
         "mask_token": mask,
         "chunk_ends_known": chunk_ends_known,
         "bounds_short": bounds_short,
+        "drafts_max": drafts_max,
     }
     judge.see_log([Observation("opened", -1, (), sizes | traits)])
     for number, step in enumerate(run):
@@ -263,8 +269,18 @@ def test_no_pass_is_due_beside_a_request_that_is_about_to_reach_the_longest_leng
     assert [length for _, length in judge.proposals] == [6]
 
 
+@pytest.mark.parametrize(("drafts_max", "is_due"), [(9, True), (10, False)])
+def test_room_for_the_most_drafts_is_kept_in_a_run_that_proposes_none(drafts_max: int, is_due: bool) -> None:
+    run = shifted()[:2]
+    # A step without drafts that computes one position, of which the drafter has no pass.
+    run[0][2:7] = [drafting(0, [2, 3, 4, 5, 6], [0, 1, 2, 3, 4], 5), ("proposed", {"proposed": [[]]})]
+    run[1] = [planned(5, 0), inputs(0, [6], [5]), ("processed", {"sampled": [[7]]})]
+    found = judged(run, drafts_max=drafts_max)
+    assert (found is not None and found.variable == "passes") == is_due
+
+
 def _sizes(length: int) -> Values:
-    traits = {"draft_shift": 1, "mask_token": None, "chunk_ends_known": True, "bounds_short": 0}
+    traits = {"draft_shift": 1, "mask_token": None, "chunk_ends_known": True, "bounds_short": 0, "drafts_max": 2}
     return {"block_size": BLOCK, "max_model_len": length, **traits}
 
 
@@ -328,3 +344,6 @@ def test_proposals_are_kept_with_the_tokens_that_they_follow_and_their_margins()
     first = judge.proposals[0, 6]
     assert (first.tokens, first.drafts, first.margins) == ((*PROMPT, 6), (20, 21), (1.0, 2.0))
     assert judge.proposals[0, 8].tokens == (*PROMPT, 6, 20, 9)
+    of_one_pass = judge_of(at_once(), shift=0, mask=MASK)
+    assert of_one_pass.at_end(End(2, {})) is None
+    assert (first.at_once, of_one_pass.proposals[0, 6].at_once) == (False, True)

@@ -5,48 +5,18 @@ mechanism, as far as a run shows it: what else goes wrong in the same place is n
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from scenarios.events import Submit, clears_cache
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
-from workers.targets.vllm import known_graphs, known_sessions, known_states, known_transfers
+from workers.targets.vllm import known_grammars, known_graphs, known_sessions, known_states, known_transfers
 from workers.targets.vllm.runner_name import RunnerName
 
 # Contracts that are judged by the logprobs that were delivered.
 _BY_LOGPROBS = ("same_context", "greedy", "penalties", "logit_bias", "top_k", "top_p", "min_p")
-
-
-def _grammar_rows(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a request with a grammar stands behind one of which the device cut drafts: its mask is another's."""
-    is_breach = (found.plane, found.variable) == ("contracts", "grammar") and _is_kept_elsewhere(found)
-    is_unlike = found.variable == "tokens" and found.reference is Reference.SYNCHRONOUS
-    if not (is_breach or is_unlike) or trace.spec.drafter != "ngram_gpu":
-        return False
-    submits = trace.submitted()
-    return any(
-        submits[row].request == found.request and submits[row].params.grammar and submits[before].params.grammar
-        for before, row in _behind_cut_drafts(steps)
-    )
-
-
-def _behind_cut_drafts(steps: Sequence[Observation]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of requests of a step: one of which the runner cut drafts that were planned, and one behind it.
-
-    Rows of a mask stand in the scheduler's order, which the runner's batch may not have.
-    """
-    planned: dict[int, dict[int, int]] = {}
-    for seen in steps:
-        if seen.point == "scheduled":
-            planned[seen.step] = dict(zip(seen.requests, seen.values["planned_drafts"], strict=True))
-        elif seen.point == "inputs":
-            left = dict(zip(seen.requests, seen.values["drafts"], strict=True))
-            order = planned.get(seen.step, {})
-            for place, (request, drafts) in enumerate(order.items()):
-                if left.get(request, drafts) < drafts:
-                    yield from ((request, behind) for behind in [*order][place + 1 :])
 
 
 def _min_tokens_asynchronous(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -60,7 +30,7 @@ def _min_tokens_asynchronous(found: Difference, trace: Trace, steps: Sequence[Ob
     if not any(0 < each <= 1 + trace.spec.num_speculative_tokens for each in missing):
         return False
     if (found.plane, found.variable) == ("contracts", "min_tokens"):
-        return _is_kept_elsewhere(found)
+        return found.is_kept_elsewhere
     if found.variable != "logprobs" or not trace.spec.logprobs_mode.startswith("processed"):
         return False
     match found.expected, found.actual:
@@ -111,7 +81,7 @@ def _outputs_forgotten(found: Difference, trace: Trace, steps: Sequence[Observat
 
 def _prompt_logprobs_dropped(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether all logprobs of a prompt are missing, of a request that was there when a reset preempted all."""
-    if found.variable != "prompt_logprobs" or not _is_kept_elsewhere(found):
+    if found.variable != "prompt_logprobs" or not found.is_kept_elsewhere:
         return False
     resets = [event for event in trace.events if clears_cache(event)]
     are_missing = isinstance(found.actual, Fact) and found.actual.values.get("count") == 0
@@ -120,10 +90,23 @@ def _prompt_logprobs_dropped(found: Difference, trace: Trace, steps: Sequence[Ob
 
 
 def _logprobs_of_others(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether nothing is drafted, and logprobs are wrong of a request beside one that names its tokens."""
+    """Tell whether logprobs are wrong of a request beside one that names its tokens, in a run that drafts nothing.
+
+    That may be the run without speculation that one with drafts is compared with: there is padding in their place.
+    """
     is_of_logprobs = found.variable in ("logprob_ranks", "logprob_sum", "logprobs", *_BY_LOGPROBS)
     is_asked = any(submit.params.num_logprobs for submit in _submits_of(found, trace))
-    return is_of_logprobs and is_asked and not trace.spec.num_speculative_tokens and _names_tokens(trace)
+    if not (is_of_logprobs and is_asked and _names_tokens(trace)):
+        return False
+    if not trace.spec.num_speculative_tokens:
+        return True
+    is_undrafted = found.variable == "logprobs" and found.reference is Reference.WITHOUT_SPECULATION
+    return is_undrafted and _num_padded(found.expected) > _num_padded(found.actual)
+
+
+def _num_padded(logprobs: object) -> int:
+    """Return how many of some flat logprobs are those that a row is filled up with: of token 0, which has none."""
+    return [*zip(logprobs[::2], logprobs[1::2], strict=True)].count((0, "-inf")) if isinstance(logprobs, tuple) else 0
 
 
 def _prompt_logprobs_padded(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -238,33 +221,6 @@ def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Ob
     return rejected > 0 and is_twice
 
 
-def _mask_of_placeholders(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether drafts of a request with a grammar were verified in the first step behind a pause that kept it.
-
-    Nothing was in flight when that was planned: its mask is made of placeholders, while the runner has the drafts.
-    """
-    if not (found.plane in ("contracts", "transfers") or found.reference is not None):
-        return False
-    numbers = {
-        number
-        for number, submit in enumerate(trace.submitted())
-        if found.request in (submit.request, f"submit {number}") and submit.params.grammar
-    }
-    paused, before, num_processed = -1, set[int](), 0
-    for seen in steps:
-        if seen.point == "controlled" and seen.values["what"] == "pause_keep":
-            paused = seen.step
-        elif seen.point == "processed":
-            num_processed += 1
-        elif seen.point == "scheduled":
-            if paused >= 0 and seen.step == paused + 1 == num_processed:
-                drafts = dict(zip(seen.requests, seen.values["planned_drafts"], strict=True))
-                if any(drafts.get(number) for number in numbers & before):
-                    return True
-            before = set(seen.requests)
-    return False
-
-
 def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether drafts were drawn for a request that others have replaced by the second write behind its step.
 
@@ -281,11 +237,6 @@ def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[
     ]
     names = {trace.submitted()[number].request for requests in planned for number in requests}
     return bool(names) and found.request not in names
-
-
-def _is_kept_elsewhere(found: Difference) -> bool:
-    """Tell whether the synchronous engine keeps the contract."""
-    return found.elsewhere is not None and found.elsewhere.how == "keeps"
 
 
 def _submits_of(found: Difference, trace: Trace) -> list[Submit]:
@@ -317,12 +268,6 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
         "vLLM 0.32.0 writes backup tokens of a step while those of the step before are copied.",
     ): _backup_tokens_staging,
     KnownBug(
-        "vllm_grammar_rows",
-        "https://github.com/vllm-project/vllm/issues/49694",
-        "vLLM 0.32.0 takes the rows of a mask apart by drafts that were cut since.",
-        mended="0.33.0",
-    ): _grammar_rows,
-    KnownBug(
         "vllm_min_tokens_asynchronous",
         "docs/findings/vllm_min_tokens_asynchronous.md",
         "vLLM 0.32.0 takes optimistic placeholders for tokens.",
@@ -352,11 +297,6 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
         "docs/findings/vllm_paused_counts.md",
         "vLLM 0.32.0 corrects counts behind a pause that were corrected before it.",
     ): _counts_of_kept_requests,
-    KnownBug(
-        "vllm_paused_grammars",
-        "docs/findings/vllm_paused_grammars.md",
-        "vLLM 0.32.0 masks drafts behind a pause by placeholders, which no grammar binds.",
-    ): _mask_of_placeholders,
 }
 _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     KnownBug(
@@ -375,6 +315,7 @@ KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
         **_BUGS_OF_BOTH,
         **known_transfers.BUGS_OF_FIRST,
         **_BUGS_OF_FIRST,
+        **known_grammars.BUGS_OF_FIRST,
         **known_sessions.BUGS_OF_FIRST,
         **known_graphs.BUGS_OF_FIRST,
         **known_states.BUGS_OF_FIRST,

@@ -27,6 +27,7 @@ _SEEN: dict[str, dict[str, Any]] = {
         "chunk_ends_known": False,
         "mask_token": 3,
         "bounds_short": 1,
+        "drafts_max": 2,
     },
     "scheduled": {
         "scheduled_computed": [0],

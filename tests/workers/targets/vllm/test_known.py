@@ -73,6 +73,41 @@ def test_a_stop_token_that_is_too_likely_before_a_minimum_is_known_as_one_that_c
 
 
 @pytest.mark.parametrize(
+    ("expected", "actual", "reference", "named", "name"),
+    [
+        ((3, -0.5, 0, "-inf"), (3, -0.5, 3, -0.5), Reference.WITHOUT_SPECULATION, (2,), "vllm_logprob_tokens_rows"),
+        # Of several tokens, where fewer are named than are asked for.
+        (
+            (3, -0.5, 0, "-inf"),
+            (3, -0.5, 3, -0.5, 1, -2.0),
+            Reference.WITHOUT_SPECULATION,
+            (2,),
+            "vllm_logprob_tokens_rows",
+        ),
+        # Neither where padding is in the run with drafts, or in both, nor in another run, nor where none are named.
+        ((3, -0.5, 3, -0.5), (3, -0.5, 0, "-inf"), Reference.WITHOUT_SPECULATION, (2,), ""),
+        ((3, -0.5, 0, "-inf"), (3, -0.4, 0, "-inf"), Reference.WITHOUT_SPECULATION, (2,), ""),
+        ((3, -0.5, 0, "-inf"), (3, -0.5, 3, -0.5), Reference.SYNCHRONOUS, (2,), ""),
+        ((3, -0.5, 0, "-inf"), (3, -0.5, 3, -0.5), Reference.WITHOUT_SPECULATION, (), ""),
+        ((3, -0.5, 2, -0.7), (3, -0.5, 3, -0.5), Reference.WITHOUT_SPECULATION, (2,), ""),
+    ],
+)
+def test_padding_among_logprobs_is_known_beside_named_tokens_in_the_run_that_drafts_nothing(
+    expected: tuple[object, ...], actual: tuple[object, ...], reference: Reference, named: tuple[int, ...], name: str
+) -> None:
+    asking, naming = SamplingParams(num_logprobs=2), SamplingParams(logprob_tokens=named)
+    submits = (
+        Submit(tick=0, request="a", prompt=(1,), max_tokens=2, params=asking),
+        Submit(tick=0, request="b", prompt=(1,), max_tokens=2, params=naming),
+    )
+    place = {"plane": "logits", "variable": "logprobs", "request": "a", "step": 5, "position": 1}
+    found = {**place, "expected": expected, "actual": actual, "reference": reference}
+    trace = Trace(spec=EngineSpec(num_speculative_tokens=3), events=submits)
+    assert VllmV1().known(Difference.model_validate(found), trace, ()) == name
+    assert Vllm().known(Difference.model_validate(found), trace, ()) == ""
+
+
+@pytest.mark.parametrize(
     ("num_blocks", "how", "failures", "lost", "name"),
     [
         (6, "fail", "recompute", 1, "vllm_failed_load_reserved"),

@@ -256,6 +256,10 @@ def test_masks_of_other_rows_are_known_behind_drafts_that_were_cut_and_new_anywh
     unlike = breach("tokens", "second", **tokens, reference=Reference.SYNCHRONOUS)
     assert kind.known(unlike, GRAMMARS, cut) == "vllm_grammar_rows"
     assert kind.known(unlike.model_copy(update={"reference": Reference.ALONE}), GRAMMARS, cut) == ""
+    # Beside a connector nothing shows but that the engine ends it.
+    for request, steps, name in (("second", cut, "vllm_grammar_rows"), ("first", cut, ""), ("second", whole, "")):
+        ended = breach("failures", request, plane="transfers", elsewhere=None)
+        assert kind.known(ended, GRAMMARS, steps) == name
 
 
 def test_stops_around_a_minimum_are_known_where_drafts_of_one_step_explain_them() -> None:

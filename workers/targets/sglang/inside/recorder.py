@@ -105,6 +105,7 @@ class Recorder:
             chunk_ends_known=True,
             mask_token=None,
             bounds_short=0,
+            drafts_max=scheduler.server_args.speculative_num_steps or 0,
         )
 
     @property

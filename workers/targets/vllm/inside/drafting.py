@@ -16,7 +16,13 @@ from workers.targets.vllm.inside.graphs import CapturedPasses, bounds_of, given_
 # By this name a proposer has the passes in its graphs.
 CAPTURED = "captured_passes"
 # Traits of what is no model.
-NO_DRAFTER: Mapping[str, Any] = {"draft_shift": 0, "chunk_ends_known": True, "mask_token": None, "bounds_short": 0}
+NO_DRAFTER: Mapping[str, Any] = {
+    "draft_shift": 0,
+    "chunk_ends_known": True,
+    "mask_token": None,
+    "bounds_short": 0,
+    "drafts_max": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ def drafter_of(runner: Any) -> Drafter | None:
         "chunk_ends_known": is_second,
         "mask_token": proposer.parallel_drafting_token_id if is_at_once else None,
         "bounds_short": int(config.uses_draft_model()),
+        "drafts_max": config.num_speculative_tokens,
     }
     of_layers = proposer.vllm_config.compilation_config.static_forward_context
     caches = [of_layers[name].kv_cache for name in sorted(layers)]

@@ -91,12 +91,13 @@ class StoreMover(Mover):
         self.copies = Copies(caches, new_store(caches, self.flights.spec.store_blocks))
 
     def preempted(self, plan: StepPlan) -> None:
-        """Finish the stores of requests that lost their blocks."""
+        """Finish the stores of requests that lost their blocks; those of the running step are of blocks got since."""
         for name in sorted(plan.preempted):
             for flight in self.flights.of(name, "store"):
-                self.flights.probes["store_of_preempted"] += 1
-                self._save(flight)
-                self._end(flight, is_ahead=True)
+                if flight.has_begun:
+                    self.flights.probes["store_of_preempted"] += 1
+                    self._save(flight)
+                    self._end(flight, is_ahead=True)
         super().preempted(plan)
 
     def wait_for_layer(self, layer: str) -> None:
