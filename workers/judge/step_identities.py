@@ -29,8 +29,8 @@ class Residency:
     """One stay of a request in the batch: from where it is scheduled first, or again after a preemption.
 
     `tokens` are all that are known of it, `computed` how many are; `last` is the last step that scheduled it, with how
-    many tokens it had and how many of them were drafts; of `num_planned` drafts some may have been taken out again.
-    `is_followed` is false where a result of an earlier stay may come in.
+    many tokens it had and how many of them were drafts. `is_followed` is false where a result of an earlier stay may
+    come in.
     """
 
     first: int
@@ -40,7 +40,6 @@ class Residency:
     last: int = -1
     num_scheduled: int = 0
     num_drafts: int = 0
-    num_planned: int = 0
     is_followed: bool = True
     # A block that a step was to load is lost: what is computed behind it does not count, and how much is not told.
     has_lost: bool = False
@@ -108,7 +107,9 @@ class StepIdentities(Judge):
                     lost = {seen.values["blocks"][index] for index in seen.values["lost"]}
                     self._lost.setdefault(seen.step, set()).update(lost)
                 case "drained":
-                    self._loose += _left_over(seen)
+                    for what, count in seen.values["leaks"].items():
+                        none = fact("none_held", what=what)
+                        self._loose.append(_difference("books", "leaks", None, (seen.step, None), none, count))
 
     @property
     def planes(self) -> tuple[str, ...]:
@@ -166,7 +167,7 @@ class StepIdentities(Judge):
         if step.corrected is not None:
             yield from self._mirrors(number, step.corrected)
         yield from self._results(number, step)
-        yield from _operators(number, step)
+        yield from operators_of(number, step)
         self._go_on(number, step)
 
     def _begin(self, number: int, step: Step) -> None:
@@ -192,18 +193,20 @@ class StepIdentities(Judge):
 
     def _counts(self, number: int, step: Step) -> Iterator[Difference]:
         """Yield counts of a plan that are below the true ones, or beyond what is in flight."""
+        plans = [self._steps[each].planned for each in range(step.num_processed, number)]
+        flying = [(plan.step, dict(zip(plan.requests, plan.values["planned_drafts"], strict=True))) for plan in plans]
         for request, planned in zip(step.planned.requests, step.planned.values["scheduled_computed"], strict=True):
             stay = self._residencies[request]
             if stay.has_lost:
                 continue
-            most = stay.computed + (stay.num_planned if stay.last >= step.num_processed else 0)
+            most = stay.computed + sum(drafts.get(request, 0) for each, drafts in flying if each >= stay.first)
             if not stay.computed <= planned <= most:
                 due = fact("between", least=stay.computed, most=most)
                 yield _difference("counts", "scheduled_computed", request, (number, None), due, planned)
 
     def _inputs(self, number: int, step: Step, inputs: Observation) -> Iterator[Difference]:
         values = inputs.values
-        owners = _owners(step.planned.values["blocks"])
+        owners = owners_of(step.planned.values["blocks"])
         states = dict(step.planned.values["states"])
         holders = _holders(step.planned.values["blocks"], states)
         rows = zip(inputs.requests, values["starts"], values["starts"][1:], strict=False)
@@ -260,19 +263,26 @@ class StepIdentities(Judge):
         self, number: int, request: int, slots: list[int], table: list[int], owners: Mapping[int, Mapping[int, int]]
     ) -> Iterator[Difference]:
         """Yield slots that are not those of the blocks planned, and blocks of other requests."""
-        size, stay = self._block_size, self._residencies[request]
-        for position, slot in enumerate(slots, stay.computed):
-            block, held = table[position // size], owners.get(table[position // size], {})
+        size = self._block_size
+        for position, slot in enumerate(slots, self._residencies[request].computed):
+            block = table[position // size]
             if slot != block * size + position % size:
                 yield _difference("inputs", "slots", request, (number, position), block * size + position % size, slot)
-            if held.get(request) != position // size:
-                due = fact("own_block", index=position // size)
-                yield _difference("blocks", "tables", request, (number, position), due, fact("block", block=block))
-            for other, index in held.items():
-                shared = index == position // size and (index + 1) * size <= self._residencies[other].hit
-                if other != request and not shared:
-                    due, there = fact("a_block_of_its_own"), fact("block_of_another", block=block, other=other)
-                    yield _difference("blocks", "tables", request, (number, position), due, there)
+            yield from self._owner(number, request, position, block, owners)
+
+    def _owner(
+        self, number: int, request: int, position: int, block: int | None, owners: Mapping[int, Mapping[int, int]]
+    ) -> Iterator[Difference]:
+        """Yield a block for a position, if any, that is not the one planned for it, or is another request's, too."""
+        index, held = position // self._block_size, owners.get(block, {}) if block is not None else {}
+        if held.get(request) != index:
+            due, there = fact("own_block", index=index), fact("block", block=block)
+            yield _difference("blocks", "tables", request, (number, position), due, there)
+        for other, number_of_block in held.items():
+            shared = number_of_block == index and (index + 1) * self._block_size <= self._residencies[other].hit
+            if other != request and not shared:
+                due, there = fact("a_block_of_its_own"), fact("block_of_another", block=block, other=other)
+                yield _difference("blocks", "tables", request, (number, position), due, there)
 
     def _state(
         self, number: int, request: int, slot: int, goes_on: bool, due: int, holders: Mapping[int, list[int]]
@@ -321,10 +331,9 @@ class StepIdentities(Judge):
 
     def _go_on(self, number: int, step: Step) -> None:
         """Append a step's sampled tokens to the known ones of each request that it scheduled."""
-        values = step.planned.values
-        for request, num_drafts in zip(step.planned.requests, values["planned_drafts"], strict=True):
+        for request in step.planned.requests:
             stay = self._residencies[request]
-            stay.last, stay.num_planned = number, num_drafts
+            stay.last = number
             stay.tokens += step.sampled.get(request, [])
 
 
@@ -335,7 +344,7 @@ def _progress(stay: Residency, sampled: list[int]) -> int:
     return stay.num_scheduled - (stay.num_drafts + 1 - len(sampled) if sampled else 0)
 
 
-def _owners(blocks: Iterable[tuple[int, list[int]]]) -> dict[int, dict[int, int]]:
+def owners_of(blocks: Iterable[tuple[int, list[int]]]) -> dict[int, dict[int, int]]:
     """Return by block its requests, each with the block's index in its table."""
     owners: dict[int, dict[int, int]] = {}
     for request, held in blocks:
@@ -355,7 +364,7 @@ def _holders(
     return holders
 
 
-def _operators(number: int, step: Step) -> Iterator[Difference]:
+def operators_of(number: int, step: Step) -> Iterator[Difference]:
     """Yield counts for operators that are more than a step's rows with drafts have; not all of these need be counted.
 
     Requests that have ended meanwhile are left out.
@@ -367,11 +376,6 @@ def _operators(number: int, step: Step) -> Iterator[Difference]:
     for name, count, bound in zip(names, step.counted, most, strict=False):
         if not 0 <= count <= bound:
             yield _difference("books", name, None, (number, None), fact("between", least=0, most=bound), count)
-
-
-def _left_over(seen: Observation) -> Iterator[Difference]:
-    for what, count in seen.values["leaks"].items():
-        yield _difference("books", "leaks", None, (seen.step, None), fact("none_held", what=what), count)
 
 
 def _difference(

@@ -175,14 +175,14 @@ def finding_lines(verdict: Verdict) -> list[str]:
     """Format a finding, a fact a line."""
     match verdict:
         case Diverged(difference=difference):
-            return list(_difference_lines(difference))
+            return list(difference_lines(difference))
         case Crashed(error=error, where=where, missing_order=order, made_at=made_at, known=known):
             lines = [f"in {site_text(where)}: {error}"]
             if verdict.callers:
                 lines.append(f"called from {', '.join(map(site_text, verdict.callers))}")
             lines += [f"what it works on is {text}" for text in _made_at(made_at)]
             if verdict.before is not None:
-                lines += [f"before it: {each}" for each in _difference_lines(verdict.before)]
+                lines += [f"before it: {each}" for each in difference_lines(verdict.before)]
             lines += [] if order is None else list(_missing_order_lines(order))
             return [*lines, known_text(known)] if known else lines
         case Stuck(made_at=made_at, known=known):
@@ -195,7 +195,8 @@ def finding_lines(verdict: Verdict) -> list[str]:
             return []
 
 
-def _difference_lines(difference: Difference) -> Iterator[str]:
+def difference_lines(difference: Difference) -> Iterator[str]:
+    """Format a difference, a fact a line."""
     if difference.request:
         position = "" if difference.position is None else f" at position {difference.position}"
         commit = f", commit {difference.commit}" if difference.commit else ""

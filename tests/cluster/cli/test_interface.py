@@ -117,6 +117,6 @@ def test_the_distribution_carries_every_scenario_the_interface_and_the_plugin() 
     wanted = {path for name in BUNDLED for path in (ROOT / "scenarios" / name).rglob("*.yaml")}
     assert wanted
     assert wanted <= files
-    assert project["tool"]["setuptools"]["py-modules"] == ["specstorm"]
+    assert project["tool"]["setuptools"]["py-modules"] == ["specstorm", "specstorm_vllm"]
     # pytest would rewrite the assertions of all our modules.
     assert "pytest11" not in project["project"].get("entry-points", {})

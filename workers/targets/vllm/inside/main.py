@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from scenarios.events import Schedule
 from workers.targets.child.inside.gpu import Gpu
 from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.interpreter import interpret
@@ -21,6 +22,7 @@ from workers.targets.vllm.inside.engines import Engines
 from workers.targets.vllm.inside.hooks import hooks_on
 from workers.targets.vllm.inside.kernels.table import TABLE
 from workers.targets.vllm.inside.replacements import replacements_on
+from workers.targets.vllm.inside.watched import WatchedTests
 from workers.targets.vllm.runner_name import RunnerName
 from workers.targets.vllm.sources import PACKAGE, is_whole
 
@@ -86,6 +88,15 @@ def host(arguments: Sequence[str]) -> tuple[Host, str]:
     """Return the host of vLLM's engines, and its version."""
     engines, device, version = start(arguments)
     return Host(engines, device, engines.definitions.interpreted), version
+
+
+def watched_tests(runner: RunnerName, models: str, schedule: Schedule, *overlay: str) -> WatchedTests:
+    """Load vLLM on the simulated device in a process that runs tests of its own, and return what watches these."""
+    _, device, _ = start(("sim", runner, "defined", models, *overlay))
+    import vllm  # noqa: PLC0415  it is loaded by now
+
+    assert isinstance(device, SimulatedDevice)
+    return WatchedTests(device, schedule, Version("vLLM", vllm.__version__, KNOWN))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from workers.targets.child.inside.readback import Parts, Readback
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
 from workers.targets.vllm.inside.graphs import bounds_of
+from workers.targets.vllm.inside.plans import PlanRecorder, group_numbers
 from workers.targets.vllm.runner_name import RunnerName
 
 # What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name.
@@ -45,16 +46,6 @@ def first_layers(config: Any) -> list[str]:
     Groups of layers with a state each come behind it.
     """
     return [config.kv_cache_groups[number].layer_names[0] for number in group_numbers(config)]
-
-
-def group_numbers(config: Any) -> list[int]:
-    """Return the numbers of the groups of layers that have blocks of their own, that of attention first."""
-    groups = enumerate(config.kv_cache_groups)
-    return sorted((number for number, _ in groups), key=lambda number: _has_state(config.kv_cache_groups[number]))
-
-
-def _has_state(group: Any) -> bool:
-    return hasattr(group.kv_cache_spec, "mamba_type")
 
 
 def _judged(point: str, name: str) -> tuple[str, ...]:
@@ -231,11 +222,8 @@ _RUNNERS: Mapping[RunnerName, Callable[[Any, Inputs], RunnerObserver]] = {
 }
 
 
-class StepRecorder:
-    """Observations of one engine of a session, appended to those `seen` of all of them, in the order of their devices.
-
-    `number_of` tells which request of the trace an engine's id is.
-    """
+class StepRecorder(PlanRecorder):
+    """Observations of one engine, appended to those `seen` of all of a session, in the order of their devices."""
 
     def __init__(
         self,
@@ -246,67 +234,21 @@ class StepRecorder:
         seen: list[Message],
         of: EngineName,
     ) -> None:
-        self._scheduler = engine.scheduler
-        self._number_of = number_of
-        self._seen = Observations(readback, number_of, _judged, seen, of)
-        self._steps: dict[int, int] = {}
-        # Whether the last plan was of a step, and not empty.
-        self._follows = True
-        groups = self._scheduler.kv_cache_config.kv_cache_groups
-        self._attention, *self._with_states = group_numbers(self._scheduler.kv_cache_config)
-        self._num_blocks: int = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-        self._update: Callable[..., Any] = self._scheduler.update_from_output
-        sizes = {
-            "vocab_size": engine.vllm_config.model_config.get_vocab_size(),
-            "block_size": groups[self._attention].kv_cache_spec.block_size,
-            "state_sizes": [groups[number].kv_cache_spec.block_size for number in self._with_states],
-            "max_model_len": engine.vllm_config.model_config.max_model_len,
-        }
+        super().__init__(engine.scheduler, number_of, Observations(readback, number_of, _judged, seen, of))
         drafter = drafter_of(runner_of(engine))
-        self._seen.note("opened", [], **sizes, **(drafter.traits if drafter is not None else NO_DRAFTER))
-        self._scheduler.update_from_output = self._observed_update
+        self.opened(engine.vllm_config, drafter.traits if drafter is not None else NO_DRAFTER)
         self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
         self._drafter = DrafterObserver(drafter, runner_of(engine), self._seen) if drafter is not None else None
 
     def release(self) -> None:
-        """Leave the engine as it was."""
         self._runner.release()
         if self._drafter is not None:
             self._drafter.release()
-        del self._scheduler.update_from_output
+        super().release()
 
     def take(self) -> list[Message]:
         """Return what was seen since the last call; of a step on the device, once it has run."""
         return self._seen.take()
-
-    def scheduled(self, plan: Any) -> None:
-        """Note a plan, with the blocks of every request that runs."""
-        if not plan.total_num_scheduled_tokens:
-            self._follows = False
-            return
-        self._seen.step += 1
-        self._steps[id(plan)] = self._seen.step
-        cached = plan.scheduled_cached_reqs
-        computed = {new.req_id: new.num_computed_tokens for new in plan.scheduled_new_reqs}
-        begun = [*computed, *cached.resumed_req_ids]
-        computed |= zip(cached.req_ids, cached.num_computed_tokens, strict=True)
-        names, requests = list(plan.num_scheduled_tokens), self._scheduler.requests
-        running = [request.request_id for request in self._scheduler.running]
-        held = {name: self._scheduler.kv_cache_manager.get_block_ids(name) for name in running}
-        blocks = [[self._number_of(name), list(held[name][self._attention])] for name in running]
-        states = [[self._number_of(name), [list(held[name][group]) for group in self._with_states]] for name in running]
-        self._seen.note(
-            "scheduled",
-            names,
-            scheduled_computed=[computed[name] for name in names],
-            planned_drafts=[len(plan.scheduled_spec_decode_tokens.get(name, ())) for name in names],
-            begun=[[self._number_of(name), requests[name].all_token_ids[:]] for name in names if name in begun],
-            blocks=blocks,
-            states=states,
-            follows=self._follows,
-            shared=[],
-        )
-        self._follows = True
 
     def stepped(self) -> None:
         """Note the host's counts, where they are corrected by the time that a step has been launched."""
@@ -327,30 +269,9 @@ class StepRecorder:
         self._seen.finish()
 
     def drained(self, more: Mapping[str, int]) -> None:
-        """Note what is still held once nothing is left to do, and what `more` there is."""
-        scheduler = self._scheduler
-        held = {
-            "blocks": self._num_blocks - scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
-            "requests of the scheduler": len(scheduler.requests),
-            **self._runner.held(),
-            **more,
-        }
-        self._seen.note("drained", [], leaks={name: count for name, count in held.items() if count})
+        super().drained({**self._runner.held(), **more})
 
     def _inputs(
         self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
     ) -> None:
         self._seen.observe("inputs", names, tensors, torch.Tensor.tolist, drafts=drafts, **values)
-
-    def _observed_update(self, plan: Any, result: Any) -> Any:
-        step = self._steps.pop(id(plan), None)
-        if step is not None:
-            sampled = [list(map(int, tokens)) for tokens in result.sampled_token_ids]
-            self._seen.note("processed", list(result.req_ids), step, sampled=sampled)
-        outputs = self._update(plan, result)
-        every = [each.scheduler_stats for each in outputs.values() if each.scheduler_stats is not None]
-        counts = next((stats.spec_decoding_stats for stats in every), None)
-        if step is not None and counts is not None:
-            of_drafts = counts.num_drafts, counts.num_draft_tokens, counts.num_accepted_tokens
-            self._seen.note("counted", [], step, counted=list(of_drafts))
-        return outputs

@@ -1,0 +1,153 @@
+"""Plugin of pytest that watches vLLM's own tests: races on a simulated device, and identities of what is scheduled.
+
+It is loaded before anything of vLLM is, by name: `python -m pytest -p specstorm_vllm TESTS...` in vLLM's environment.
+"""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.events import Schedule
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from workers.judge.judge import End
+from workers.judge.plan_identities import PlanIdentities
+from workers.judge.races import Races
+from workers.judge.step_identities import StepIdentities
+from workers.record.evidence import Difference
+from workers.record.observation import Observation
+from workers.record.words import difference_lines
+from workers.targets.child.answers import Race
+from workers.targets.vllm.installation import ENVIRONMENT, FIRST_RUNNER, OF_CPUS, SECOND_RUNNER
+from workers.targets.vllm.known_races import is_known_race
+
+POLICIES = ("eager", "lazy", "random")
+RUNNERS = {runner.name: runner for runner in (FIRST_RUNNER, SECOND_RUNNER)}
+# What a test expects to be logged is.
+NOT_SET = ("VLLM_LOGGING_LEVEL",)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("specstorm", "Specstorm watches vLLM's tests")
+    group.addoption("--specstorm-schedule", choices=POLICIES, default="eager", help="when the device runs its tasks")
+    group.addoption("--specstorm-seed", type=int, default=0, help="of the schedule random")
+    group.addoption("--specstorm-runner", choices=sorted(RUNNERS), default="v1", help="the model runner of engines")
+    group.addoption("--specstorm-engine-path", default="", help="a tree of vLLM's sources laid over what is installed")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Make the simulated device vLLM's, before a conftest loads anything of vLLM.
+
+    Raises:
+        UsageError: vLLM is not there, is loaded already, or lacks a name that is replaced or observed.
+    """
+    options = early_config.known_args_namespace
+    if "vllm" in sys.modules:
+        raise pytest.UsageError("specstorm_vllm: vLLM is loaded already; name this plugin before others")
+    tree = options.specstorm_engine_path
+    if tree and not Path(tree, "vllm", "__init__.py").is_file():
+        raise pytest.UsageError(f"--specstorm-engine-path {tree}: there is no vllm/__init__.py in it")
+    runner = RUNNERS[options.specstorm_runner]
+    environment = {**ENVIRONMENT, **OF_CPUS, **runner.environment}
+    os.environ.update({name: value for name, value in environment.items() if name not in NOT_SET})
+    sys.path += [str(Path(sys.prefix, folder)) for folder in runner.packages]
+    schedule = Schedule(policy=options.specstorm_schedule, seed=options.specstorm_seed)
+    try:
+        from workers.targets.vllm.inside.main import watched_tests  # noqa: PLC0415  it loads PyTorch and vLLM
+
+        tests = watched_tests(runner.name, str(Path(sys.prefix, "models")), schedule, *([tree] if tree else []))
+    except Exception as error:
+        raise pytest.UsageError(f"specstorm_vllm: {error}") from error
+    early_config.pluginmanager.register(Watch(tests, runner.name), "specstorm_vllm_watch")
+
+
+class Watch:
+    """Judgement of each test by what it showed, of tests that are `watched`, and what there was of them in all."""
+
+    def __init__(self, watched: Any, runner: Any) -> None:
+        self._watched, self._runner = watched, runner
+        self._counts: Counter[str] = Counter()
+        self._left: Counter[str] = Counter()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self) -> Generator[None, Any, Any]:
+        """Begin a test's trace before its fixtures."""
+        self._watched.begin()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """End it behind the test: one that has passed fails for what was found, to another that is added."""
+        try:
+            result = yield
+        except BaseException:
+            try:
+                text = self._found()
+            except Exception as error:
+                text = f"what was left to run: {type(error).__name__}: {error}"
+            if text:
+                item.add_report_section("call", "specstorm", text)
+            raise
+        text = self._found()
+        if text:
+            pytest.fail(text, pytrace=False)
+        return result
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what was watched, and what was not."""
+        counts = self._counts
+        terminalreporter.section("specstorm")
+        terminalreporter.write_line(
+            f"{counts['tests']} tests watched: {counts['new']} races, {counts['known']} known ones; "
+            f"{counts['identities']} broken identities in {counts['steps']} steps of {counts['engines']} engines "
+            f"and {counts['plans']} plans of {counts['schedulers']} schedulers"
+        )
+        for why, count in sorted(self._left.items()):
+            terminalreporter.write_line(f"{count} schedulers judged as far as that: {why}")
+
+    def _found(self) -> str:
+        """Return what was found in the test that has run, in words."""
+        races, shown = self._watched.end()
+        self._counts["tests"] += 1
+        texts = []
+        depth = 2 if any(each.is_asynchronous for each in shown) else 1
+        trace = Trace(spec=EngineSpec(depth=depth), events=())
+        for race in (Race.model_validate(race).order for race in races):
+            is_known = is_known_race(race, trace, self._runner)
+            self._counts["known" if is_known else "new"] += 1
+            difference = Races(lambda race=race: race).at_end(End(0, {}))  # type: ignore[misc]
+            if difference is not None and not is_known:
+                texts.append(_text(difference))
+        for each in shown:
+            kind = ("engines", "steps") if each.has_runner else ("schedulers", "plans")
+            log = [
+                Observation(seen["point"], seen["step"], tuple(seen["requests"]), seen["values"], seen["of"])
+                for seen in each.seen
+            ]
+            self._counts[kind[0]] += 1
+            self._counts[kind[1]] += sum(seen.point == "scheduled" for seen in log)
+            self._left.update([each.left] if each.left else [])
+            difference = _broken(log, each.has_runner, each.is_drained)
+            if difference is not None:
+                self._counts["identities"] += 1
+                numbered = ", ".join(f"submit {number} is {name!r}" for number, name in enumerate(each.names))
+                texts.append(_text(difference, f"requests: {numbered}"))
+        return "\n\n".join(texts)
+
+
+def _broken(log: Sequence[Observation], has_runner: bool, is_drained: bool) -> Difference | None:
+    """Return the first broken identity in what was observed of an engine, or of a scheduler alone."""
+    judge = StepIdentities() if has_runner else PlanIdentities()
+    judge.see_log(log)
+    return judge.before_crash() if has_runner and not is_drained else judge.at_end(End(0, {}))
+
+
+def _text(difference: Difference, *more: str) -> str:
+    return "\n".join((*difference_lines(difference), *more))

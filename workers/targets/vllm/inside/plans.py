@@ -1,0 +1,105 @@
+"""Recorder of a scheduler: what it plans, which blocks its requests have by then, and what comes back of each step."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workers.targets.child.inside.observations import Observations
+
+
+def group_numbers(config: Any) -> list[int]:
+    """Return the numbers of the groups of layers that have blocks of their own, that of attention first."""
+    groups = enumerate(config.kv_cache_groups)
+    return sorted((number for number, _ in groups), key=lambda number: _has_state(config.kv_cache_groups[number]))
+
+
+def _has_state(group: Any) -> bool:
+    return hasattr(group.kv_cache_spec, "mamba_type")
+
+
+class PlanRecorder:
+    """Observations of a scheduler, which it wraps where results come back until it is released.
+
+    `number_of` tells which request of the trace an engine's id is, `seen` is told what is observed.
+    """
+
+    def __init__(self, scheduler: Any, number_of: Callable[[str], int], seen: Observations) -> None:
+        self._scheduler, self._number_of, self._seen = scheduler, number_of, seen
+        self._steps: dict[int, int] = {}
+        # Whether the last plan was of a step, and not empty.
+        self._follows = True
+        self._attention, *self._with_states = group_numbers(scheduler.kv_cache_config)
+        self._num_blocks: int = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        self._update: Callable[..., Any] = scheduler.update_from_output
+        scheduler.update_from_output = self._observed_update
+
+    def release(self) -> None:
+        """Leave the scheduler as it was."""
+        del self._scheduler.update_from_output
+
+    def stop(self) -> None:
+        """Note nothing of what comes back from here on."""
+        self._steps.clear()
+
+    def opened(self, vllm_config: Any, traits: Mapping[str, Any]) -> None:
+        """Note sizes of an engine of a configuration, and traits of its drafter."""
+        groups = self._scheduler.kv_cache_config.kv_cache_groups
+        sizes = {
+            "vocab_size": vllm_config.model_config.get_vocab_size(),
+            "block_size": groups[self._attention].kv_cache_spec.block_size,
+            "state_sizes": [groups[number].kv_cache_spec.block_size for number in self._with_states],
+            "max_model_len": vllm_config.model_config.max_model_len,
+        }
+        self._seen.note("opened", [], **sizes, **traits)
+
+    def scheduled(self, plan: Any, **more: Any) -> None:
+        """Note a plan, with the blocks of every request that runs, and what `more` there is."""
+        if not plan.total_num_scheduled_tokens:
+            self._follows = False
+            return
+        self._seen.step += 1
+        self._steps[id(plan)] = self._seen.step
+        cached = plan.scheduled_cached_reqs
+        computed = {new.req_id: new.num_computed_tokens for new in plan.scheduled_new_reqs}
+        begun = [*computed, *cached.resumed_req_ids]
+        computed |= zip(cached.req_ids, cached.num_computed_tokens, strict=True)
+        names, requests = list(plan.num_scheduled_tokens), self._scheduler.requests
+        running = [request.request_id for request in self._scheduler.running]
+        held = {name: self._scheduler.kv_cache_manager.get_block_ids(name) for name in running}
+        blocks = [[self._number_of(name), list(held[name][self._attention])] for name in running]
+        states = [[self._number_of(name), [list(held[name][group]) for group in self._with_states]] for name in running]
+        self._seen.note(
+            "scheduled",
+            names,
+            scheduled_computed=[computed[name] for name in names],
+            planned_drafts=[len(plan.scheduled_spec_decode_tokens.get(name, ())) for name in names],
+            begun=[[self._number_of(name), requests[name].all_token_ids[:]] for name in names if name in begun],
+            blocks=blocks,
+            states=states,
+            follows=self._follows,
+            shared=[],
+            **more,
+        )
+        self._follows = True
+
+    def drained(self, more: Mapping[str, int]) -> None:
+        """Note what is still held once nothing is left to do, and what `more` there is."""
+        scheduler = self._scheduler
+        held = {
+            "blocks": self._num_blocks - scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+            "requests of the scheduler": len(scheduler.requests),
+            **more,
+        }
+        self._seen.note("drained", [], leaks={name: count for name, count in held.items() if count})
+
+    def _observed_update(self, plan: Any, result: Any) -> Any:
+        step = self._steps.pop(id(plan), None)
+        if step is not None:
+            sampled = [list(map(int, tokens)) for tokens in result.sampled_token_ids]
+            self._seen.note("processed", list(result.req_ids), step, sampled=sampled)
+        outputs = self._update(plan, result)
+        every = [each.scheduler_stats for each in outputs.values() if each.scheduler_stats is not None]
+        counts = next((stats.spec_decoding_stats for stats in every), None)
+        if step is not None and counts is not None:
+            of_drafts = counts.num_drafts, counts.num_draft_tokens, counts.num_accepted_tokens
+            self._seen.note("counted", [], step, counted=list(of_drafts))
+        return outputs
