@@ -66,10 +66,6 @@ UNMET: dict[frozenset[Need], str] = {
     frozenset({"connector", "hybrid"}): "no transfers run beside a hybrid model",
     frozenset({"handoff", "hybrid"}): "no transfers run beside a hybrid model",
 }
-# Those that no drawn trace of the first runner meets.
-UNMET_BY_FIRST: dict[frozenset[Need], str] = {
-    frozenset({"hybrid", "drafter"}): "no drafter runs beside a hybrid model in the first runner",
-}
 
 
 class Reversal(table.Reversal):
@@ -82,8 +78,7 @@ class Reversal(table.Reversal):
     @property
     def expected_missed(self) -> str:
         """Return why drawn traces are not expected to find it; empty if they are."""
-        there_are = UNMET | UNMET_BY_FIRST if self.runners == ("v1",) else UNMET
-        unmet = (why for needs, why in there_are.items() if needs.issubset(self.needs))
+        unmet = (why for needs, why in UNMET.items() if needs.issubset(self.needs))
         return self.missed or next(unmet, "")
 
 
