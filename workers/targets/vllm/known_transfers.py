@@ -51,14 +51,17 @@ def hang_of_failed_load(trace: Trace, probes: Mapping[str, int]) -> bool:
     if not (is_stored or (handoff is not None and handoff.failures == "recompute")):
         return False
     lost = {event.request for event in trace.events if isinstance(event, DisturbTransfer) and event.how in _LOSING}
-    blocks = [_num_blocks(submit, trace) for submit in trace.submits() if submit.request in lost]
+    # Who was preempted loads for what it has put out as well.
+    is_again = probes.get("preemption", 0) > 0
+    blocks = [_num_blocks(submit, trace, is_again) for submit in trace.submits() if submit.request in lost]
     return probes.get("lost_load", 0) > 0 and any(2 * count > trace.spec.num_blocks for count in blocks)
 
 
-def _num_blocks(submit: Submit, trace: Trace) -> int:
-    """Return how many blocks a prompt takes, of one that goes on from another request's at most."""
+def _num_blocks(submit: Submit, trace: Trace, is_again: bool) -> int:
+    """Return how many blocks a prompt takes, and where it comes again its outputs, at most."""
     length = len(submit.prompt) if isinstance(submit.prompt, tuple) else trace.spec.max_model_len
-    return -(-length // trace.spec.block_size)
+    length += submit.max_tokens - 1 if is_again else 0
+    return -(-min(length, trace.spec.max_model_len) // trace.spec.block_size)
 
 
 def crash_of_failed_load(error: str, where: Site, trace: Trace) -> bool:

@@ -134,6 +134,26 @@ def test_no_progress_is_known_behind_a_lost_load_without_room_for_it_twice(
 
 
 @pytest.mark.parametrize(
+    ("num_blocks", "max_tokens", "preempted", "name"),
+    [
+        (9, 4, 1, "vllm_failed_load_reserved"),
+        # Neither with room for both, nor where its outputs fill no other block, nor where it did not come again.
+        (10, 4, 1, ""),
+        (9, 2, 1, ""),
+        (9, 4, 0, ""),
+    ],
+)
+def test_what_a_preempted_request_has_put_out_is_loaded_as_well(
+    num_blocks: int, max_tokens: int, preempted: int, name: str
+) -> None:
+    transfer = Transfer(failures="recompute")
+    spec = EngineSpec(block_size=32, num_blocks=num_blocks, max_model_len=160, transfer=transfer)
+    submit = Submit(tick=0, request="a", prompt=(1,) * 126, max_tokens=max_tokens)
+    trace = Trace(spec=spec, events=(submit, DisturbTransfer(tick=1, request="a", how="drop")))
+    assert VllmV1().known_hang(trace, {"lost_load": 1, "preemption": preempted}) == name
+
+
+@pytest.mark.parametrize(
     ("what", "grammar", "processed", "in_last", "variable", "is_known"),
     [
         ("pause_keep", True, True, 0, "grammar", True),
