@@ -244,7 +244,7 @@ class WatchedTests:
             self._device.abandon()
             raise
         finally:
-            shown = [each.shown() for each in (*self._schedulers, *self._engines)]
+            shown = [each.shown() for each in self._schedulers] + [each.shown() for each in self._engines]
             self._schedulers, self._engines = [], []
         return self._races, shown
 
