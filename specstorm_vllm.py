@@ -28,6 +28,8 @@ from workers.targets.vllm.known_races import is_known_race
 
 POLICIES = ("eager", "lazy", "random")
 RUNNERS = {runner.name: runner for runner in (FIRST_RUNNER, SECOND_RUNNER)}
+# Of a test: a missing order is often the cause of many.
+RACES_MAX = 3
 # What a test expects to be logged is.
 NOT_SET = ("VLLM_LOGGING_LEVEL",)
 
@@ -116,7 +118,7 @@ class Watch:
         """Return what was found in the test that has run, in words."""
         races, shown = self._watched.end()
         self._counts["tests"] += 1
-        texts = []
+        texts: list[str] = []
         depth = 2 if any(each.is_asynchronous for each in shown) else 1
         trace = Trace(spec=EngineSpec(depth=depth), events=())
         for race in (Race.model_validate(race).order for race in races):
@@ -125,6 +127,8 @@ class Watch:
             difference = Races(lambda race=race: race).at_end(End(0, {}))  # type: ignore[misc]
             if difference is not None and not is_known:
                 texts.append(_text(difference))
+        if len(texts) > RACES_MAX:
+            texts[RACES_MAX:] = [f"{len(texts) - RACES_MAX} more races"]
         for each in shown:
             kind = ("engines", "steps") if each.has_runner else ("schedulers", "plans")
             log = [

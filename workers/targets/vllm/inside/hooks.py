@@ -168,6 +168,18 @@ CONTROLS = (
     RunnerHooks("vllm.v1.worker.gpu_worker", "Worker", "reload_weights _sleep_mode_backend", since="0.32.0"),
     RunnerHooks("vllm.device_allocator.sleep_mode_backend", "SleepModeBackend", "suspend resume", since="0.32.0"),
 )
+# Of what tests of its own make.
+WATCHED = (
+    RunnerHooks(
+        "vllm.v1.core.sched.scheduler",
+        "Scheduler",
+        "add_request finish_requests reset_prefix_cache vllm_config connector is_encoder_decoder "
+        "num_sampled_tokens_per_step dcp_world_size pcp_world_size",
+    ),
+    RunnerHooks("vllm.v1.core.sched.output", "NewRequestData", "block_ids"),
+    RunnerHooks("vllm.v1.core.sched.output", "CachedRequestData", "new_block_ids"),
+    RunnerHooks("vllm.v1.request", "Request", "num_computed_tokens is_prefill_chunk"),
+)
 # On the simulated device alone.
 DEVICE = (
     RunnerHooks(

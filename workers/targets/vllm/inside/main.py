@@ -94,7 +94,10 @@ def watched_tests(runner: RunnerName, models: str, schedule: Schedule, *overlay:
     """Load vLLM on the simulated device in a process that runs tests of its own, and return what watches these."""
     _, device, _ = start(("sim", runner, "defined", models, *overlay))
     import vllm  # noqa: PLC0415  it is loaded by now
+    from vllm.platforms import current_platform  # noqa: PLC0415
 
+    # As a worker does, which tests of kernels have none of.
+    current_platform.register_triton_kernel_overrides()
     assert isinstance(device, SimulatedDevice)
     return WatchedTests(device, schedule, Version("vLLM", vllm.__version__, KNOWN))
 

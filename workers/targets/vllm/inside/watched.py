@@ -18,6 +18,7 @@ from workers.targets.child.inside.replacements import Replacement, Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER
+from workers.targets.vllm.inside.hooks import WATCHED
 from workers.targets.vllm.inside.plans import PlanRecorder, group_numbers
 from workers.targets.vllm.inside.recorder import StepRecorder
 from workers.targets.vllm.inside.session import memory_of
@@ -208,6 +209,10 @@ class WatchedEngine:
         self._recorder.stepped()
 
 
+def _do_nothing() -> None:
+    """Do nothing."""
+
+
 class WatchedTests:
     """Tests of vLLM's own, one after the other, each a trace of the simulated device under a schedule."""
 
@@ -221,6 +226,10 @@ class WatchedTests:
             ("vllm.v1.engine.core", "EngineCore.__init__", self._of_engine),
         ):
             Replacement(module, name, "what a test makes is observed", made).apply(version)
+        for hooks in WATCHED:
+            hooks.check(version)
+        reason = "between tests caches of pinned memory are emptied, of which this device has none: PyTorch would crash"
+        Replacement("torch.accelerator", "empty_host_cache", reason, lambda before: _do_nothing).apply(version)
 
     def begin(self) -> None:
         """Begin a test."""
@@ -235,7 +244,7 @@ class WatchedTests:
             self._device.abandon()
             raise
         finally:
-            shown = [each.shown() for each in (*self._schedulers, *self._engines)]
+            shown = [each.shown() for each in self._schedulers] + [each.shown() for each in self._engines]
             self._schedulers, self._engines = [], []
         return self._races, shown
 

@@ -1,0 +1,83 @@
+"""The plugin of pytest that watches vLLM's own tests: what is planted in vLLM fails tests that pass without it."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.power.reversals.edits import Edit, overlay
+from workers.targets.child.installation import packages_of
+from workers.targets.target import DEFAULT_CONFIG
+from workers.targets.vllm.installation import ROOT, home_of
+
+HOME = home_of(DEFAULT_CONFIG)
+TESTS = Path(__file__).with_name("watched_tests.py")
+_PLANS = "vllm.v1.core.sched.scheduler", "Scheduler._make_cached_request_data"
+PLANTED = {
+    "an_order": (
+        Edit(
+            "vllm.v1.worker.gpu_model_runner",
+            "AsyncGPUModelRunnerOutput.get_output",
+            without="self.async_copy_ready_event.synchronize()",
+        ),
+        "an_engine",
+        "nothing orders",
+    ),
+    "a_count": (
+        Edit(*_PLANS, find="num_computed_tokens.append(req.num_computed_tokens)", put="num_computed_tokens.append(30)"),
+        "a_scheduler",
+        "scheduled_computed is 30, expected 31 to 31   (plane: counts)",
+    ),
+    "a_block": (
+        Edit(*_PLANS, find="req_to_new_blocks[req_id].get_block_ids(allow_none=True)", put="None"),
+        "a_scheduler",
+        "tables is block none, expected a block that is its own, number 1   (plane: blocks)",
+    ),
+    "a_leak": (
+        Edit(
+            "vllm.v1.core.sched.scheduler",
+            "Scheduler._free_request_blocks",
+            find="self.kv_cache_manager.free(request)",
+            put="None",
+        ),
+        "a_scheduler",
+        "leaks is ",
+    ),
+}
+
+
+def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests under the plugin in a folder where pytest has no settings of ours."""
+    command = [str(HOME / "bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "specstorm_vllm"]
+    file = shutil.copy(TESTS, folder)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [*command, *arguments, str(file)], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_tests_of_vllm_as_it_is_pass_under_the_plugin(tmp_path: Path) -> None:
+    run = run_in(tmp_path, "--specstorm-schedule", "lazy")
+    assert run.returncode == 0, run.stdout
+    assert "2 tests watched: 0 races, 0 known ones; 0 broken identities in " in run.stdout
+    # Each engine of the tests, and the scheduler without one.
+    assert " steps of 2 engines and 4 plans of 1 schedulers" in run.stdout
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_what_is_left_out_of_vllm_fails_a_test(what: str, tmp_path: Path) -> None:
+    edit, test, text = PLANTED[what]
+    installed = packages_of(HOME, "vllm")
+    assert installed is not None
+    tree = overlay([edit], installed, tmp_path / "tree")
+    run = run_in(tmp_path, "--specstorm-engine-path", str(tree), "-k", test)
+    assert run.returncode == 1, run.stdout
+    assert text in run.stdout
+
+
+def test_a_schedule_that_is_none_is_one_message(tmp_path: Path) -> None:
+    run = run_in(tmp_path, "--specstorm-schedule", "never")
+    assert run.returncode == 4
+    assert "argument --specstorm-schedule: invalid choice: 'never'" in run.stderr
