@@ -60,7 +60,7 @@ class Sglang(ChildKind):
         return sources.told(config.engine_path, home_of(config)) if config.engine_path else ""
 
     def exported(self, finding: Finding) -> ExportedTest:
-        return exported_test(finding)
+        return exported_test(finding, limits.CONTEXT_BEYOND)
 
     def version(self, config: RunConfig) -> str:
         return sources.installed(home_of(config))

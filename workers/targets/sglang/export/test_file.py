@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from scenarios.events import Abort, AnyEvent, Submit
@@ -9,7 +10,6 @@ from scenarios.trace import Trace
 from workers.record.evidence import RACES, Difference, Reference
 from workers.record.verdict import missing_order_of
 from workers.targets.exported import ExportedTest, ExportError, Finding
-from workers.targets.sglang.limits import CONTEXT_BEYOND
 from workers.targets.vllm.export import parts
 from workers.targets.vllm.export.options import weights_seed
 from workers.targets.vllm.export.text import WIDTH, Call, Code, broken, indented, literal
@@ -48,8 +48,8 @@ _CONTRACTS: Mapping[str, Callable[[Submit], list[str]]] = {
 }
 
 
-def exported_test(finding: Finding) -> ExportedTest:
-    """Return the test of a finding.
+def exported_test(finding: Finding, beyond: int) -> ExportedTest:
+    """Return the test of a finding, with engines whose requests may be `beyond` tokens longer than the trace's.
 
     Raises:
         ExportError: no test on a plain CPU shows it; the message says why.
@@ -59,7 +59,7 @@ def exported_test(finding: Finding) -> ExportedTest:
     submit = next((each for each in finding.trace.submits() if found and each.request == found.request), None)
     if found is None or submit is None:
         raise ExportError("it is about no request's output: a test has no other value")
-    body = _test(finding, found, submit)
+    body = _test(finding, found, submit, partial(_run, beyond=beyond))
     used = {"llama", "save_model", "make_scheduler", "request", "abort", "outputs_of"}
     imports, (constants, *functions) = parts.source_of(_DRIVER, {name for name in used if f"{name}(" in body})
     *others, own = imports
@@ -88,24 +88,24 @@ def _check(finding: Finding) -> None:
             )
 
 
-def _test(finding: Finding, found: Difference, submit: Submit) -> str:
+def _test(finding: Finding, found: Difference, submit: Submit, run_of: Callable[..., list[str]]) -> str:
     """Return the test itself."""
     trace, spec = finding.trace, finding.trace.spec
     weights = Call("llama", [spec.vocab_size], {"seed": weights_seed("target", spec.vocab_size)})
     saved = Call("save_model", [Code('tmp_path / "model"'), weights, spec.vocab_size])
     lines = broken(saved, "model = ")
     name = literal(submit.request)
-    run = _run(trace.events, trace, is_overlapped=spec.depth > 1)
+    run = run_of(trace.events, trace, is_overlapped=spec.depth > 1)
     if found.plane == "contracts":
         if found.variable not in _CONTRACTS:
             raise ExportError(f"contract {found.variable}: no assertion of an exported test stands for it")
         lines += [*run, f"tokens = outputs[{name}]", *_CONTRACTS[found.variable](submit)]
     elif found.variable == "tokens" and found.reference is Reference.SYNCHRONOUS:
-        other = _run(trace.events, trace, is_overlapped=False, variable="others")
+        other = run_of(trace.events, trace, is_overlapped=False, variable="others")
         lines += [*run, "# The same without the overlap schedule.", *other, f"assert outputs[{name}] == others[{name}]"]
     elif found.variable == "tokens" and found.reference is Reference.ALONE:
         alone = submit.model_copy(update={"tick": 0})
-        other = _run((alone,), trace, is_overlapped=False, variable="others")
+        other = run_of((alone,), trace, is_overlapped=False, variable="others")
         lines += [*run, "# The request alone.", *other, f"assert outputs[{name}] == others[{name}]"]
     else:
         raise ExportError(f"it is about {found.variable}, which is no output that is compared: a test does not see it")
@@ -113,7 +113,9 @@ def _test(finding: Finding, found: Difference, submit: Submit) -> str:
     return "\n".join([f"def test_{stem}(tmp_path, monkeypatch):", *indented(lines)])
 
 
-def _run(events: tuple[AnyEvent, ...], trace: Trace, *, is_overlapped: bool, variable: str = "outputs") -> list[str]:
+def _run(
+    events: tuple[AnyEvent, ...], trace: Trace, *, is_overlapped: bool, beyond: int, variable: str = "outputs"
+) -> list[str]:
     """Return the lines that run events in a scheduler of its own."""
     spec, steps = trace.spec, dict[int, list[object]]()
     for event in sorted(events, key=lambda each: each.tick):
@@ -124,7 +126,7 @@ def _run(events: tuple[AnyEvent, ...], trace: Trace, *, is_overlapped: bool, var
         "max_running_requests": spec.max_num_seqs,
         "schedule_conservativeness": _CONSERVATIVENESS,
         "chunked_prefill_size": spec.max_num_batched_tokens,
-        "context_length": spec.max_model_len + CONTEXT_BEYOND,
+        "context_length": spec.max_model_len + beyond,
         "disable_radix_cache": not spec.prefix_cache,
         "disable_overlap_schedule": not is_overlapped,
     }
