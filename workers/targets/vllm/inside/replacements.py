@@ -289,6 +289,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         states_remembered,
         devices=("sim",),
         runners=("v1", "v2"),
+        since="0.32.0",
     ),
     RunnerReplacement(
         "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector",
@@ -367,6 +368,7 @@ def _without_triton(definitions: Definitions) -> list[Replacement]:
             name,
             "a kernel of Triton's alone, which copies states: its definition runs as a task",
             partial(DefinedKernel, definitions),
+            since="0.32.0",
         )
         for name in ("precopy_mamba_align_fused_kernel", "postprocess_mamba_fused_kernel")
     ]
