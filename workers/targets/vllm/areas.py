@@ -14,7 +14,7 @@ _SCHEDULER = (
     "sessions*",
     "shared_prefixes",
 )
-_CACHE = (*_SCHEDULER, "hybrid*", "all_drafts_behind_prefixes", "loads_in_a_tight_pool", "stores_*")
+_CACHE = (*_SCHEDULER, "hybrid*", "all_drafts_behind_prefixes", "loads_in_a_tight_pool", "store*")
 _STEPS = ("fewer_drafts*", "padded_drafts", "grammars_in_turn", "dummy_steps", "two_engines")
 _DRAFTERS = (
     "accepted_drafts",
@@ -44,7 +44,7 @@ _SAMPLING = (
     "rejected_drafts",
 )
 _GRAMMARS = ("grammars*", "broken_grammars", "reasoning")
-_TRANSFERS = ("handed_over*", "load*", "offloaded_*", "preempted_and_loaded", "stores_*")
+_TRANSFERS = ("handed_over*", "load*", "offloaded_*", "preempted_and_loaded", "store*")
 _HYBRID = ("hybrid*", "graphs_beside_states")
 _CONTROL = ("asleep", "paused_*", "weights_*", "dummy_steps", "fewer_drafts*", "two_engines")
 
