@@ -8,6 +8,7 @@ Exit code 1 if one does not fail by its own assertion.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,8 @@ EXPORTED = ROOT / "docs" / "findings" / "exported" / "sglang"
 SECONDS_MAX = 600
 # Exit code of pytest where tests failed.
 _FAILED = 1
+# This module, as a plugin.
+_NAME = "benchmarks.conformance.sglang_exports"
 
 
 def pytest_configure(config: Any) -> None:
@@ -45,12 +48,11 @@ def is_shown(file: Path, home: Path) -> bool:
     if python is None:
         raise FileNotFoundError(f"SGLang is not installed in {home}; {making()}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    command = [str(python), "-m", "pytest", "--quiet", "-p", __name__.replace("__main__", _NAME), "--rootdir", "."]
+    command = [str(python), "-m", "pytest", "--quiet", "-p", _NAME, "--rootdir", "."]
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, file.name)
-        copy.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+        shutil.copy(file, folder)
         done = subprocess.run(
-            [*command, copy.name],
+            [*command, file.name],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -59,9 +61,6 @@ def is_shown(file: Path, home: Path) -> bool:
             timeout=SECONDS_MAX,
         )
     return done.returncode == _FAILED and "AssertionError" in done.stdout
-
-
-_NAME = "benchmarks.conformance.sglang_exports"
 
 
 def main() -> int:

@@ -27,93 +27,80 @@ class Removal(NamedTuple):
     """A statement that orders work, left out of a function; a scenario of vLLM's in which the order is needed."""
 
     id: str
-    module: str
-    function: str
-    without: str
+    edit: Edit
     scenario: str
-
-    @property
-    def edit(self) -> Edit:
-        """Return what is edited."""
-        return Edit(self.module, self.function, without=self.without)
 
 
 REMOVALS = (
     Removal(
         "counts-never-waited-for",
-        _RUNNER,
-        "GPUModelRunner._get_valid_sampled_token_count",
-        "sampled_count_event.synchronize()",
+        Edit(_RUNNER, "GPUModelRunner._get_valid_sampled_token_count", without="sampled_count_event.synchronize()"),
         "rejected_drafts",
     ),
     Removal(
         "counts-never-recorded",
-        _RUNNER,
-        "GPUModelRunner._copy_valid_sampled_token_count",
-        "self.valid_sampled_token_count_event.record()",
+        Edit(
+            _RUNNER,
+            "GPUModelRunner._copy_valid_sampled_token_count",
+            without="self.valid_sampled_token_count_event.record()",
+        ),
         "rejected_drafts",
     ),
     Removal(
         "counts-copied-beside",
-        _RUNNER,
-        "GPUModelRunner._copy_valid_sampled_token_count",
-        "self.valid_sampled_token_count_copy_stream.wait_stream(default_stream)",
+        Edit(
+            _RUNNER,
+            "GPUModelRunner._copy_valid_sampled_token_count",
+            without="self.valid_sampled_token_count_copy_stream.wait_stream(default_stream)",
+        ),
         "rejected_drafts",
     ),
     Removal(
         "drafts-never-waited-for",
-        _RUNNER,
-        "GPUModelRunner._get_draft_token_ids_cpu",
-        "self.draft_token_ids_event.synchronize()",
+        Edit(_RUNNER, "GPUModelRunner._get_draft_token_ids_cpu", without="self.draft_token_ids_event.synchronize()"),
         "grammars",
     ),
     Removal(
         "drafts-never-recorded",
-        _RUNNER,
-        "GPUModelRunner._copy_draft_token_ids_to_cpu",
-        "self.draft_token_ids_event.record()",
+        Edit(_RUNNER, "GPUModelRunner._copy_draft_token_ids_to_cpu", without="self.draft_token_ids_event.record()"),
         "grammars",
     ),
     Removal(
         "drafts-copied-beside",
-        _RUNNER,
-        "GPUModelRunner._copy_draft_token_ids_to_cpu",
-        "self.draft_token_ids_copy_stream.wait_stream(default_stream)",
+        Edit(
+            _RUNNER,
+            "GPUModelRunner._copy_draft_token_ids_to_cpu",
+            without="self.draft_token_ids_copy_stream.wait_stream(default_stream)",
+        ),
         "grammars",
     ),
     Removal(
         "found-drafts-never-waited-for",
-        _LOOKUP,
-        "update_scheduler_for_invalid_drafts",
-        "num_valid_draft_tokens_event.synchronize()",
+        Edit(_LOOKUP, "update_scheduler_for_invalid_drafts", without="num_valid_draft_tokens_event.synchronize()"),
         "padded_drafts",
     ),
     Removal(
         "found-drafts-never-recorded",
-        _LOOKUP,
-        "copy_num_valid_draft_tokens",
-        "num_valid_draft_tokens_event.record()",
+        Edit(_LOOKUP, "copy_num_valid_draft_tokens", without="num_valid_draft_tokens_event.record()"),
         "padded_drafts",
     ),
     Removal(
         "found-drafts-copied-beside",
-        _LOOKUP,
-        "copy_num_valid_draft_tokens",
-        "num_valid_draft_tokens_copy_stream.wait_stream(default_stream)",
+        Edit(
+            _LOOKUP,
+            "copy_num_valid_draft_tokens",
+            without="num_valid_draft_tokens_copy_stream.wait_stream(default_stream)",
+        ),
         "padded_drafts",
     ),
     Removal(
         "outputs-never-waited-for",
-        _BATCH,
-        "InputBatch.update_async_output_token_ids",
-        "self.async_copy_ready_event.synchronize()",
+        Edit(_BATCH, "InputBatch.update_async_output_token_ids", without="self.async_copy_ready_event.synchronize()"),
         "biased_logits",
     ),
     Removal(
         "inputs-never-waited-for",
-        _RUNNER,
-        "GPUModelRunner.synchronize_input_prep",
-        "self.prepare_inputs_event.synchronize()",
+        Edit(_RUNNER, "GPUModelRunner.synchronize_input_prep", without="self.prepare_inputs_event.synchronize()"),
         "chunks_beside_drafts",
     ),
 )

@@ -13,8 +13,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from benchmarks.power.vllm_mutants.__main__ import Table
 from benchmarks.power.vllm_mutants.runs import Mutated, Runs
+from benchmarks.power.vllm_mutants.table import Table
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
 from scenarios.edges import drawn_for
@@ -81,20 +81,14 @@ def main() -> int:
     table = Table(Runs(Mutable()))
     wrong = table.run_clean(traces(options.traces))
     print(f"as it is: {len(table.clean)} traces")
-    print("".join(f"not known: {what}\n" for what in wrong), flush=True)
-    print("| mutant | traces | race in an eager run | identity of a step | harm |\n|---|---|---|---|---|")
+    table.begin(wrong)
     num_before: Counter[tuple[str, str]] = Counter()
     for line, calls in table.lines().items():
         place = line.function, calls
         mutant = f"{calls} in `{line.function}` ({line.file.removeprefix('sglang/')}:{line.line})"
         table.try_mutant(mutant, (line,), redundant=REDUNDANT.get((*place, num_before[place]), ""))
         num_before[place] += 1
-    table.runs.kind.stop()
-    caught = [row for row in table.rows if row.is_caught]
-    print(f"\n{len(caught)} of {len(table.rows)} are caught, {sum(bool(row.race) for row in caught)} of them by a race")
-    unlike = [row.mutant for row in table.rows if row.is_caught == bool(row.redundant)]
-    print("".join(f"not as listed: {mutant}\n" for mutant in unlike), end="")
-    return 1 if wrong or unlike else 0
+    return table.end(wrong)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import torch
 
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.kernel_accesses import KernelError, Root, accesses_of
-from workers.targets.simulated_torch.kernel_definitions import Definitions, Memory, Pointers, flat
+from workers.targets.simulated_torch.kernel_definitions import Definition, Definitions, Memory, Pointers, flat
 
 # For each tensor of pointers the tensors that they point to.
 _POINTED_TO = "_pointed_to"
@@ -104,20 +104,15 @@ def queued(definitions: Definitions) -> Callable[[Callable[..., Any]], Callable[
             if kernel is None:
                 kernel = kernels[self.fn] = _Kernel(self.fn, definitions)
             given = kernel.given(arguments, options)
-            tensors = {name: value for name, value in given.items() if _on_device(value)}
-            if not tensors:
+            if not any(_on_device(value) for value in given.values()):
                 return launch_at_once(self, *arguments, grid=grid, warmup=warmup, **options)
             if warmup:
                 return None
             # The host computes the grid at the launch, from a copy of the arguments that it may change.
             programs = grid(dict(given)) if callable(grid) else grid
-            reads, writes = kernel.touched(kernel.reads, given, tensors), kernel.touched(kernel.writes, given, tensors)
-            if kernel.is_defined(given):
-                task = kernel.defined(programs, given, tensors)
-            else:
-                executor = Executor(self.rewrite(), self.arg_names, programs, self.pre_run_hooks)
-                task = kernel.interpreted(executor, given, tensors, _spans(reads), _spans(writes))
-            activate().launch(kernel.name, task, reads, writes)
+            kernel.launch(
+                programs, given, lambda: Executor(self.rewrite(), self.arg_names, programs, self.pre_run_hooks)
+            )
             return None
 
         return run
@@ -135,12 +130,10 @@ class DefinedKernel:
         return partial(self._launch, grid)
 
     def _launch(self, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
-        kernel, given = self._kernel, self._kernel.given(arguments, options)
-        if not kernel.is_defined(given):
-            raise KernelError(f"{kernel.name} cannot run: there is no Triton, and no definition of this launch")
-        tensors = {name: value for name, value in given.items() if _on_device(value)}
-        reads, writes = kernel.touched(kernel.reads, given, tensors), kernel.touched(kernel.writes, given, tensors)
-        activate().launch(kernel.name, kernel.defined(grid, given, tensors), reads, writes)
+        self._kernel.launch(grid, self._kernel.given(arguments, options), self._executor)
+
+    def _executor(self) -> Callable[..., None]:
+        raise KernelError(f"{self._kernel.name} cannot run: there is no Triton, and no definition of this launch")
 
 
 def remember_pointers(table: torch.Tensor, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -170,15 +163,11 @@ class _Kernel:
         empty = inspect.Parameter.empty
         self._defaults = {name: each.default for name, each in parameters.items() if each.default is not empty}
         accesses = accesses_of(function)
-        self.reads, self.writes = sorted(accesses.reads), sorted(accesses.writes)
+        self._reads, self._writes = sorted(accesses.reads), sorted(accesses.writes)
         self._written = {root.argument for root in accesses.writes if not root.is_loaded}
         self._used = self._written | {root.argument for root in accesses.reads}
         self._followed = {root.argument for root in accesses.reads | accesses.writes if root.is_loaded}
         self._definition = definitions.of(function)
-
-    def is_defined(self, given: dict[str, Any]) -> bool:
-        """Tell whether a launch with these arguments can run as the kernel's definition."""
-        return self._definition is not None and self._definition.covers(given)
 
     def given(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a launch by name, without a compiler's options."""
@@ -187,7 +176,19 @@ class _Kernel:
             found[name] = options[name] if name in options else self._defaults[name]
         return found
 
-    def touched(
+    def launch(
+        self, programs: tuple[int, ...], given: dict[str, Any], executor: Callable[[], Callable[..., None]]
+    ) -> None:
+        """Launch a task that runs the kernel's definition; one that it does not cover is interpreted by an executor."""
+        tensors = {name: value for name, value in given.items() if _on_device(value)}
+        reads, writes = (self._touched(roots, given, tensors) for roots in (self._reads, self._writes))
+        if self._definition is not None and self._definition.covers(given):
+            task = self._defined(self._definition, programs, given, tensors)
+        else:
+            task = self._interpreted(executor(), given, tensors, _spans(reads), _spans(writes))
+        activate().launch(self.name, task, reads, writes)
+
+    def _touched(
         self, roots: Iterable[Root], given: dict[str, Any], tensors: dict[str, torch.Tensor]
     ) -> list[torch.Tensor]:
         """Return the tensors of a launch that are behind some roots."""
@@ -206,7 +207,7 @@ class _Kernel:
                 raise KernelError(f"{self.name} follows pointers of {root.argument}, of which nothing is known")
         return [tensor for tensor in found if tensor.numel()]
 
-    def interpreted(
+    def _interpreted(
         self,
         executor: Callable[..., None],
         given: dict[str, Any],
@@ -224,12 +225,10 @@ class _Kernel:
 
         return interpret
 
-    def defined(
-        self, programs: tuple[int, ...], given: dict[str, Any], tensors: dict[str, torch.Tensor]
+    def _defined(
+        self, definition: Definition, programs: tuple[int, ...], given: dict[str, Any], tensors: dict[str, torch.Tensor]
     ) -> Callable[[], None]:
         """Return the task that runs the definition of a launch, on the memory that the kernel reads and writes."""
-        definition = self._definition
-        assert definition is not None, "it is defined"
         view = activate().host_view
         launch = SimpleNamespace(**given)
         arguments = vars(launch)

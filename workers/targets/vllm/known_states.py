@@ -8,9 +8,6 @@ from workers.record.evidence import Difference, fact
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
 
-# The step in which a row is, and the one that it was in before.
-_MOVES = 2
-
 
 def _behind_prompts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a state goes on too early of a row of one token, without drafts, that stands behind a prompt's."""
@@ -54,10 +51,11 @@ def _counts_moved(found: Difference, trace: Trace, steps: Sequence[Observation])
     spec, actual = trace.spec, found.actual
     if found.variable != "kept" or spec.recurrent_cache != "align" or spec.depth == 1:
         return False
-    inputs = [seen for seen in steps if seen.point == "inputs" and seen.step <= found.step]
-    if len(inputs) < _MOVES:
-        return False
-    before, now = inputs[-_MOVES:]
+    match [seen for seen in steps if seen.point == "inputs" and seen.step <= found.step]:
+        case [*_, before, now]:
+            pass
+        case _:
+            return False
     request = int(found.request.removeprefix("submit "))
     if request not in before.requests or (was := before.requests.index(request)) >= len(now.requests):
         return False

@@ -295,17 +295,7 @@ SECOND_RUNNER = replace(
         # Its sampler takes biases beside drafts.
         features=(_SESSIONS_OF_ATTENTION, _BROKEN_GRAMMARS_ALONE),
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
-        spec=(
-            hybrids_have_few_drafters,
-            transfers_are_of_attention,
-            connectors_are_alone,
-            graphs_are_without_connectors,
-            producers_hold_the_model,
-            simple_offloading_is_of_the_prefix_cache,
-            runs_of_drafts_have_room,
-            reasoning_ends_by_a_token,
-            *_POOL_HOLDS_MODEL,
-        ),
+        spec=tuple(each for each in FIRST_RUNNER.limits.spec if each is not processors_are_without_drafts),
     ),
 )
 

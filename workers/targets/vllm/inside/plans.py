@@ -8,11 +8,12 @@ from workers.targets.child.inside.observations import Observations
 
 def group_numbers(config: Any) -> list[int]:
     """Return the numbers of the groups of layers that have blocks of their own, that of attention first."""
-    groups = enumerate(config.kv_cache_groups)
-    return sorted((number for number, _ in groups), key=lambda number: _has_state(config.kv_cache_groups[number]))
+    groups = config.kv_cache_groups
+    return sorted(range(len(groups)), key=lambda number: has_state(groups[number]))
 
 
-def _has_state(group: Any) -> bool:
+def has_state(group: Any) -> bool:
+    """Tell whether a group of layers has recurrent states in its blocks, and no tokens."""
     return hasattr(group.kv_cache_spec, "mamba_type")
 
 

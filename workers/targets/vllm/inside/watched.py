@@ -19,7 +19,7 @@ from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER
 from workers.targets.vllm.inside.hooks import WATCHED
-from workers.targets.vllm.inside.plans import PlanRecorder, group_numbers
+from workers.targets.vllm.inside.plans import PlanRecorder, group_numbers, has_state
 from workers.targets.vllm.inside.recorder import StepRecorder
 from workers.targets.vllm.inside.session import memory_of
 from workers.targets.vllm.runner_name import RunnerName
@@ -169,8 +169,7 @@ def _unjudged(scheduler: Any) -> str:
         return "its model samples nothing, or encodes"
     if scheduler.dcp_world_size * scheduler.pcp_world_size > 1:
         return "its context is divided among ranks"
-    groups = scheduler.kv_cache_config.kv_cache_groups
-    if not groups or hasattr(groups[group_numbers(scheduler.kv_cache_config)[0]].kv_cache_spec, "mamba_type"):
+    if all(map(has_state, scheduler.kv_cache_config.kv_cache_groups)):
         return "it has no blocks of tokens"
     return ""
 

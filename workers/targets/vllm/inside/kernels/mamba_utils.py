@@ -1,5 +1,7 @@
 """Definitions of the kernels of `vllm.v1.worker.mamba_utils` that copy states from block to block of their requests."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from workers.targets.simulated_torch.kernel_definitions import Definition, Given
@@ -7,12 +9,17 @@ from workers.targets.simulated_torch.kernel_definitions import Definition, Given
 MODULE = "vllm.v1.worker.mamba_utils"
 
 
-def precopy(programs: tuple[int, ...], given: Given) -> None:
-    """Copy the state that each request goes on from to the block that its next one is written in."""
+def _requests(programs: tuple[int, ...], given: Given) -> Iterator[int]:
+    """Yield the rows of a launch's requests in what is kept of them."""
     for row in range(min(programs[0], given.num_reqs)):
         at = given.idx_mapping_ptr[row] if given.HAS_IDX_MAPPING else row
-        if at < 0:
-            continue
+        if at >= 0:
+            yield at
+
+
+def precopy(programs: tuple[int, ...], given: Given) -> None:
+    """Copy the state that each request goes on from to the block that its next one is written in."""
+    for at in _requests(programs, given):
         source, target = given.src_col_ptr[at], given.mamba_state_idx_ptr[at]
         if 0 <= source != target:
             bias = given.token_bias_ptr[at]
@@ -25,10 +32,7 @@ def postprocess(programs: tuple[int, ...], given: Given) -> None:
 
     Where that is in the block that the request goes on from, it goes on from its first token.
     """
-    for row in range(min(programs[0], given.num_reqs)):
-        at = given.idx_mapping_ptr[row] if given.HAS_IDX_MAPPING else row
-        if at < 0:
-            continue
+    for at in _requests(programs, given):
         accepted, source = given.num_accepted_tokens_ptr[at], given.mamba_state_idx_ptr[at]
         computed = given.num_computed_tokens_ptr[at]
         if given.PRECOMPUTED_NEW_COMPUTED:
