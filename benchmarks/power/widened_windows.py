@@ -1,6 +1,6 @@
 """Orders taken out of vLLM, on a GPU: what a widened window of each race shows, beside what repetition shows.
 
-Each removal leaves out a wait, or what is waited for, in the first model runner. Its races are found on the simulated
+Each removal leaves out a wait, or what is waited for, in one of the model runners. Its races are found on the simulated
 device; on the GPU the trace runs as it is, joined, and with the window of each race widened.
 
     python -m benchmarks.power.widened_windows [--only ID ...] [--times N] [--results FILE]
@@ -17,10 +17,12 @@ from benchmarks.power.reversals.edits import Edit, overlay
 from benchmarks.power.reversals.trial import ROOT, installed
 from scenarios.codec import load
 from workers.run.widening import Widened, widened
-from workers.targets.target import VLLM_V1, RunConfig
+from workers.targets.target import VLLM, VLLM_V1, RunConfig
 
 _RUNNER, _LOOKUP = "vllm.v1.worker.gpu_model_runner", "vllm.v1.spec_decode.ngram_proposer_gpu"
 _BATCH = "vllm.v1.worker.gpu_input_batch"
+# Of the second runner.
+_DRAFTS, _GRAMMARS = "vllm.v1.worker.gpu.spec_decode.utils", "vllm.v1.worker.gpu.structured_outputs"
 
 
 class Removal(NamedTuple):
@@ -29,6 +31,7 @@ class Removal(NamedTuple):
     id: str
     edit: Edit
     scenario: str
+    engine: str = VLLM_V1
 
 
 REMOVALS = (
@@ -103,6 +106,49 @@ REMOVALS = (
         Edit(_RUNNER, "GPUModelRunner.synchronize_input_prep", without="self.prepare_inputs_event.synchronize()"),
         "chunks_beside_drafts",
     ),
+    Removal(
+        "inputs-never-recorded",
+        Edit(_RUNNER, "GPUModelRunner.synchronize_input_prep", without="self.prepare_inputs_event.record()"),
+        "batch",
+    ),
+    Removal(
+        "v2-drafts-never-waited-for",
+        Edit(_DRAFTS, "DraftTokensHandler.get_draft_tokens", without="self.copy_event.synchronize()"),
+        "grammars",
+        VLLM,
+    ),
+    Removal(
+        "v2-drafts-never-recorded",
+        Edit(_DRAFTS, "DraftTokensHandler.set_draft_tokens", without="self.copy_event.record()"),
+        "grammars",
+        VLLM,
+    ),
+    Removal(
+        "v2-drafts-copied-beside",
+        Edit(_DRAFTS, "DraftTokensHandler.set_draft_tokens", without="self.copy_stream.wait_stream(current_stream)"),
+        "grammars",
+        VLLM,
+    ),
+    Removal(
+        "v2-masks-never-waited-for",
+        Edit(
+            _GRAMMARS,
+            "StructuredOutputsWorker.apply_grammar_bitmask",
+            without="current_stream.wait_stream(self.copy_stream)",
+        ),
+        "grammars",
+        VLLM,
+    ),
+    Removal(
+        "v2-masks-copied-beside",
+        Edit(
+            _GRAMMARS,
+            "StructuredOutputsWorker.apply_grammar_bitmask",
+            without="self.copy_stream.wait_stream(current_stream)",
+        ),
+        "grammars_in_turn",
+        VLLM,
+    ),
 )
 
 
@@ -114,8 +160,8 @@ def races_widened(removal: Removal, times: int) -> list[Widened]:
     """
     trace = load(ROOT / "scenarios" / "vllm" / f"{removal.scenario}.yaml").explicit()
     with tempfile.TemporaryDirectory(prefix="removals-") as folder:
-        path = str(overlay([removal.edit], installed(VLLM_V1), Path(folder)))
-        simulated = RunConfig(engine=VLLM_V1, engine_path=path)
+        path = str(overlay([removal.edit], installed(removal.engine), Path(folder)))
+        simulated = RunConfig(engine=removal.engine, engine_path=path)
         gpu = simulated.model_copy(update={"device": "cuda"})
         return [each for each in widened(trace, simulated, gpu, times) if not each.is_known]
 
