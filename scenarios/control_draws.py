@@ -44,11 +44,13 @@ def _drawn(pick: _Pick, tick: int) -> Iterator[AnyEvent]:
             if pick("resumed", 2):
                 yield Resume(tick=tick + 1 + pick("resumed after", 6))
         case 3 | 4:
-            in_parts, first, apart = pick("in parts", 2), pick("first part", 2), pick("apart", 3)
+            in_parts, first, apart = pick("in parts", 2), pick("first part", 2), 1 + pick("apart", 3)
             after = 2 + pick("woken after", 6)
             # Who is woken in parts does not wake before.
             ticks = max(ticks, after + apart + 1) if in_parts else ticks
-            yield Sleep(tick=tick, mode=mode, level=(1, 2, 1, 0)[pick("level", 4)], ticks=ticks)
+            # At level 0 there are no parts.
+            level = (1, 2, 1, 1 if in_parts else 0)[pick("level", 4)]
+            yield Sleep(tick=tick, mode=mode, level=level, ticks=ticks)
             if in_parts:
                 yield WakeUp(tick=tick + after, what=("weights", "kv_cache")[first])
                 yield WakeUp(tick=tick + after + apart, what=("kv_cache", "weights")[first])
