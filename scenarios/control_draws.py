@@ -1,6 +1,7 @@
 """Draws of the control plane for random traces of engines that have one, labelled by the trace's seed."""
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 from scenarios.capabilities import Capabilities
 from scenarios.draw import below
@@ -14,6 +15,8 @@ _TICKS = 24
 # Ticks behind its arrival in which a request still runs.
 _RUNNING = 8
 _MODES: tuple[PauseMode, ...] = ("keep", "wait", "abort", "keep")
+_LEVELS: tuple[Literal[0, 1, 2], ...] = (1, 2, 1, 0)
+_LEVELS_OF_PARTS: tuple[Literal[1, 2], ...] = (1, 2, 1, 1)
 # A draw below a bound, by its name.
 _Pick = Callable[[str, int], int]
 
@@ -44,11 +47,13 @@ def _drawn(pick: _Pick, tick: int) -> Iterator[AnyEvent]:
             if pick("resumed", 2):
                 yield Resume(tick=tick + 1 + pick("resumed after", 6))
         case 3 | 4:
-            in_parts, first, apart = pick("in parts", 2), pick("first part", 2), pick("apart", 3)
+            in_parts, first, apart = pick("in parts", 2), pick("first part", 2), 1 + pick("apart", 3)
             after = 2 + pick("woken after", 6)
             # Who is woken in parts does not wake before.
             ticks = max(ticks, after + apart + 1) if in_parts else ticks
-            yield Sleep(tick=tick, mode=mode, level=(1, 2, 1, 0)[pick("level", 4)], ticks=ticks)
+            # At level 0 there are no parts.
+            levels = _LEVELS_OF_PARTS if in_parts else _LEVELS
+            yield Sleep(tick=tick, mode=mode, level=levels[pick("level", 4)], ticks=ticks)
             if in_parts:
                 yield WakeUp(tick=tick + after, what=("weights", "kv_cache")[first])
                 yield WakeUp(tick=tick + after + apart, what=("kv_cache", "weights")[first])

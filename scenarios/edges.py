@@ -37,6 +37,8 @@ TURN_AFTER = 24
 GRAPHS_ONE_IN = 6
 SESSIONS_ONE_IN = 5
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
+RUNS_ONE_IN = 16
+CLEARED_ONE_IN = 5
 # A specification of an engine that drafts.
 DRAFTING = EngineSpec()
 # Of shorter prompts no chunks are made.
@@ -95,8 +97,16 @@ class _Edges:
         are_logits = self.spec.logprobs_mode.endswith("logits")
         if CONTINUES in self._capabilities.features and (are_logits or self._one_in(5, "turns")):
             self._turns()
+        if self.spec.num_speculative_tokens and self.spec.layers == "attention":
+            is_at_once = self.spec.drafter == "dflash"
+            if self._one_in(2 if is_at_once else RUNS_ONE_IN, "runs at ends"):
+                self._set_if_allowed(drafter="dflash")
+                self._runs_up_to_a_block()
         if self.spec.layers == "hybrid" and self.spec.prefix_cache:
-            self._states_at_ends()
+            if self._one_in(CLEARED_ONE_IN, "cleared"):
+                self._cleared_past_a_block()
+            else:
+                self._states_at_ends()
         elif TRAITS[self.spec.drafter].is_shifted and self.spec.num_speculative_tokens and self._one_in(2, "branches"):
             self._branches()
         if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
@@ -292,6 +302,36 @@ class _Edges:
             else:
                 self.events.append(Stall(tick=tick, request=submit.request, ticks=1 + self._pick(2, "for", place)))
 
+    def _cleared_past_a_block(self) -> None:
+        """Forget states while a request runs that has passed the end of a block since its prompt ended.
+
+        It is computed again in steps that leave no state at the end of its prompt, where others would go on.
+        """
+        block = self.spec.block_size
+        self._without_drafts()
+        self._set(
+            max_model_len=max(self.spec.max_model_len, 4 * block),
+            max_num_batched_tokens=max(self.spec.max_num_batched_tokens, 3 * block),
+            long_prefill_token_threshold=0,
+        )
+        for place, submit in self._submits()[:2]:
+            tokens = 2 * block - 1 - self._pick(block - 2, "short of two blocks", place)
+            past = 2 * block + 2 - tokens + self._pick(4, "past two blocks", place)
+            self._lengthen(place, tokens)
+            self._change(place, max_tokens=past + 4 + self._pick(8, "behind", place), stop=())
+            self.events.append(
+                ResetPrefixCache(tick=submit.tick + past + self._pick(3, "cleared", place), running=True)
+            )
+
+    def _runs_up_to_a_block(self) -> None:
+        """End most prompts where a block is filled up by the drafts behind them, or by one token more or less."""
+        block, k = self.spec.block_size, self.spec.num_speculative_tokens
+        for place, submit in self._submits():
+            tokens = block * -(-submit.prompt_length // block) - k
+            tokens += (0, 0, 0, 1, -1)[self._pick(5, "next to a run", place)]
+            if tokens > 0 and tokens + submit.max_tokens <= self.spec.max_model_len:
+                self._lengthen(place, tokens)
+
     def _branches(self) -> None:
         """Let prompts part behind whole blocks that they have in common, in the prefix cache."""
         self._cache_prefixes()
@@ -311,6 +351,9 @@ class _Edges:
         if self._one_in(2, "sessions cached"):
             self._cache_prefixes()
         spec = room_for(self.spec)
+        if self._pick(3, "parts in chunks"):
+            least = 1 + 2 * spec.num_speculative_tokens
+            spec = spec.model_copy(update={"max_num_batched_tokens": least + self._pick(16, "chunk of a part")})
         events = with_sessions(spec, self.events, self._pick)
         trace = self._trace.model_copy(update={"spec": spec, "events": tuple(events)})
         if not problems(trace):

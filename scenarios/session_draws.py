@@ -66,9 +66,9 @@ def _parts(spec: EngineSpec, first: Submit, number: int, pick: Pick) -> list[Sub
         if parts:
             fields["tick"] = parts[-1].tick + pick(_PART_AFTER, "part", label)
             fields["request"] = f"s{number}.{index}"
-            # Some are computed in two steps.
+            # Most are computed in two steps.
             chunk = min(spec.max_num_batched_tokens, spec.long_prefill_token_threshold or spec.max_num_batched_tokens)
-            whole = chunk if chunk <= _CHUNK_MAX and not pick(2, "long part", label) else 0
+            whole = chunk if chunk <= _CHUNK_MAX and pick(3, "long part", label) else 0
             fields["prompt"] = PromptDraw(tokens=whole + 1 + pick(min(12, chunk), "own of a part", label))
         parts.append(first.model_copy(update=fields))
     if spec.prefix_cache and pick(2, "ends with a block", number):

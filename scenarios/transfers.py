@@ -8,7 +8,7 @@ from typing import Literal
 
 from scenarios.capabilities import Capabilities
 from scenarios.draw import below
-from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, PromptDraw, ResetPrefixCache, Submit
+from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, PromptDraw, ResetPrefixCache, Submit, WakeUp
 from scenarios.features import refusals
 from scenarios.spec import EngineSpec, Handoff, Offloading, Transfer
 from scenarios.trace import Trace, problems
@@ -47,8 +47,9 @@ BEHIND_BLOCKS = (0, 1, 1, 2)
 
 def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with transfers, for an engine that has them; the trace itself in most cases."""
-    # Engines have sessions without connectors alone.
-    if trace.spec.layers == "hybrid" or any(submit.session is not None for submit in trace.submits()):
+    # Engines have sessions without connectors alone, and beside one nobody is woken in parts.
+    is_alone = any(isinstance(event, WakeUp) or getattr(event, "session", None) is not None for event in trace.events)
+    if trace.spec.layers == "hybrid" or is_alone:
         return trace
     seed = trace.seed
     has_them = capabilities.allowed("transfer") is None and "disturb_transfer" in capabilities.events
@@ -245,7 +246,8 @@ def _is_crowded(trace: Trace) -> bool:
 def _behind_one(event: Submit, index: int, trace: Trace) -> Submit:
     """Return the first request with as long a prompt as fits, the others with short ones that come while that is read.
 
-    So a producer has no room for the next chunk of the first, with others behind it in flight.
+    So a producer has no room for the next chunk of the first, with others behind it in flight. Who is alone is computed
+    in whole steps: the second one comes with it.
     """
 
     def pick(what: str, bound: int) -> int:
@@ -256,7 +258,7 @@ def _behind_one(event: Submit, index: int, trace: Trace) -> Submit:
     fields: dict[str, object] = {
         "prompt": PromptDraw(tokens=max(1, tokens), common=0),
         "max_tokens": 1 + pick("few", 6),
-        "tick": event.tick % 2 + (1 + pick("behind one", 6) if index else 0),
+        "tick": pick("behind one", _steps_of(longest, trace.spec)) if index > 1 else 0,
     }
     changed = event.model_copy(update=fields)
     is_drawn = isinstance(event.prompt, PromptDraw)
@@ -302,8 +304,12 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
 
 def _prompt_steps(event: Submit, spec: EngineSpec) -> int:
     """Return how many steps a prompt takes if nobody else has a share of them."""
+    return _steps_of(event.prompt_length, spec)
+
+
+def _steps_of(tokens: int, spec: EngineSpec) -> int:
     most = spec.max_num_batched_tokens
-    return -(-event.prompt_length // min(most, spec.long_prefill_token_threshold or most))
+    return -(-tokens // min(most, spec.long_prefill_token_threshold or most))
 
 
 def _load_ticks(spec: EngineSpec) -> int:

@@ -13,14 +13,14 @@ from workers.targets.target import SPECSTORM, VLLM, VLLM_V1, RunConfig
 def with_sessions(engine: str) -> list[Trace]:
     """Return the traces with sessions among the first 120 of a hunt."""
     config = RunConfig(engine=engine)
-    shards = [Shard(profile="mixed", seed=5, number=number) for number in range(10)]
+    shards = [Shard(profile="mixed", seed=5, number=number) for number in range(20)]
     drawn = [trace for shard in shards for trace in shard_traces(shard, config)]
     return [trace for trace in drawn if any(submit.session is not None for submit in trace.submits())]
 
 
 def test_one_trace_in_so_many_of_vllm_has_sessions_and_no_other_engine_s() -> None:
     for engine in (VLLM, VLLM_V1):
-        assert 6 <= len(with_sessions(engine)) <= 30
+        assert 12 <= len(with_sessions(engine)) <= 60
     assert with_sessions(SPECSTORM) == []
 
 
