@@ -17,7 +17,7 @@ READS_TEXTS = {
     "workers.targets.child.inside.host": "what an engine's exception says",
     "workers.targets.child.inside.replacements": "versions of a package",
     "workers.targets.simulated_torch.__main__": "an option",
-    "workers.targets.vllm.releases": "an index of packages, and what a package requires",
+    "workers.targets.child.releases": "an index of packages, what a package requires, and versions",
     "workers.targets.vllm.sources": "the version in a file of an engine's sources",
     "cluster.cli.builds": "versions that a user names",
     "cluster.cli.inputs": "names of files",

@@ -75,7 +75,7 @@ def releases_of(config: RunConfig, versions: str, folder: Path | None, commit: s
     known = kind_of(config.engine).releases
     if not known:
         released = [name for name in known_engines() if kind_of(name).releases]
-        raise InputError(f"--engine is {config.engine}; it has no releases: {', '.join(released)} has")
+        raise InputError(f"--engine is {config.engine}; it has no releases: {' and '.join(released)} have")
     return Releases(config, _versions(versions, known), folder if folder is not None else Path.home() / CACHE)
 
 

@@ -105,7 +105,7 @@ def test_releases_that_all_show_the_same_are_no_change(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "specstorm"], "--engine is specstorm; it has no releases: vllm-v1 has"),
+        (["--engine", "specstorm"], "--engine is specstorm; it has no releases: vllm-v1 and sglang have"),
         (
             ["--versions", "0.2,latest"],
             "--versions: 'latest' is no version; wanted some like 0.27.1, with commas between",
@@ -126,4 +126,4 @@ def test_the_engine_is_the_one_that_the_file_names(tmp_path: Path, capsys: pytes
     file = tmp_path / "trace.yaml"
     file.write_text(f"run_on: {{engine: vllm}}\n{TRACE}")
     assert cli.run(["bisect", str(file)]) == 2
-    assert capsys.readouterr().err == "specstorm: --engine is vllm; it has no releases: vllm-v1 has\n"
+    assert capsys.readouterr().err == "specstorm: --engine is vllm; it has no releases: vllm-v1 and sglang have\n"

@@ -20,6 +20,7 @@ from workers.targets.child.installation import packages_of
 from workers.targets.child.messages import Message
 from workers.targets.child.process import EngineProcess, EngineRaised, Keeper
 from workers.targets.target import (
+    DEFAULT_CONFIG,
     Confirmation,
     DeviceError,
     EngineFailed,
@@ -247,7 +248,7 @@ class ChildKind(TargetKind):
     definition_is_wrong: str = ""
     stand_ins: Sequence[str] = ()
 
-    def is_known(self, race: MissingOrder, trace: Trace) -> bool:
+    def is_known(self, race: MissingOrder, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> bool:
         """Tell whether a race in a trace is one that is counted, not reported again."""
         return False
 
@@ -258,7 +259,7 @@ class ChildKind(TargetKind):
         self.keeper(config).launch()
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> ChildTarget:
-        return ChildTarget(trace, self.keeper(config).process(), watch, lambda race: self.is_known(race, trace))
+        return ChildTarget(trace, self.keeper(config).process(), watch, lambda race: self.is_known(race, trace, config))
 
     def renew(self, config: RunConfig) -> bool:
         """Drop all engines that are kept; a process that fails to do so is ended."""

@@ -35,8 +35,8 @@ def making() -> str:
     return making_of("sglang", HOME, ROOT)
 
 
-def launch(home: Path, overlay: str = "", kernels: Kernels = "defined") -> Launch:
-    """Return how a process of an installation is started, with a tree of sources laid over it.
+def python_at(home: Path) -> Path:
+    """Return the Python of an installation.
 
     Raises:
         DeviceError: it is not installed; the message says what to do.
@@ -44,6 +44,16 @@ def launch(home: Path, overlay: str = "", kernels: Kernels = "defined") -> Launc
     python = python_of(home)
     if python is None:
         raise DeviceError(f"engine {SGLANG}: SGLang is not installed in {home}; {making()}")
+    return python
+
+
+def launch(home: Path, overlay: str = "", kernels: Kernels = "defined") -> Launch:
+    """Return how a process of an installation is started, with a tree of sources laid over it.
+
+    Raises:
+        DeviceError: it is not installed; the message says what to do.
+    """
+    python = python_at(home)
     own = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
     laid_over = (overlay,) if overlay else ()
     command = (str(python), "-m", CHILD, kernels, str(home / "models"), *laid_over)

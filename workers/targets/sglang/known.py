@@ -6,12 +6,19 @@ from typing import NamedTuple, TypeAlias
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Fact
+from workers.record.evidence import Difference, Fact, MissingOrder
 from workers.record.observation import Observation
 from workers.targets.sglang.limits import has_penalties
 from workers.targets.target import KnownBug
 
 _Matcher: TypeAlias = Callable[[Difference, Trace, Sequence[Observation]], bool]
+
+
+def gives_results_away(race: MissingOrder) -> bool:
+    """Tell whether memory of a batch's results is handed out again while their copy to the host reads it."""
+    copying = race.first
+    is_of_results = copying.site is not None and copying.site.function in ("async_d2h", "_async_d2h")
+    return is_of_results and copying.op == "copy_d2h" and bool(race.reused_as)
 
 
 def _standalone_prefix_successor(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:

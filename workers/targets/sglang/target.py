@@ -5,15 +5,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scenarios.trace import Trace
-from workers.record.evidence import Difference
+from workers.record.evidence import Difference, MissingOrder
 from workers.record.observation import Observation
 from workers.targets.child.process import Keeper
+from workers.targets.child.releases import Release, environment_of, is_older
 from workers.targets.child.target import ChildKind
 from workers.targets.exported import ExportedTest, Finding
 from workers.targets.sglang import limits, sources
 from workers.targets.sglang.export.test_file import exported_test
-from workers.targets.sglang.installation import home_of, keeper_of
-from workers.targets.sglang.known import BUGS
+from workers.targets.sglang.installation import home_of, keeper_of, python_at
+from workers.targets.sglang.known import BUGS, gives_results_away
 from workers.targets.target import DEFAULT_CONFIG, SGLANG, Kernels, KnownBug, RunConfig
 
 _DEFINITION_IS_WRONG = (
@@ -31,9 +32,15 @@ class Sglang(ChildKind):
     kernels: Sequence[Kernels] = ("defined", "interpreted")
     definition_is_wrong = _DEFINITION_IS_WRONG
     exports = True
+    # Seen to run beside the packages of constraints-sglang.txt, oldest first.
+    releases = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
 
     def home(self, config: RunConfig) -> Path:
         return home_of(config)
+
+    def is_known(self, race: MissingOrder, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> bool:
+        """Tell whether a race is one that 0.5.23 has mended, and what runs is older."""
+        return gives_results_away(race) and is_older(self.version(config), "0.5.23")
 
     def known(
         self, found: Difference, trace: Trace, steps: Sequence[Observation], config: RunConfig = DEFAULT_CONFIG
@@ -44,14 +51,31 @@ class Sglang(ChildKind):
         return list(BUGS)
 
     @contextmanager
+    def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:
+        """Install a release of SGLang beside the packages of an installation; its processes end with the context.
+
+        What it was built with does not matter: nothing of its compiled kernels is called.
+        """
+        release = Release(self.package, version, has_compiled_code=False)
+        environment = environment_of(release, folder, python_at(home_of(config)))
+        released = config.model_copy(update={"engine_home": str(environment)})
+        try:
+            yield released
+        finally:
+            self._stop(released)
+
+    @contextmanager
     def over(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
         """Lay some files of SGLang's sources over an installation; its processes end with the context."""
         laid = config.model_copy(update={"engine_path": str(tree)})
         try:
             yield laid
         finally:
-            for kernels in self.kernels:
-                self.keeper(laid.model_copy(update={"kernels": kernels})).stop()
+            self._stop(laid)
+
+    def _stop(self, config: RunConfig) -> None:
+        for kernels in self.kernels:
+            self.keeper(config.model_copy(update={"kernels": kernels})).stop()
 
     def keeper(self, config: RunConfig) -> Keeper:
         return keeper_of(home_of(config), config.engine_path, config.kernels)

@@ -24,11 +24,6 @@ def version(tree: str, home: Path) -> str:
     return named[1] if named else ""
 
 
-def is_older(number: str, other: str) -> bool:
-    """Tell whether a version is an older one than another; one without a number is the newest."""
-    return bool(number) and _numbers(number) < _numbers(other)
-
-
 def told(tree: str, home: Path) -> str:
     """Return what runs where a tree is laid over the installation in a folder, and of which versions it is."""
     below = _installed(home) or "an unknown version"
@@ -44,7 +39,3 @@ def _installed(home: Path) -> str:
         for found in home.glob(f"lib/python*/site-packages/{name}-*.dist-info"):
             return found.name.removesuffix(".dist-info").partition("-")[2]
     return ""
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]

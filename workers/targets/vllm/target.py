@@ -9,6 +9,7 @@ from scenarios.trace import Trace
 from workers.record.evidence import Difference, MissingOrder, Site
 from workers.record.observation import Observation
 from workers.targets.child.process import Keeper
+from workers.targets.child.releases import Release, environment_of, is_older
 from workers.targets.child.target import ChildKind
 from workers.targets.exported import ExportedTest, Finding
 from workers.targets.target import (
@@ -26,8 +27,9 @@ from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Insta
 from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
 from workers.targets.vllm.known_races import is_known_race
 from workers.targets.vllm.known_transfers import HANGS
-from workers.targets.vllm.releases import RELEASES, environment_of
 
+# Seen to install beside the torch of constraints-vllm.txt, oldest first.
+RELEASES = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 _DEFINITION_IS_WRONG = (
     "what is found with the definitions of kernels in workers/targets/vllm/inside/kernels is not found with those "
     "themselves, interpreted: a definition is wrong; `make vllm-kernels` says which, --kernels interpreted does without"
@@ -40,7 +42,7 @@ def _first_of(matchers: Mapping[KnownBug, Callable[..., bool]], config: RunConfi
     # What is installed by default has all of them.
     if any(bug.mended for bug in found) and (config.engine_path or config.engine_home):
         version = sources.version(config.engine_path, home_of(config))
-        found = [bug for bug in found if not bug.mended or sources.is_older(version, bug.mended)]
+        found = [bug for bug in found if not bug.mended or is_older(version, bug.mended)]
     return found[0].name if found else ""
 
 
@@ -75,7 +77,7 @@ class Vllm(ChildKind):
             case _:
                 return self.capabilities
 
-    def is_known(self, race: MissingOrder, trace: Trace) -> bool:
+    def is_known(self, race: MissingOrder, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> bool:
         return is_known_race(race, trace, self.runner.name)
 
     def known(
@@ -97,7 +99,8 @@ class Vllm(ChildKind):
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:
         """Install a release of vLLM beside the packages of an installation; its process ends with the context."""
-        environment = environment_of(version, folder, home_of(config))
+        python = Installation(home_of(config), FIRST_RUNNER).python()
+        environment = environment_of(Release(sources.PACKAGE, version), folder, python)
         released = config.model_copy(update={"engine_home": str(environment)})
         try:
             yield released

@@ -15,7 +15,7 @@ from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.child.target import KNOWN_RACE, ChildKind
-from workers.targets.target import RunConfig
+from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 ROOT = Path(__file__).resolve().parents[4]
 TRACE = loads(
@@ -42,7 +42,7 @@ class Racer(ChildKind):
         command = (sys.executable, "-m", "tests.workers.targets.child.racer_child", *arguments)
         self.kept = Keeper(self.name, lambda: Launch(command, {}, ROOT))
 
-    def is_known(self, race: MissingOrder, trace: Trace) -> bool:
+    def is_known(self, race: MissingOrder, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> bool:
         return race.memory == self.known_memory
 
     def keeper(self, config: RunConfig) -> Keeper:

@@ -62,8 +62,8 @@ def ours(before: Any) -> Any:
     return lambda self: f"ours, then {before(self)}"
 
 
-def replacement(name: str, since: str = "") -> Replacement:
-    return Replacement("tiny_engine.core.scheduler", name, "a test wants it", ours, since)
+def replacement(name: str, since: str = "", until: str = "") -> Replacement:
+    return Replacement("tiny_engine.core.scheduler", name, "a test wants it", ours, since, until)
 
 
 def test_a_name_is_replaced_by_what_is_made_of_it(installed: Path) -> None:
@@ -79,6 +79,16 @@ def test_a_name_to_replace_that_a_version_lacks_is_refused_unless_it_is_older(na
     with pytest.raises(Unknown, match=missing):
         replacement(name, since="1.4").apply(VERSION)
     replacement(name, since="1.4.1").apply(VERSION)
+
+
+@pytest.mark.parametrize(("until", "made"), [("1.4", "theirs"), ("1.5", "ours, then theirs")])
+def test_a_name_that_has_moved_is_replaced_where_it_was_in_older_versions_alone(
+    until: str, made: str, installed: Path
+) -> None:
+    replacement("Scheduler.schedule", until=until).apply(VERSION)
+    from tiny_engine.core.scheduler import Scheduler  # noqa: PLC0415
+
+    assert Scheduler().schedule() == made
 
 
 def hooks(holder: str, *names: str, module: str = "scheduler", since: str = "") -> Hooks:

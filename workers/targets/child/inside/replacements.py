@@ -48,7 +48,8 @@ class Version:
 class Replacement:
     """One name, `module` and a path of attributes in it: why it is replaced, and by what made of what it was.
 
-    Versions before `since` have no such name, and nothing that it would be replaced for.
+    Versions before `since` have no such name, and nothing that it would be replaced for, or have it elsewhere; so do
+    those from `until` on.
     """
 
     module: str
@@ -56,6 +57,7 @@ class Replacement:
     reason: str
     made: Callable[[Any], Any]
     since: str = ""
+    until: str = ""
 
     def apply(self, version: Version) -> None:
         """Replace it in a version that is to have it.
@@ -63,7 +65,7 @@ class Replacement:
         Raises:
             Unknown: the version lacks it.
         """
-        if not version.has(self.since):
+        if not version.has(self.since) or (self.until and version.has(self.until)):
             return
         *path, last = self.name.split(".")
         try:

@@ -3,6 +3,7 @@
 One lives at a time; the first takes a second, each further one a tenth of one.
 """
 
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,11 @@ class Engines:
         self._scheduler = self._made_for = None
 
     def _new(self, spec: EngineSpec) -> Any:
-        from sglang.srt.distributed import bootstrap, parallel_state  # noqa: PLC0415
+        from sglang.srt.distributed import parallel_state  # noqa: PLC0415
         from sglang.srt.environ import envs  # noqa: PLC0415
-        from sglang.srt.managers.scheduler import Scheduler  # noqa: PLC0415
-        from sglang.srt.runtime_context import SpawnRanks, publish  # noqa: PLC0415
-        from sglang.srt.server_args import PortArgs, ServerArgs  # noqa: PLC0415
+        from sglang.srt.server_args import ServerArgs  # noqa: PLC0415
 
-        if bootstrap._PARALLEL_INITIALISED:
+        if parallel_state.model_parallel_is_initialized():
             parallel_state.destroy_model_parallel()
             parallel_state.destroy_distributed_environment()
         args = ServerArgs(
@@ -94,9 +93,10 @@ class Engines:
             skip_server_warmup=True,
             **self._speculative(spec),
         )
-        publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
         envs.SGLANG_ENABLE_OVERLAP_PLAN_STREAM.set(spec.plan_stream)
-        scheduler = Scheduler(args, PortArgs.init_new(args))
+        scheduler = _scheduler_of(args)
+        # Releases before 0.5.22 have it from the first iteration of their loop on, and are asked before that.
+        scheduler.result_queue = deque()
         assert scheduler.enable_overlap == (spec.depth > 1), "asynchronous exactly where it was asked for"
         scheduler.tokenizer = NO_TOKENIZER
         scheduler.grammar_manager.grammar_backend = grammar_backend(args, spec.vocab_size)
@@ -124,3 +124,19 @@ class Engines:
             "speculative_num_steps": spec.num_speculative_tokens,
             "speculative_eagle_topk": spec.tree_width,
         }
+
+
+def _scheduler_of(args: Any) -> Any:
+    """Return the scheduler of a configuration, which is that of this process from here on."""
+    from sglang.srt import runtime_context  # noqa: PLC0415
+    from sglang.srt.managers.scheduler import Scheduler  # noqa: PLC0415
+    from sglang.srt.server_args import PortArgs  # noqa: PLC0415
+
+    if hasattr(runtime_context, "SpawnRanks"):
+        ranks = runtime_context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
+        runtime_context.publish(args, role="scheduler", ranks=ranks)
+        return Scheduler(args, PortArgs.init_new(args))
+    # Releases before 0.5.21 tell a scheduler what it is of each group.
+    runtime_context.publish(args, role="scheduler")
+    zeros = dict.fromkeys(("gpu_id", "tp_rank", "moe_ep_rank", "pp_rank", "attn_cp_rank", "moe_dp_rank"), 0)
+    return Scheduler(args, PortArgs.init_new(args), **zeros, dp_rank=None)

@@ -20,7 +20,7 @@ from workers.targets.sglang.inside.engines import Engines
 from workers.targets.sglang.inside.kernels.table import TABLE
 from workers.targets.simulated_torch.kernel_definitions import Definitions
 
-KNOWN = ("0.5.23",)
+KNOWN = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
 # Of all models these are loaded: the others take a minute.
 _MODELS = ("llama", "llama_eagle", "llama_eagle3", "registry", "transformers", "utils")
 

