@@ -180,6 +180,7 @@ FIRST_RUNNER = Capabilities(
     features=tuple(feature for feature in FEATURES if feature != "accept"),
     spec={
         "layers": ("attention", "hybrid"),
+        "recurrent_layers": (),
         "depth": (2, 1),
         "policy": (),
         "prefix_cache": (),
