@@ -82,6 +82,17 @@ def advance_rows(
             output[token] = advanced(state, queries[token], keys[token], values[token], gates[token], betas[token])
 
 
+def exponential(before: Any) -> Callable[[Any], Any]:
+    """Return Triton's exponential by the name by which its interpreter knows it."""
+
+    def exp(values: Any) -> Any:
+        import triton.language  # noqa: PLC0415  there may be none
+
+        return triton.language.exp(values)
+
+    return exp
+
+
 def sized_as_blocks(before: Any) -> SimpleNamespace:
     """Return what a module takes of Triton to launch a kernel, where there is none: sizes of blocks."""
     return SimpleNamespace(cdiv=before.cdiv, next_power_of_2=lambda size: 1 << max(0, size - 1).bit_length())

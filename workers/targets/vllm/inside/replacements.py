@@ -13,7 +13,12 @@ from workers.targets.child.inside.replacements import Replacement
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.simulated_torch.triton_tasks import DefinedKernel, remember_pointers
-from workers.targets.vllm.inside.gated_delta import prompts_advanced, sized_as_blocks, without_experts
+from workers.targets.vllm.inside.gated_delta import (
+    exponential,
+    prompts_advanced,
+    sized_as_blocks,
+    without_experts,
+)
 from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
     StatesCopied,
@@ -394,6 +399,15 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         library_of_cuda,
         devices=("sim",),
         runners=("v2",),
+    ),
+    RunnerReplacement(
+        _ROWS_OF_ONE,
+        "exp",
+        "the interpreter knows a function of Triton's by its own name alone",
+        exponential,
+        devices=("sim",),
+        runners=("v2",),
+        since="0.32.0",
     ),
     RunnerReplacement(
         "vllm.v1.sample.ops.topk_topp_sampler",

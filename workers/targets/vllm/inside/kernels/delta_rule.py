@@ -25,7 +25,7 @@ def advanced(state: Array, query: Array, key: Array, value: Array, gate: Array, 
 
 
 def decay(rates: Array, steps: Array, threshold: float) -> Array:
-    """Return the logarithm of what is left of a state: its rate, given by its logarithm, times a softplus of the step."""
+    """Return the logarithm of what is left of a state: a softplus of steps, times rates given by their logarithms."""
     one = np.float32(1)
     soft = np.where(steps <= np.float32(threshold), np.log(one + np.exp(steps)), steps)
     found: Array = -np.exp(rates) * soft

@@ -31,7 +31,9 @@ def delta_rule_update(programs: tuple[int, ...], given: Given) -> None:
             continue
         state = given.h0.span(slot * given.stride_init_state_token, count).reshape(heads, given.V, size).copy()
         for token in range(start, stop):
-            query, key = (each.span(token * keys * size, keys * size).reshape(keys, size) for each in (given.q, given.k))
+            query, key = (
+                each.span(token * keys * size, keys * size).reshape(keys, size) for each in (given.q, given.k)
+            )
             value = given.v.span(token * heads * given.V, heads * given.V).reshape(heads, given.V)
             gate = decay(rates, given.a.span(token * heads, heads) + bias, given.threshold)
             beta = sigmoid(given.b.span(token * heads, heads))
