@@ -18,6 +18,7 @@ _SITE = "extension"
 # Half of the drafters with weights predict well, so that both accepted and rejected drafts occur.
 QUALITIES = ("good", "good", "mediocre", "bad")
 HYBRID_ONE_IN = 6
+GATED_ONE_IN = 2
 LOGPROB_TOKENS_ONE_IN = 16
 LOGITS_ONE_IN = 8
 BROKEN_GRAMMARS_ONE_IN = 12
@@ -49,6 +50,8 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     wait for a token, one of PROCESSORS_ONE_IN has a processor of logits, one of SWITCHES_ONE_IN each switch, and one of
     TREES_ONE_IN drafts that are a tree.
 
+    Of hybrid models one in GATED_ONE_IN has gated delta nets, where there are any.
+
     An engine whose hybrid models lack some features gets such a model in one trace of HYBRID_ONE_IN.
     """
     update: dict[str, object] = {}
@@ -66,6 +69,9 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
             update[key] = True
     if capabilities.allows("tree_width", 2) and not below(TREES_ONE_IN, seed, _SITE, "trees", 0):
         update["tree_width"] = 2
+    has_gated = spec.layers == "hybrid" and capabilities.allows("recurrent_layers", "gated_delta")
+    if has_gated and not below(GATED_ONE_IN, seed, _SITE, "gated", 0):
+        update["recurrent_layers"] = "gated_delta"
     limits = [limit for limit in capabilities.limits.spec if isinstance(limit, NothingBeside)]
     without = [limit.key for limit in limits if limit.beside == ("layers", "hybrid")]
     if without:

@@ -105,6 +105,8 @@ class EngineSpec(Value):
     `drafter_quality` says how well the weights of a drafter predict the target, in an engine whose drafters have any.
     `logprobs_mode` says what tokens come with: logprobs of the target's logits (raw) or of those by which a token is
     chosen (processed), or, in their place, such logits themselves.
+    `recurrent_layers` says what the layers with states are in a hybrid model of an engine that has several kinds of
+    them: short convolutions, or gated delta nets behind such.
     `decodes_first` has an engine with a dense batch move the rows that decode before the others, as some kernels want.
     Where there is a token `reasoning_end`, grammars bind behind the first one of a request, in its prompt or output.
     An engine with a `logits_processor` has one of a user, by which requests ban what they chose last (`no_repeats`).
@@ -125,6 +127,7 @@ class EngineSpec(Value):
     """
 
     layers: Literal["hybrid", "attention"] = "hybrid"
+    recurrent_layers: Literal["short_conv", "gated_delta"] = "short_conv"
     depth: Annotated[int, Field(strict=True, ge=1, le=8)] = 2
     accepted_counts: Literal["device", "host"] = "device"
     recurrent_cache: Literal["none", "align"] = "none"

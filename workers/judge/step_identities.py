@@ -17,6 +17,7 @@ from typing import Any
 
 from scenarios.spec import ENGINE, EngineName
 from workers.judge.judge import End, Judge, told_of
+from workers.judge.state_identities import beginning_of_state, blocks_of_states, broken, holders_of
 from workers.record.evidence import Difference, fact, shown
 from workers.record.log import Entry
 from workers.record.observation import Observation
@@ -109,7 +110,7 @@ class StepIdentities(Judge):
                 case "drained":
                     for what, count in seen.values["leaks"].items():
                         none = fact("none_held", what=what)
-                        self._loose.append(_difference("books", "leaks", None, (seen.step, None), none, count))
+                        self._loose.append(broken("books", "leaks", None, (seen.step, None), none, count))
 
     @property
     def planes(self) -> tuple[str, ...]:
@@ -148,20 +149,18 @@ class StepIdentities(Judge):
 
     def _no_token(self, number: int, request: int, position: int, token: int) -> Difference:
         due = fact("below_vocabulary", size=self._vocab_size)
-        return _difference("inputs", "input_ids", request, (number, position), due, token)
+        return broken("inputs", "input_ids", request, (number, position), due, token)
 
     def _of_step(self, number: int, step: Step) -> Iterator[Difference]:
         self._begin(number, step)
         yield from self._counts(number, step)
         if step.inputs is None:
-            yield _difference(
-                "inputs", "inputs", None, (number, None), fact("inputs_of_every_step"), fact("none_shown")
-            )
+            yield broken("inputs", "inputs", None, (number, None), fact("inputs_of_every_step"), fact("none_shown"))
             return
         seen, planned = step.inputs.requests, step.planned.requests
         if sorted(seen) != sorted(planned):
             due = fact("requests", requests=sorted(planned))
-            yield _difference("inputs", "rows", None, (number, None), due, sorted(seen))
+            yield broken("inputs", "rows", None, (number, None), due, sorted(seen))
             return
         yield from self._inputs(number, step, step.inputs)
         if step.corrected is not None:
@@ -202,13 +201,13 @@ class StepIdentities(Judge):
             most = stay.computed + sum(drafts.get(request, 0) for each, drafts in flying if each >= stay.first)
             if not stay.computed <= planned <= most:
                 due = fact("between", least=stay.computed, most=most)
-                yield _difference("counts", "scheduled_computed", request, (number, None), due, planned)
+                yield broken("counts", "scheduled_computed", request, (number, None), due, planned)
 
     def _inputs(self, number: int, step: Step, inputs: Observation) -> Iterator[Difference]:
         values = inputs.values
         owners = owners_of(step.planned.values["blocks"])
         states = dict(step.planned.values["states"])
-        holders = _holders(step.planned.values["blocks"], states)
+        holders = holders_of(step.planned.values["blocks"], states)
         rows = zip(inputs.requests, values["starts"], values["starts"][1:], strict=False)
         for row, (request, start, stop) in enumerate(rows):
             stay = self._residencies[request]
@@ -221,8 +220,12 @@ class StepIdentities(Judge):
             yield from self._slots(number, request, seen["slots"], values["tables"][row], owners)
             columns = [(values["seq_lens"][row] - 1) // size for size in self._state_sizes]
             for group, held in enumerate(states.get(request, ())):
-                slot, goes_on = values[f"states_{group}"][row], values[f"goes_on_{group}"][row]
-                yield from self._state(number, request, slot, goes_on, held[columns[group]], holders)
+                where = number, stay.computed
+                slots, column = [values[f"states_{group}"][row]], columns[group]
+                if f"left_{group}" in values:
+                    slots = values[f"left_{group}"][row][: stop - start]
+                yield from blocks_of_states(request, where, slots, held[column:], holders)
+                yield from beginning_of_state(request, where, values[f"goes_on_{group}"][row])
                 is_there = stay.columns[group : group + 1] == columns[group : group + 1]
                 yield from self._kept(number, request, values[f"kept_{group}"][row], is_there)
             stay.columns = columns
@@ -235,7 +238,7 @@ class StepIdentities(Judge):
         for slot in slots:
             if slot >= 0:
                 there = fact("block", block=slot // self._block_size)
-                yield _difference("inputs", "slots", None, (number, None), fact("padding_nowhere"), there)
+                yield broken("inputs", "slots", None, (number, None), fact("padding_nowhere"), there)
 
     def _row(self, number: int, request: int, seen: Mapping[str, Any], length: int) -> Iterator[Difference]:
         """Yield wrong tokens, positions and length of a row."""
@@ -243,21 +246,21 @@ class StepIdentities(Judge):
         first, count = stay.computed, stay.num_scheduled
         for index, (token, position) in enumerate(zip(seen["input_ids"], seen["positions"], strict=True)):
             if position != first + index:
-                yield _difference("inputs", "positions", request, (number, first + index), first + index, position)
+                yield broken("inputs", "positions", request, (number, first + index), first + index, position)
             if not 0 <= token < self._vocab_size:
                 yield self._no_token(number, request, position, token)
             known = stay.tokens[first + index : first + index + 1]
             if stay.is_followed and index < count - stay.num_drafts and known != [token]:
                 wanted = known[0] if known else fact("only_drafts")
-                yield _difference("inputs", "input_ids", request, (number, position), wanted, token)
+                yield broken("inputs", "input_ids", request, (number, position), wanted, token)
         if length != first + count:
-            yield _difference("inputs", "seq_lens", request, (number, None), first + count, length)
+            yield broken("inputs", "seq_lens", request, (number, None), first + count, length)
 
     def _bounds(self, number: int, request: int, bounds: Sequence[int], length: int) -> Iterator[Difference]:
         """Yield the host's bound of a row's length, if it has one, that the length on the device is above."""
         for bound in bounds:
             if bound < length:
-                yield _difference("counts", "bounds", request, (number, None), fact("at_least", least=length), bound)
+                yield broken("counts", "bounds", request, (number, None), fact("at_least", least=length), bound)
 
     def _slots(
         self, number: int, request: int, slots: list[int], table: list[int], owners: Mapping[int, Mapping[int, int]]
@@ -267,7 +270,7 @@ class StepIdentities(Judge):
         for position, slot in enumerate(slots, self._residencies[request].computed):
             block = table[position // size]
             if slot != block * size + position % size:
-                yield _difference("inputs", "slots", request, (number, position), block * size + position % size, slot)
+                yield broken("inputs", "slots", request, (number, position), block * size + position % size, slot)
             yield from self._owner(number, request, position, block, owners)
 
     def _owner(
@@ -277,27 +280,12 @@ class StepIdentities(Judge):
         index, held = position // self._block_size, owners.get(block, {}) if block is not None else {}
         if held.get(request) != index:
             due, there = fact("own_block", index=index), fact("block", block=block)
-            yield _difference("blocks", "tables", request, (number, position), due, there)
+            yield broken("blocks", "tables", request, (number, position), due, there)
         for other, number_of_block in held.items():
             shared = number_of_block == index and (index + 1) * self._block_size <= self._residencies[other].hit
             if other != request and not shared:
                 due, there = fact("a_block_of_its_own"), fact("block_of_another", block=block, other=other)
-                yield _difference("blocks", "tables", request, (number, position), due, there)
-
-    def _state(
-        self, number: int, request: int, slot: int, goes_on: bool, due: int, holders: Mapping[int, list[int]]
-    ) -> Iterator[Difference]:
-        """Yield a state that is not in its planned block, is in another's too, or wrongly begins or goes on."""
-        first = self._residencies[request].computed
-        if slot != due:
-            wanted, there = fact("state_in_block", block=due), fact("block", block=slot)
-            yield _difference("blocks", "states", request, (number, first), wanted, there)
-        if len(held_by := holders.get(slot, [])) > 1:
-            there = fact("block_of_several", block=slot, holders=held_by)
-            yield _difference("blocks", "states", request, (number, first), fact("a_block_for_its_state"), there)
-        if goes_on != (first > 0):
-            how = fact("begins"), fact("goes_on")
-            yield _difference("inputs", "goes_on", request, (number, first), how[first > 0], how[goes_on])
+                yield broken("blocks", "tables", request, (number, position), due, there)
 
     def _kept(self, number: int, request: int, kept: int, is_there: bool) -> Iterator[Difference]:
         """Yield a state that goes on behind other tokens of the step before than those kept of it.
@@ -311,14 +299,14 @@ class StepIdentities(Judge):
             kept = 1 + stay.num_taken_in
         if kept != due:
             there = fact("behind_kept", kept=kept)
-            yield _difference("inputs", "kept", request, (number, stay.computed), fact("behind_kept", kept=due), there)
+            yield broken("inputs", "kept", request, (number, stay.computed), fact("behind_kept", kept=due), there)
 
     def _mirrors(self, number: int, corrected: Observation) -> Iterator[Difference]:
         """Yield counts of the host that are not the true ones once they have been corrected."""
         for request, count in zip(corrected.requests, corrected.values["mirror_computed"], strict=True):
             true = self._residencies[request].computed
             if count != true and not self._residencies[request].has_lost:
-                yield _difference("counts", "mirror_computed", request, (number, None), true, count)
+                yield broken("counts", "mirror_computed", request, (number, None), true, count)
 
     def _results(self, number: int, step: Step) -> Iterator[Difference]:
         """Yield tokens that come of a chunk of what is known of a request."""
@@ -327,7 +315,7 @@ class StepIdentities(Judge):
             is_chunk = stay.computed + stay.num_scheduled < len(stay.tokens)
             if tokens and is_chunk and stay.is_followed and not stay.has_lost:
                 where = number, stay.computed + stay.num_scheduled
-                yield _difference("inputs", "sampled", request, where, fact("no_token"), shown(tokens))
+                yield broken("inputs", "sampled", request, where, fact("no_token"), shown(tokens))
 
     def _go_on(self, number: int, step: Step) -> None:
         """Append a step's sampled tokens to the known ones of each request that it scheduled."""
@@ -353,17 +341,6 @@ def owners_of(blocks: Iterable[tuple[int, list[int]]]) -> dict[int, dict[int, in
     return owners
 
 
-def _holders(
-    blocks: Iterable[tuple[int, list[int]]], states: Mapping[int, Iterable[list[int]]]
-) -> dict[int, list[int]]:
-    """Return by block its requests, once for tokens and once for each state; empty where there are no states."""
-    holders: dict[int, list[int]] = {}
-    for request, held in blocks if states else ():
-        for block in (block for group in (held, *states[request]) for block in group):
-            holders.setdefault(block, []).append(request)
-    return holders
-
-
 def operators_of(number: int, step: Step) -> Iterator[Difference]:
     """Yield counts for operators that are more than a step's rows with drafts have; not all of these need be counted.
 
@@ -375,25 +352,4 @@ def operators_of(number: int, step: Step) -> Iterator[Difference]:
     names = "counted_rows", "counted_drafts", "counted_accepted"
     for name, count, bound in zip(names, step.counted, most, strict=False):
         if not 0 <= count <= bound:
-            yield _difference("books", name, None, (number, None), fact("between", least=0, most=bound), count)
-
-
-def _difference(
-    plane: str,
-    variable: str,
-    request: int | None,
-    where: tuple[int, int | None],
-    expected: object,
-    actual: object,
-) -> Difference:
-    """Make a difference of a broken identity, of a request or of all; `where` is the step and the position."""
-    step, position = where
-    return Difference(
-        plane=plane,
-        variable=variable,
-        request="" if request is None else f"submit {request}",
-        step=step,
-        position=position,
-        expected=shown(expected),
-        actual=shown(actual),
-    )
+            yield broken("books", name, None, (number, None), fact("between", least=0, most=bound), count)

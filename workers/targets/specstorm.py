@@ -44,6 +44,7 @@ _FEATURES = (
 # no user has processors of logits, no store is beside its cache, its steps are padded as the key `pad` says and
 # take prompts and decodes alike, and its lanes are those that they are.
 _OTHERS = (
+    "recurrent_layers",
     "drafter_quality",
     "decodes_first",
     "reasoning_end",

@@ -16,17 +16,21 @@ import numpy as np
 import torch
 
 from benchmarks.conformance.vllm_kernels.batches import SIZES, Array, Batch
+from benchmarks.conformance.vllm_kernels.delta_launches import of_delta_nets, prompts_held
 from benchmarks.conformance.vllm_kernels.launches import INPUTS, Launch, Wide
 from benchmarks.conformance.vllm_kernels.sampling_launches import SAMPLING
 from benchmarks.conformance.vllm_kernels.state_launches import of_states
 from workers.targets.child.inside.interpreter import interpret
 from workers.targets.simulated_torch.device import Watching, activate
-from workers.targets.simulated_torch.kernel_definitions import Definition, Definitions, digest_of
+from workers.targets.simulated_torch.kernel_definitions import Definition, Definitions, digest_of, function_of
+from workers.targets.vllm.inside.gated_delta import exponential
 from workers.targets.vllm.inside.kernels.table import TABLE
 from workers.targets.vllm.inside.main import lay_over
 from workers.targets.vllm.inside.replacements import library_of_cuda
 
 _MORE = 3
+# Prompts of more tokens take long in the interpreter.
+_LONG = 1000
 
 
 class Memory:
@@ -87,7 +91,7 @@ def launches(seeds: int) -> Iterator[Launch]:
     """Yield the launches of all kernels, on as many batches of each size."""
     for sizes in SIZES:
         for seed in range(seeds):
-            for made in (*INPUTS, *SAMPLING, of_states):
+            for made in (*INPUTS, *SAMPLING, of_states, of_delta_nets):
                 yield from made(Batch(sizes, seed))
 
 
@@ -97,7 +101,7 @@ def held(seeds: int) -> Iterator[dict[str, Any]]:
 
     from workers.targets.simulated_torch.triton_tasks import queued  # noqa: PLC0415
 
-    whatever_source = {name: _for_any_source(name, digest_of(_kernel(name).fn)) for name in TABLE}
+    whatever_source = {name: _for_any_source(name, digest_of(function_of(_kernel(name)))) for name in TABLE}
     defined, interpreted = (queued(Definitions(table))(InterpretedFunction.run) for table in (whatever_source, {}))
     activate().begin(watching=Watching(races=False, guard=False))
     counts: dict[str, Counter[str]] = {name: Counter() for name in TABLE}
@@ -111,7 +115,7 @@ def held(seeds: int) -> Iterator[dict[str, Any]]:
         if how == "other":
             example.setdefault(launch.kernel, f"grid {launch.grid}")
     for name, count in counts.items():
-        is_of_this = TABLE[name].for_source(digest_of(_kernel(name).fn)) is not None
+        is_of_this = TABLE[name].for_source(digest_of(function_of(_kernel(name)))) is not None
         yield {"kernel": name, "counts": dict(count), "is_of_this": is_of_this, "example": example.get(name, "")}
 
 
@@ -122,8 +126,13 @@ def _for_any_source(name: str, digest: str) -> Definition:
 
 
 def _kernel(name: str) -> Any:
+    """Return what launches a kernel."""
     module, _, function = name.rpartition(".")
-    return getattr(import_module(module), function)
+    kernel = getattr(import_module(module), function)
+    # Launched without what would find arguments that are given here.
+    while hasattr(kernel.fn, "fn"):
+        kernel = kernel.fn
+    return kernel
 
 
 def main() -> None:
@@ -134,9 +143,14 @@ def main() -> None:
     activate()
     utils: Any = import_module("vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils")
     utils.tldevice = library_of_cuda(None)
+    rows_of_one: Any = import_module("vllm.third_party.flash_linear_attention.ops.fused_recurrent")
+    rows_of_one.exp = exponential(None)
     np.seterr(all="ignore")
-    for told in held(int(sys.argv[1])):
+    seeds = int(sys.argv[1])
+    for told in held(seeds):
         print(json.dumps(told), flush=True)
+    prompts = [Batch(sizes, seed) for sizes in SIZES for seed in range(seeds) if 0 < sizes.length < _LONG]
+    print(json.dumps(prompts_held([batch for batch in prompts if batch.num_tokens])), flush=True)
 
 
 if __name__ == "__main__":

@@ -167,9 +167,17 @@ def _kernel_named(name: str) -> Any:
     """Return a kernel as a Python function, None if its module, or a kernel of Triton's by its name, is not there."""
     module, _, function = name.rpartition(".")
     try:
-        return getattr(getattr(import_module(module), function, None), "fn", None)
+        kernel = getattr(import_module(module), function, None)
     except ImportError:
         return None
+    return function_of(kernel) if hasattr(kernel, "fn") else None
+
+
+def function_of(kernel: Any) -> Any:
+    """Return the Python function of a kernel of Triton's, which may be wrapped by what finds some of its arguments."""
+    while hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return kernel
 
 
 def name_of(kernel: Any) -> str:

@@ -8,10 +8,10 @@ interpreter's loads and stores are checked against these: memory that was not de
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -121,16 +121,22 @@ def queued(definitions: Definitions) -> Callable[[Callable[..., Any]], Callable[
 
 
 class DefinedKernel:
-    """A kernel in a process without Triton, where its definition alone can run: each launch is a task."""
+    """A kernel in a process without Triton, where its definition alone can run: each launch is a task.
 
-    def __init__(self, definitions: Definitions, function: Any) -> None:
-        self._kernel = _Kernel(function, definitions)
+    Arguments that are neither given nor have a default are `found` from those given, by name.
+    """
 
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+    def __init__(
+        self, definitions: Definitions, found: Mapping[str, Callable[[Mapping[str, Any]], Any]], function: Any
+    ) -> None:
+        self._kernel, self._found = _Kernel(function, definitions), found
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
         return partial(self._launch, grid)
 
-    def _launch(self, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
-        self._kernel.launch(grid, self._kernel.given(arguments, options), self._executor)
+    def _launch(self, grid: Any, *arguments: Any, **options: Any) -> None:
+        given = self._kernel.given(arguments, options, self._found)
+        self._kernel.launch(grid(dict(given)) if callable(grid) else grid, given, self._executor)
 
     def _executor(self) -> Callable[..., None]:
         raise KernelError(f"{self._kernel.name} cannot run: there is no Triton, and no definition of this launch")
@@ -169,12 +175,20 @@ class _Kernel:
         self._followed = {root.argument for root in accesses.reads | accesses.writes if root.is_loaded}
         self._definition = definitions.of(function)
 
-    def given(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a launch by name, without a compiler's options."""
-        found = dict(zip(self._names, arguments, strict=False))
+    def given(
+        self,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        found: Mapping[str, Callable[[Mapping[str, Any]], Any]] = MappingProxyType({}),
+    ) -> dict[str, Any]:
+        """Return the arguments of a launch by name, without a compiler's options; some are `found` from others."""
+        given = dict(zip(self._names, arguments, strict=False))
         for name in self._names[len(arguments) :]:
-            found[name] = options[name] if name in options else self._defaults[name]
-        return found
+            if name in options:
+                given[name] = options[name]
+            else:
+                given[name] = found[name](options) if name in found else self._defaults[name]
+        return given
 
     def launch(
         self, programs: tuple[int, ...], given: dict[str, Any], executor: Callable[[], Callable[..., None]]

@@ -32,15 +32,24 @@ def _of_padded_prompts(found: Difference, trace: Trace, steps: Sequence[Observat
     if found.variable != "kept":
         return False
     named = [(seen, [f"submit {number}" for number in seen.requests]) for seen in steps if seen.point == "inputs"]
-    before = [(seen, names) for seen, names in named if seen.step < found.step and found.request in names]
-    if not before:
+    before = [seen for seen, names in named if seen.step < found.step and found.request in names]
+    return bool(before) and _is_padded(before[-1], found.request)
+
+
+def _verified_at_once(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a prompt of one token goes on from a state, in a step for which it was padded with placeholders."""
+    if found.variable != "goes_on" or found.expected != fact("begins"):
         return False
-    inputs, names = before[-1]
-    row = names.index(found.request)
+    inputs = next(seen for seen in steps if (seen.point, seen.step) == ("inputs", found.step))
+    return _is_padded(inputs, found.request)
+
+
+def _is_padded(inputs: Observation, request: str) -> bool:
+    """Tell whether a request begins in a step, with one token and placeholders behind it."""
+    row = [f"submit {number}" for number in inputs.requests].index(request)
     starts, drafts = inputs.values["starts"], inputs.values["drafts"]
     begins = inputs.values["positions"][starts[row]] == 0
-    is_padded = drafts[row] > 0 and starts[row + 1] - starts[row] == 1 + drafts[row]
-    return bool(begins and is_padded)
+    return bool(begins and drafts[row] > 0 and starts[row + 1] - starts[row] == 1 + drafts[row])
 
 
 def _counts_moved(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -70,12 +79,23 @@ def _first(inputs: Observation, request: int) -> int:
     return first
 
 
+_PADDED_PROMPTS = KnownBug(
+    "vllm_padded_prompts_of_one_token",
+    "docs/findings/vllm_padded_prompts_of_one_token.md",
+    "vLLM 0.32.0 pads a prompt of one token with placeholders that stay in its recurrent state.",
+)
 BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
         "vllm_accepted_counts_moved",
         "https://github.com/vllm-project/vllm/issues/51571",
         "vLLM 0.32.0 moves accepted counts of a step with their rows, and looks for them where these were.",
     ): _counts_moved,
+    _PADDED_PROMPTS: _of_padded_prompts,
+    KnownBug(
+        "vllm_padded_prompts_go_on",
+        "docs/findings/vllm_padded_prompts_go_on.md",
+        "vLLM 0.32.0 pads a prompt of one token, takes it for drafts, and goes on from what its state's block held.",
+    ): _verified_at_once,
 }
 BUGS_OF_SECOND: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
@@ -83,9 +103,5 @@ BUGS_OF_SECOND: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observat
         "docs/findings/vllm_v2_states_behind_prompts.md",
         "vLLM 0.32.0 takes a decode for a prompt behind one as long as a run of drafts, and its state too early.",
     ): _behind_prompts,
-    KnownBug(
-        "vllm_padded_prompts_of_one_token",
-        "docs/findings/vllm_padded_prompts_of_one_token.md",
-        "vLLM 0.32.0 pads a prompt of one token with placeholders that stay in its recurrent state.",
-    ): _of_padded_prompts,
+    _PADDED_PROMPTS: _of_padded_prompts,
 }

@@ -180,6 +180,7 @@ FIRST_RUNNER = Capabilities(
     features=tuple(feature for feature in FEATURES if feature != "accept"),
     spec={
         "layers": ("attention", "hybrid"),
+        "recurrent_layers": (),
         "depth": (2, 1),
         "policy": (),
         "prefix_cache": (),
@@ -301,15 +302,17 @@ SECOND_RUNNER = replace(
 
 
 def on_a_cpu(capabilities: Capabilities) -> Capabilities:
-    """Return capabilities without graphs and what else needs a device."""
+    """Return capabilities without graphs, gated delta nets and what else needs a device."""
     on_a_device = (_HYBRID_WITHOUT_DRAFTS, simple_offloading_is_of_a_device)
     limits = replace(capabilities.limits, spec=(*capabilities.limits.spec, *on_a_device))
-    spec = {key: each for key, each in capabilities.spec.items() if key != "graphs"}
+    lacking = ("graphs", "recurrent_layers")
+    spec = {key: each for key, each in capabilities.spec.items() if key not in lacking}
     return replace(capabilities, spec=spec, limits=limits)
 
 
 def on_a_gpu(capabilities: Capabilities) -> Capabilities:
     """Return capabilities without what is observed on the simulated device and on a CPU alone."""
-    lacking = ("offloading", "handoff")
+    # Kernels of gated delta nets for GPUs refuse float32.
+    lacking = ("offloading", "handoff", "recurrent_layers")
     spec = {key: each for key, each in capabilities.spec.items() if key not in lacking}
     return replace(capabilities, spec=spec, delays=True)

@@ -22,7 +22,7 @@ from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.graphs import arguments_of, begin_graphs
 from workers.targets.vllm.inside.handoff_session import HandoffSession
 from workers.targets.vllm.inside.logits_processors import no_repeats
-from workers.targets.vllm.inside.models import HYBRID_LAYERS, model_folder
+from workers.targets.vllm.inside.models import RECURRENT_LAYERS, model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
 from workers.targets.vllm.inside.producer import Producer
 from workers.targets.vllm.inside.reasoning import parser_until
@@ -128,7 +128,7 @@ class Engines:
         key = *_target_of(spec), spec.vocab_size, version
         if key not in self._checksums:
             heads = ("drafter", "drafter_quality", "num_speculative_tokens") if spec.drafter == "mtp" else ()
-            same = {name: getattr(spec, name) for name in ("layers", "vocab_size", *heads)}
+            same = {name: getattr(spec, name) for name in ("layers", "recurrent_layers", "vocab_size", *heads)}
             made = self._made(_NEIGHBOUR.model_copy(update=same), version)
             self._checksums[key] = made.compute_weight_checksums()[0]
         return self._checksums[key]
@@ -178,7 +178,7 @@ class Engines:
         # A state takes a block of the same pool, one more where it is kept at ends of blocks, and one for each draft:
         # who has all others still fits.
         num_each = 1 + spec.prefix_cache + spec.num_speculative_tokens
-        num_states = HYBRID_LAYERS.count("conv") * num_each if is_hybrid else 0
+        num_states = RECURRENT_LAYERS * num_each if is_hybrid else 0
         transfer = transfer_config(spec, is_producer=is_producer)
         config = EngineArgs(
             model=str(self._weights(spec, version)),
@@ -245,7 +245,9 @@ def _target_of(spec: EngineSpec) -> tuple[str, str]:
     """Return kind and quality of the target's model: the heads of an mtp drafter are part of it."""
     if spec.num_speculative_tokens and spec.drafter == "mtp":
         return "mtp", spec.drafter_quality
-    return ("hybrid" if spec.layers == "hybrid" else "target"), "good"
+    if spec.layers == "hybrid":
+        return ("gated" if spec.recurrent_layers == "gated_delta" else "hybrid"), "good"
+    return "target", "good"
 
 
 def _collect() -> None:

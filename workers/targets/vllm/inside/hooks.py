@@ -106,6 +106,13 @@ RECORDERS = (
         "num_decodes num_prefills state_indices_tensor_d state_indices_tensor_p has_initial_states_p",
     ),
     RunnerHooks(
+        "vllm.v1.attention.backends.gdn_attn",
+        "GDNAttentionMetadata",
+        "num_decodes num_prefills num_spec_decodes has_initial_state num_accepted_tokens spec_state_indices_tensor "
+        "non_spec_state_indices_tensor spec_sequence_masks_cpu",
+        since="0.32.0",
+    ),
+    RunnerHooks(
         "vllm.v1.worker.gpu_model_runner",
         "GPUModelRunner",
         "_prepare_inputs _model_forward input_batch requests kv_cache_config",

@@ -1,6 +1,7 @@
-"""Models of vLLM besides the dense ones: a hybrid target, and drafters that are heads of one or draft all at once.
+"""Models of vLLM besides the dense ones: hybrid targets, and drafters that are heads of one or draft all at once.
 
-Of the hybrid one's layers two are short convolutions, with a state each, around one of attention.
+Of a hybrid one's layers two are recurrent, with states each, around one of attention: short convolutions, or gated
+delta nets.
 """
 
 from pathlib import Path
@@ -16,6 +17,7 @@ from workers.targets.child.inside.models import (
     HIDDEN,
     INTERMEDIATE,
     KV_HEADS,
+    LAYER_SCALE,
     LAYERS,
     Model,
     Weights,
@@ -29,17 +31,25 @@ from workers.targets.child.inside.models import (
 )
 
 HYBRID_LAYERS = ("conv", "full_attention", "conv")
+GATED_LAYERS = ("linear_attention", "full_attention", "linear_attention")
+# Of layers that have states, in either.
+RECURRENT_LAYERS = 2
 # Tokens that a convolution sees: all but the newest are its state.
 CONV_WIDTH = 3
 # Of the hybrid model's embeddings, which are its head too.
 EMBEDDING_SCALE = 0.1
+# Of gated delta nets: a head of keys, for two of values, and tokens that their convolutions see. Beside as many drafts
+# as there may be their states are no larger than a block of attention.
+KEY_HEADS, VALUE_HEADS, DELTA_DIM, DELTA_WIDTH = 1, 2, 16, 4
+# How fast their states fade, head by head: one keeps what it was given for long.
+DECAYS = (0.005, 0.05)
 
 
 def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
     """Return the folder of a model, which is made if it is not there.
 
-    Its kind is one of the dense ones, hybrid or dflash, or mtp, a target with a head of that quality; a target or
-    hybrid has versions v1, v2 and so on besides `good`.
+    Its kind is one of the dense ones, hybrid, gated or dflash, or mtp, a target with a head of that quality; a target,
+    hybrid or gated has versions v1, v2 and so on besides `good`.
     """
     return models.model_folder(cache, kind, quality, vocab_size, _model)
 
@@ -50,6 +60,8 @@ def _model(kind: str, quality: str, vocab_size: int) -> Model:
         case "hybrid", version:
             name = "hybrid" if version == "good" else f"hybrid {version}"
             return _hybrid_config(vocab_size), _hybrid(generator_of(name, vocab_size), vocab_size)
+        case "gated", version:
+            return _gated_config(vocab_size), _gated(version, vocab_size)
         case "dflash", _:
             return _dflash_config(vocab_size), _dflash(target_weights(vocab_size), quality, vocab_size)
         case "mtp", _:
@@ -96,6 +108,53 @@ def _hybrid_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights
         "ffn_norm": torch.ones(HIDDEN),
     }
     return {f"{prefix}.{name}.weight": weight for name, weight in (mixer | both).items()}
+
+
+def _gated(version: str, vocab_size: int) -> Weights:
+    """Return weights of a model of gated delta nets, between the embeddings and the head of the dense target."""
+    target, generator = target_weights(vocab_size), generator_of(f"gated {version}", vocab_size)
+    weights = {name: target[name] for name in ("model.embed_tokens.weight", "lm_head.weight")}
+    if version != "good":
+        weights = {name: normal(generator, *each.shape, scale=float(each.std())) for name, each in weights.items()}
+    # The weights of its norms are what is added to one.
+    weights["model.norm.weight"] = torch.zeros(HIDDEN)
+    for index, kind in enumerate(GATED_LAYERS):
+        weights |= _gated_layer(generator, f"model.layers.{index}", kind)
+    return weights
+
+
+def _gated_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights:
+    width, kv_width, inner = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, HIDDEN**-0.5
+    keys, values = KEY_HEADS * DELTA_DIM, VALUE_HEADS * DELTA_DIM
+    outer = 2 * LAYER_SCALE * inner
+    mixer = {
+        # Queries, keys, values and gates of what the state gives; how much it takes in, and how fast it fades.
+        "linear_attn.in_proj_qkvz.weight": normal(generator, 2 * keys + 2 * values, HIDDEN, scale=inner),
+        "linear_attn.in_proj_ba.weight": normal(generator, 2 * VALUE_HEADS, HIDDEN, scale=inner),
+        "linear_attn.conv1d.weight": normal(generator, 2 * keys + values, 1, DELTA_WIDTH, scale=DELTA_WIDTH**-0.5),
+        "linear_attn.dt_bias": torch.zeros(VALUE_HEADS),
+        "linear_attn.A_log": torch.tensor(DECAYS).log(),
+        "linear_attn.norm.weight": torch.ones(DELTA_DIM),
+        "linear_attn.out_proj.weight": normal(generator, HIDDEN, values, scale=2 * outer),
+    }
+    if kind == "full_attention":
+        mixer = {
+            # Queries, and gates of what attention gives.
+            "self_attn.q_proj.weight": normal(generator, 2 * width, HIDDEN, scale=inner),
+            "self_attn.k_proj.weight": normal(generator, kv_width, HIDDEN, scale=inner),
+            "self_attn.v_proj.weight": normal(generator, kv_width, HIDDEN, scale=inner),
+            "self_attn.o_proj.weight": normal(generator, HIDDEN, width, scale=2 * outer),
+            "self_attn.q_norm.weight": torch.ones(HEAD_DIM),
+            "self_attn.k_norm.weight": torch.zeros(HEAD_DIM),
+        }
+    both = {
+        "mlp.gate_proj.weight": normal(generator, INTERMEDIATE, HIDDEN, scale=inner),
+        "mlp.up_proj.weight": normal(generator, INTERMEDIATE, HIDDEN, scale=inner),
+        "mlp.down_proj.weight": normal(generator, HIDDEN, INTERMEDIATE, scale=outer),
+        "input_layernorm.weight": torch.zeros(HIDDEN),
+        "post_attention_layernorm.weight": torch.zeros(HIDDEN),
+    }
+    return {f"{prefix}.{name}": weight for name, weight in (mixer | both).items()}
 
 
 def _unbiased(weights: Weights) -> Weights:
@@ -158,4 +217,23 @@ def _hybrid_config(vocab_size: int) -> dict[str, Any]:
         "layer_types": list(HYBRID_LAYERS),
         "norm_eps": 1e-5,
         "tie_word_embeddings": True,
+    }
+
+
+def _gated_config(vocab_size: int) -> dict[str, Any]:
+    return sizes(vocab_size, len(GATED_LAYERS)) | {
+        "architectures": ["Qwen3NextForCausalLM"],
+        "model_type": "qwen3_next",
+        "head_dim": HEAD_DIM,
+        "hidden_act": "silu",
+        "layer_types": list(GATED_LAYERS),
+        "linear_conv_kernel_dim": DELTA_WIDTH,
+        "linear_num_key_heads": KEY_HEADS,
+        "linear_num_value_heads": VALUE_HEADS,
+        "linear_key_head_dim": DELTA_DIM,
+        "linear_value_head_dim": DELTA_DIM,
+        "num_experts": 0,
+        "mlp_only_layers": list(range(len(GATED_LAYERS))),
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": False,
     }

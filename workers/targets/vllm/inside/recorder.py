@@ -16,6 +16,7 @@ from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
 from workers.targets.vllm.inside.graphs import bounds_of
 from workers.targets.vllm.inside.plans import PlanRecorder, group_numbers
+from workers.targets.vllm.inside.recurrent_states import states_of
 from workers.targets.vllm.runner_name import RunnerName
 
 # What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name.
@@ -58,30 +59,6 @@ def _judged(point: str, name: str) -> tuple[str, ...]:
     return (name, "verified") if name == "input_ids" else (name,)
 
 
-def _states(groups: Sequence[Any]) -> dict[str, Parts]:
-    """Return of each group of layers with a state in which slot it is, row by row, and whether a row goes on from it.
-
-    Rows that verify drafts or have one token come first: all of these go on, behind as many tokens of the step before
-    as are kept of it. Others go on behind its first, and leave a state behind the `whole` of their tokens.
-    """
-    found: dict[str, Parts] = {}
-    for number, metadata in enumerate(groups):
-        slots, goes_on = [], [torch.ones(metadata.num_decodes, dtype=torch.bool)]
-        kept = [torch.ones(metadata.num_decodes, dtype=torch.int32)]
-        if metadata.num_decodes:
-            slots.append(metadata.state_indices_tensor_d[:, 0])
-            if metadata.num_accepted_tokens is not None:
-                kept = [metadata.num_accepted_tokens]
-        if metadata.num_prefills:
-            slots.append(metadata.state_indices_tensor_p)
-            goes_on.append(metadata.has_initial_states_p)
-            kept.append(torch.ones(metadata.num_prefills, dtype=torch.int32))
-        whole = [torch.arange(metadata.num_decodes + metadata.num_prefills) >= metadata.num_decodes]
-        found |= {f"states_{number}": slots, f"goes_on_{number}": goes_on}
-        found |= {f"kept_{number}": kept, f"whole_{number}": whole}
-    return found
-
-
 class FirstRunnerObserver:
     """Observer of the first model runner, whose batch keeps its rows from step to step."""
 
@@ -122,7 +99,7 @@ class FirstRunnerObserver:
             "starts": metadata.query_start_loc[: len(names) + 1],
             "seq_lens": metadata.seq_lens[: len(names)],
             "tables": metadata.block_table[: len(names)],
-            **_states(with_states),
+            **states_of(with_states),
         }
         drafts = [self._drafts.get(name, 0) for name in names]
         bounds = bounds_of(first_layers(self._runner.kv_cache_config)[0])
@@ -209,7 +186,7 @@ class SecondRunnerObserver:
             "starts": batch.query_start_loc[: count + 1],
             "seq_lens": batch.seq_lens[:count],
             "tables": table[:count],
-            **_states([of_layers[name] for name in with_states]),
+            **states_of([of_layers[name] for name in with_states]),
         }
         drafts = batch.num_draft_tokens_per_req
         bounds = batch.seq_lens_cpu_upper_bound[:count].tolist()

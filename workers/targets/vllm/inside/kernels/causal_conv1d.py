@@ -103,12 +103,19 @@ DEFINITIONS = {
         causal_conv1d_fwd,
         "33e2292f6353c287",
         _is_plain,
-        others=(Definition(causal_conv1d_fwd, "b3845d5bc9ab6e50", _is_plain),),
+        # Of 0.33.0, and where there is no Triton, whose functions a kernel uses.
+        others=(
+            Definition(causal_conv1d_fwd, "b3845d5bc9ab6e50", _is_plain),
+            Definition(causal_conv1d_fwd, "2673d8d16c78788e", _is_plain),
+        ),
     ),
     "_causal_conv1d_update_kernel": Definition(
         causal_conv1d_update,
         "0c359f2f88a6f471",
         _is_plain_update,
-        others=(Definition(causal_conv1d_update, "ad18164ba7e74774", _is_plain_update),),
+        others=(
+            Definition(causal_conv1d_update, "ad18164ba7e74774", _is_plain_update),
+            Definition(causal_conv1d_update, "deb32205dbd8cc60", _is_plain_update),
+        ),
     ),
 }

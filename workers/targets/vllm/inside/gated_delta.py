@@ -1,0 +1,98 @@
+"""Kernels of gated delta nets on the simulated device, where definitions of single kernels do not do.
+
+Those of prompts refuse float32, which the models here are of: what all of them compute of a launch is one task.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from workers.targets.simulated_torch.device import activate
+from workers.targets.simulated_torch.kernel_definitions import Array
+from workers.targets.vllm.inside.kernels.delta_rule import advanced
+
+
+def without_experts(before: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return what takes note of a model's experts, of which it may have none."""
+
+    @wraps(before)
+    def set_moe_parameters(self: Any) -> None:
+        if any(hasattr(layer.mlp, "experts") for layer in self.model.layers):
+            before(self)
+
+    return set_moe_parameters
+
+
+def prompts_advanced(before: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """Return what enqueues the tokens of rows with several of them each, or with no state yet."""
+
+    @wraps(before)
+    def chunk_gated_delta_rule(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        g: torch.Tensor,
+        beta: torch.Tensor,
+        initial_state: torch.Tensor,
+        cu_seqlens: torch.Tensor,
+        chunk_indices: torch.Tensor,
+        chunk_offsets: torch.Tensor,
+        **options: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        output, state = torch.empty_like(v), torch.empty_like(initial_state)
+        # By the last two a GPU's programs find the chunks that are theirs.
+        reads = (q, k, v, g, beta, initial_state, cu_seqlens, chunk_indices, chunk_offsets)
+        activate().enqueue("chunk_gated_delta_rule", _advance_rows, reads, (output, state))
+        return output, state
+
+    return chunk_gated_delta_rule
+
+
+def _advance_rows(*tensors: torch.Tensor) -> None:
+    queries, keys, values, gates, betas, before, starts, _, _, output, after = (each.numpy() for each in tensors)
+    advance_rows(queries[0], keys[0], values[0], gates[0], betas[0], before, starts, output[0], after)
+
+
+def advance_rows(
+    queries: Array,
+    keys: Array,
+    values: Array,
+    gates: Array,
+    betas: Array,
+    before: Array,
+    starts: Array,
+    output: Array,
+    after: Array,
+) -> None:
+    """Advance the state of each row by all of its tokens, one after another.
+
+    Shapes: queries and keys [T, H, K] of length one, values and output [T, HV, V], gates and betas [T, HV], states
+    before and after [rows, HV, V, K], starts [rows + 1].
+    """
+    share = values.shape[1] // queries.shape[1]
+    queries = queries * np.float32(queries.shape[-1] ** -0.5)
+    queries, keys = (each.repeat(share, axis=1) for each in (queries, keys))
+    after[:] = before
+    for row, state in enumerate(after):
+        for token in range(starts[row], starts[row + 1]):
+            output[token] = advanced(state, queries[token], keys[token], values[token], gates[token], betas[token])
+
+
+def exponential(before: Any) -> Callable[[Any], Any]:
+    """Return Triton's exponential by the name by which its interpreter knows it."""
+
+    def exp(values: Any) -> Any:
+        import triton.language  # noqa: PLC0415  there may be none
+
+        return triton.language.exp(values)
+
+    return exp
+
+
+def sized_as_blocks(before: Any) -> SimpleNamespace:
+    """Return what a module takes of Triton to launch a kernel, where there is none: sizes of blocks."""
+    return SimpleNamespace(cdiv=before.cdiv, next_power_of_2=lambda size: 1 << max(0, size - 1).bit_length())
