@@ -61,9 +61,10 @@ def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_tests_of_vllm_as_it_is_pass_under_the_plugin(tmp_path: Path) -> None:
     run = run_in(tmp_path, "--specstorm-schedule", "lazy")
     assert run.returncode == 0, run.stdout
-    assert "2 tests watched: 0 races, 0 known ones; 0 broken identities in " in run.stdout
+    assert "3 tests watched: 0 races, 0 known ones; 0 broken identities in " in run.stdout
     # Each engine of the tests, and the scheduler without one.
-    assert " steps of 2 engines and 4 plans of 1 schedulers" in run.stdout
+    assert " steps of 3 engines and 4 plans of 2 schedulers" in run.stdout
+    assert "1 schedulers judged as far as that: it computes ends of hits again" in run.stdout
 
 
 @pytest.mark.parametrize("what", PLANTED)

@@ -58,3 +58,48 @@ def test_a_scheduler_plans_what_it_was_given() -> None:
         rows = {name: row for row, name in enumerate(names)}
         scheduler.update_from_output(plan, ModelRunnerOutput(names, rows, [[7] for _ in names]))
     assert not scheduler.requests
+
+
+def test_a_scheduler_has_the_end_of_a_hit_computed_again() -> None:
+    import torch  # noqa: PLC0415
+    from vllm.sampling_params import SamplingParams  # noqa: PLC0415
+    from vllm.utils.hashing import sha256  # noqa: PLC0415
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher  # noqa: PLC0415
+    from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415
+    from vllm.v1.kv_cache_interface import (  # noqa: PLC0415
+        FullAttentionSpec,
+        KVCacheConfig,
+        KVCacheGroupSpec,
+        SlidingWindowMLASpec,
+    )
+    from vllm.v1.outputs import ModelRunnerOutput  # noqa: PLC0415
+    from vllm.v1.request import Request  # noqa: PLC0415
+
+    spec = SPEC.model_copy(update={"prefix_cache": True, "max_num_batched_tokens": 96})
+    made = engine_of().open(spec, False).engine.scheduler
+    whole = FullAttentionSpec(block_size=32, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    window = SlidingWindowMLASpec(
+        block_size=32, num_kv_heads=1, head_size=64, dtype=torch.bfloat16, sliding_window=32, bounded_replay=True
+    )
+    scheduler = Scheduler(
+        vllm_config=made.vllm_config,
+        kv_cache_config=KVCacheConfig(
+            num_blocks=20,
+            kv_cache_tensors=[],
+            kv_cache_groups=[KVCacheGroupSpec(["whole"], whole), KVCacheGroupSpec(["window"], window)],
+        ),
+        structured_output_manager=made.structured_output_manager,
+        block_size=SPEC.block_size,
+    )
+    scheduler.use_v2_model_runner = True
+    parameters = SamplingParams(max_tokens=9, ignore_eos=True)
+    parameters.update_from_generation_config({}, 39)
+    hashes = get_request_block_hasher(32, sha256)
+    for name in ("a", "b"):
+        scheduler.add_request(Request(name, [3] * 70, parameters, None, block_hasher=hashes))
+        plan = scheduler.schedule()
+        names = list(plan.num_scheduled_tokens)
+        rows = {each: row for row, each in enumerate(names)}
+        scheduler.update_from_output(plan, ModelRunnerOutput(names, rows, [[7] for _ in names]))
+    # A hit of two blocks, of which one is computed again.
+    assert plan.num_scheduled_tokens["b"] == 70 - 32

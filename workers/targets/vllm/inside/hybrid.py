@@ -144,7 +144,8 @@ def states_remembered(before: Callable[..., None]) -> Callable[..., None]:
         names = (name for group in self.mamba_group_ids for name in config.kv_cache_groups[group].layer_names)
         remember_pointers(self.state_base_addrs, [cache for name in names for cache in _caches(layers[name])])
         # The first runner gives those of the rows of its first step, and means all.
-        remember_pointers(self.block_table_ptrs, [each if each._base is None else each._base for each in tables])
+        wholes = [each if (whole := getattr(each, "_base", None)) is None else whole for each in tables]
+        remember_pointers(self.block_table_ptrs, wholes)
         remember_pointers(self.aligned_index_block_table_ptrs, aligned)
 
     return _populate_metadata

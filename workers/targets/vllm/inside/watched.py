@@ -169,6 +169,8 @@ def _unjudged(scheduler: Any) -> str:
         return "its model samples nothing, or encodes"
     if scheduler.dcp_world_size * scheduler.pcp_world_size > 1:
         return "its context is divided among ranks"
+    if scheduler.prefix_replay_tokens:
+        return "it computes ends of hits again, in the blocks that these have"
     if all(map(has_state, scheduler.kv_cache_config.kv_cache_groups)):
         return "it has no blocks of tokens"
     return ""
