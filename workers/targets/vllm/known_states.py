@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
+from scenarios.events import Continuation
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, fact
 from workers.record.observation import Observation
@@ -73,6 +74,31 @@ def _counts_moved(found: Difference, trace: Trace, steps: Sequence[Observation])
     return there != request and actual == fact("behind_kept", kept=due)
 
 
+def _outputs_verified(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether outputs of a request were computed again in a chunk that is no longer than a run of drafts.
+
+    The chunk goes on from a state, and its first token is behind the prompt.
+    """
+    # How long a prompt is that goes on from another's output is not said in a trace.
+    prompt_lengths = {
+        number: submit.prompt_length
+        for number, submit in enumerate(trace.submitted())
+        if found.request in (submit.request, f"submit {number}") and not isinstance(submit.prompt, Continuation)
+    }
+    if trace.spec.layers != "hybrid":
+        return False
+    for seen in steps:
+        if seen.point != "inputs" or seen.step > found.step:
+            continue
+        starts, positions, drafts = (seen.values[name] for name in ("starts", "positions", "drafts"))
+        for row, number in enumerate(seen.requests):
+            width, first = starts[row + 1] - starts[row], positions[starts[row]]
+            is_short = 1 < width <= 1 + trace.spec.num_speculative_tokens and not drafts[row]
+            if is_short and number in prompt_lengths and first >= prompt_lengths[number]:
+                return True
+    return False
+
+
 def _first(inputs: Observation, request: int) -> int:
     """Return the position of a request's first token in a step."""
     first: int = inputs.values["positions"][inputs.values["starts"][inputs.requests.index(request)]]
@@ -96,6 +122,11 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
         "docs/findings/vllm_padded_prompts_go_on.md",
         "vLLM 0.32.0 pads a prompt of one token, takes it for drafts, and goes on from what its state's block held.",
     ): _verified_at_once,
+    KnownBug(
+        "vllm_resumed_outputs_verified",
+        "docs/findings/vllm_resumed_outputs_verified.md",
+        "vLLM 0.32.0 takes outputs that are computed again for drafts, of which it keeps the state behind the first.",
+    ): _outputs_verified,
 }
 BUGS_OF_SECOND: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(

@@ -5,6 +5,7 @@ from typing import Literal
 
 import pytest
 
+from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, fact
@@ -54,3 +55,32 @@ def test_a_state_by_the_count_of_who_came_to_a_moved_rows_place_is_known(
     )
     assert VllmV1().known(found, trace, steps) == known
     assert Vllm().known(found, trace, steps) != "vllm_accepted_counts_moved"
+
+
+@pytest.mark.parametrize(
+    ("layers", "request_name", "position", "width", "drafts", "known"),
+    [
+        ("hybrid", "r", 6, 3, 0, "vllm_resumed_outputs_verified"),
+        ("hybrid", "r", 5, 4, 0, "vllm_resumed_outputs_verified"),
+        # A chunk of its prompt, longer than a run of drafts, a token, with drafts.
+        ("hybrid", "r", 4, 3, 0, ""),
+        ("hybrid", "r", 6, 5, 0, ""),
+        ("hybrid", "r", 6, 1, 0, ""),
+        ("hybrid", "r", 6, 3, 2, ""),
+        # Another request, or no states.
+        ("hybrid", "s", 6, 3, 0, ""),
+        ("attention", "r", 6, 3, 0, ""),
+    ],
+)
+def test_tokens_behind_outputs_that_were_computed_again_in_a_short_chunk_are_known(
+    layers: Literal["hybrid", "attention"], request_name: str, position: int, width: int, drafts: int, known: str
+) -> None:
+    submits = [Submit(tick=0, request=name, prompt=(1, 2, 3, 4, 5), max_tokens=9) for name in ("r", "s")]
+    values = {"positions": list(range(position, position + width)), "starts": [0, width], "drafts": [drafts]}
+    steps = [Observation(point="inputs", step=7, requests=(0,), values=values)]
+    found = Difference(
+        plane="tokens", variable="tokens", request=request_name, step=9, position=4, expected=3, actual=4
+    )
+    trace = Trace(spec=EngineSpec(layers=layers, num_speculative_tokens=3), events=submits)
+    assert VllmV1().known(found, trace, steps) == known
+    assert Vllm().known(found, trace, steps) != "vllm_resumed_outputs_verified"
