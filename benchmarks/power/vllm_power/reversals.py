@@ -29,6 +29,7 @@ Need: TypeAlias = Literal[
     "tight_pool",
     "model_len",
     "hybrid",
+    "gated",
     "reorder",
     "condense",
     "grammar",

@@ -290,6 +290,36 @@ def test_a_state_lies_in_a_block_of_its_request_alone_which_goes_on_from_it_unle
     assert seen == (plane, variable, name_of(request), step, position), breach
 
 
+@pytest.mark.parametrize(
+    ("left", "expected"),
+    [
+        ([20, 30, 31, 32], None),
+        # Behind its second token, and behind one that it does not have in this step.
+        ([20, 31, 31, 32], (6, fact("state_in_block", block=30), fact("block", block=31))),
+        ([20, 30, 31, 33], None),
+        ([22, 30, 31, 32], (5, fact("state_in_block", block=20), fact("block", block=22))),
+    ],
+)
+def test_a_state_behind_each_draft_lies_in_the_block_planned_for_it(
+    left: list[int], expected: tuple[int, object, object] | None
+) -> None:
+    run = hybrid_steps()
+    for step in run:
+        held = dict(step["scheduled"]["states"]) | {0: [[20, 30, 31, 32], [21]]}
+        step["scheduled"]["states"] = [[request, held[request]] for request, _ in step["scheduled"]["blocks"]]
+        # The other request has a state behind its first token alone.
+        requests = step["scheduled"]["requests"]
+        step["inputs"]["left_0"] = [[22] if request else [20, 30, 31, 32] for request in requests]
+    starts, row = run[1]["inputs"]["starts"], run[1]["scheduled"]["requests"].index(0)
+    assert starts[row + 1] - starts[row] == 3
+    run[1]["inputs"]["left_0"][row] = left
+    breach = judged(run)
+    assert (breach is None) is (expected is None), breach
+    if breach is not None:
+        assert (breach.variable, breach.step) == ("states", 1)
+        assert (breach.position, breach.expected, breach.actual) == expected
+
+
 def test_a_state_that_is_left_behind_rejected_drafts_is_told_where_the_request_goes_on_from_it() -> None:
     run = hybrid_steps()
     # Its drafts of step 1 are not all accepted.

@@ -94,10 +94,14 @@ class Pointers:
     __slots__ = ("_addresses", "_targets")
 
     def __init__(self, addresses: Array, targets: Sequence[torch.Tensor]) -> None:
-        self._addresses, self._targets = Memory(addresses), targets
+        self._addresses = Memory(addresses)
+        self._targets = sorted(targets, key=torch.Tensor.data_ptr, reverse=True)
 
     def to(self, at: int, dtype: Any) -> Memory:
-        """Return the memory behind an address, as values of a type."""
+        """Return the memory behind an address, as values of a type.
+
+        Of tensors that lie in one another, as those of several states of a block do, it is that of the last to begin.
+        """
         address = self._addresses[at]
         for target in self._targets:
             ahead = address - target.data_ptr()

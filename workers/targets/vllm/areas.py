@@ -88,6 +88,8 @@ AREAS = (
         (
             "vllm/model_executor/layers/mamba/",
             "vllm/v1/attention/backends/mamba",
+            "vllm/v1/attention/backends/gdn_attn.py",
+            "vllm/third_party/flash_linear_attention/",
             "vllm/v1/worker/gpu/model_states/mamba",
             "vllm/v1/worker/mamba_utils.py",
         ),

@@ -137,6 +137,14 @@ def hybrids_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
     return Excess("drafter", spec.drafter, allowed, mended, reason)
 
 
+def recurrent_layers_are_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: what recurrent layers are is said of a hybrid model alone."""
+    if spec.layers == "hybrid" or spec.recurrent_layers == "short_conv":
+        return None
+    mended = spec.model_copy(update={"recurrent_layers": "short_conv"})
+    return Excess("recurrent_layers", spec.recurrent_layers, "with layers attention short_conv is allowed", mended)
+
+
 def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: the number of drafts of a drafter that asserts it never changes."""
     if not isinstance(event, SetK) or spec.drafter != "ngram_gpu":
@@ -267,6 +275,7 @@ FIRST_RUNNER = Capabilities(
         spec=(
             processors_are_without_drafts,
             hybrids_have_few_drafters,
+            recurrent_layers_are_of_hybrids,
             transfers_are_of_attention,
             connectors_are_alone,
             graphs_are_without_connectors,

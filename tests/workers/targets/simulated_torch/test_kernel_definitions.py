@@ -128,3 +128,13 @@ def test_a_pointer_leads_to_the_tensor_that_it_points_into_and_nowhere_else() ->
     assert first.tolist() == [0, 1, 7, 3]
     with pytest.raises(KernelError, match="that it was not given"):
         pointers.to(2, np.int32)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_pointer_leads_to_the_last_of_tensors_that_lie_in_one_another(first: int) -> None:
+    memory = torch.arange(12, dtype=torch.int32)
+    states = [memory.as_strided((3, 2), (4, 1)), memory.as_strided((3, 2), (4, 1), 2)]
+    addresses = np.array([each.data_ptr() for each in states], dtype=np.uint64)
+    pointers = Pointers(addresses, (states[first], states[1 - first]))
+    assert pointers.to(0, np.int32).array.tolist() == list(range(10))
+    assert pointers.to(1, np.int32).array.tolist() == list(range(2, 12))

@@ -84,3 +84,33 @@ def test_tokens_behind_outputs_that_were_computed_again_in_a_short_chunk_are_kno
     trace = Trace(spec=EngineSpec(layers=layers, num_speculative_tokens=3), events=submits)
     assert VllmV1().known(found, trace, steps) == known
     assert Vllm().known(found, trace, steps) != "vllm_resumed_outputs_verified"
+
+
+@pytest.mark.parametrize(
+    ("variable", "step", "first", "width", "first_runner", "second_runner"),
+    [
+        ("goes_on", 4, 0, 4, "vllm_padded_prompts_go_on", ""),
+        ("kept", 5, 0, 4, "vllm_padded_prompts_of_one_token", "vllm_padded_prompts_of_one_token"),
+        # It does not begin there, or has a longer prompt.
+        ("goes_on", 4, 3, 4, "", ""),
+        ("goes_on", 4, 0, 5, "", ""),
+        ("kept", 5, 0, 5, "", ""),
+    ],
+)
+def test_states_of_prompts_that_were_padded_are_known(
+    variable: str, step: int, first: int, width: int, first_runner: str, second_runner: str
+) -> None:
+    """Request 1 is in steps 4 and 5, behind a row of one token, with 3 placeholders in the former."""
+    padded = inputs(4, (0, 1), [9, first])
+    values = padded.values | {"starts": [0, 1, 1 + width], "drafts": [0, 3]}
+    values["positions"] = [9, *range(first, first + width)]
+    steps = [Observation(point="inputs", step=4, requests=(0, 1), values=values), inputs(5, (1,), [1])]
+    expected, actual = fact("begins"), fact("goes_on")
+    if variable == "kept":
+        expected, actual = fact("behind_kept", kept=1), fact("behind_kept", kept=4)
+    found = Difference(
+        plane="inputs", variable=variable, request="submit 1", step=step, expected=expected, actual=actual
+    )
+    trace = Trace(spec=EngineSpec(layers="hybrid"), events=())
+    assert VllmV1().known(found, trace, steps) == first_runner
+    assert Vllm().known(found, trace, steps) == second_runner

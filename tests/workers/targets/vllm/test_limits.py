@@ -41,6 +41,28 @@ def test_its_own_kernels_for_a_cpu_take_no_drafts_beside_a_hybrid_model() -> Non
     assert lacks == f"spec.num_speculative_tokens: 3; {wanted}"
 
 
+def test_gated_delta_nets_run_on_the_simulated_device_alone() -> None:
+    spec = EngineSpec(layers="hybrid", recurrent_layers="gated_delta", sampling="standard", block_size=32)
+    trace = Trace(spec=spec.model_copy(update={"num_speculative_tokens": 0}), events=())
+    devices: tuple[tuple[Device, bool], ...] = (("sim", True), ("cuda", False), ("cpu", False))
+    for device, has_nets in devices:
+        lacks = lacking(trace, kind_of(VLLM_V1).capabilities_under(RunConfig(engine=VLLM_V1, device=device)))
+        assert (lacks is None) is has_nets
+        assert has_nets or str(lacks).startswith("spec.recurrent_layers: gated_delta")
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_what_recurrent_layers_are_is_said_of_hybrid_models_alone(engine: str) -> None:
+    spec = EngineSpec(layers="attention", recurrent_layers="gated_delta", sampling="standard", block_size=32)
+    trace, capabilities = Trace(spec=spec, events=()), kind_of(engine).capabilities
+    wanted = "spec.recurrent_layers: gated_delta; with layers attention short_conv is allowed"
+    assert lacking(trace, capabilities) == wanted
+    assert within(trace, capabilities).spec.recurrent_layers == "short_conv"
+    specs = [drawn_for(random_trace(seed), capabilities).spec for seed in range(100)]
+    of_hybrids = [each.recurrent_layers for each in specs if each.layers == "hybrid"]
+    assert len(of_hybrids) // 4 < of_hybrids.count("gated_delta") < len(of_hybrids)
+
+
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_generated_traces_have_drafts_beside_hybrid_models(engine: str) -> None:
     capabilities = kind_of(engine).capabilities

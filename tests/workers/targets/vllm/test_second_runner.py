@@ -33,6 +33,7 @@ IDENTITIES = {
     [
         *("accepted_drafts", "fewer_drafts", "lookup_on_the_device", "preempted_while_in_flight", "hybrid"),
         *("hybrid_drafts", "hybrid_drafts_looked_up", "hybrid_chunks_before_drafts"),
+        *("hybrid_gated", "hybrid_gated_drafts", "hybrid_gated_lookups"),
     ],
 )
 def test_a_scenario_agrees_under_a_late_device(name: str) -> None:

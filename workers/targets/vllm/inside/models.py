@@ -135,7 +135,7 @@ def _gated_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights:
         "linear_attn.dt_bias": torch.zeros(VALUE_HEADS),
         "linear_attn.A_log": torch.tensor(DECAYS).log(),
         "linear_attn.norm.weight": torch.ones(DELTA_DIM),
-        "linear_attn.out_proj.weight": normal(generator, HIDDEN, values, scale=2 * outer),
+        "linear_attn.out_proj.weight": normal(generator, HIDDEN, values, scale=outer),
     }
     if kind == "full_attention":
         mixer = {
@@ -143,7 +143,7 @@ def _gated_layer(generator: torch.Generator, prefix: str, kind: str) -> Weights:
             "self_attn.q_proj.weight": normal(generator, 2 * width, HIDDEN, scale=inner),
             "self_attn.k_proj.weight": normal(generator, kv_width, HIDDEN, scale=inner),
             "self_attn.v_proj.weight": normal(generator, kv_width, HIDDEN, scale=inner),
-            "self_attn.o_proj.weight": normal(generator, HIDDEN, width, scale=2 * outer),
+            "self_attn.o_proj.weight": normal(generator, HIDDEN, width, scale=outer),
             "self_attn.q_norm.weight": torch.ones(HEAD_DIM),
             "self_attn.k_norm.weight": torch.zeros(HEAD_DIM),
         }

@@ -50,16 +50,18 @@ def _of_delta_nets(metadata: Any) -> dict[str, list[torch.Tensor]]:
         rows = slice(first, first + count)
         ones = torch.ones(count, dtype=torch.int32)
         if verifies:
-            left, goes_on = metadata.spec_state_indices_tensor[rows], ones.bool()
-            kept, whole = metadata.num_accepted_tokens[rows], ~goes_on
+            left, kept = metadata.spec_state_indices_tensor[rows], metadata.num_accepted_tokens[rows]
+            goes_on, whole = [ones.bool()], ~ones.bool()
         else:
-            left, goes_on = metadata.non_spec_state_indices_tensor[rows].unsqueeze(1), ones.bool()
-            kept, whole = ones, torch.arange(first, first + count) >= metadata.num_decodes
-            if metadata.has_initial_state is not None:
-                goes_on = metadata.has_initial_state[rows]
-        told = {"states": left[:, 0], "goes_on": goes_on, "kept": kept, "whole": whole, "left": left}
-        for name, part in told.items():
-            found[name].append(part)
+            left, kept = metadata.non_spec_state_indices_tensor[rows].unsqueeze(1), ones
+            whole = torch.arange(first, first + count) >= metadata.num_decodes
+            # Those that are no prompts come first, and go on from a state whatever it is.
+            goes_on = [ones[: max(0, min(count, metadata.num_decodes - first))].bool()]
+            if metadata.num_prefills:
+                goes_on.append(metadata.has_initial_state[rows][len(goes_on[0]) :])
+        told = {"states": [left[:, 0]], "goes_on": goes_on, "kept": [kept], "whole": [whole], "left": [left]}
+        for name, parts in told.items():
+            found[name] += parts
     return found
 
 
