@@ -81,7 +81,7 @@ def test_tokens_behind_outputs_that_were_computed_again_in_a_short_chunk_are_kno
     found = Difference(
         plane="tokens", variable="tokens", request=request_name, step=9, position=4, expected=3, actual=4
     )
-    trace = Trace(spec=EngineSpec(layers=layers, num_speculative_tokens=3), events=submits)
+    trace = Trace(spec=EngineSpec(layers=layers, num_speculative_tokens=3), events=tuple(submits))
     assert VllmV1().known(found, trace, steps) == known
     assert Vllm().known(found, trace, steps) != "vllm_resumed_outputs_verified"
 
@@ -102,7 +102,7 @@ def test_states_of_prompts_that_were_padded_are_known(
 ) -> None:
     """Request 1 is in steps 4 and 5, behind a row of one token, with 3 placeholders in the former."""
     padded = inputs(4, (0, 1), [9, first])
-    values = padded.values | {"starts": [0, 1, 1 + width], "drafts": [0, 3]}
+    values = {**padded.values, "starts": [0, 1, 1 + width], "drafts": [0, 3]}
     values["positions"] = [9, *range(first, first + width)]
     steps = [Observation(point="inputs", step=4, requests=(0, 1), values=values), inputs(5, (1,), [1])]
     expected, actual = fact("begins"), fact("goes_on")
