@@ -102,8 +102,8 @@ def test_states_of_prompts_that_were_padded_are_known(
 ) -> None:
     """Request 1 is in steps 4 and 5, behind a row of one token, with 3 placeholders in the former."""
     padded = inputs(4, (0, 1), [9, first])
-    values = {**padded.values, "starts": [0, 1, 1 + width], "drafts": [0, 3]}
-    values["positions"] = [9, *range(first, first + width)]
+    positions = [9, *range(first, first + width)]
+    values = {**padded.values, "positions": positions, "starts": [0, 1, 1 + width], "drafts": [0, 3]}
     steps = [Observation(point="inputs", step=4, requests=(0, 1), values=values), inputs(5, (1,), [1])]
     expected, actual = fact("begins"), fact("goes_on")
     if variable == "kept":

@@ -103,10 +103,11 @@ DEFINITIONS = {
         causal_conv1d_fwd,
         "33e2292f6353c287",
         _is_plain,
-        # Of 0.33.0, and where there is no Triton, whose functions a kernel uses.
+        # Of 0.33.0; and where there is no Triton, whose functions a kernel uses, of either.
         others=(
             Definition(causal_conv1d_fwd, "b3845d5bc9ab6e50", _is_plain),
             Definition(causal_conv1d_fwd, "2673d8d16c78788e", _is_plain),
+            Definition(causal_conv1d_fwd, "563aa28d45a8e8ad", _is_plain),
         ),
     ),
     "_causal_conv1d_update_kernel": Definition(
@@ -116,6 +117,7 @@ DEFINITIONS = {
         others=(
             Definition(causal_conv1d_update, "ad18164ba7e74774", _is_plain_update),
             Definition(causal_conv1d_update, "deb32205dbd8cc60", _is_plain_update),
+            Definition(causal_conv1d_update, "2df1d596fc32a28c", _is_plain_update),
         ),
     ),
 }
