@@ -98,12 +98,14 @@ class Pointers:
 
     def to(self, at: int, dtype: Any) -> Memory:
         """Return the memory behind an address, as values of a type."""
-        address = self._addresses[at]
+        address, found = self._addresses[at], None
         for target in self._targets:
             ahead = address - target.data_ptr()
             if ahead >= 0 and ahead < (memory := flat(target).view(np.uint8)).size:
-                size = np.dtype(dtype).itemsize
-                return Memory(memory[ahead : ahead + (memory.size - ahead) // size * size].view(dtype))
+                # Of tensors that lie between each other's rows each ends at its own last one.
+                found = memory[ahead:] if found is None or found.size < memory.size - ahead else found
+        if found is not None:
+            return Memory(found[: found.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype))
         raise KernelError(f"it follows a pointer (number {at}) to memory that it was not given")
 
 
