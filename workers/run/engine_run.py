@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from scenarios.events import Continuation, NoValidToken, Stall, Submit
-from scenarios.spec import EngineSpec
+from scenarios.events import NoValidToken, Stall
 from scenarios.trace import Trace
 from workers.judge.checker import Checker
 from workers.judge.races import RaceDetector
 from workers.lanes.lane import Deadlock, Observer
-from workers.oracle.incremental_tape import depends_on_drafts
 from workers.oracle.tape import Tapes
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
 from workers.record.observation import HOST_POINTS, VARIABLES
@@ -22,6 +20,7 @@ from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDr
 from workers.run.event_feed import EventFeed, scripts_of, with_prompts
 from workers.run.panel import Case, Panel, detector_of, first_race_of, panel_of, shows_steps
 from workers.run.references import References
+from workers.run.varying_outputs import varying
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, TargetKind, Watch
 
@@ -122,8 +121,8 @@ class Run:
 
     def _digest_of_outputs(self) -> str:
         """Return a hash of all outputs that are the same under whatever schedule, if no race changes them."""
-        outputs, scripts_drafts = self.target.outputs(), self._capabilities.scripts_drafts
-        left_out = {event.request for event in self.trace.submits() if may_vary(event, self.trace.spec, scripts_drafts)}
+        outputs = self.target.outputs()
+        left_out = varying(self.trace, self._capabilities.scripts_drafts)
         text = repr(sorted((name, outputs[name]) for name in outputs if name not in left_out))
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -182,15 +181,6 @@ class Run:
             before=self.explained(before) if before is not None else None,
             missing_order=order,
         )
-
-
-def may_vary(event: Submit, spec: EngineSpec, scripts_drafts: bool) -> bool:
-    """Tell whether a request's output depends on drafts, which a race may change, or on when loads end.
-
-    By that time another request may have more tokens, and who goes on from it another prompt.
-    """
-    by_drafts = not scripts_drafts and depends_on_drafts(event.params, spec)
-    return by_drafts or (spec.has_connector and isinstance(event.prompt, Continuation))
 
 
 def work_of(trace: Trace) -> int:

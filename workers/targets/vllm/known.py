@@ -335,5 +335,5 @@ _CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
 }
 KNOWN_CRASHES: Mapping[RunnerName, Mapping[KnownBug, _CrashMatcher]] = {
     "v1": {**_CRASHES_OF_BOTH, _LOGPROB_TOKENS: _narrow_bonus_logits},
-    "v2": _CRASHES_OF_BOTH,
+    "v2": {**_CRASHES_OF_BOTH, **known_transfers.CRASHES_OF_SECOND},
 }

@@ -105,7 +105,7 @@ _OF_SECOND = (
     *(
         KnownRace(
             uses,
-            "_copy",
+            copies,
             # What a consumer's load reads of its producer is another race.
             lambda race: (
                 race.memory.startswith("drafter.caches")
@@ -114,6 +114,8 @@ _OF_SECOND = (
             "vllm_v2_loads_beside_drafters",
         )
         for uses in ("do_kv_cache_update", "forward")
+        # Of a connector of ours, and of vLLM's simple one.
+        for copies in ("_copy", "copy")
     ),
 )
 KNOWN_RACES: Mapping[RunnerName, tuple[KnownRace, ...]] = {"v1": _OF_FIRST, "v2": _OF_SECOND}

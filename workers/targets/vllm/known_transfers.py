@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from scenarios.events import DisturbTransfer, ResetPrefixCache, Submit
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Site
+from workers.record.evidence import Difference, Fact, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
 
@@ -22,6 +22,37 @@ def of_load_failed_in_flight(found: Difference, trace: Trace, steps: Sequence[Ob
 def of_load_failed_in_a_step(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a load of a request has failed in a step of its own."""
     return any(True for _ in _failed_loads(found, trace, steps))
+
+
+def of_load_failed_beside(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether an entry that a request attends to is of a position behind the blocks of one whose load failed.
+
+    The row of the block table ends there, and the next one's begins.
+    """
+    if (found.plane, found.variable) != ("kv", "attended") or not _loses_loads_in_steps(trace):
+        return False
+    match found.actual:
+        case Fact(kind="entry_of_token", values=values):
+            return any(values["position"] == each for each in _positions_behind_blocks(trace, found.step, steps))
+    return False
+
+
+def _positions_behind_blocks(trace: Trace, until: int, steps: Sequence[Observation]) -> Iterator[int]:
+    """Yield positions behind the blocks of a request that steps compute, up to one, behind a load of it that failed."""
+    failed, blocks = set[int](), dict[int, Sequence[int]]()
+    for seen in steps:
+        if seen.step > until:
+            continue
+        values = seen.values
+        if seen.point == "transfer" and (values["of"], values["phase"]) == ("load", "ends") and values["lost"]:
+            failed.update(seen.requests)
+        elif seen.point == "scheduled":
+            blocks = dict(values["blocks"])
+        elif seen.point == "inputs" and failed:
+            for row, request in enumerate(seen.requests):
+                end = len(blocks.get(request, ())) * trace.spec.block_size
+                computed = values["positions"][values["starts"][row] : values["starts"][row + 1]]
+                yield from (position for position in computed if request in failed and position >= end)
 
 
 def _failed_loads(found: Difference, trace: Trace, steps: Sequence[Observation]) -> Iterator[Observation]:
@@ -73,6 +104,12 @@ def crash_of_failed_load(error: str, where: Site, trace: Trace) -> bool:
     return (is_there or "device-side assert" in error) and _loses_loads_in_steps(trace)
 
 
+def crash_of_position_behind_blocks(error: str, where: Site, trace: Trace) -> bool:
+    """Tell whether the block table has no row behind that of a request whose load failed in a step."""
+    is_there = "_compute_slot_mappings_kernel" in error and error.rstrip("')").endswith("that it was given")
+    return is_there and _loses_loads_in_steps(trace)
+
+
 def crash_of_reset_with_a_load(error: str, where: Site, trace: Trace) -> bool:
     """Tell whether the offloading connector takes a load for a store, of a request that a reset may have preempted."""
     is_there = (where.function, where.file) == ("build_connector_meta", "scheduler.py")
@@ -85,9 +122,17 @@ _FAILED_LOAD = KnownBug(
     "https://github.com/vllm-project/vllm/issues/45138",
     "vLLM 0.32.0 computes a request again whose load failed in a step, beside its step in flight.",
 )
+_BESIDE = KnownBug(
+    "vllm_v2_failed_load_in_other_blocks",
+    "https://github.com/vllm-project/vllm/pull/49252",
+    "vLLM 0.32.0 computes a request again whose load failed at positions behind its blocks, in those of another.",
+)
 _Matcher = Callable[[Difference, Trace, Sequence[Observation]], bool]
 BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {_FAILED_LOAD: of_load_failed_in_flight}
-BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {_FAILED_LOAD: of_load_failed_in_a_step}
+BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
+    _FAILED_LOAD: of_load_failed_in_a_step,
+    _BESIDE: of_load_failed_beside,
+}
 CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {
     _FAILED_LOAD: crash_of_failed_load,
     KnownBug(
@@ -96,6 +141,7 @@ CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {
         "vLLM 0.32.0 takes the load of a request that a reset has preempted for a store, and ends.",
     ): crash_of_reset_with_a_load,
 }
+CRASHES_OF_SECOND: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {_BESIDE: crash_of_position_behind_blocks}
 # Of a trace that made no progress, and what was counted of it.
 HANGS: Mapping[KnownBug, Callable[[Trace, Mapping[str, int]], bool]] = {
     KnownBug(

@@ -138,3 +138,15 @@ def test_a_pointer_leads_to_the_last_of_tensors_that_lie_in_one_another(first: i
     pointers = Pointers(addresses, (states[first], states[1 - first]))
     assert pointers.to(0, np.int32).array.tolist() == list(range(10))
     assert pointers.to(1, np.int32).array.tolist() == list(range(2, 12))
+
+
+def test_an_address_between_rows_of_one_tensor_is_that_of_another_whose_last_row_ends_behind_it() -> None:
+    # Rows of two values of one kind, and of two of another, one behind the other.
+    whole = torch.arange(12, dtype=torch.int64)
+    first, second = whole.view(3, 4)[:, :2], whole.view(3, 4)[:, 2:]
+    addresses = np.array([second.data_ptr()], np.uint64)
+    for targets in ((first, second), (second, first)):
+        memory = Pointers(addresses, targets).to(0, np.int64)
+        assert [*memory.span(8, 2)] == [10, 11]
+        with pytest.raises(KernelError):
+            memory.span(9, 2)

@@ -42,12 +42,15 @@ def race(
         # The host reads what is still being copied.
         (race("_copy_valid_sampled_token_count", "_get_valid_sampled_token_count", "runner.counts_cpu"), []),
         (race("forward", "_copy", "drafter.caches[0]", op="load_blocks"), ["v2"]),
+        (race("do_kv_cache_update", "copy", "drafter.caches[0]", op="load_blocks"), ["v2"]),
         # So is one in a producer, but none between what it writes and what its consumer reads.
         (race("copy_to_gpu", "prepare_next_token_ids_padded", f"producer.{STAGED}"), ["v1"]),
         (race("forward", "_copy", "producer.drafter.caches[0]", op="load_blocks", how="read"), []),
         # The target's kernels are done with a block once it is given back.
         (race("forward", "_copy", "runner.kv_caches[1]", op="load_blocks"), []),
+        (race("forward", "copy", "runner.kv_caches[1]", op="load_blocks"), []),
         (race("forward", "_copy", "drafter.caches[0]", op="store_blocks"), []),
+        (race("forward", "copy", "drafter.caches[0]", op="store_blocks"), []),
     ],
 )
 def test_a_race_is_known_by_its_runner_both_sides_and_the_memory(order: MissingOrder, known: list[str]) -> None:

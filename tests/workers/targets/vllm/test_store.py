@@ -10,7 +10,7 @@ from scenarios.codec import load
 from scenarios.events import AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep, Submit
 from scenarios.spec import EngineSpec, Handoff
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Site
+from workers.record.evidence import Difference, Site, fact
 from workers.record.observation import Observation
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1
@@ -150,3 +150,42 @@ def test_a_load_that_fails_beside_a_step_in_flight_is_known_of_its_own_request_a
 
     assert known("b", [*planned, failed]) == known("b", [failed], VLLM) == "vllm_failed_load_in_flight"
     assert known("a", [*planned, failed]) == known("b", [planned[0], failed]) == known("b", planned) == ""
+
+
+def test_entries_behind_the_blocks_of_a_failed_load_are_known_in_the_second_runner_alone() -> None:
+    trace = load(FINDINGS / "vllm_v2_failed_load_in_other_blocks.yaml").explicit()
+    values = {"number": 0, "phase": "ends", "of": "load", "is_synchronous": True, "blocks": [5, 6], "slots": [0, 1]}
+    steps = [
+        Observation("transfer", 2, (1,), {**values, "lost": [0], "is_ahead": False}),
+        Observation("scheduled", 3, (0, 1), {"begun": [], "blocks": [(0, [1, 2, 3]), (1, [5, 6])]}),
+        Observation("inputs", 3, (0, 1), {"starts": [0, 1, 4], "positions": [100, 63, 64, 65]}),
+    ]
+    place = {"plane": "kv", "variable": "attended", "request": "submit 0", "position": 0, "step": 3}
+
+    def known(position: int, steps: list[Observation], engine: str = VLLM, **keys: str) -> str:
+        entry = {
+            "expected": fact("entry_of_prefix", token=4),
+            "actual": fact("entry_of_token", token=9, position=position),
+        }
+        return kind_of(engine).known(Difference.model_validate({**place, **entry, **keys}), trace, steps)
+
+    assert known(64, steps) == known(65, steps) == "vllm_v2_failed_load_in_other_blocks"
+    # Neither of its own blocks, nor of another row, nor without a loss, nor of other values.
+    assert known(63, steps) == known(100, steps) == known(64, steps[1:]) == ""
+    assert known(64, steps, variable="draft_cache") == known(64, steps, VLLM_V1) == ""
+
+
+def test_a_table_that_ends_is_known_behind_a_load_that_may_fail_in_a_step() -> None:
+    trace = load(FINDINGS / "vllm_v2_failed_load_in_other_blocks.yaml").explicit()
+    calm = trace.model_copy(update={"events": trace.events[:2]})
+    end = "it uses value 20 of 20 that it was given"
+    defined = f"KernelError: _compute_slot_mappings_kernel: {end}"
+    interpreted = (
+        "InterpreterError: KernelError('_compute_slot_mappings_kernel loads from byte 80 of 80 that it was given')"
+    )
+    there = Site(function="run", file="triton_tasks.py", line=261)
+    for error in (defined, interpreted):
+        assert kind_of(VLLM).known_crash(error, there, trace) == "vllm_v2_failed_load_in_other_blocks"
+        assert not kind_of(VLLM).known_crash(error, there, calm)
+        assert not kind_of(VLLM_V1).known_crash(error, there, trace)
+    assert not kind_of(VLLM).known_crash(f"KernelError: _gather_block_tables_kernel: {end}", there, trace)

@@ -1,0 +1,55 @@
+"""Outputs that may vary with the schedule are no finding, and no other is left out."""
+
+import pytest
+
+from scenarios.codec import loads
+from workers.run.varying_outputs import varying
+
+SPEC = "spec: {drafter: draft_model, draft_sampling: probabilistic, num_speculative_tokens: 2}"
+WITHOUT_DRAFTS = "spec: {num_speculative_tokens: 0}"
+LOADING = "spec: {num_speculative_tokens: 0, transfer: {store_blocks: 4, failures: fail}}"
+SUBMITS = """
+  - {tick: 0, do: submit, request: r0, prompt: [1, 2, 3], max_tokens: 9}
+  - {tick: 1, do: submit, request: r1, prompt: [4, 5], max_tokens: 9}
+"""
+
+
+def names(spec: str, more: str = "", scripts_drafts: bool = False) -> set[str]:
+    return set(varying(loads(f"{spec}\nevents:{SUBMITS}{more}", "varying"), scripts_drafts))
+
+
+@pytest.mark.parametrize(
+    ("event", "due"),
+    [
+        ("", set()),
+        ("  - {tick: 5, do: preempt, request: r1}", set()),
+        ("  - {tick: 5, do: abort, request: r1}", {"r1"}),
+        ("  - {tick: 5, do: spoil_logit, request: r1}", {"r1"}),
+        ("  - {tick: 50, do: submit, request: r1, prompt: [1], max_tokens: 2}", {"r1"}),
+        ("  - {tick: 50, do: submit, request: r2, prompt: {continues: r0, tokens: 1}, max_tokens: 2}", {"r2"}),
+        ("  - {tick: 5, do: pause, mode: keep}", set()),
+        ("  - {tick: 5, do: pause, mode: abort}", {"r0", "r1"}),
+        ("  - {tick: 5, do: load_weights}", {"r0", "r1"}),
+    ],
+)
+def test_what_an_event_does_at_a_tick_varies_where_drafts_or_loads_may(event: str, due: set[str]) -> None:
+    assert names(SPEC, event) == names(LOADING, event) == due
+    # By scripted drafts, or none, a request is as far at every tick under any schedule.
+    assert not names(SPEC, event, scripts_drafts=True)
+    assert not names(WITHOUT_DRAFTS, event)
+
+
+def test_a_session_varies_with_a_part_of_it() -> None:
+    part = "  - {{tick: 9, do: submit, request: {}, session: {}, prompt: [7], max_tokens: 2}}\n"
+    parts = part.format("a", "s") + part.format("b", "s") + part.format("c", "t")
+    assert names(SPEC, parts) == set()
+    assert names(SPEC, parts + "  - {tick: 9, do: abort, request: a}") == {"a", "b"}
+
+
+def test_who_is_drawn_varies_with_its_drafts_and_who_may_fail_with_its_load() -> None:
+    drawn = "  - {tick: 2, do: submit, request: r2, prompt: [7], max_tokens: 2, params: {temperature: 1.0}}"
+    standard = SPEC.replace("{", "{sampling: standard, ")
+    assert names(standard, drawn) == {"r2"}
+    failing = "  - {tick: 2, do: disturb_transfer, request: r1, how: fail}"
+    assert names(LOADING, failing) == {"r1"}
+    assert names(LOADING.replace(": fail", ": recompute"), failing) == set()
