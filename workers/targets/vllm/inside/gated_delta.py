@@ -3,10 +3,10 @@
 Those of prompts refuse float32, which the models here are of: what all of them compute of a launch is one task.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -96,3 +96,55 @@ def exponential(before: Any) -> Callable[[Any], Any]:
 def sized_as_blocks(before: Any) -> SimpleNamespace:
     """Return what a module takes of Triton to launch a kernel, where there is none: sizes of blocks."""
     return SimpleNamespace(cdiv=before.cdiv, next_power_of_2=lambda size: 1 << max(0, size - 1).bit_length())
+
+
+_MAMBA = "vllm.model_executor.layers.mamba"
+_OPS = "vllm.third_party.flash_linear_attention.ops"
+_CONVOLUTIONS = f"{_MAMBA}.ops.causal_conv1d"
+_ROWS_OF_ONE, _ROWS_WITH_DRAFTS = f"{_OPS}.fused_recurrent", f"{_OPS}.fused_sigmoid_gating"
+_OF_PROMPTS = f"{_OPS}.fused_gdn_prefill_post_conv"
+# What is replaced of vLLM: module, name, reason, and by what.
+Replaced: TypeAlias = tuple[str, str, str, Callable[[Any], Any]]
+IN_BOTH_RUNNERS: tuple[Replaced, ...] = (
+    (
+        "vllm.model_executor.models.qwen3_next",
+        "QwenNextMixtureOfExperts.set_moe_parameters",
+        "it refuses a model without experts, in whose place dense layers are, as they may be in some of the layers",
+        without_experts,
+    ),
+    (
+        f"{_MAMBA}.gdn.qwen_gdn_linear_attn",
+        "fla_chunk_gated_delta_rule",
+        "its kernels for GPUs refuse float32: what they compute of prompts is a task of the device",
+        prompts_advanced,
+    ),
+)
+WITHOUT_TRITON: tuple[Replaced, ...] = tuple(
+    (
+        module,
+        "triton",
+        "kernels are Triton's, of which there is none: how large their blocks are is still asked for",
+        sized_as_blocks,
+    )
+    for module in (_CONVOLUTIONS, _ROWS_OF_ONE, _ROWS_WITH_DRAFTS, _OF_PROMPTS)
+)
+INTERPRETED: tuple[Replaced, ...] = (
+    (_ROWS_OF_ONE, "exp", "the interpreter knows a function of Triton's by its own name alone", exponential),
+)
+# Kernels that have no counterpart for a CPU, and arguments that Triton finds by others of theirs, where there is one.
+KERNELS = tuple(
+    (module, name, "a kernel of Triton's alone, of gated delta nets")
+    for module, name in (
+        (_CONVOLUTIONS, "_causal_conv1d_fwd_kernel"),
+        (_CONVOLUTIONS, "_causal_conv1d_update_kernel"),
+        (_ROWS_OF_ONE, "fused_recurrent_gated_delta_rule_packed_decode_kernel"),
+        (_ROWS_WITH_DRAFTS, "fused_sigmoid_gating_delta_rule_update_kernel"),
+        (_OF_PROMPTS, "_fused_post_conv_kernel"),
+    )
+)
+FOUND_BY_TRITON: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "USE_INITIAL_STATE": lambda given: given["h0"] is not None,
+    "IS_VARLEN": lambda given: given["cu_seqlens"] is not None,
+    "IS_CONTINUOUS_BATCHING": lambda given: given["ssm_state_indices"] is not None,
+    "IS_SPEC_DECODING": lambda given: given["num_accepted_tokens"] is not None,
+}

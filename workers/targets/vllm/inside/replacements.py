@@ -1,6 +1,6 @@
 """Names of vLLM that are replaced from outside, each with its reason; nothing else of it is touched."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import SimpleNamespace
@@ -13,12 +13,7 @@ from workers.targets.child.inside.replacements import Replacement
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.simulated_torch.triton_tasks import DefinedKernel, remember_pointers
-from workers.targets.vllm.inside.gated_delta import (
-    exponential,
-    prompts_advanced,
-    sized_as_blocks,
-    without_experts,
-)
+from workers.targets.vllm.inside import gated_delta
 from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
     StatesCopied,
@@ -37,22 +32,6 @@ from workers.targets.vllm.inside.transfer.pool import (
 from workers.targets.vllm.runner_name import RunnerName
 
 _COUNTS_A_DRAW = 4
-_MAMBA = "vllm.model_executor.layers.mamba"
-_DELTA_NETS = "vllm.third_party.flash_linear_attention.ops"
-# Modules of kernels that gated delta nets launch.
-_CONVOLUTIONS = f"{_MAMBA}.ops.causal_conv1d"
-_ROWS_OF_ONE = f"{_DELTA_NETS}.fused_recurrent"
-_ROWS_WITH_DRAFTS = f"{_DELTA_NETS}.fused_sigmoid_gating"
-_OF_PROMPTS = f"{_DELTA_NETS}.fused_gdn_prefill_post_conv"
-
-
-# Arguments that Triton finds by others, where there is one.
-_FOUND_BY_TRITON: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
-    "USE_INITIAL_STATE": lambda given: given["h0"] is not None,
-    "IS_VARLEN": lambda given: given["cu_seqlens"] is not None,
-    "IS_CONTINUOUS_BATCHING": lambda given: given["ssm_state_indices"] is not None,
-    "IS_SPEC_DECODING": lambda given: given["num_accepted_tokens"] is not None,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +246,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     ),
     *(
         RunnerReplacement(
-            f"{_MAMBA}.short_conv",
+            "vllm.model_executor.layers.mamba.short_conv",
             name,
             "a hybrid model's kernels for a GPU are Triton's: those for a CPU are tasks of the device in their place",
             made,
@@ -275,35 +254,11 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         )
         for name, made in (("causal_conv1d_fn", prompts_convolved), ("causal_conv1d_update", tokens_convolved))
     ),
-    RunnerReplacement(
-        "vllm.model_executor.models.qwen3_next",
-        "QwenNextMixtureOfExperts.set_moe_parameters",
-        "it refuses a model without experts, in whose place dense layers are, as they may be in some of the layers",
-        without_experts,
-        devices=("sim",),
-        runners=("v1", "v2"),
-        since="0.32.0",
-    ),
-    RunnerReplacement(
-        f"{_MAMBA}.gdn.qwen_gdn_linear_attn",
-        "fla_chunk_gated_delta_rule",
-        "its kernels for GPUs refuse float32: what they compute of prompts is a task of the device",
-        prompts_advanced,
-        devices=("sim",),
-        runners=("v1", "v2"),
-        since="0.32.0",
-    ),
     *(
-        RunnerReplacement(
-            module,
-            "triton",
-            "kernels are Triton's, of which there is none: how large their blocks are is still asked for",
-            sized_as_blocks,
-            devices=("sim",),
-            since="0.32.0",
-        )
-        for module in (_CONVOLUTIONS, _ROWS_OF_ONE, _ROWS_WITH_DRAFTS, _OF_PROMPTS)
+        RunnerReplacement(*each, devices=("sim",), runners=("v1", "v2"), since="0.32.0")
+        for each in gated_delta.IN_BOTH_RUNNERS
     ),
+    *(RunnerReplacement(*each, devices=("sim",), since="0.32.0") for each in gated_delta.WITHOUT_TRITON),
     RunnerReplacement(
         "vllm.v1.worker.utils",
         "KVBlockZeroer.__init__",
@@ -400,15 +355,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         devices=("sim",),
         runners=("v2",),
     ),
-    RunnerReplacement(
-        _ROWS_OF_ONE,
-        "exp",
-        "the interpreter knows a function of Triton's by its own name alone",
-        exponential,
-        devices=("sim",),
-        runners=("v2",),
-        since="0.32.0",
-    ),
+    *(RunnerReplacement(*each, devices=("sim",), runners=("v2",), since="0.32.0") for each in gated_delta.INTERPRETED),
     RunnerReplacement(
         "vllm.v1.sample.ops.topk_topp_sampler",
         "HAS_TRITON",
@@ -423,17 +370,12 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
 def _without_triton(definitions: Definitions) -> list[Replacement]:
     """Return what is replaced of kernels of the first runner that have no counterpart for a CPU."""
     copies, why = "vllm.v1.worker.mamba_utils", "a kernel of Triton's alone, which copies states"
-    nets = "a kernel of Triton's alone, of gated delta nets"
     kernels = (
         (copies, "precopy_mamba_align_fused_kernel", why),
         (copies, "postprocess_mamba_fused_kernel", why),
-        (_CONVOLUTIONS, "_causal_conv1d_fwd_kernel", nets),
-        (_CONVOLUTIONS, "_causal_conv1d_update_kernel", nets),
-        (_ROWS_OF_ONE, "fused_recurrent_gated_delta_rule_packed_decode_kernel", nets),
-        (_ROWS_WITH_DRAFTS, "fused_sigmoid_gating_delta_rule_update_kernel", nets),
-        (_OF_PROMPTS, "_fused_post_conv_kernel", nets),
+        *gated_delta.KERNELS,
     )
-    made = partial(DefinedKernel, definitions, _FOUND_BY_TRITON)
+    made = partial(DefinedKernel, definitions, gated_delta.FOUND_BY_TRITON)
     return [
         Replacement(module, name, f"{reason}: its definition runs as a task", made, since="0.32.0")
         for module, name, reason in kernels
