@@ -47,6 +47,8 @@ class Residency:
     # In which of the blocks for its states the last step left each of them, and behind how many of its drafts for good.
     columns: list[int] = field(default_factory=list)
     num_taken_in: int = 0
+    # How many tokens it had beside its drafts and the first, where a state was left behind each of its tokens.
+    num_given: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -231,6 +233,7 @@ class StepIdentities(Judge):
             stay.columns = columns
             is_whole = any(values[f"whole_{group}"][row] for group in range(len(states.get(request, ()))))
             stay.num_taken_in = stay.num_drafts if is_whole else 0
+            stay.num_given = 0 if is_whole else stay.num_scheduled - stay.num_drafts - 1
         yield from self._padding(number, values["slots"][values["starts"][-1] :])
 
     def _padding(self, number: int, slots: list[int]) -> Iterator[Difference]:
@@ -291,10 +294,11 @@ class StepIdentities(Judge):
         """Yield a state that goes on behind other tokens of the step before than those kept of it.
 
         One that is not where that step left it is a copy, which goes on behind its first token. One that was computed
-        as a prompt's is behind all tokens of that step, drafts that were rejected among them.
+        as a prompt's is behind all tokens of that step, drafts that were rejected among them. One that was not, of a
+        row of several tokens that were no drafts, goes on behind all of these, too.
         """
         stay = self._residencies[request]
-        due = max(1, len(self._steps[stay.last].sampled.get(request, []))) if is_there else 1
+        due = max(1, len(self._steps[stay.last].sampled.get(request, []))) + stay.num_given if is_there else 1
         if is_there and stay.num_taken_in:
             kept = 1 + stay.num_taken_in
         if kept != due:

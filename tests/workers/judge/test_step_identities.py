@@ -252,7 +252,9 @@ def hybrid_steps() -> list[Step]:
             given[f"states_{group}"] = [STATES[request][group][0] for request in requests]
             given[f"goes_on_{group}"] = [given["positions"][start] > 0 for start in given["starts"][:-1]]
             given[f"kept_{group}"] = [kept_before(run, number, request) for request in requests]
-            given[f"whole_{group}"] = [False for _ in requests]
+            # Chunks of prompts leave one state, drafts one each.
+            widths = [stop - start for start, stop in pairwise(given["starts"])]
+            given[f"whole_{group}"] = [width > 1 + n for width, n in zip(widths, given["drafts"], strict=True)]
     return run
 
 
@@ -330,6 +332,21 @@ def test_a_state_that_is_left_behind_rejected_drafts_is_told_where_the_request_g
     assert breach is not None
     assert (breach.plane, breach.variable, breach.request, breach.step) == ("inputs", "kept", name_of(0), 2)
     assert breach.actual == fact("behind_kept", kept=1 + drafts)
+
+
+def test_a_state_left_behind_each_of_several_tokens_that_are_no_drafts_is_gone_on_from_behind_all_of_these() -> None:
+    run = hybrid_steps()
+    (width,) = run[0]["inputs"]["starts"][1:]
+    for group in (0, 1):
+        assert run[0]["inputs"][f"whole_{group}"] == [True]
+        run[0]["inputs"][f"whole_{group}"] = [False]
+    breach = judged(run)
+    assert breach is not None
+    assert (breach.plane, breach.variable, breach.request, breach.step) == ("inputs", "kept", name_of(0), 1)
+    assert breach.expected == fact("behind_kept", kept=width)
+    for group in (0, 1):
+        run[1]["inputs"][f"kept_{group}"][0] = width
+    assert judged(run) is None
 
 
 @pytest.mark.parametrize(("slot", "is_told"), [(-1, False), (9, True)])

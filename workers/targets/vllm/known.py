@@ -7,7 +7,7 @@ mechanism, as far as a run shows it: what else goes wrong in the same place is n
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from scenarios.events import Submit, clears_cache
+from scenarios.events import LoadWeights, Submit, clears_cache
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
@@ -80,8 +80,12 @@ def _outputs_forgotten(found: Difference, trace: Trace, steps: Sequence[Observat
 
 
 def _prompt_logprobs_dropped(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether all logprobs of a prompt are missing, of a request that was there when a reset preempted all."""
-    if found.variable != "prompt_logprobs" or not found.is_kept_elsewhere:
+    """Tell whether all logprobs of a prompt are missing, of a request that was there when a reset preempted all.
+
+    There is no other run to ask of a request whose weights were exchanged meanwhile.
+    """
+    is_unasked = found.elsewhere is None and any(isinstance(event, LoadWeights) for event in trace.events)
+    if found.variable != "prompt_logprobs" or trace.spec.depth == 1 or not (found.is_kept_elsewhere or is_unasked):
         return False
     resets = [event for event in trace.events if clears_cache(event)]
     are_missing = isinstance(found.actual, Fact) and found.actual.values.get("count") == 0

@@ -1,6 +1,7 @@
 """Known bugs of vLLM's graphs: see `known`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 from scenarios.trace import Trace
 from workers.record.evidence import Difference
@@ -9,20 +10,24 @@ from workers.targets.target import KnownBug
 
 
 def _prompt_in_a_decode_graph(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a request of a hybrid model was in a step of one token each, one of which began its prompt.
+    """Tell whether a request of a hybrid model was in a step of rows as wide as decodes, one of which began its prompt.
 
-    A graph of decodes takes that for one, and finds none of the step's states, as it holds a prompt.
+    A graph of decodes takes that for one, and finds none of the step's states, as it holds a prompt. Decodes have one
+    token each, or one and a run of drafts.
     """
-    if trace.spec.layers != "hybrid" or "full" not in trace.spec.graphs or found.reference is None:
+    is_of_graphs = trace.spec.layers == "hybrid" and "full" in trace.spec.graphs
+    if not is_of_graphs or (found.reference is None and not found.is_kept_elsewhere):
         return False
     submits = trace.submitted()
     for seen in steps:
         if seen.point != "inputs":
             continue
         starts, positions = seen.values["starts"], seen.values["positions"]
-        is_uniform = starts == [*range(len(starts))]
+        widths = {stop - start for start, stop in pairwise(starts)}
+        is_uniform = widths in ({1}, {1 + trace.spec.num_speculative_tokens})
         names = [submits[request].request for request in seen.requests]
-        if is_uniform and 0 in positions[: len(names)] and found.request in names:
+        begins = any(positions[start] == 0 for start, _ in zip(starts, names, strict=False))
+        if is_uniform and begins and found.request in names:
             return True
     return False
 

@@ -74,29 +74,51 @@ def _counts_moved(found: Difference, trace: Trace, steps: Sequence[Observation])
     return there != request and actual == fact("behind_kept", kept=due)
 
 
-def _outputs_verified(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether outputs of a request were computed again in a chunk that is no longer than a run of drafts.
+def _counts_of_skipped_steps(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a request that was left out of the step before goes on behind one token, where more are due.
 
-    The chunk goes on from a state, and its first token is behind the prompt.
+    It had drafts in the last step that it was in.
     """
-    # How long a prompt is that goes on from another's output is not said in a trace.
-    prompt_lengths = {
-        number: submit.prompt_length
-        for number, submit in enumerate(trace.submitted())
-        if found.request in (submit.request, f"submit {number}") and not isinstance(submit.prompt, Continuation)
-    }
-    if trace.spec.layers != "hybrid":
+    if found.variable != "kept" or found.actual != fact("behind_kept", kept=1):
         return False
-    for seen in steps:
-        if seen.point != "inputs" or seen.step > found.step:
-            continue
-        starts, positions, drafts = (seen.values[name] for name in ("starts", "positions", "drafts"))
-        for row, number in enumerate(seen.requests):
-            width, first = starts[row + 1] - starts[row], positions[starts[row]]
-            is_short = 1 < width <= 1 + trace.spec.num_speculative_tokens and not drafts[row]
-            if is_short and number in prompt_lengths and first >= prompt_lengths[number]:
-                return True
-    return False
+    inputs = [seen for seen in steps if seen.point == "inputs" and seen.step < found.step]
+    request = int(found.request.removeprefix("submit "))
+    last = next((seen for seen in reversed(inputs) if request in seen.requests), None)
+    if last is None or not last.values["drafts"][last.requests.index(request)]:
+        return False
+    # A step for which nothing is planned has no inputs, and leaves everybody out.
+    plan = next(seen for seen in steps if (seen.point, seen.step) == ("scheduled", found.step))
+    return last is not inputs[-1] or not plan.values["follows"]
+
+
+def _outputs_verified(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether outputs of a request, computed again, left a state behind each, and it goes on behind the first.
+
+    A state that is copied to the block of a later position is not told of; that of its outputs is.
+    """
+    inputs = [seen for seen in steps if seen.point == "inputs"]
+    if found.variable != "kept":
+        numbers = [number for number, submit in enumerate(trace.submitted()) if submit.request == found.request]
+        widths = (_width_of_outputs(seen, number, trace) for seen in inputs for number in numbers)
+        return found.reference is not None and trace.spec.is_aligned and any(widths)
+    request = int(found.request.removeprefix("submit "))
+    before = [seen for seen in inputs if seen.step < found.step and request in seen.requests]
+    width = _width_of_outputs(before[-1], request, trace) if before else 0
+    kept = (found.expected, found.actual)
+    return width > 0 and kept == (fact("behind_kept", kept=width), fact("behind_kept", kept=1))
+
+
+def _width_of_outputs(inputs: Observation, request: int, trace: Trace) -> int:
+    """Return how many outputs a step computes again of a request, 0 if they are none that could be drafts."""
+    if request not in inputs.requests:
+        return 0
+    row, starts = inputs.requests.index(request), inputs.values["starts"]
+    width: int = starts[row + 1] - starts[row]
+    submit = trace.submitted()[request]
+    # How long a prompt is that goes on from another's output is not said in a trace.
+    is_behind = isinstance(submit.prompt, Continuation) or _first(inputs, request) >= submit.prompt_length
+    is_short = 1 < width <= 1 + trace.spec.num_speculative_tokens and not inputs.values["drafts"][row]
+    return width if is_behind and is_short else 0
 
 
 def _first(inputs: Observation, request: int) -> int:
@@ -116,6 +138,11 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
         "https://github.com/vllm-project/vllm/issues/51571",
         "vLLM 0.32.0 moves accepted counts of a step with their rows, and looks for them where these were.",
     ): _counts_moved,
+    KnownBug(
+        "vllm_accepted_counts_skipped_steps",
+        "docs/findings/vllm_accepted_counts_skipped_steps.md",
+        "vLLM 0.32.0 forgets how many tokens a request has accepted when a step leaves it out.",
+    ): _counts_of_skipped_steps,
     _PADDED_PROMPTS: _of_padded_prompts,
     KnownBug(
         "vllm_padded_prompts_go_on",

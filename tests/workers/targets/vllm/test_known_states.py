@@ -8,20 +8,33 @@ import pytest
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, fact
+from workers.record.evidence import Difference, Reference, fact
 from workers.record.observation import Observation
 from workers.targets.vllm.target import Vllm, VllmV1
 
 
-def inputs(step: int, requests: tuple[int, ...], first: Sequence[int]) -> Observation:
-    """Return what a model is given in a step with one token of each request, at these positions."""
-    starts = list(range(len(first) + 1))
-    values = {"positions": list(first), "starts": starts, "drafts": [0] * len(first), "goes_on_0": [True] * len(first)}
-    return Observation(point="inputs", step=step, requests=requests, values=values)
+def inputs(step: int, requests: tuple[int, ...], first: Sequence[int], width: int = 1, drafts: int = 0) -> Observation:
+    """Return what a model is given in a step with so many tokens and drafts of each request, from these positions."""
+    starts = list(range(0, width * len(first) + 1, width))
+    positions = [start + token for start in first for token in range(width)]
+    kinds = {"drafts": [drafts] * len(first), "goes_on_0": [True] * len(first)}
+    return Observation("inputs", step, requests, {"positions": positions, "starts": starts, **kinds})
+
+
+def kept(due: int, there: int, request: int = 1) -> Difference:
+    """Return a state behind other tokens of the step before than those due, in step 5."""
+    return Difference(
+        plane="inputs",
+        variable="kept",
+        request=f"submit {request}",
+        step=5,
+        expected=fact("behind_kept", kept=due),
+        actual=fact("behind_kept", kept=there),
+    )
 
 
 @pytest.mark.parametrize(
-    ("kept", "cache", "depth", "now", "known"),
+    ("there", "cache", "depth", "now", "known"),
     [
         # Request 1 was in row 1, where 2 has come to, which is due 1.
         (1, "align", 2, (1, 2), "vllm_accepted_counts_moved"),
@@ -37,53 +50,78 @@ def inputs(step: int, requests: tuple[int, ...], first: Sequence[int]) -> Observ
     ],
 )
 def test_a_state_by_the_count_of_who_came_to_a_moved_rows_place_is_known(
-    kept: int, cache: Literal["none", "align"], depth: int, now: tuple[int, ...], known: str
+    there: int, cache: Literal["none", "align"], depth: int, now: tuple[int, ...], known: str
 ) -> None:
     at = {0: (8, 9), 1: (9, 13), 2: (0, 0), 3: (20, 22)}
     before = inputs(4, (0, 1, 3), [at[request][0] for request in (0, 1, 3)])
     steps = [before, inputs(5, now, [at[request][1] for request in now])]
-    found = Difference(
-        plane="inputs",
-        variable="kept",
-        request="submit 1",
-        step=5,
-        expected=fact("behind_kept", kept=4),
-        actual=fact("behind_kept", kept=kept),
-    )
-    trace = Trace(
-        spec=EngineSpec(layers="hybrid", recurrent_cache=cache, depth=depth, prefix_cache=cache == "align"), events=()
-    )
+    found = kept(4, there)
+    spec = EngineSpec(layers="hybrid", recurrent_cache=cache, depth=depth, prefix_cache=cache == "align")
+    submits = [Submit(tick=0, request=name, prompt=(1, 2), max_tokens=9) for name in "abcd"]
+    trace = Trace(spec=spec, events=tuple(submits))
     assert VllmV1().known(found, trace, steps) == known
     assert Vllm().known(found, trace, steps) != "vllm_accepted_counts_moved"
 
 
 @pytest.mark.parametrize(
-    ("layers", "request_name", "position", "width", "drafts", "known"),
+    ("there", "before", "drafts", "follows", "known"),
     [
-        ("hybrid", "r", 6, 3, 0, "vllm_resumed_outputs_verified"),
-        ("hybrid", "r", 5, 4, 0, "vllm_resumed_outputs_verified"),
-        # A chunk of its prompt, longer than a run of drafts, a token, with drafts.
-        ("hybrid", "r", 4, 3, 0, ""),
-        ("hybrid", "r", 6, 5, 0, ""),
-        ("hybrid", "r", 6, 1, 0, ""),
-        ("hybrid", "r", 6, 3, 2, ""),
-        # Another request, or no states.
-        ("hybrid", "s", 6, 3, 0, ""),
-        ("attention", "r", 6, 3, 0, ""),
+        # It was left out of a step in which another was, or of one for which nothing was planned.
+        (1, (0,), 3, True, "vllm_accepted_counts_skipped_steps"),
+        (1, (0, 1), 3, False, "vllm_accepted_counts_skipped_steps"),
+        (2, (0,), 3, True, ""),
+        (1, (0, 1), 3, True, ""),
+        # There were no drafts that could be accepted.
+        (1, (0,), 0, True, ""),
     ],
 )
-def test_tokens_behind_outputs_that_were_computed_again_in_a_short_chunk_are_known(
-    layers: Literal["hybrid", "attention"], request_name: str, position: int, width: int, drafts: int, known: str
+def test_a_state_behind_one_token_is_known_of_a_request_that_a_step_has_left_out(
+    there: int, before: tuple[int, ...], drafts: int, follows: bool, known: str
 ) -> None:
-    submits = [Submit(tick=0, request=name, prompt=(1, 2, 3, 4, 5), max_tokens=9) for name in ("r", "s")]
-    values = {"positions": list(range(position, position + width)), "starts": [0, width], "drafts": [drafts]}
-    steps = [Observation(point="inputs", step=7, requests=(0,), values=values)]
-    found = Difference(
-        plane="tokens", variable="tokens", request=request_name, step=9, position=4, expected=3, actual=4
+    steps = [
+        inputs(3, (0, 1), (8, 9), 1 + drafts, drafts),
+        inputs(4, before, [12, 13][: len(before)], 1 + drafts, drafts),
+        Observation("scheduled", 5, (0, 1), {"follows": follows}),
+        inputs(5, (0, 1), (16, 17)),
+    ]
+    submits = [Submit(tick=0, request=name, prompt=(1, 2, 3, 4), max_tokens=19) for name in ("a", "b")]
+    trace = Trace(spec=EngineSpec(layers="hybrid"), events=tuple(submits))
+    assert VllmV1().known(kept(3, there), trace, steps) == known
+    assert Vllm().known(kept(3, there), trace, steps) == ""
+
+
+@pytest.mark.parametrize(
+    ("there", "first", "width", "drafts", "known"),
+    [
+        (1, 6, 2, 0, "vllm_resumed_outputs_verified"),
+        (2, 6, 2, 0, ""),
+        # Tokens of its prompt, one token, drafts, and more than can be taken for drafts.
+        (1, 4, 2, 0, ""),
+        (1, 6, 1, 0, ""),
+        (1, 6, 2, 1, ""),
+        (1, 6, 5, 0, ""),
+    ],
+)
+def test_a_state_behind_the_first_of_several_tokens_is_known_of_those_behind_a_prompt(
+    there: int, first: int, width: int, drafts: int, known: str
+) -> None:
+    submits = [Submit(tick=0, request=name, prompt=(1, 2, 3, 4, 5), max_tokens=9) for name in ("a", "b")]
+    steps = [
+        inputs(4, (0, 1), (first, first), width, drafts),
+        Observation("scheduled", 5, (0, 1), {"follows": True}),
+        inputs(5, (0, 1), (first + width, first + width)),
+    ]
+    trace = Trace(spec=EngineSpec(layers="hybrid"), events=tuple(submits))
+    assert VllmV1().known(kept(width, there), trace, steps) == known
+    # Where a state is copied to a later block outputs are told of.
+    aligned = EngineSpec(layers="hybrid", recurrent_cache="align", prefix_cache=True)
+    other = Difference(
+        plane="tokens", variable="tokens", request="b", step=9, expected=3, actual=4, reference=Reference.ALONE
     )
-    trace = Trace(spec=EngineSpec(layers=layers, num_speculative_tokens=3), events=tuple(submits))
-    assert VllmV1().known(found, trace, steps) == known
-    assert Vllm().known(found, trace, steps) != "vllm_resumed_outputs_verified"
+    is_met = known != "" or there > 1
+    told = VllmV1().known(other, trace.model_copy(update={"spec": aligned}), steps)
+    assert told == ("vllm_resumed_outputs_verified" if is_met else "")
+    assert VllmV1().known(other, trace, steps) == ""
 
 
 @pytest.mark.parametrize(
@@ -111,6 +149,7 @@ def test_states_of_prompts_that_were_padded_are_known(
     found = Difference(
         plane="inputs", variable=variable, request="submit 1", step=step, expected=expected, actual=actual
     )
-    trace = Trace(spec=EngineSpec(layers="hybrid"), events=())
+    submits = [Submit(tick=0, request=name, prompt=(1,), max_tokens=9) for name in ("a", "b")]
+    trace = Trace(spec=EngineSpec(layers="hybrid"), events=tuple(submits))
     assert VllmV1().known(found, trace, steps) == first_runner
     assert Vllm().known(found, trace, steps) == second_runner

@@ -8,7 +8,7 @@ from cluster.cli import main as cli
 from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
 from scenarios.codec import load, loads
 from scenarios.edges import drawn_for
-from scenarios.events import PromptDraw, ResetPrefixCache, Schedule, SetK, Submit
+from scenarios.events import LoadWeights, PromptDraw, ResetPrefixCache, Schedule, SetK, Submit
 from scenarios.rescale import rescaled
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
@@ -238,6 +238,22 @@ def test_logprobs_of_a_prompt_are_known_to_be_lost_by_a_reset_and_by_nothing_els
     assert kind.known(breach("prompt_logprobs", "r", actual=none), trace, ()) == "vllm_prompt_logprobs_dropped"
     assert kind.known(breach("prompt_logprobs", "r", actual=some), trace, ()) == ""
     assert kind.known(breach("prompt_logprobs", "r", actual=none), Trace(events=(submit,)), ()) == ""
+
+
+def test_logprobs_of_a_prompt_are_known_to_be_lost_beside_new_weights_for_which_no_other_run_can_be_asked() -> None:
+    submit = Submit(tick=1, request="r", prompt=(1, 2), max_tokens=3)
+    none = fact("num_logprobs", count=0)
+    breaks = Elsewhere(reference=Reference.SYNCHRONOUS, how="breaks", contract="prompt_logprobs", request="r")
+    for depth, event, elsewhere, known in (
+        (2, LoadWeights(tick=2), None, "vllm_prompt_logprobs_dropped"),
+        (1, LoadWeights(tick=2), None, ""),
+        (2, LoadWeights(tick=2, clear_cache=False), None, ""),
+        (2, LoadWeights(tick=2), breaks, ""),
+        (2, ResetPrefixCache(tick=2, running=True), None, ""),
+    ):
+        trace = Trace(spec=EngineSpec(depth=depth), events=(submit, event))
+        found = breach("prompt_logprobs", "r", actual=none, elsewhere=elsewhere)
+        assert VllmV1().known(found, trace, ()) == known
 
 
 def test_a_count_behind_a_pause_is_known_if_it_lacks_the_drafts_rejected_before_it() -> None:

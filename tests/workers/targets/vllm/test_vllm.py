@@ -9,6 +9,8 @@ from benchmarks.power.vllm_mutants.runs import Mutable, Runs
 from cluster.cli import main as cli
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
+from scenarios.events import DummyStep
+from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from tests.cluster.cli.test_bisect_commits import repository_of
@@ -18,7 +20,7 @@ from workers.record.evidence import Site
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check, judged
 from workers.run.comparison import outputs_of
-from workers.run.engine_run import Options
+from workers.run.engine_run import UNJUDGED, Options, Run
 from workers.shrink.fingerprint import signature_of
 from workers.targets.child.target import KNOWN_RACE
 from workers.targets.registry import kind_of
@@ -89,6 +91,18 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
         if not problems(other_trace) and lacking(other_trace, KIND.capabilities) is None:
             outputs_of(other_trace, TAPES, KIND)
     assert outputs_of(trace, TAPES, KIND) == first
+
+
+def test_an_engine_has_the_graphs_of_its_own_trace_whatever_the_one_before_it_had() -> None:
+    # A drafter that is no graph of pieces is launched as it is by a dummy step.
+    plain = EngineSpec(layers="attention", sampling="standard", block_size=32)
+    for graphs in ("piecewise", "full"):
+        spec = plain.model_copy(update={"graphs": graphs})
+        run = Run(Trace(spec=spec, events=(DummyStep(tick=0),)), TAPES, UNJUDGED, KIND, CONFIG)
+        try:
+            assert run.to_end() is None
+        finally:
+            run.target.close()
 
 
 def test_engines_that_are_let_go_of_leave_their_memory() -> None:

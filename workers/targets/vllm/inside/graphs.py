@@ -36,12 +36,15 @@ def begin_graphs(spec: EngineSpec) -> None:
     """Prepare the process for the graphs of the next engine.
 
     They have memory of their own, as in a process of its own. Where a model's pieces are graphs, vLLM breaks these at
-    layers of attention while they are captured, as nothing is compiled.
+    layers of attention while they are captured, as nothing is compiled. What the environment was for the engine before
+    it remembers.
     """
+    from vllm import envs  # noqa: PLC0415  what they replace must be replaced by then
     from vllm.platforms import current_platform  # noqa: PLC0415  what they replace must be replaced by then
 
     type(current_platform)._global_graph_pool = None
     os.environ[BREAKABLE] = str(int("piecewise" in spec.graphs))
+    envs.disable_envs_cache()
 
 
 # Is told tensors by name, as they are when it is.
