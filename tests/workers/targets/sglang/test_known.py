@@ -188,8 +188,15 @@ def test_a_grammar_that_goes_on_is_known_where_it_ended_in_a_step_without_drafts
     sampled: list[list[int]], drafts: list[int], known: bool
 ) -> None:
     name = "sglang_grammar_ends_late" if known else ""
-    fields = {"plane": "contracts", "step": 9, "position": 1, "expected": fact("an_edge", count=0, state=1)}
-    found = Difference(variable="grammar", request="a", actual=fact("token", token=9), **fields)
+    found = Difference(
+        plane="contracts",
+        variable="grammar",
+        request="a",
+        step=9,
+        position=1,
+        expected=fact("an_edge", count=0, state=1),
+        actual=fact("token", token=9),
+    )
     assert named_of_grammar(found, sampled, drafts) == name
     # Neither another request, nor what is no token, nor without drafts, where it has its stop token.
     assert named_of_grammar(found.model_copy(update={"request": "b"}), sampled, drafts) == ""
@@ -198,8 +205,15 @@ def test_a_grammar_that_goes_on_is_known_where_it_ended_in_a_step_without_drafts
 
 
 def test_a_grammar_that_ends_with_the_last_token_allowed_is_known_by_its_reason() -> None:
-    reasons = {"expected": fact("reason", reason="stop"), "actual": fact("reason", reason="length")}
-    found = Difference(plane="contracts", variable="finish_reason", request="a", step=9, position=3, **reasons)
+    found = Difference(
+        plane="contracts",
+        variable="finish_reason",
+        request="a",
+        step=9,
+        position=3,
+        expected=fact("reason", reason="stop"),
+        actual=fact("reason", reason="length"),
+    )
     sampled, drafts = [[7], [7, 7, 31]], [0, 2]
     assert named_of_grammar(found, sampled, drafts, max_tokens=4) == "sglang_grammar_ends_late"
     # Neither before the length, nor by another reason, nor without a grammar.

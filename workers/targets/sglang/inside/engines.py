@@ -112,7 +112,7 @@ class Engines:
             parallel_state.destroy_model_parallel()
             parallel_state.destroy_distributed_environment()
         backend = parallel_state.get_default_distributed_backend(DEVICE_NAME)
-        store = torch.distributed.HashStore()
+        store = torch.distributed.HashStore()  # type: ignore[attr-defined]
         torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any]:
