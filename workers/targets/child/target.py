@@ -259,7 +259,13 @@ class ChildKind(TargetKind):
         self.keeper(config).launch()
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> ChildTarget:
-        return ChildTarget(trace, self.keeper(config).process(), watch, lambda race: self.is_known(race, trace, config))
+        keeper = self.keeper(config)
+        try:
+            return ChildTarget(trace, keeper.process(), watch, lambda race: self.is_known(race, trace, config))
+        except EngineFailed:
+            # What is left of an engine that was half made may be in the way of every further one.
+            keeper.stop()
+            raise
 
     def renew(self, config: RunConfig) -> bool:
         """Drop all engines that are kept; a process that fails to do so is ended."""

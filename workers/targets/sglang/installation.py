@@ -13,7 +13,7 @@ CHILD = "workers.targets.sglang.inside.main"
 HOME = ".venv-sglang"
 # No compilation. The barrier is CUDA's alone without being asked for. Of long outputs
 # as little is reckoned with as of those that servers see: a pool runs short here, too. Logprobs are those of the
-# model's own distribution, not at a request's temperature.
+# model's own distribution, not at a request's temperature. Sums are made in one order on all processors with AVX2.
 ENVIRONMENT = {
     **installation.ENVIRONMENT,
     "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION": "8",
@@ -22,6 +22,9 @@ ENVIRONMENT = {
     "SGLANG_RETURN_ORIGINAL_LOGPROB": "1",
     "TORCHDYNAMO_DISABLE": "1",
     "CUDA_VISIBLE_DEVICES": "",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "COMPATIBLE",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
 }
 
 

@@ -6,12 +6,17 @@ from typing import NamedTuple, TypeAlias
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Fact, MissingOrder
+from workers.record.evidence import Difference, Fact, MissingOrder, fact
 from workers.record.observation import Observation
 from workers.targets.sglang.limits import has_penalties
 from workers.targets.target import KnownBug
 
 _Matcher: TypeAlias = Callable[[Difference, Trace, Sequence[Observation]], bool]
+
+# What is seen of an output that goes on behind the end of its grammar.
+_BEHIND_AN_END = ("grammar", "finish_reason", "tokens")
+# Behind a token that a grammar does not allow there is no state of it.
+_LEFT = -1
 
 
 def gives_results_away(race: MissingOrder) -> bool:
@@ -144,6 +149,47 @@ def _taken_along(submits: Sequence[Submit], steps: Sequence[Observation]) -> Ite
         before = seen.requests
 
 
+def _grammar_ends_late(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a grammar has ended that SGLang asked too early: behind a prompt, or with the last token allowed.
+
+    Behind a prompt the output goes on for a step; with the last token the reason is its length.
+    """
+    if not trace.spec.num_speculative_tokens:
+        return False
+    for number, submit in enumerate(trace.submitted()):
+        if not submit.params.grammar or found.request != submit.request:
+            continue
+        if found.variable in _BEHIND_AN_END and _ends_without_drafts(number, submit, steps):
+            return True
+        room = trace.spec.length_limit(submit.prompt_length, submit.max_tokens) - submit.prompt_length
+        is_of_both = found.variable == "finish_reason" and found.position == room - 1
+        if is_of_both and (found.expected, found.actual) == (
+            fact("reason", reason="stop"),
+            fact("reason", reason="length"),
+        ):
+            return True
+    return False
+
+
+def _ends_without_drafts(number: int, submit: Submit, steps: Sequence[Observation]) -> bool:
+    """Tell whether a request's grammar ends with a token of a step without drafts."""
+    state, drafts, grammar = 0, dict[int, int](), submit.params.grammar
+    for seen in steps:
+        if number not in seen.requests:
+            continue
+        row = seen.requests.index(number)
+        if seen.point == "scheduled":
+            drafts[seen.step] = seen.values["planned_drafts"][row]
+        elif seen.point == "processed":
+            for token in seen.values["sampled"][row]:
+                state = next((to for each, to in grammar[state] if each == token), _LEFT)
+                if state == _LEFT:
+                    return False
+                if not grammar[state]:
+                    return drafts.get(seen.step) == 0
+    return False
+
+
 BUGS: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "sglang_penalties_one_behind",
@@ -170,4 +216,9 @@ BUGS: Mapping[KnownBug, _Matcher] = {
         "docs/findings/sglang_mixed_grammars.md",
         "SGLang 0.5.23 masks a decode that a prompt takes along by its grammar's state before the tokens in flight.",
     ): _mixed_grammars,
+    KnownBug(
+        "sglang_grammar_ends_late",
+        "docs/findings/sglang_grammar_ends_late.md",
+        "SGLang 0.5.23 asks whether a grammar has ended before a prompt's token is told to it, and behind the length.",
+    ): _grammar_ends_late,
 }

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, repeat
 from pathlib import Path
 from time import monotonic
 
@@ -127,6 +128,13 @@ def test_whatever_a_process_does_at_a_question_is_a_crash(at: str, how: str, mon
     assert isinstance(verdict, Crashed)
     assert SAID[how] in verdict.error
     assert verdict.where == (Site(function="run", file="core.py", line=1) if how == "raises" else ITS_PROCESS)
+
+
+def test_an_engine_that_one_process_could_not_make_is_made_by_another() -> None:
+    kind, well = Misbehaving("open", "raises"), Misbehaving("never", "")
+    launches = chain([kind.kept.launch()], repeat(well.kept.launch()))
+    kind.kept = Keeper(kind.name, lambda: next(launches))
+    assert isinstance(judged(kind), Agreed)
 
 
 @pytest.mark.parametrize("how", SAID_AT_A_STEP)

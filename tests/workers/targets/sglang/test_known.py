@@ -166,3 +166,80 @@ def test_a_stale_grammar_is_known_of_a_decode_that_a_prompt_takes_along(
     )
     trace = Trace(spec=EngineSpec(mixed_chunks=mixed), events=submits[:1])
     assert KIND.known(found, trace.model_copy(update={"events": submits}), steps) == name
+
+
+# Token 7 until it ends.
+LOOPING = SamplingParams(grammar=(((7, 0), (31, 1)), ()))
+
+
+@pytest.mark.parametrize(
+    ("sampled", "drafts", "known"),
+    [
+        ([[31], [9]], [0, 2], True),
+        # A request that decodes beside a prompt, or begins again.
+        ([[7], [31], [9]], [0, 0, 2], True),
+        # Neither within a run of drafts, nor before the end, nor where a token is not allowed.
+        ([[7], [31, 9]], [0, 2], False),
+        ([[7], [7, 7]], [0, 2], False),
+        ([[9], [31]], [0, 0], False),
+    ],
+)
+def test_a_grammar_that_goes_on_is_known_where_it_ended_in_a_step_without_drafts(
+    sampled: list[list[int]], drafts: list[int], known: bool
+) -> None:
+    name = "sglang_grammar_ends_late" if known else ""
+    found = Difference(
+        plane="contracts",
+        variable="grammar",
+        request="a",
+        step=9,
+        position=1,
+        expected=fact("an_edge", count=0, state=1),
+        actual=fact("token", token=9),
+    )
+    assert named_of_grammar(found, sampled, drafts) == name
+    # Neither another request, nor what is no token, nor without drafts, where it has its stop token.
+    assert named_of_grammar(found.model_copy(update={"request": "b"}), sampled, drafts) == ""
+    assert named_of_grammar(found.model_copy(update={"variable": "kv"}), sampled, drafts) == ""
+    assert named_of_grammar(found, sampled, drafts, num_speculative_tokens=0) == ""
+
+
+def test_a_grammar_that_ends_with_the_last_token_allowed_is_known_by_its_reason() -> None:
+    found = Difference(
+        plane="contracts",
+        variable="finish_reason",
+        request="a",
+        step=9,
+        position=3,
+        expected=fact("reason", reason="stop"),
+        actual=fact("reason", reason="length"),
+    )
+    sampled, drafts = [[7], [7, 7, 31]], [0, 2]
+    assert named_of_grammar(found, sampled, drafts, max_tokens=4) == "sglang_grammar_ends_late"
+    # Neither before the length, nor by another reason, nor without a grammar.
+    assert named_of_grammar(found, sampled, drafts, max_tokens=5) == ""
+    aborted = found.model_copy(update={"actual": fact("reason", reason="abort")})
+    assert named_of_grammar(aborted, sampled, drafts, max_tokens=4) == ""
+    assert named_of_grammar(found, sampled, drafts, max_tokens=4, params=SamplingParams()) == ""
+
+
+def named_of_grammar(
+    found: Difference,
+    sampled: list[list[int]],
+    drafts: list[int],
+    *,
+    num_speculative_tokens: int = 2,
+    max_tokens: int = 9,
+    params: SamplingParams = LOOPING,
+) -> str:
+    """Return the known bug that a difference is taken for, of a request that was sampled so beside so many drafts."""
+    submit = Submit(tick=0, request="a", prompt=PROMPT, max_tokens=max_tokens, stop=(31,), params=params)
+    steps = []
+    for step, (tokens, count) in enumerate(zip(sampled, drafts, strict=True)):
+        plan = {"begun": [], "scheduled_computed": [0], "planned_drafts": [count]}
+        steps += [
+            Observation("scheduled", step, (0,), plan),
+            Observation("processed", step, (0,), {"sampled": [tokens]}),
+        ]
+    spec = EngineSpec(num_speculative_tokens=num_speculative_tokens)
+    return KIND.known(found, Trace(spec=spec, events=(submit,)), steps)

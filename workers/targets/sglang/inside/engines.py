@@ -56,13 +56,10 @@ class Engines:
         self._scheduler = self._made_for = None
 
     def _new(self, spec: EngineSpec) -> Any:
-        from sglang.srt.distributed import parallel_state  # noqa: PLC0415
         from sglang.srt.environ import envs  # noqa: PLC0415
         from sglang.srt.server_args import ServerArgs  # noqa: PLC0415
 
-        if parallel_state.model_parallel_is_initialized():
-            parallel_state.destroy_model_parallel()
-            parallel_state.destroy_distributed_environment()
+        self._renew_group()
         args = ServerArgs(
             model_path=str(folder_of(self._cache, "target", "good", spec.vocab_size)),
             skip_tokenizer_init=True,
@@ -103,6 +100,20 @@ class Engines:
         # As for those of its backends for attention that need them.
         scheduler.future_map.needs_cpu_seq_lens |= spec.relay_lengths
         return scheduler
+
+    def _renew_group(self) -> None:
+        """Make the group of the one rank anew, also behind an engine that could not be made.
+
+        Its store is this process's own: a port that SGLang takes for free may be another's by the time it listens.
+        """
+        from sglang.srt.distributed import parallel_state  # noqa: PLC0415
+
+        if torch.distributed.is_initialized():
+            parallel_state.destroy_model_parallel()
+            parallel_state.destroy_distributed_environment()
+        backend = parallel_state.get_default_distributed_backend(DEVICE_NAME)
+        store = torch.distributed.HashStore()  # type: ignore[attr-defined]
+        torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
 
     def _speculative(self, spec: EngineSpec) -> dict[str, Any]:
         """Return what SGLang is asked for to draft: as many steps as drafts."""

@@ -279,5 +279,14 @@ class Recorder:
             width = len(tokens) // len(names)
             rows = [tokens[row * width : row * width + count] for row, count in enumerate(accepted)]
             sampled = [[] if nothing else row for nothing, row in zip(has_none, rows, strict=True)]
-            self.observations.note("processed", names, step, sampled=sampled)
+            self.observations.note("processed", names, step, sampled=list(map(self._gone_on, batch.reqs, sampled)))
         return processed
+
+    def _gone_on(self, request: Any, sampled: list[int]) -> list[int]:
+        """Return what a request was sampled, with the token last that it goes on from.
+
+        One whose grammar has ended may be in the next batch already. Of what it put out the host keeps no more than its
+        grammar takes, and a corpus, beside grammars, goes on from that.
+        """
+        is_cut = request.grammar is not None and request.finished() and self._scheduler.spec_algorithm.is_ngram()
+        return [*sampled[:-1], request.output_ids[-1]] if is_cut and sampled else sampled
