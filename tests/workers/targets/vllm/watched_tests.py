@@ -61,7 +61,6 @@ def test_a_scheduler_plans_what_it_was_given() -> None:
 
 
 def test_a_scheduler_has_the_end_of_a_hit_computed_again() -> None:
-    import torch  # noqa: PLC0415
     from vllm.sampling_params import SamplingParams  # noqa: PLC0415
     from vllm.utils.hashing import sha256  # noqa: PLC0415
     from vllm.v1.core.kv_cache_utils import get_request_block_hasher  # noqa: PLC0415
@@ -77,9 +76,10 @@ def test_a_scheduler_has_the_end_of_a_hit_computed_again() -> None:
 
     spec = SPEC.model_copy(update={"prefix_cache": True, "max_num_batched_tokens": 96})
     made = engine_of().open(spec, False).engine.scheduler
-    whole = FullAttentionSpec(block_size=32, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    dtype = made.vllm_config.model_config.dtype
+    whole = FullAttentionSpec(block_size=32, num_kv_heads=1, head_size=1, dtype=dtype)
     window = SlidingWindowMLASpec(
-        block_size=32, num_kv_heads=1, head_size=64, dtype=torch.bfloat16, sliding_window=32, bounded_replay=True
+        block_size=32, num_kv_heads=1, head_size=64, dtype=dtype, sliding_window=32, bounded_replay=True
     )
     scheduler = Scheduler(
         vllm_config=made.vllm_config,
