@@ -24,6 +24,7 @@ NUMBERS = st.tuples(*[NUMBER] * len(SpecNumbers._fields))
 # Other engines have those that are left out.
 _OTHERS = {
     "drafter_quality",
+    "recurrent_layers",
     "decodes_first",
     "transfer",
     "offloading",

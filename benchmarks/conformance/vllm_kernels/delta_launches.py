@@ -159,7 +159,17 @@ def _prompts_differ(b: Batch) -> str:
     gates, betas = -np.abs(_drawn(b, count, values)), b.random.uniform(0, 1, (count, values)).astype(np.float32)
     before = _drawn(b, len(starts) - 1, values, size, size)
     output, after = np.empty_like(each), np.empty_like(before)
-    advance_rows(queries, keys, each, gates, betas, before, starts, output, after)
+    advance_rows(
+        queries=queries,
+        keys=keys,
+        values=each,
+        gates=gates,
+        betas=betas,
+        before=before,
+        starts=starts,
+        output=output,
+        after=after,
+    )
     rows = torch.from_numpy(starts)
     _, theirs, _, left, *_ = chunks.chunk_gated_delta_rule_fwd(
         *(torch.from_numpy(given)[None] for given in (queries, keys, each, gates, betas)),

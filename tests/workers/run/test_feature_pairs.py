@@ -141,6 +141,7 @@ def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_t
     # Only engines that have weights know of their quality; only some have the others.
     assert set(found) == set(EngineSpec.model_fields) - {
         "drafter_quality",
+        "recurrent_layers",
         "decodes_first",
         "transfer",
         "offloading",

@@ -54,10 +54,21 @@ def prompts_advanced(before: Callable[..., Any]) -> Callable[..., tuple[torch.Te
 
 def _advance_rows(*tensors: torch.Tensor) -> None:
     queries, keys, values, gates, betas, before, starts, _, _, output, after = (each.numpy() for each in tensors)
-    advance_rows(queries[0], keys[0], values[0], gates[0], betas[0], before, starts, output[0], after)
+    advance_rows(
+        queries=queries[0],
+        keys=keys[0],
+        values=values[0],
+        gates=gates[0],
+        betas=betas[0],
+        before=before,
+        starts=starts,
+        output=output[0],
+        after=after,
+    )
 
 
 def advance_rows(
+    *,
     queries: Array,
     keys: Array,
     values: Array,
