@@ -10,8 +10,9 @@ states than those of attention.
 
 from collections.abc import Iterator, Sequence
 
+from workers.judge.broken_identities import broken
 from workers.judge.judge import End, Judge
-from workers.record.evidence import Difference, Shown, fact, shown
+from workers.record.evidence import Difference, fact
 from workers.record.log import Entry
 from workers.record.observation import Observation
 
@@ -77,13 +78,13 @@ class ControlPlane(Judge):
             self._era += 1
         elif what == "weights" and tokens != [0]:
             due = fact("weights", version=seen.values["version"])
-            self._found.append(_difference("weights", None, seen.step, due, fact("unlike", count=tokens[0])))
+            self._found.append(broken(PLANE, "weights", None, (seen.step, None), due, fact("unlike", count=tokens[0])))
         elif what == "executed_asleep":
-            self._found.append(_difference("asleep", None, seen.step, fact("awake"), fact("executed")))
+            self._found.append(broken(PLANE, "asleep", None, (seen.step, None), fact("awake"), fact("executed")))
         elif what == "neighbour":
             self._neighbour = tokens if self._neighbour is None else self._neighbour
             if tokens != self._neighbour:
-                self._found.append(_difference("neighbour", None, seen.step, shown(self._neighbour), shown(tokens)))
+                self._found.append(broken(PLANE, "neighbour", None, (seen.step, None), self._neighbour, tokens))
 
     def _planned(self, seen: Observation) -> Iterator[Difference]:
         """Yield the first request that a paused engine plans and may not."""
@@ -92,7 +93,7 @@ class ControlPlane(Judge):
         self._loading.difference_update(begun)
         if barred:
             due = fact("paused", mode=self._mode)
-            yield _difference("paused", barred[0], seen.step, due, fact("planned"))
+            yield broken(PLANE, "paused", barred[0], (seen.step, None), due, fact("planned"))
 
     def _attended(self) -> Iterator[Difference]:
         """Yield the first position of each row that was computed in an era before that of its step."""
@@ -111,20 +112,5 @@ class ControlPlane(Judge):
                     slot = values["tables"][row][block] * self._block_size + within
                     if computed.get(slot, era) < era:
                         there = fact("of_an_era", era=computed[slot])
-                        yield _difference("era", request, step, fact("of_an_era", era=era), there, position)
+                        yield broken(PLANE, "era", request, (step, position), fact("of_an_era", era=era), there)
                         break
-
-
-def _difference(
-    variable: str, request: int | None, step: int, due: Shown, there: Shown, position: int | None = None
-) -> Difference:
-    """Make a difference of a request of the trace, by the number of its submit, or of none."""
-    return Difference(
-        plane=PLANE,
-        variable=variable,
-        request="" if request is None else f"submit {request}",
-        step=step,
-        position=position,
-        expected=due,
-        actual=there,
-    )

@@ -15,9 +15,10 @@ written; drafts of a prompt's chunk, which nobody verifies; tokens of a request 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from workers.judge.broken_identities import broken
 from workers.judge.drafter_steps import Known, Proposal, Row, Step, Written
 from workers.judge.judge import End, Judge
-from workers.record.evidence import Difference, Fact, fact, shown
+from workers.record.evidence import Difference, Fact, fact
 from workers.record.log import Entry
 from workers.record.observation import Observation
 
@@ -128,7 +129,7 @@ class DrafterIdentities(Judge):
             for index, (token, draft) in enumerate(zip(given, proposed, strict=False)):
                 if token != draft:
                     where = number, values["positions"][stop - count + index]
-                    yield _difference("verified", request, where, draft, token)
+                    yield broken(PLANE, "verified", request, where, draft, token)
 
     def _rows(self, step: Step, inputs: Observation) -> Iterator[Row]:
         values, blocks = inputs.values, dict(step.planned.values["blocks"])
@@ -159,7 +160,7 @@ class DrafterIdentities(Judge):
         # Room is kept for the most drafts, however few are asked for.
         is_near = longest + self._drafts_max + 1 > self._length_max
         if not step.passes and not is_near and not self._proposes_none(number, step):
-            yield _difference("passes", None, (number, None), fact("inputs_of_every_step"), fact("none_shown"))
+            yield broken(PLANE, "passes", None, (number, None), fact("inputs_of_every_step"), fact("none_shown"))
 
     def _proposes_none(self, number: int, step: Step) -> bool:
         """Tell whether a step proposes nothing and keeps what it computed, and none of its requests has drafts next."""
@@ -241,25 +242,25 @@ class DrafterIdentities(Judge):
             due = self._mask if self._mask is not None and position > row.end else self._token(row, position)
             is_told = row.goes_on or (index == 0 and self._mask is None)
             if is_told and due is not None and token != due:
-                yield _difference("draft_input_ids", row.request, (number, position), due, token)
+                yield broken(PLANE, "draft_input_ids", row.request, (number, position), due, token)
         if count <= 0:
             # It lies behind the longest length.
             return
         covered = min(first + len(given["positions"]), self._length_max)
         if length != covered:
-            yield _difference("draft_seq_lens", row.request, (number, None), covered, length)
+            yield broken(PLANE, "draft_seq_lens", row.request, (number, None), covered, length)
 
     def _bounds(self, number: int, row: Row, bound: int, length: int) -> Iterator[Difference]:
         """Yield a bound of a row's length, as the host has it, that the length on the device is above."""
         if bound < (least := length - self._bounds_short):
-            yield _difference("draft_bounds", row.request, (number, None), fact("at_least", least=least), bound)
+            yield broken(PLANE, "draft_bounds", row.request, (number, None), fact("at_least", least=least), bound)
 
     def _attends(self, number: int, row: Row, table: list[int]) -> Iterator[Difference]:
         """Yield blocks that a later pass attends to and that are not those of its request."""
         for index, pair in enumerate(zip(row.blocks, table, strict=False)):
             due, there = (fact("block", block=block) for block in pair)
             if due != there:
-                yield _difference("draft_tables", row.request, (number, index * self._block_size), due, there)
+                yield broken(PLANE, "draft_tables", row.request, (number, index * self._block_size), due, there)
 
     def _places(
         self, number: int, row: Row, first: int, count: int, given: Mapping[str, list[int]]
@@ -268,9 +269,9 @@ class DrafterIdentities(Judge):
         for place, position in enumerate(range(first, first + count)):
             where, slot = (number, position), given["slots"][place]
             if given["positions"][place] != position:
-                yield _difference("draft_positions", row.request, where, position, given["positions"][place])
+                yield broken(PLANE, "draft_positions", row.request, where, position, given["positions"][place])
             if slot != (own := self._slot(row, position)):
-                yield _difference("draft_slots", row.request, where, own, slot)
+                yield broken(PLANE, "draft_slots", row.request, where, own, slot)
 
     def _last(self, row: Row) -> int:
         """Return the last position of a row in the first pass: that of the token just sampled, or before it."""
@@ -302,7 +303,7 @@ class DrafterIdentities(Judge):
             block = slot // self._block_size
             if block not in row.blocks:
                 due, where = fact("a_block_of_its_own"), (number, position)
-                yield _difference("draft_slots", row.request, where, due, fact("block", block=block))
+                yield broken(PLANE, "draft_slots", row.request, where, due, fact("block", block=block))
             # What is given at the end of a chunk stands for the prompt's next token.
             meant = row.tokens[position + self._shift] if self._is_chunk_end(row, position) else token
             self._cache[slot] = Written(row.request, position, meant)
@@ -324,7 +325,7 @@ class DrafterIdentities(Judge):
             else:
                 there = fact("entry_of", token=held.token, position=held.position, request=held.request)
             due = fact("entry_of", token=token, position=position, request=row.request)
-            found = _difference("draft_cache", row.request, (number, position), due, there)
+            found = broken(PLANE, "draft_cache", row.request, (number, position), due, there)
             is_end = self._shift > 0 and (position + 1) % self._block_size == 0
             # One of the token that a session has dropped.
             is_changed = position + self._shift == self._known[row.request].changed
@@ -332,19 +333,3 @@ class DrafterIdentities(Judge):
                 self._found.append(found)
             else:
                 yield found
-
-
-def _difference(
-    variable: str, request: int | None, where: tuple[int, int | None], expected: object, actual: object
-) -> Difference:
-    """Make a difference of a broken identity of the drafter; `where` is the step and the position."""
-    step, position = where
-    return Difference(
-        plane=PLANE,
-        variable=variable,
-        request="" if request is None else f"submit {request}",
-        step=step,
-        position=position,
-        expected=shown(expected),
-        actual=shown(actual),
-    )

@@ -5,7 +5,8 @@ Does not verify: behind how many tokens a row goes on, which the steps before it
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from workers.record.evidence import Difference, fact, shown
+from workers.judge.broken_identities import broken
+from workers.record.evidence import Difference, fact
 
 # A step, and the position of a token in its request.
 Where = tuple[int, int]
@@ -47,24 +48,3 @@ def holders_of(
         for block in (block for group in (held, *states[request]) for block in group):
             holders.setdefault(block, []).append(request)
     return holders
-
-
-def broken(
-    plane: str,
-    variable: str,
-    request: int | None,
-    where: tuple[int, int | None],
-    expected: object,
-    actual: object,
-) -> Difference:
-    """Make a difference of a broken identity, of a request or of all; `where` is the step and the position."""
-    step, position = where
-    return Difference(
-        plane=plane,
-        variable=variable,
-        request="" if request is None else f"submit {request}",
-        step=step,
-        position=position,
-        expected=shown(expected),
-        actual=shown(actual),
-    )

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scenarios.spec import ENGINE, EngineName
+from workers.judge.broken_identities import broken
 from workers.judge.judge import End, Judge, told_of
-from workers.judge.state_identities import beginning_of_state, blocks_of_states, broken, holders_of
-from workers.record.evidence import Difference, fact, shown
+from workers.judge.state_identities import beginning_of_state, blocks_of_states, holders_of
+from workers.record.evidence import Difference, fact
 from workers.record.log import Entry
 from workers.record.observation import Observation
 
@@ -319,7 +320,7 @@ class StepIdentities(Judge):
             is_chunk = stay.computed + stay.num_scheduled < len(stay.tokens)
             if tokens and is_chunk and stay.is_followed and not stay.has_lost:
                 where = number, stay.computed + stay.num_scheduled
-                yield broken("inputs", "sampled", request, where, fact("no_token"), shown(tokens))
+                yield broken("inputs", "sampled", request, where, fact("no_token"), tokens)
 
     def _go_on(self, number: int, step: Step) -> None:
         """Append a step's sampled tokens to the known ones of each request that it scheduled."""

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from scenarios.spec import ENGINE, PRODUCER, EngineName
+from workers.judge.broken_identities import broken
 from workers.judge.judge import End, Judge, told_of
-from workers.record.evidence import Difference, Fact, fact, shown
+from workers.record.evidence import Difference, fact
 from workers.record.log import Entry
 from workers.record.observation import Observation
 
-PLANES = ("transfers",)
+PLANE = "transfers"
+PLANES = (PLANE,)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,12 +66,12 @@ class _Transfers:
             case "preempted":
                 for block in seen.values["kept"]:
                     actual = fact("block_kept", block=block)
-                    yield _difference("preempted", seen.requests[0], seen.step, fact("room_at_once"), actual)
+                    yield broken(PLANE, "preempted", seen.requests[0], (seen.step, None), fact("room_at_once"), actual)
 
     def left(self, steps: int) -> Iterator[Difference]:
         """Yield transfers that have not ended when nothing is left to do."""
         for number, flight in self.flights.items():
-            yield _difference("ends", flight.request, steps, fact("an_end"), fact("no_end", number=number))
+            yield broken(PLANE, "ends", flight.request, (steps, None), fact("an_end"), fact("no_end", number=number))
 
     def of(self, request: int, of: str) -> Iterator[_Flight]:
         """Yield the transfers of a request that are in flight."""
@@ -82,7 +84,7 @@ class _Transfers:
             for number, other in self.flights.items():
                 for block in sorted(blocks & other.blocks):
                     actual = fact("block_of_transfer", block=block, number=number)
-                    yield _difference("blocks", request, seen.step, fact("a_block_of_its_own"), actual)
+                    yield broken(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
         self.flights[values["number"]] = _Flight(request, values["of"], blocks, values["is_synchronous"])
 
     def _store(self, seen: Observation) -> Iterator[Difference]:
@@ -92,13 +94,17 @@ class _Transfers:
             for block in sorted(flight.blocks.intersection(seen.values["blocks"])) if flight.of == "store" else ():
                 if other != number:
                     actual = fact("block_of_transfer", block=block, number=other)
-                    yield _difference("stored", seen.requests[0], seen.step, fact("a_block_of_its_own"), actual)
+                    yield broken(
+                        PLANE, "stored", seen.requests[0], (seen.step, None), fact("a_block_of_its_own"), actual
+                    )
 
     def _end(self, seen: Observation) -> Iterator[Difference]:
         number = seen.values["number"]
         self.num_lost += len(seen.values["lost"])
         if self.flights.pop(number, None) is None:
-            yield _difference("ends", seen.requests[0], seen.step, fact("one_end"), fact("ended_again", number=number))
+            yield broken(
+                PLANE, "ends", seen.requests[0], (seen.step, None), fact("one_end"), fact("ended_again", number=number)
+            )
         self.ended.add(number)
         if seen.values["is_ahead"]:
             # Whoever got its blocks in this step may write them.
@@ -114,7 +120,7 @@ class _Transfers:
             for block in blocks:
                 if block in arriving:
                     actual = fact("block_arriving", block=block, other=arriving[block])
-                    yield _difference("blocks", request, seen.step, fact("a_block_of_its_own"), actual)
+                    yield broken(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
 
     def _written(self, seen: Observation) -> Iterator[Difference]:
         """Yield blocks that a step writes which were in flight when it was planned."""
@@ -123,13 +129,13 @@ class _Transfers:
         for request, start, stop in rows if used else ():
             for block in sorted({slot // self.block_size for slot in values["slots"][start:stop]} & used.keys()):
                 actual = fact("block_in_flight", block=block, other=used[block])
-                yield _difference("written", request, seen.step, fact("a_block_of_its_own"), actual)
+                yield broken(PLANE, "written", request, (seen.step, None), fact("a_block_of_its_own"), actual)
 
     def _misused(self, seen: Observation, how: str, number: int, block: int) -> Difference:
         flight = self.flights.get(number)
         request = flight.request if flight is not None else None
         actual = fact("block_free" if how == "free" else "block_registered", block=block)
-        return _difference(how, request, seen.step, fact("held_until_end"), actual)
+        return broken(PLANE, how, request, (seen.step, None), fact("held_until_end"), actual)
 
 
 class TransferIdentities(Judge):
@@ -170,17 +176,19 @@ class TransferIdentities(Judge):
                 due = -(-self._prompts[request] // producer.block_size)
                 if len(values["blocks"]) != due:
                     actual = fact("blocks_handed_over", count=len(values["blocks"]))
-                    yield _difference("sent", request, seen.step, fact("blocks_handed_over", count=due), actual)
+                    yield broken(
+                        PLANE, "sent", request, (seen.step, None), fact("blocks_handed_over", count=due), actual
+                    )
             case "send", "ends":
                 for _ in self._of[ENGINE].of(request, "load"):
                     actual = fact("given_back_in_load")
-                    yield _difference("ends", request, seen.step, fact("held_until_end"), actual)
+                    yield broken(PLANE, "ends", request, (seen.step, None), fact("held_until_end"), actual)
             case "load", "begins" if self._prompts:
                 kept = {block for each in producer.of(request, "send") for block in each.blocks}
                 for block in values["slots"]:
                     if block not in kept:
                         actual = fact("block_not_kept", block=block)
-                        yield _difference("read", request, seen.step, fact("held_until_end"), actual)
+                        yield broken(PLANE, "read", request, (seen.step, None), fact("held_until_end"), actual)
 
     def at_end(self, end: End) -> Difference | None:
         for of, transfers in self._of.items():
@@ -189,21 +197,7 @@ class TransferIdentities(Judge):
         if not own.num_lost:
             failed = sorted(name for name, output in end.outputs.items() if output.finish_reason == "error")
             self._found += (
-                _difference("failures", name, end.steps, fact("no_failure"), fact("reason", reason="error"))
+                broken(PLANE, "failures", name, (end.steps, None), fact("no_failure"), fact("reason", reason="error"))
                 for name in failed[: bool(own.ended)]
             )
         return next(iter(self._found), None)
-
-
-def _difference(variable: str, request: int | str | None, step: int, expected: Fact, actual: Fact) -> Difference:
-    """Make a difference of a broken identity, of a request or of all."""
-    name = request if isinstance(request, str) else "" if request is None else f"submit {request}"
-    return Difference(
-        plane="transfers",
-        variable=variable,
-        request=name,
-        step=step,
-        position=None,
-        expected=shown(expected),
-        actual=shown(actual),
-    )

@@ -26,7 +26,7 @@ def _prompt_in_a_decode_graph(found: Difference, trace: Trace, steps: Sequence[O
         widths = {stop - start for start, stop in pairwise(starts)}
         is_uniform = widths in ({1}, {1 + trace.spec.num_speculative_tokens})
         names = [submits[request].request for request in seen.requests]
-        begins = any(positions[start] == 0 for start, _ in zip(starts, names, strict=False))
+        begins = any(positions[start] == 0 for start in starts[: len(names)])
         if is_uniform and begins and found.request in names:
             return True
     return False
