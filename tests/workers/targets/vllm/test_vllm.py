@@ -1,5 +1,7 @@
 """The real vLLM: every scenario agrees, findings replay, and what an engine did before changes nothing."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from workers.targets.child.target import KNOWN_RACE
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1, RunConfig
 from workers.targets.vllm import target
+from workers.targets.vllm.installation import home_of
 from workers.targets.vllm.target import VllmV1
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -288,3 +291,20 @@ def test_the_commit_that_brought_a_bug_is_found_among_commits_of_sources(
     between = f"; {made['break the syntax']} between them cannot tell"
     good, bad = made["write a comment"], made["let requests go on"]
     assert lines[-1] == f"first bad: {bad} (let requests go on); last good: {good}{between}"
+
+
+def test_classes_of_models_are_inspected_in_the_process_of_an_engine() -> None:
+    program = """
+import vllm
+from vllm.model_executor.models import registry
+from workers.targets.vllm.inside.models import inspect_here
+registry._run_in_subprocess = None
+inspect_here()
+names = "EagleLlamaForCausalLM", "MiMoMTPModel", "DFlashDraftModel", "Qwen3NextForCausalLM"
+print([registry.ModelRegistry.models[name].inspect_model_cls().architecture for name in names])
+"""
+    command = [str(home_of(CONFIG) / "bin/python"), "-c", program]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "VLLM_CPU_CI_ENV": "1", "CUDA_VISIBLE_DEVICES": ""}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    classes = ["EagleLlamaForCausalLM", "MiMoMTP", "DFlashQwen3ForCausalLM", "Qwen3NextForCausalLM"]
+    assert run.stdout.splitlines()[-1:] == [str(classes)], run.stderr

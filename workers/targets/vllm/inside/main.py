@@ -21,6 +21,7 @@ from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.engines import Engines
 from workers.targets.vllm.inside.hooks import hooks_on
 from workers.targets.vllm.inside.kernels.table import TABLE
+from workers.targets.vllm.inside.models import inspect_here
 from workers.targets.vllm.inside.replacements import replacements_on
 from workers.targets.vllm.inside.watched import WatchedTests
 from workers.targets.vllm.runner_name import RunnerName
@@ -54,7 +55,10 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
 
     torch.set_num_threads(1)
     version = Version("vLLM", vllm.__version__, KNOWN, over=version_of(package) if overlay else "")
-    device: SimulatedDevice | Gpu | None = Gpu() if where == "cuda" else None
+    device: SimulatedDevice | Gpu | None = None
+    if where == "cuda":
+        device = Gpu()
+        inspect_here()
     if where == "sim":
         device = _device(*map(Path, overlay))
     definitions = Definitions(TABLE if kernels == "defined" else {})

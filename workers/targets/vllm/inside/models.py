@@ -43,6 +43,17 @@ EMBEDDING_SCALE = 0.1
 KEY_HEADS, VALUE_HEADS, DELTA_DIM, DELTA_WIDTH = 1, 2, 16, 4
 # How fast their states fade, head by head: one keeps what it was given for long.
 DECAYS = (0.005, 0.05)
+# The classes of vLLM's that targets and drafters are of, by the names it has them under.
+_ARCHITECTURES = (
+    "LlamaForCausalLM",
+    "EagleLlamaForCausalLM",
+    "Eagle3LlamaForCausalLM",
+    "MiMoForCausalLM",
+    "MiMoMTPModel",
+    "DFlashDraftModel",
+    "Lfm2ForCausalLM",
+    "Qwen3NextForCausalLM",
+)
 
 
 def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
@@ -52,6 +63,17 @@ def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
     hybrid or gated has versions v1, v2 and so on besides `good`.
     """
     return models.model_folder(cache, kind, quality, vocab_size, _model)
+
+
+def inspect_here() -> None:
+    """Have vLLM inspect the classes of these models in this process, as it does with any that is registered as a class.
+
+    For one that it has under its name it starts a process, in which sources that are laid over are not.
+    """
+    from vllm.model_executor.models.registry import ModelRegistry  # noqa: PLC0415  what is laid over comes first
+
+    for name in _ARCHITECTURES:
+        ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
 
 
 def _model(kind: str, quality: str, vocab_size: int) -> Model:
