@@ -231,6 +231,7 @@ class StepIdentities(Judge):
                 yield from beginning_of_state(request, where, values[f"goes_on_{group}"][row])
                 is_there = stay.columns[group : group + 1] == columns[group : group + 1]
                 yield from self._kept(number, request, values[f"kept_{group}"][row], is_there)
+            yield from self._copied(number, request, values.get("copied", ())[row : row + 1])
             stay.columns = columns
             is_whole = any(values[f"whole_{group}"][row] for group in range(len(states.get(request, ()))))
             stay.num_taken_in = stay.num_drafts if is_whole else 0
@@ -305,6 +306,21 @@ class StepIdentities(Judge):
         if kept != due:
             there = fact("behind_kept", kept=kept)
             yield broken("inputs", "kept", request, (number, stay.computed), fact("behind_kept", kept=due), there)
+
+    def _copied(self, number: int, request: int, copied: Sequence[int]) -> Iterator[Difference]:
+        """Yield a state that is copied to a new block as it was behind other tokens of the step before than those kept.
+
+        One at the end of a block has been put behind its first token there; so has that of a request that begins, and a
+        prompt's is behind all of its tokens.
+        """
+        stay = self._residencies[request]
+        due = 1
+        if stay.columns and all(stay.computed % size for size in self._state_sizes):
+            due = max(1, len(self._steps[stay.last].sampled.get(request, []))) + stay.num_given
+        for behind in copied:
+            if behind and behind != due and not stay.num_taken_in:
+                there = fact("behind_kept", kept=behind)
+                yield broken("inputs", "copied", request, (number, stay.computed), fact("behind_kept", kept=due), there)
 
     def _mirrors(self, number: int, corrected: Observation) -> Iterator[Difference]:
         """Yield counts of the host that are not the true ones once they have been corrected."""

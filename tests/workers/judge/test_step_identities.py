@@ -334,6 +334,34 @@ def test_a_state_that_is_left_behind_rejected_drafts_is_told_where_the_request_g
     assert breach.actual == fact("behind_kept", kept=1 + drafts)
 
 
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_state_is_copied_to_a_new_block_as_it_was_behind_what_was_kept_of_the_step_before(more: int) -> None:
+    run = hybrid_steps()
+    row, due = run[2]["scheduled"]["requests"].index(0), kept_before(run, 2, 0)
+    assert due > 1
+    # Of the others no state is copied.
+    run[2]["inputs"]["copied"] = [
+        due + more if number == row else 0 for number in range(len(run[2]["inputs"]["drafts"]))
+    ]
+    breach = judged(run)
+    assert (breach is None) is (more == 0), breach
+    if breach is not None:
+        assert (breach.variable, breach.request, breach.step, breach.position) == ("copied", name_of(0), 2, 7)
+        assert (breach.expected, breach.actual) == (
+            fact("behind_kept", kept=due),
+            fact("behind_kept", kept=due + more),
+        )
+
+
+def test_a_state_of_a_request_that_begins_is_copied_as_it_was_behind_one_token() -> None:
+    run = hybrid_steps()
+    run[1]["inputs"]["copied"] = [2 if request == 1 else 0 for request in run[1]["scheduled"]["requests"]]
+    breach = judged(run)
+    assert breach is not None
+    assert (breach.variable, breach.request, breach.step) == ("copied", name_of(1), 1)
+    assert breach.expected == fact("behind_kept", kept=1)
+
+
 def test_a_state_left_behind_each_of_several_tokens_that_are_no_drafts_is_gone_on_from_behind_all_of_these() -> None:
     run = hybrid_steps()
     (width,) = run[0]["inputs"]["starts"][1:]

@@ -59,7 +59,11 @@ def _counts_moved(found: Difference, trace: Trace, steps: Sequence[Observation])
     Counts of the step before are moved with their rows, and then looked for where these were.
     """
     spec, actual = trace.spec, found.actual
-    if found.variable != "kept" or spec.recurrent_cache != "align" or spec.depth == 1:
+    if spec.recurrent_cache != "align" or spec.depth == 1:
+        return False
+    if found.variable == "copied":
+        return _is_of_last_owner(found, steps)
+    if found.variable != "kept":
         return False
     match [seen for seen in steps if seen.point == "inputs" and seen.step <= found.step]:
         case [*_, before, now]:
@@ -74,12 +78,30 @@ def _counts_moved(found: Difference, trace: Trace, steps: Sequence[Observation])
     return there != request and actual == fact("behind_kept", kept=due)
 
 
+def _is_of_last_owner(found: Difference, steps: Sequence[Observation]) -> bool:
+    """Tell whether a state is copied as it was behind more tokens than one, as its row's last owner may have had.
+
+    The copy of that owner's count came late, behind what was written for the request whose row it is now.
+    """
+    match [seen for seen in steps if seen.point == "inputs" and seen.step <= found.step]:
+        case [*_, before, now]:
+            pass
+        case _:
+            return False
+    request = int(found.request.removeprefix("submit "))
+    row = now.requests.index(request)
+    if row >= len(before.requests) or before.requests[row] == request:
+        return False
+    drafts: int = before.values["drafts"][row]
+    return found.actual in [fact("behind_kept", kept=kept) for kept in range(2, 2 + drafts)]
+
+
 def _counts_of_skipped_steps(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a request that was left out of the step before goes on behind one token, where more are due.
 
     It had drafts in the last step that it was in.
     """
-    if found.variable != "kept" or found.actual != fact("behind_kept", kept=1):
+    if found.variable not in ("kept", "copied") or found.actual != fact("behind_kept", kept=1):
         return False
     inputs = [seen for seen in steps if seen.point == "inputs" and seen.step < found.step]
     request = int(found.request.removeprefix("submit "))

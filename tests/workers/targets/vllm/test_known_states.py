@@ -64,6 +64,27 @@ def test_a_state_by_the_count_of_who_came_to_a_moved_rows_place_is_known(
 
 
 @pytest.mark.parametrize(
+    ("behind", "owner", "drafts", "known"),
+    [
+        (2, 3, 3, "vllm_accepted_counts_moved"),
+        (4, 3, 3, "vllm_accepted_counts_moved"),
+        # More than it can have had, or none; or the row was the request's own.
+        (5, 3, 3, ""),
+        (2, 3, 0, ""),
+        (2, 1, 3, ""),
+    ],
+)
+def test_a_state_copied_by_the_count_of_its_rows_last_owner_is_known(
+    behind: int, owner: int, drafts: int, known: str
+) -> None:
+    steps = [inputs(4, (owner, 2), (8, 0), drafts=drafts), inputs(5, (1,), (32,))]
+    found = kept(1, behind).model_copy(update={"variable": "copied"})
+    spec = EngineSpec(layers="hybrid", recurrent_cache="align", prefix_cache=True)
+    submits = [Submit(tick=0, request=name, prompt=(1, 2), max_tokens=9) for name in "abcd"]
+    assert VllmV1().known(found, Trace(spec=spec, events=tuple(submits)), steps) == known
+
+
+@pytest.mark.parametrize(
     ("there", "before", "drafts", "follows", "known"),
     [
         # It was left out of a step in which another was, or of one for which nothing was planned.

@@ -115,7 +115,14 @@ RECORDERS = (
     RunnerHooks(
         "vllm.v1.worker.gpu_model_runner",
         "GPUModelRunner",
-        "_prepare_inputs _model_forward input_batch requests kv_cache_config",
+        "_prepare_inputs _model_forward _mamba_bufs input_batch requests kv_cache_config",
+        runners=("v1",),
+    ),
+    RunnerHooks("vllm.v1.worker.mamba_utils", "MambaBuffers", "postprocess_align", runners=("v1",)),
+    RunnerHooks(
+        "vllm.v1.worker.mamba_utils",
+        "MambaSpecDecodeGPUContext",
+        "precopy_src_col_buf precopy_token_bias_buf",
         runners=("v1",),
     ),
     RunnerHooks(

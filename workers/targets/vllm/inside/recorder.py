@@ -16,7 +16,7 @@ from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
 from workers.targets.vllm.inside.graphs import bounds_of
 from workers.targets.vllm.inside.plans import PlanRecorder, group_numbers
-from workers.targets.vllm.inside.recurrent_states import states_of
+from workers.targets.vllm.inside.recurrent_states import copies_of, states_of
 from workers.targets.vllm.runner_name import RunnerName
 
 # What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name.
@@ -100,6 +100,7 @@ class FirstRunnerObserver:
             "seq_lens": metadata.seq_lens[: len(names)],
             "tables": metadata.block_table[: len(names)],
             **states_of(with_states),
+            **copies_of(self._runner._mamba_bufs if with_states else None, len(names)),
         }
         drafts = [self._drafts.get(name, 0) for name in names]
         bounds = bounds_of(first_layers(self._runner.kv_cache_config)[0])

@@ -23,6 +23,18 @@ def states_of(groups: Sequence[Any]) -> dict[str, Parts]:
     return found
 
 
+def copies_of(buffers: Any, num_rows: int) -> dict[str, Parts]:
+    """Return of each row behind how many tokens of the step before its state is copied to a new block, 0 if it is not.
+
+    That is where states at ends of blocks are kept, beside drafts.
+    """
+    aligned = getattr(buffers, "postprocess_align", None)
+    if aligned is None:
+        return {}
+    columns, biases = (each.cpu[:num_rows] for each in (aligned.precopy_src_col_buf, aligned.precopy_token_bias_buf))
+    return {"copied": [torch.where(columns < 0, 0, biases + 1)]}
+
+
 def _of_convolutions(metadata: Any) -> dict[str, list[torch.Tensor]]:
     """Return what is told of short convolutions.
 
