@@ -40,7 +40,7 @@ GRAPHS_ONE_IN = 6
 SESSIONS_ONE_IN = 5
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 RUNS_ONE_IN = 16
-REPEATED_ONE_IN = 2
+REPEATED_ONE_IN = 3
 # Where a request cannot be interrupted alone.
 PAUSED_ONE_IN = 6
 CLEARED_ONE_IN = 5
