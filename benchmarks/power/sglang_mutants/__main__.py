@@ -13,8 +13,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from benchmarks.power.vllm_mutants.runs import Mutated, Runs
-from benchmarks.power.vllm_mutants.table import Table
+from benchmarks.power.order_lines.runs import Mutated, Runs
+from benchmarks.power.order_lines.table import Table
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
 from scenarios.edges import drawn_for
