@@ -14,6 +14,7 @@ from scenarios.events import (
     Abort,
     AnyEvent,
     Continuation,
+    Pause,
     Preempt,
     PromptDraw,
     ResetPrefixCache,
@@ -23,6 +24,7 @@ from scenarios.events import (
 )
 from scenarios.extensions import extended
 from scenarios.features import refusals
+from scenarios.flight_draws import taken_back, with_repeated_grammars
 from scenarios.session_draws import room_for, with_sessions
 from scenarios.spec import INTEGER_MAX, EngineSpec
 from scenarios.trace import Trace, problems
@@ -38,6 +40,9 @@ GRAPHS_ONE_IN = 6
 SESSIONS_ONE_IN = 5
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 RUNS_ONE_IN = 16
+REPEATED_ONE_IN = 3
+# Where a request cannot be interrupted alone.
+PAUSED_ONE_IN = 6
 CLEARED_ONE_IN = 5
 # A specification of an engine that drafts.
 DRAFTING = EngineSpec()
@@ -75,7 +80,8 @@ class _Edges:
         # There is much that some engines do without drafts alone.
         if self._one_in(10 if "presence_penalty" in self._capabilities.features_on(DRAFTING) else 4, "without drafts"):
             self._without_drafts()
-        match self._pick(10, "sizes"):
+        sizes = self._pick(10, "sizes")
+        match sizes:
             case 0:
                 self._short_chunks()
             case 1:
@@ -111,6 +117,10 @@ class _Edges:
             self._branches()
         if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
             self._sessions()
+        if has_any_blocks and sizes == 6:
+            self._set_if_possible(*taken_back(self.spec, self.events, self._pick))
+        elif has_any_blocks and sizes == 7 and self._one_in(REPEATED_ONE_IN, "repeated grammars"):
+            self._set_if_possible(*with_repeated_grammars(self.spec, self.events, self._pick))
         return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})
 
     def _pick(self, bound: int, what: str, index: int = 0) -> int:
@@ -124,6 +134,10 @@ class _Edges:
 
     def _set_if_allowed(self, **keys: object) -> None:
         self._set(**{key: value for key, value in keys.items() if self._capabilities.allows(key, value)})
+
+    def _set_if_possible(self, spec: EngineSpec, events: list[AnyEvent]) -> None:
+        if not problems(self._trace.model_copy(update={"spec": spec, "events": tuple(events)})):
+            self.spec, self.events = spec, events
 
     def _cache_prefixes(self) -> None:
         """Keep prefixes, with the states at their ends, where an engine of this specification can."""
@@ -274,6 +288,8 @@ class _Edges:
             Abort(tick=tick, at="before_process", request=name),
         ]
         chosen = found[(0, 0, 1, 1, 2, 3)[self._pick(6, "interruption", place)]]
+        if chosen.do not in self._capabilities.events and self._one_in(PAUSED_ONE_IN, "paused", place):
+            chosen = Pause(tick=tick, mode="keep", ticks=1 + self._pick(4, "ticks", place))
         return [chosen] if chosen.do in self._capabilities.events else []
 
     def _states_at_ends(self) -> None:
@@ -354,10 +370,7 @@ class _Edges:
         if self._pick(3, "parts in chunks"):
             least = 1 + 2 * spec.num_speculative_tokens
             spec = spec.model_copy(update={"max_num_batched_tokens": least + self._pick(16, "chunk of a part")})
-        events = with_sessions(spec, self.events, self._pick)
-        trace = self._trace.model_copy(update={"spec": spec, "events": tuple(events)})
-        if not problems(trace):
-            self.spec, self.events = spec, events
+        self._set_if_possible(spec, with_sessions(spec, self.events, self._pick))
 
     def _turns(self) -> None:
         """Go on from requests when these have mostly ended; in every other trace from the prefix cache.

@@ -13,8 +13,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from benchmarks.power.vllm_mutants.runs import Mutated, Runs
-from benchmarks.power.vllm_mutants.table import Table
+from benchmarks.power.order_lines.runs import Mutated, Runs
+from benchmarks.power.order_lines.table import Table
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
 from scenarios.edges import drawn_for
@@ -30,7 +30,11 @@ _KEPT = "a batch and what was in it are kept for two iterations (`record_batch_i
 _UNPLANNED = "without captured graphs nothing is launched on the stream that plans what the target verifies"
 # By function, by what it calls, and by how many such calls are before it there, why another order implies it.
 REDUNDANT: dict[tuple[str, str, int], str] = {
-    ("resolve_forward_inputs", "record_stream", 0): _KEPT,
+    (
+        "resolve_forward_inputs",
+        "record_stream",
+        0,
+    ): "the barrier (`_apply_war_barrier`) comes before that memory's next use",
     ("_resolve_spec_extras", "record_stream", 0): f"{_KEPT}, as a comment there says",
     ("resolve_mixed_spec_tails", "wait", 0): "the forward stream waits for what it has published itself",
     ("resolve_mixed_spec_tails", "wait", 1): (

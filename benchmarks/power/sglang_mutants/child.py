@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from benchmarks.power.vllm_mutants.host import MutatedHost
+from benchmarks.power.order_lines.host import MutatedHost
 from workers.targets.child.inside.main import serve
 from workers.targets.sglang.inside.main import host
 

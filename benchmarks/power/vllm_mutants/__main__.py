@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterator
 
 from benchmarks.conformance.vllm_determinism import KINDS, scenarios_and_drawn
+from benchmarks.power.order_lines.runs import Runs
+from benchmarks.power.order_lines.table import Table
 from benchmarks.power.vllm_mutants.mistakes import MISTAKES
-from benchmarks.power.vllm_mutants.runs import Mutable, Runs
-from benchmarks.power.vllm_mutants.table import Table
+from benchmarks.power.vllm_mutants.mutable import Mutable
 from scenarios.trace import Trace
 from workers.targets.vllm.target import Vllm
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.power.vllm_mutants.host import MutatedHost
+from benchmarks.power.order_lines.host import MutatedHost
 from benchmarks.power.vllm_mutants.mistakes import MISTAKES
 from scenarios.events import Schedule
 from scenarios.spec import EngineSpec

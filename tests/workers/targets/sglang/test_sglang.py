@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.conformance.sglang_exports import exported_files, is_shown
+from benchmarks.power.order_lines.runs import Runs
 from benchmarks.power.reversals.edits import Edit, overlay
 from benchmarks.power.reversals.trial import installed
 from benchmarks.power.sglang_mutants.__main__ import Mutable
-from benchmarks.power.vllm_mutants.runs import Runs
 from scenarios.capabilities import within
 from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.power.vllm_mutants.runs import Mutable, Runs
+from benchmarks.power.order_lines.runs import Runs
+from benchmarks.power.vllm_mutants.mutable import Mutable
 from cluster.cli.inputs import require_engine
 from scenarios.codec import load
 from scenarios.events import Schedule

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.conformance import vllm_determinism
-from benchmarks.power.vllm_mutants.runs import Mutable, Runs
+from benchmarks.power.order_lines.runs import Runs
+from benchmarks.power.vllm_mutants.mutable import Mutable
 from cluster.cli import main as cli
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load

@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple, TypeVar
 
-from benchmarks.conformance.vllm_determinism import Kept
 from scenarios.events import Policy, Schedule
 from scenarios.spec import Value
 from scenarios.trace import Trace
@@ -25,10 +23,6 @@ from workers.targets.child.messages import Message
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind
 from workers.targets.target import EngineFailed
-from workers.targets.vllm.installation import HOME, ROOT, Installation
-from workers.targets.vllm.target import Vllm
-
-CHILD = "benchmarks.power.vllm_mutants.child"
 
 A = TypeVar("A", bound=Value)
 
@@ -75,14 +69,6 @@ class Mutated(ChildKind):
     def stop(self) -> None:
         """End the engine's process."""
         self.kept.stop()
-
-
-class Mutable(Mutated, Kept):
-    """A kind of engine that is vLLM's, in such a process."""
-
-    def __init__(self, kind: Vllm) -> None:
-        installation = Installation(ROOT / HOME, kind.runner)
-        super().__init__(kind, Keeper(kind.name, partial(installation.launch, child=CHILD)))
 
 
 class Runs:

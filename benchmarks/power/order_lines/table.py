@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.power.vllm_mutants.runs import Line, Runs, Seen
+from benchmarks.power.order_lines.runs import Line, Runs, Seen
 from scenarios.trace import Trace
 from workers.judge.proposals import first_unlike
 

@@ -1,0 +1,19 @@
+"""Kind of engine that is vLLM's, in a process that mutates it."""
+
+from functools import partial
+
+from benchmarks.conformance.vllm_determinism import Kept
+from benchmarks.power.order_lines.runs import Mutated
+from workers.targets.child.process import Keeper
+from workers.targets.vllm.installation import HOME, ROOT, Installation
+from workers.targets.vllm.target import Vllm
+
+CHILD = "benchmarks.power.vllm_mutants.child"
+
+
+class Mutable(Mutated, Kept):
+    """A kind of engine that is vLLM's, in a process that mutates it when it is told to."""
+
+    def __init__(self, kind: Vllm) -> None:
+        installation = Installation(ROOT / HOME, kind.runner)
+        super().__init__(kind, Keeper(kind.name, partial(installation.launch, child=CHILD)))
