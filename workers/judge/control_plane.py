@@ -3,7 +3,8 @@
 Verifies: that a paused engine plans no step, but for requests that it lets come to their ends, and begins none of any
 but those that were loading by then; that it executes none while a part of it sleeps;
 that nothing is attended to that was computed before the engine was told to forget all, as it is when other weights are
-loaded; that weights are those due once they are loaded or awake; that a neighbour has the same output each time.
+loaded; that weights are those due once they are loaded or awake, and a drafter's own as they fell asleep; that a
+neighbour has the same output each time.
 Does not verify: outputs (they are compared with those of undisturbed runs), ends of requests (contracts do that), other
 states than those of attention.
 """
@@ -76,9 +77,9 @@ class ControlPlane(Judge):
             self._mode = ""
         elif what == "cleared":
             self._era += 1
-        elif what == "weights" and tokens != [0]:
-            due = fact("weights", version=seen.values["version"])
-            self._found.append(broken(PLANE, "weights", None, (seen.step, None), due, fact("unlike", count=tokens[0])))
+        elif what in ("weights", "drafter_weights") and tokens != [0]:
+            due = fact("weights", version=seen.values["version"]) if what == "weights" else fact("kept_asleep")
+            self._found.append(broken(PLANE, what, None, (seen.step, None), due, fact("unlike", count=tokens[0])))
         elif what == "executed_asleep":
             self._found.append(broken(PLANE, "asleep", None, (seen.step, None), fact("awake"), fact("executed")))
         elif what == "neighbour":

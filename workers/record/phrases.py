@@ -60,6 +60,7 @@ FACTS: Mapping[str, str] = {
     "awake": "no step until weights and caches are awake",
     "executed": "a step while one of them sleeps",
     "weights": "the weights of version {version}",
+    "kept_asleep": "the drafter's weights as they fell asleep",
     "unlike": "{count} tensors are unlike those",
     "of_an_era": "computed after {era} clearings",
     # Outputs of requests.

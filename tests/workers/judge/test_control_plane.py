@@ -98,6 +98,17 @@ def test_weights_that_are_others_than_those_due_are_told() -> None:
     )
 
 
+def test_weights_of_a_drafter_that_did_not_outlive_a_sleep_are_told() -> None:
+    assert judged(control("drafter_weights", 0, [0])) is None
+    found = judged(control("drafter_weights", 0, [6]))
+    assert found is not None
+    assert (found.variable, found.expected, found.actual) == (
+        "drafter_weights",
+        fact("kept_asleep"),
+        fact("unlike", count=6),
+    )
+
+
 def test_no_step_is_executed_while_a_part_of_the_engine_sleeps() -> None:
     assert judged(FIRST, control("pause_keep"), control("resume")) is None
     found = judged(FIRST, control("pause_keep"), control("resume"), control("executed_asleep"))

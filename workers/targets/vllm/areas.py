@@ -15,7 +15,7 @@ _SCHEDULER = (
     "shared_prefixes",
 )
 _CACHE = (*_SCHEDULER, "hybrid*", "all_drafts_behind_prefixes", "loads_in_a_tight_pool", "store*")
-_STEPS = ("fewer_drafts*", "padded_drafts", "grammars_in_turn", "dummy_steps", "two_engines")
+_STEPS = ("fewer_drafts*", "padded_*", "grammars_in_turn", "dummy_steps", "two_engines")
 _DRAFTERS = (
     "accepted_drafts",
     "all_drafts_*",
@@ -26,7 +26,7 @@ _DRAFTERS = (
     "fewer_drafts*",
     "heads_of_the_target",
     "lookup_*",
-    "padded_drafts",
+    "padded_*",
     "rejected_drafts",
     "several_layers",
 )
@@ -45,7 +45,7 @@ _SAMPLING = (
 )
 _GRAMMARS = ("grammars*", "broken_grammars", "reasoning")
 _TRANSFERS = ("handed_over*", "load*", "offloaded_*", "preempted_and_loaded", "store*")
-_HYBRID = ("hybrid*", "graphs_beside_states")
+_HYBRID = ("hybrid*", "graphs_beside_s*")
 _CONTROL = ("asleep", "paused_*", "weights_*", "dummy_steps", "fewer_drafts*", "two_engines")
 
 # The longest prefix of a file's path says what area it is of; a source of no area is of all.

@@ -23,6 +23,7 @@ _SAMPLER = "vllm/v1/sample/sampler.py"
 _REJECTION = "vllm/v1/sample/rejection_sampler.py"
 _PROCESSORS = "vllm/v1/sample/logits_processor/builtin.py"
 _FRONT = "vllm/v1/engine/output_processor.py"
+_WORKER = "vllm/v1/worker/gpu_worker.py"
 _LOADER = "vllm/v1/worker/kv_connector_model_runner_mixin.py"
 _SECOND = "vllm/v1/worker/gpu"
 
@@ -69,6 +70,7 @@ _OF_SCHEDULER: Places = {
     ("control", "era"): _at(reset_prefix_cache=_SCHEDULER) + _at(reset_prefix_cache=_POOL),
     ("drafts", "draft_slots"): _ROOM,
     ("control", "asleep"): _at(wake_up=_CORE),
+    ("control", "drafter_weights"): _at(_get_sleep_parameters=_WORKER, sleep=_WORKER, wake_up=_WORKER),
     ("contracts", "answer"): _REQUESTS,
     ("contracts", "delivery"): _REQUESTS,
     ("contracts", "abort"): _REQUESTS,

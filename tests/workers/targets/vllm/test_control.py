@@ -41,6 +41,10 @@ MISTAKES = {
         ),
         ("weights_exchanged", "control", "weights"),
     ),
+    "the drafter's weights do not outlive a sleep": (
+        ("v1/worker/gpu_worker.py", "if draft is not None:\n            shared", "if False:\n            shared"),
+        ("asleep", "control", "drafter_weights"),
+    ),
     "who waits is not given up by a pause": (
         (
             _ENGINE,

@@ -41,6 +41,8 @@ def kept(due: int, there: int, request: int = 1) -> Difference:
         # 3 was there before, and is due 2 tokens.
         (2, "align", 2, (1, 3), "vllm_accepted_counts_moved"),
         (1, "align", 2, (1, 3), ""),
+        # 4 was there with a chunk of its prompt.
+        (1, "align", 2, (1, 4), "vllm_accepted_counts_moved"),
         # It has not moved, or nothing has come to where it was.
         (1, "align", 2, (0, 1), ""),
         (1, "align", 2, (1,), ""),
@@ -52,12 +54,15 @@ def kept(due: int, there: int, request: int = 1) -> Difference:
 def test_a_state_by_the_count_of_who_came_to_a_moved_rows_place_is_known(
     there: int, cache: Literal["none", "align"], depth: int, now: tuple[int, ...], known: str
 ) -> None:
-    at = {0: (8, 9), 1: (9, 13), 2: (0, 0), 3: (20, 22)}
-    before = inputs(4, (0, 1, 3), [at[request][0] for request in (0, 1, 3)])
-    steps = [before, inputs(5, now, [at[request][1] for request in now])]
+    at = {0: (8, 9), 1: (9, 13), 2: (0, 0), 3: (20, 22), 4: (0, 26)}
+    rows = (0, 1, 3, 4)
+    values = inputs(4, rows, [at[request][0] for request in rows]).values
+    before = Observation("inputs", 4, rows, {**values, "drafts": [3, 3, 3, 0]})
+    plan = Observation("scheduled", 5, now, {"follows": True})
+    steps = [before, plan, inputs(5, now, [at[request][1] for request in now])]
     found = kept(4, there)
     spec = EngineSpec(layers="hybrid", recurrent_cache=cache, depth=depth, prefix_cache=cache == "align")
-    submits = [Submit(tick=0, request=name, prompt=(1, 2), max_tokens=9) for name in "abcd"]
+    submits = [Submit(tick=0, request=name, prompt=(1, 2), max_tokens=9) for name in "abcde"]
     trace = Trace(spec=spec, events=tuple(submits))
     assert VllmV1().known(found, trace, steps) == known
     assert Vllm().known(found, trace, steps) != "vllm_accepted_counts_moved"

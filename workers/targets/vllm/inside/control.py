@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scenarios.events import AnyEvent, DummyStep, LoadWeights, Neighbour, Pause, Pausing, Resume, SetK, Sleep, WakeUp
+from workers.targets.vllm.inside.drafter_weights import own_digests
 from workers.targets.vllm.inside.transfer.engine import execute_dummy_batch
 
 
@@ -56,6 +57,8 @@ class ControlPlane:
         self._version = 0
         # Whether weights were exchanged while they slept.
         self._is_load_due = False
+        # Digests of the drafter's own weights as they fell asleep.
+        self._of_drafter: Mapping[str, str] = {}
         self._pausing: Pausing | None = None
         # The tick in which the pause ends, if it is complete by then.
         self._until = 0
@@ -149,6 +152,8 @@ class ControlPlane:
                 from workers.targets.vllm.inside.sleeping import SimulatedSleep  # noqa: PLC0415  it loads vLLM
 
                 SimulatedSleep.put_under(engine)
+            if event.level:
+                self._of_drafter = own_digests(engine)
             future = engine.sleep(event.level, event.mode)
         else:
             future = engine.pause_scheduler(event.mode, _is_clearing(event))
@@ -166,7 +171,7 @@ class ControlPlane:
             self.cleared()
         if event is self._pausing and isinstance(event, Sleep):
             self._probes["sleep"] += 1
-            # The drafter's weights are not loaded anew.
+            # What a drafter keeps may still be others than those that it was made with.
             self.is_spent |= event.level == LOSING_WEIGHTS
 
     def _end(self, pausing: Pausing) -> None:
@@ -214,11 +219,19 @@ class ControlPlane:
         self._compare_weights()
 
     def _compare_weights(self) -> None:
-        """Note how many of the target's tensors are unlike those of an engine that was made with the weights due."""
+        """Note how many tensors are unlike those due.
+
+        Of the target these are those of an engine that was made with the version due, of its drafter those that fell
+        asleep: no version of these is ever loaded.
+        """
         due = self._surroundings.checksums(self._version)
         there = self._engine.compute_weight_checksums()[0]
         unlike = sum(there.get(name) != due.get(name) for name in {*there, *due})
         self._note("weights", self._version, [unlike])
+        if self._of_drafter:
+            kept = own_digests(self._engine)
+            unlike = sum(kept.get(name) != digest for name, digest in self._of_drafter.items())
+            self._note("drafter_weights", self._version, [unlike])
 
     def _load(self, event: LoadWeights) -> None:
         engine = self._engine

@@ -19,6 +19,7 @@ from workers.targets.child.inside.readback import readback_on
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.control import Beside, Surroundings
+from workers.targets.vllm.inside.drafter_weights import kept_asleep
 from workers.targets.vllm.inside.graphs import arguments_of, begin_graphs
 from workers.targets.vllm.inside.handoff_session import HandoffSession
 from workers.targets.vllm.inside.logits_processors import no_repeats
@@ -205,6 +206,7 @@ class Engines:
             logits_processors=[no_repeats()] if spec.logits_processor else None,
             reasoning_parser="" if spec.reasoning_end is None else parser_until(spec.reasoning_end),
             disable_log_stats=True,
+            **kept_asleep(EngineArgs),
             **(_ON_A_GPU if self._device == "cuda" else {}),
         ).create_engine_config()
         taken: RunnerName = "v2" if config.use_v2_model_runner else "v1"

@@ -17,7 +17,8 @@ from scenarios.spec import EngineSpec
 from workers.targets.simulated_torch.device import activate
 
 BREAKABLE = "VLLM_USE_BREAKABLE_CUDAGRAPH"
-# Few, so that most batches are padded, and an engine is made in little time; larger ones run without a graph.
+# Few, so that most batches are padded, and an engine is made in little time; larger ones run without a graph, but where
+# more requests may decode at once than these have tokens.
 _SIZES = (2, 4, 8, 16, 32)
 
 
@@ -26,7 +27,8 @@ def arguments_of(spec: EngineSpec) -> Mapping[str, Any]:
     if spec.graphs == "none":
         return {"enforce_eager": True}
     # As vLLM has it by default: twice the most tokens of decodes.
-    largest = min(spec.max_num_batched_tokens, 2 * spec.max_num_seqs * (1 + spec.num_speculative_tokens), _SIZES[-1])
+    largest = min(spec.max_num_batched_tokens, 2 * spec.max_num_seqs * (1 + spec.num_speculative_tokens))
+    largest = min(largest, max(2 * spec.max_num_seqs, _SIZES[-1]))
     sizes = [*takewhile(lambda size: size < largest, _SIZES), largest]
     config = {"mode": 0, "cudagraph_mode": spec.graphs.upper(), "cudagraph_capture_sizes": sizes}
     return {"compilation_config": config, "kernel_config": {"enable_jit_warmup": False}}

@@ -179,7 +179,10 @@ CONTROLS = (
     RunnerHooks("vllm.v1.spec_decode.metrics", "SpecDecodingStats", "num_drafts num_draft_tokens num_accepted_tokens"),
     RunnerHooks("vllm.v1.executor", "Executor", "is_sleeping sleeping_tags", since="0.32.0"),
     RunnerHooks("vllm.v1.core.sched.scheduler", "Scheduler", "dynamic_sd_lookup num_spec_tokens", since="0.32.0"),
-    RunnerHooks("vllm.v1.worker.gpu_worker", "Worker", "reload_weights _sleep_mode_backend", since="0.32.0"),
+    RunnerHooks(
+        "vllm.v1.worker.gpu_worker", "Worker", "reload_weights get_draft_model _sleep_mode_backend", since="0.32.0"
+    ),
+    RunnerHooks("vllm.model_executor.model_loader.weight_checksum", "", "compute_tensor_digests", since="0.32.0"),
     RunnerHooks("vllm.device_allocator.sleep_mode_backend", "SleepModeBackend", "suspend resume", since="0.32.0"),
 )
 # Of what tests of its own make.

@@ -58,6 +58,8 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
     So a graph takes any batch, and a drafter's metadata is that of its next pass once its buffers are: with graphs all
     its passes behind the first are one, as with kernels for a GPU, without them they are prepared one by one.
     `bounds` are those of the rows' lengths that the host has, by which kernels for a GPU plan their work.
+    Where there are graphs `lengths` are planned by the first layer that uses the metadata, as some of these kernels do:
+    a graph has lengths of its batches only if its own first layer plans.
     """
 
     _cudagraph_support = AttentionCGSupport.ALWAYS
@@ -67,8 +69,9 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
         self.supports_draft_decode_metadata_update = not vllm_config.model_config.enforce_eager
 
     def update_draft_decode_metadata(self, metadata: Any) -> None:
-        """Forget the bounds, which were those of another pass; what it names besides is read when it is used."""
+        """Forget what was of another pass, bounds and planned lengths; the rest is read when it is used."""
         metadata.bounds = []
+        metadata.lengths = None
 
     def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> Any:
         common = common_attn_metadata
@@ -87,6 +90,7 @@ class MetadataBuilder(CPUAttentionMetadataBuilder):  # type: ignore[misc]
         metadata.bounds = [] if bounds is None else bounds.tolist()
         metadata.builder = self
         metadata.num_reqs = common.num_reqs
+        metadata.lengths = None if self.supports_draft_decode_metadata_update else common.seq_lens
         return metadata
 
 
@@ -165,11 +169,18 @@ class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
             return output
         num_tokens, metadata = attn_metadata.num_actual_tokens, attn_metadata
         task = AttentionTask(self, metadata.builder, layer, metadata.num_reqs, metadata.causal)
-        reads = (query[:num_tokens], metadata.query_start_loc, metadata.seq_lens, metadata.block_table)
+        if metadata.lengths is None:
+            metadata.lengths = torch.empty_like(metadata.seq_lens)
+            activate().enqueue("plan", _copy, (metadata.seq_lens,), (metadata.lengths,))
+        reads = (query[:num_tokens], metadata.query_start_loc, metadata.lengths, metadata.block_table)
         used, cache = _blocks_used(kv_cache, is_written=False), activate().host_view(kv_cache)
+        room = metadata.block_table.shape[1] * kv_cache.shape[2]
 
         def attend(*views: torch.Tensor) -> None:
             query, starts, lengths, table = views[: len(reads)]
+            if (longest := int(lengths.max())) > room:
+                # A kernel would read the next row's blocks, or what lies behind the last.
+                raise IndexError(f"a row of {longest} tokens attends to blocks of {room}")
             task(query, cache, starts, lengths, table, views[-1])
 
         activate().enqueue("attention", attend, (*reads, *used), (output[:num_tokens],))
@@ -199,6 +210,10 @@ class AttentionImpl(CPUAttentionBackendImpl):  # type: ignore[misc]
 
         used = _blocks_used(kv_cache, is_written=True)
         activate().enqueue("reshape_and_cache", write, (key, value, slot_mapping), used)
+
+
+def _copy(source: torch.Tensor, target: torch.Tensor) -> None:
+    target.copy_(source)
 
 
 def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor]:
