@@ -42,13 +42,17 @@ class Kernels(Value):
 
 
 class Delivery(Value):
-    """What a step delivered to the client of one request; logprobs are flat, ids each followed by its logprob."""
+    """What a step delivered to the client of one request; logprobs are flat, ids each followed by its logprob.
+
+    It `is_late` if the engine had been told before that the request is given up, and delivers nothing behind that.
+    """
 
     request: str
     tokens: tuple[int, ...]
     finish_reason: str | None
     logprobs: Numbers
     prompt_logprobs: Numbers
+    is_late: bool = False
 
 
 class OpenedValues(Value):
