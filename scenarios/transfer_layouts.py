@@ -19,6 +19,8 @@ Layout: TypeAlias = Literal["beside one", "undisturbed", "in turn", "behind one"
 _ONE: tuple[Layout, ...] = ("beside one", "undisturbed", "undisturbed")
 OFFLOADED: tuple[Layout, ...] = (*_ONE, "in turn", "in turn", "in turn", "any", "any")
 STORED: tuple[Layout, ...] = ("in turn", "any", "any")
+# Of this store nobody meets the end.
+STORE_OF_ALL = 64
 # Blocks of a prompt.
 BLOCKS_MAX = 4
 # Tokens by which a prompt is shorter than whole blocks that its output fills up.
@@ -81,9 +83,20 @@ def arranged(trace: Trace, layout: Layout) -> Trace:
             pool |= {"chunks": 3, "eviction": "lru", "load_ticks": 0, "store_ticks": 3 + pick("store beside one", 2)}
             keys = _undrafted(spec)
         spec = spec.model_copy(update={**keys, "offloading": spec.offloading.model_copy(update=pool)})
-    elif layout == "in turn" and spec.transfer is not None:
-        # Who asks again for what it has lost may need room twice.
-        spec = spec.model_copy(update={"transfer": spec.transfer.model_copy(update={"failures": "fail"})})
+    elif layout == "in turn":
+        most = max(spec.max_num_batched_tokens, BLOCKS_MAX * spec.block_size)
+        length = max(spec.max_model_len, (BLOCKS_MAX + 1) * spec.block_size)
+        keys = {"max_num_batched_tokens": most, "max_num_seqs": max(spec.max_num_seqs, 3), "max_model_len": length}
+        keys["num_blocks"] = max(spec.num_blocks, -(-length // spec.block_size))
+        if spec.offloading is None or spec.offloading.connector == "chunked":
+            # What others have left is loaded.
+            keys["prefix_cache"] = False
+        if spec.transfer is not None:
+            keys["transfer"] = spec.transfer.model_copy(update={"store_blocks": STORE_OF_ALL})
+        if spec.offloading is not None:
+            pool = {"chunks": STORE_OF_ALL, **({"blocks_per_chunk": 1} if pick("chunks of a block", 4) else {})}
+            keys["offloading"] = spec.offloading.model_copy(update=pool)
+        spec = spec.model_copy(update=keys)
     return trace.model_copy(update={"spec": spec})
 
 
@@ -97,9 +110,15 @@ def _undrafted(spec: EngineSpec) -> dict[str, object]:
     return {**keys, "depth": 2, "prefix_cache": False, "max_num_seqs": rows, "num_blocks": num_blocks}
 
 
+def is_calm(layout: Layout) -> bool:
+    """Tell whether nothing happens in a layout but what meets in it."""
+    return layout in ("undisturbed", "in turn")
+
+
 def first_of_their_names(trace: Trace) -> tuple[Submit, ...]:
-    """Return the submits of a trace, of each name the first one."""
-    return tuple({submit.request: submit for submit in reversed(trace.submits())}.values())[::-1]
+    """Return the submits of a trace with prompts of their own, of each name the first one."""
+    own = [submit for submit in trace.submits() if isinstance(submit.prompt, PromptDraw)]
+    return tuple({submit.request: submit for submit in reversed(own)}.values())[::-1]
 
 
 def placed(event: Submit, index: int, trace: Trace, layout: Layout) -> Submit:
@@ -174,19 +193,25 @@ def _behind_one(index: int, trace: Trace) -> dict[str, object]:
 
 
 def _in_turn(index: int, trace: Trace) -> dict[str, object]:
-    """Return a prompt of some blocks that mostly begins as all do, and that an output fills up."""
+    """Return a prompt of some blocks, most of them the second one's, that its output fills up.
+
+    Others begin as the first does, of which they load a part: there is room for what two of them load, but not for what
+    either has behind it. Or nobody has anything in common, and takes all blocks of who ends.
+    """
 
     def pick(what: str, bound: int) -> int:
         return below(bound, trace.seed, SITE, what, index)
 
     size = trace.spec.block_size
-    blocks = min(2 + pick("blocks in turn", BLOCKS_MAX - 1), max(1, trace.spec.max_model_len // size))
+    blocks = BLOCKS_MAX if index == 1 else 2 + pick("blocks in turn", BLOCKS_MAX - 2)
     tokens = max(1, blocks * size - 1 - pick("short by", SHORT_BY))
-    common = min(tokens, size * (1 + pick("common", blocks))) if index else tokens
+    is_shared = trace.spec.offloading is None or below(2, trace.seed, SITE, "shared in turn", 0)
+    common = (size * (1 + pick("common in turn", 2)) if index else tokens) if is_shared else 0
+    behind = BEHIND_BLOCKS[pick("behind blocks", len(BEHIND_BLOCKS))]
     return {
-        "prompt": PromptDraw(tokens=tokens, common=common if pick("own prompt", 4) else 0),
-        "max_tokens": blocks * size - tokens + BEHIND_BLOCKS[pick("behind blocks", len(BEHIND_BLOCKS))],
-        "tick": pick("together", 4),
+        "prompt": PromptDraw(tokens=tokens, common=min(tokens, common)),
+        "max_tokens": blocks * size - tokens + (min(behind, 1) if index == 1 else behind),
+        "tick": index + pick("together", 2),
     }
 
 
@@ -196,15 +221,17 @@ _FIELDS = {"beside one": _beside_one, "undisturbed": _undisturbed, "behind one":
 def with_a_pool(trace: Trace, layout: Layout) -> Trace:
     """Return a trace with a pool of blocks for its requests: of those in turn it has the longest one, and a little."""
     spec, submits = trace.spec, trace.submits()
-    if layout != "in turn":
+    if layout != "in turn" or not submits:
         return trace
-    length = spec.max_model_len
-    if submits and all(isinstance(each.prompt, PromptDraw) for each in submits):
-        longest = max(spec.length_limit(each.prompt_length, each.max_tokens) for each in submits)
-        length = min(length, spec.block_size * -(-longest // spec.block_size))
-    num_blocks = -(-length // spec.block_size) + (0, 0, 1)[below(3, trace.seed, SITE, "spare in turn", 0)]
-    keys = {"max_model_len": length, "num_blocks": num_blocks}
+    # The last token is computed by nobody.
+    longest = max(spec.length_limit(each.prompt_length, each.max_tokens) - 1 for each in submits)
+    num_blocks = -(-longest // spec.block_size)
+    keys = {"max_model_len": num_blocks * spec.block_size, "num_blocks": num_blocks + _spare(trace)}
     return trace.model_copy(update={"spec": spec.model_copy(update=keys)})
+
+
+def _spare(trace: Trace) -> int:
+    return (0, 0, 0, 1)[below(4, trace.seed, SITE, "spare in turn", 0)]
 
 
 def steps_of(tokens: int, spec: EngineSpec) -> int:

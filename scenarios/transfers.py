@@ -22,6 +22,7 @@ from scenarios.transfer_layouts import (
     crowded,
     first_of_their_names,
     goes_on,
+    is_calm,
     is_crowded,
     layout_of,
     placed,
@@ -115,7 +116,7 @@ def _transferring(changed: Trace) -> Trace:
     are_apart = below(3, seed, SITE, "apart", 0)
     events: list[AnyEvent] = []
     index = 0
-    given = changed.events if layout != "undisturbed" else first_of_their_names(changed)
+    given = first_of_their_names(changed) if is_calm(layout) else changed.events
     for event in given:
         if not isinstance(event, Submit):
             events.append(event)
@@ -207,11 +208,10 @@ def _around(event: Submit, index: int, trace: Trace, layout: Layout) -> Iterator
     def pick(what: str, bound: int) -> int:
         return below(bound, trace.seed, SITE, what, index)
 
-    if layout == "undisturbed" and index:
-        return
     transfer, handoff = trace.spec.transfer, trace.spec.handoff
     if (transfer or handoff) and pick("disturbed", 3):
         is_whole = transfer is not None and _may_lose_in_steps(transfer) and trace.spec.depth > 1
+        is_whole |= is_calm(layout)
         is_of_a_step = transfer is not None and transfer.loads == "synchronous"
         of: Literal["load", "store"] = "load" if pick("of", 4) else "store"
         hows = HOWS if of == "store" else WHOLE if is_whole else LOSING if is_of_a_step else HOWS
@@ -224,6 +224,8 @@ def _around(event: Submit, index: int, trace: Trace, layout: Layout) -> Iterator
             block=pick("block", 3),
         )
     is_to_go_on = goes_on(layout, index)
+    if is_calm(layout) and (index or not is_to_go_on):
+        return
     if not pick("aborted", 4) and not is_to_go_on:
         # About when a load of its has come that it begins with, or whenever.
         after = _load_ticks(trace.spec) + pick("abort with a load", 3) if pick("with a load", 2) else pick("abort", 6)
