@@ -18,7 +18,7 @@ SITE = "transfer"
 Layout: TypeAlias = Literal["beside one", "undisturbed", "in turn", "behind one", "any"]
 _ONE: tuple[Layout, ...] = ("beside one", "undisturbed", "undisturbed")
 OFFLOADED: tuple[Layout, ...] = (*_ONE, "in turn", "in turn", "in turn", "any", "any")
-STORED: tuple[Layout, ...] = ("in turn", "any", "any")
+STORED: tuple[Layout, ...] = ("in turn", "any", "any", "any")
 # Of this store nobody meets the end.
 STORE_OF_ALL = 64
 # Blocks of a prompt.
@@ -95,6 +95,7 @@ def arranged(trace: Trace, layout: Layout) -> Trace:
             keys["transfer"] = spec.transfer.model_copy(update={"store_blocks": STORE_OF_ALL})
         if spec.offloading is not None:
             pool = {"chunks": STORE_OF_ALL, **({"blocks_per_chunk": 1} if pick("chunks of a block", 4) else {})}
+            pool["store_ticks"] = max(1, spec.offloading.store_ticks)
             keys["offloading"] = spec.offloading.model_copy(update=pool)
         spec = spec.model_copy(update=keys)
     return trace.model_copy(update={"spec": spec})
@@ -219,19 +220,15 @@ _FIELDS = {"beside one": _beside_one, "undisturbed": _undisturbed, "behind one":
 
 
 def with_a_pool(trace: Trace, layout: Layout) -> Trace:
-    """Return a trace with a pool of blocks for its requests: of those in turn it has the longest one, and a little."""
+    """Return a trace with a pool of blocks for its requests: those in turn have room for the longest one."""
     spec, submits = trace.spec, trace.submits()
     if layout != "in turn" or not submits:
         return trace
     # The last token is computed by nobody.
     longest = max(spec.length_limit(each.prompt_length, each.max_tokens) - 1 for each in submits)
     num_blocks = -(-longest // spec.block_size)
-    keys = {"max_model_len": num_blocks * spec.block_size, "num_blocks": num_blocks + _spare(trace)}
+    keys = {"max_model_len": num_blocks * spec.block_size, "num_blocks": num_blocks}
     return trace.model_copy(update={"spec": spec.model_copy(update=keys)})
-
-
-def _spare(trace: Trace) -> int:
-    return (0, 0, 0, 1)[below(4, trace.seed, SITE, "spare in turn", 0)]
 
 
 def steps_of(tokens: int, spec: EngineSpec) -> int:

@@ -213,7 +213,7 @@ def _around(event: Submit, index: int, trace: Trace, layout: Layout) -> Iterator
         is_whole = transfer is not None and _may_lose_in_steps(transfer) and trace.spec.depth > 1
         is_whole |= is_calm(layout)
         is_of_a_step = transfer is not None and transfer.loads == "synchronous"
-        of: Literal["load", "store"] = "load" if pick("of", 4) else "store"
+        of: Literal["load", "store"] = "load" if pick("of", 4) or is_calm(layout) else "store"
         hows = HOWS if of == "store" else WHOLE if is_whole else LOSING if is_of_a_step else HOWS
         yield DisturbTransfer(
             tick=event.tick + DISTURBED_AFTER[pick("disturbed after", len(DISTURBED_AFTER))],
@@ -226,10 +226,8 @@ def _around(event: Submit, index: int, trace: Trace, layout: Layout) -> Iterator
     is_to_go_on = goes_on(layout, index)
     if is_calm(layout) and (index or not is_to_go_on):
         return
-    if not pick("aborted", 4) and not is_to_go_on:
-        # About when a load of its has come that it begins with, or whenever.
-        after = _load_ticks(trace.spec) + pick("abort with a load", 3) if pick("with a load", 2) else pick("abort", 6)
-        yield Abort(tick=event.tick + 1 + after, request=event.request)
+    if pick("aborted", 20) < (5 if transfer is None else 8) and not is_to_go_on:
+        yield Abort(tick=event.tick + 1 + _until_abort(event, index, trace), request=event.request)
     is_preempted = pick("preempted", 3) < (2 if trace.spec.offloading is not None else 1)
     if not index if is_to_go_on else is_preempted:
         filled = -event.prompt_length % trace.spec.block_size
@@ -243,6 +241,20 @@ def _around(event: Submit, index: int, trace: Trace, layout: Layout) -> Iterator
     if trace.spec.offloading is not None and trace.spec.prefix_cache and index and not pick("emptied", 2):
         # What the prefix cache has is not loaded. Who is preempted and loads at once ends a synchronous engine.
         yield ResetPrefixCache(tick=event.tick, running=trace.spec.depth > 1 and not pick("running", 2))
+
+
+def _until_abort(event: Submit, index: int, trace: Trace) -> int:
+    """Return ticks behind the first one of a request: about when a load of its has come, or a store begun; or any."""
+
+    def pick(what: str, bound: int) -> int:
+        return below(bound, trace.seed, SITE, what, index)
+
+    transfer, prompt = trace.spec.transfer, steps_of(event.prompt_length, trace.spec)
+    if transfer is not None and transfer.stores == "asynchronous" and pick("with a store", 5) < 2:
+        return prompt - 1 + pick("abort with a store", 1 + transfer.store_ticks)
+    if pick("with a load", 3):
+        return _load_ticks(trace.spec) + pick("abort with a load", 3)
+    return pick("abort", 6)
 
 
 def _load_ticks(spec: EngineSpec) -> int:
