@@ -16,8 +16,8 @@ SITE = "transfer"
 # blocks has room for one request after the other; the short ones come while a producer reads a long one; or none of
 # these.
 Layout: TypeAlias = Literal["beside one", "undisturbed", "in turn", "behind one", "any"]
-_ONE: tuple[Layout, ...] = ("beside one", "undisturbed", "undisturbed")
-OFFLOADED: tuple[Layout, ...] = (*_ONE, "in turn", "in turn", "in turn", "any", "any")
+_ONE: tuple[Layout, ...] = ("beside one", "undisturbed", "undisturbed", "undisturbed")
+OFFLOADED: tuple[Layout, ...] = (*_ONE, "in turn", "in turn", "in turn", "any", "any", "any")
 STORED: tuple[Layout, ...] = ("in turn", "any", "any", "any")
 # Of this store nobody meets the end.
 STORE_OF_ALL = 64
@@ -36,8 +36,8 @@ def layout_of(trace: Trace) -> Layout:
         return "behind one" if is_crowded(trace) else "any"
     if spec.offloading is not None:
         chosen = OFFLOADED[below(len(OFFLOADED), seed, SITE, "layout", 0)]
-        # The simple connector stores what a prefix cache has.
-        return "beside one" if chosen == "undisturbed" and spec.offloading.connector == "simple" else chosen
+        # The simple connector stores what a prefix cache has, which others have left there.
+        return "any" if is_calm(chosen) and spec.offloading.connector == "simple" else chosen
     is_waited_for = spec.transfer is not None and spec.transfer.loads == "asynchronous"
     return STORED[below(len(STORED), seed, SITE, "layout", 0)] if is_waited_for else "any"
 
@@ -88,9 +88,8 @@ def arranged(trace: Trace, layout: Layout) -> Trace:
         length = max(spec.max_model_len, (BLOCKS_MAX + 1) * spec.block_size)
         keys = {"max_num_batched_tokens": most, "max_num_seqs": max(spec.max_num_seqs, 3), "max_model_len": length}
         keys["num_blocks"] = max(spec.num_blocks, -(-length // spec.block_size))
-        if spec.offloading is None or spec.offloading.connector == "chunked":
-            # What others have left is loaded.
-            keys["prefix_cache"] = False
+        # What others have left is loaded.
+        keys["prefix_cache"] = False
         if spec.transfer is not None:
             keys["transfer"] = spec.transfer.model_copy(update={"store_blocks": STORE_OF_ALL})
         if spec.offloading is not None:

@@ -152,7 +152,7 @@ def _offloading(seed: int, has_prefix_cache: bool) -> Offloading:
         return below(bound, seed, SITE, what, 0)
 
     chunks, ticks = STORES[pick("blocks", len(STORES))], LATENCIES[pick("simple ticks", len(LATENCIES))]
-    if has_prefix_cache and not pick("simple", 2):
+    if has_prefix_cache and pick("simple", 5) < 3:
         return Offloading(connector="simple", chunks=chunks, load_ticks=pick("load ticks", 3), store_ticks=ticks)
     return Offloading(
         chunks=chunks,
