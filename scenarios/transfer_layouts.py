@@ -205,7 +205,7 @@ def _in_turn(index: int, trace: Trace) -> dict[str, object]:
     size = trace.spec.block_size
     blocks = BLOCKS_MAX if index == 1 else 2 + pick("blocks in turn", BLOCKS_MAX - 2)
     tokens = max(1, blocks * size - 1 - pick("short by", SHORT_BY))
-    is_shared = trace.spec.offloading is None or below(2, trace.seed, SITE, "shared in turn", 0)
+    is_shared = trace.spec.offloading is None or not below(3, trace.seed, SITE, "shared in turn", 0)
     common = (size * (1 + pick("common in turn", 2)) if index else tokens) if is_shared else 0
     behind = BEHIND_BLOCKS[pick("behind blocks", len(BEHIND_BLOCKS))]
     return {

@@ -33,7 +33,7 @@ from scenarios.transfer_layouts import (
 # Of so many traces without sessions one has transfers.
 ONE_IN = 4
 # Of so many others one is offloaded, and of so many that are left one is handed over.
-OFFLOADED_ONE_IN = 3
+OFFLOADED_ONE_IN = 2
 HANDED_OVER_ONE_IN = 2
 # Small stores evict; of the last one nobody meets the end.
 STORES = (2, 4, 8, 64)
