@@ -12,12 +12,28 @@ from scenarios.events import Abort, AnyEvent, DisturbTransfer, Preempt, PromptDr
 from scenarios.features import refusals
 from scenarios.spec import EngineSpec, Handoff, Offloading, Transfer
 from scenarios.trace import Trace, problems
+from scenarios.transfer_layouts import (
+    BEHIND_BLOCKS,
+    BLOCKS_MAX,
+    SHORT_BY,
+    SITE,
+    Layout,
+    arranged,
+    crowded,
+    first_of_their_names,
+    goes_on,
+    is_calm,
+    is_crowded,
+    layout_of,
+    placed,
+    steps_of,
+    with_a_pool,
+)
 
-_SITE = "transfer"
 # Of so many traces without sessions one has transfers.
 ONE_IN = 4
 # Of so many others one is offloaded, and of so many that are left one is handed over.
-OFFLOADED_ONE_IN = 3
+OFFLOADED_ONE_IN = 2
 HANDED_OVER_ONE_IN = 2
 # Small stores evict; of the last one nobody meets the end.
 STORES = (2, 4, 8, 64)
@@ -35,14 +51,8 @@ WHOLE: tuple[How, ...] = ("delay", "hasten", "repeat")
 DISTURBED_AFTER = (0, 0, 0, 1, 2, 4, 8, 16)
 # Ticks in which who came first has mostly stored what the next ones load.
 LATER_MAX = 24
-# Blocks of a prompt.
-BLOCKS_MAX = 4
-# Tokens by which a prompt is shorter than whole blocks that its output fills up.
-SHORT_BY = 8
 # In so many ticks it is told how soon a prompt's last block is full.
 FILLED_MAX = 20
-# Tokens behind the end of these blocks: the last one delivered is not computed, and drafts may pass the end.
-BEHIND_BLOCKS = (0, 1, 1, 2)
 
 
 def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
@@ -53,8 +63,8 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         return trace
     seed = trace.seed
     has_them = capabilities.allowed("transfer") is None and "disturb_transfer" in capabilities.events
-    if has_them and not below(ONE_IN, seed, _SITE, "has any", 0):
-        prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
+    if has_them and not below(ONE_IN, seed, SITE, "has any", 0):
+        prefix_cache = trace.spec.prefix_cache and not below(2, seed, SITE, "prefix cache", 0)
         transfer = _transfer(seed)
         # Who asks again for what it has lost may need room twice.
         num_blocks = trace.spec.num_blocks if transfer.failures == "fail" else 2 * trace.spec.num_blocks + 2
@@ -63,18 +73,18 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         # what it lost where these take longer than it.
         if _may_lose_in_steps(transfer):
             keys["transfer"] = transfer.model_copy(update={"stores": "synchronous"})
-            keys |= {"depth": 1} if below(3, seed, _SITE, "in turn", 0) else {}
+            keys |= {"depth": 1} if below(3, seed, SITE, "in turn", 0) else {}
         return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
-    if capabilities.allowed("offloading") is None and not below(OFFLOADED_ONE_IN, seed, _SITE, "is offloaded", 0):
-        spec = trace.spec.model_copy(update={"prefix_cache": bool(below(2, seed, _SITE, "prefix cache", 0))})
+    if capabilities.allowed("offloading") is None and not below(OFFLOADED_ONE_IN, seed, SITE, "is offloaded", 0):
+        spec = trace.spec.model_copy(update={"prefix_cache": bool(below(2, seed, SITE, "prefix cache", 0))})
         spec = trace.spec if refusals(spec, ()) else spec
         offloading = _offloading(seed, spec.prefix_cache)
         return _transferring(trace.model_copy(update={"spec": spec.model_copy(update={"offloading": offloading})}))
     has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
-    if has_producer and not below(HANDED_OVER_ONE_IN, seed, _SITE, "is handed over", 0):
-        trace = _crowded(trace) if below(3, seed, _SITE, "crowded", 0) else trace
+    if has_producer and not below(HANDED_OVER_ONE_IN, seed, SITE, "is handed over", 0):
+        trace = crowded(trace) if is_crowded(trace) else trace
         handoff = _handoff(trace)
-        prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
+        prefix_cache = trace.spec.prefix_cache and not below(2, seed, SITE, "prefix cache", 0)
         num_blocks = trace.spec.num_blocks if handoff.failures == "fail" else 2 * trace.spec.num_blocks + 2
         keys = {"handoff": handoff, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
         return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
@@ -89,59 +99,41 @@ def _may_lose_in_steps(transfer: Transfer) -> bool:
 def _roomy(spec: EngineSpec, seed: int) -> EngineSpec:
     """Return a specification with room for requests of some blocks, which it computes in a step in one of two."""
     keys: dict[str, object] = {}
-    if below(4, seed, _SITE, "room", 0) and spec.handoff is None:
+    if below(4, seed, SITE, "room", 0) and spec.handoff is None:
         blocks = BLOCKS_MAX + 1
         keys["max_model_len"] = max(spec.max_model_len, blocks * spec.block_size)
-        keys["num_blocks"] = max(spec.num_blocks, blocks + below(3, seed, _SITE, "spare", 0))
-    if below(2, seed, _SITE, "whole prompts", 0):
+        keys["num_blocks"] = max(spec.num_blocks, blocks + below(3, seed, SITE, "spare", 0))
+    if below(2, seed, SITE, "whole prompts", 0):
         keys["max_num_batched_tokens"] = max(spec.max_num_batched_tokens, BLOCKS_MAX * spec.block_size)
     return spec.model_copy(update=keys)
-
-
-def _crowded(trace: Trace) -> Trace:
-    """Return a trace of which a producer has little room and computes long prompts by chunks."""
-    spec, seed = trace.spec, trace.seed
-    longest = max((spec.blocks_needed(each.prompt_length, 1) for each in trace.submits()), default=1)
-    length = spec.block_size * max(longest, 3 + below(3, seed, _SITE, "longest", 0))
-    chunk = spec.block_size + below(spec.block_size, seed, _SITE, "chunk", 0)
-    keys = {
-        "max_model_len": length,
-        "num_blocks": max(spec.num_blocks, length // spec.block_size),
-        "long_prefill_token_threshold": min(chunk, length),
-        "max_num_batched_tokens": max(spec.max_num_batched_tokens, 3 * spec.block_size),
-        "max_num_seqs": max(spec.max_num_seqs, 4),
-    }
-    return trace.model_copy(update={"spec": spec.model_copy(update=keys)})
 
 
 def _transferring(changed: Trace) -> Trace:
     """Return a trace of an engine with a store, with prompts that it has, and what happens around transfers."""
     seed = changed.seed
-    changed = changed.model_copy(update={"spec": _roomy(changed.spec, seed)})
-    if _one_goes_on(changed) and changed.spec.offloading is not None:
-        pool = {"chunks": 3 + below(2, seed, _SITE, "chunks beside one", 0), "blocks_per_chunk": 1, "stored": "all"}
-        offloading = changed.spec.offloading.model_copy(update=pool)
-        changed = changed.model_copy(update={"spec": changed.spec.model_copy(update={"offloading": offloading})})
-    are_apart = below(3, seed, _SITE, "apart", 0)
+    layout = layout_of(changed)
+    changed = arranged(changed.model_copy(update={"spec": _roomy(changed.spec, seed)}), layout)
+    are_apart = below(3, seed, SITE, "apart", 0)
     events: list[AnyEvent] = []
-    for index, event in enumerate(changed.events):
+    index = 0
+    given = first_of_their_names(changed) if is_calm(layout) else changed.events
+    for event in given:
         if not isinstance(event, Submit):
             events.append(event)
             continue
-        later = below(LATER_MAX, seed, _SITE, "later", index) if index and are_apart else 0
-        if _one_goes_on(changed):
-            submit = _beside_one(event, index, changed)
-        elif _is_crowded(changed):
-            submit = _behind_one(event, index, changed)
-        else:
+        later = below(LATER_MAX, seed, SITE, "later", index) if index and are_apart else 0
+        if layout == "any":
             submit = _with_prompt(event.model_copy(update={"tick": event.tick + later}), index, changed)
-        events += [submit, *_around(submit, index, changed)]
-    return changed.model_copy(update={"events": tuple(events)})
+        else:
+            submit = placed(event, index, changed, layout)
+        events += [submit, *_around(submit, index, changed, layout)]
+        index += 1
+    return with_a_pool(changed.model_copy(update={"events": tuple(events)}), layout)
 
 
 def _transfer(seed: int) -> Transfer:
     def pick(what: str, bound: int) -> int:
-        return below(bound, seed, _SITE, what, 0)
+        return below(bound, seed, SITE, what, 0)
 
     return Transfer(
         store_blocks=STORES[pick("blocks", len(STORES))],
@@ -157,10 +149,10 @@ def _transfer(seed: int) -> Transfer:
 
 def _offloading(seed: int, has_prefix_cache: bool) -> Offloading:
     def pick(what: str, bound: int) -> int:
-        return below(bound, seed, _SITE, what, 0)
+        return below(bound, seed, SITE, what, 0)
 
     chunks, ticks = STORES[pick("blocks", len(STORES))], LATENCIES[pick("simple ticks", len(LATENCIES))]
-    if has_prefix_cache and not pick("simple", 2):
+    if has_prefix_cache and pick("simple", 5) < 3:
         return Offloading(connector="simple", chunks=chunks, load_ticks=pick("load ticks", 3), store_ticks=ticks)
     return Offloading(
         chunks=chunks,
@@ -174,10 +166,10 @@ def _offloading(seed: int, has_prefix_cache: bool) -> Offloading:
 
 def _handoff(trace: Trace) -> Handoff:
     # In some pools the longest request has just room.
-    spare = (0, 0, 0, 1, 2) if below(3, trace.seed, _SITE, "crowded", 0) else (0, 1, 2, 8, 32)
+    spare = (0, 0, 0, 1, 2) if is_crowded(trace) else (0, 1, 2, 8, 32)
 
     def pick(what: str, bound: int) -> int:
-        return below(bound, trace.seed, _SITE, what, 0)
+        return below(bound, trace.seed, SITE, what, 0)
 
     return Handoff(
         producer_blocks=trace.spec.max_blocks_per_request + spare[pick("producer's blocks", 5)],
@@ -195,87 +187,33 @@ def _with_prompt(event: Submit, index: int, trace: Trace) -> Submit:
     Most of those that are stored end with their last block, which a prompt leaves to be filled up.
     """
     size, seed = trace.spec.block_size, trace.seed
-    if not isinstance(event.prompt, PromptDraw) or not below(4, seed, _SITE, "own prompt", index):
+    if not isinstance(event.prompt, PromptDraw) or not below(4, seed, SITE, "own prompt", index):
         return event
-    blocks = 1 + below(BLOCKS_MAX, seed, _SITE, "length", index)
-    tokens = max(1, blocks * size + below(3, seed, _SITE, "edge", index) - 1)
+    blocks = 1 + below(BLOCKS_MAX, seed, SITE, "length", index)
+    tokens = max(1, blocks * size + below(3, seed, SITE, "edge", index) - 1)
     fields: dict[str, object] = {}
-    if trace.spec.handoff is None and below(3, seed, _SITE, "ends with a block", index):
-        tokens = max(1, blocks * size - 1 - below(SHORT_BY, seed, _SITE, "short by", index))
-        behind = BEHIND_BLOCKS[below(len(BEHIND_BLOCKS), seed, _SITE, "behind blocks", index)]
+    if trace.spec.handoff is None and below(3, seed, SITE, "ends with a block", index):
+        tokens = max(1, blocks * size - 1 - below(SHORT_BY, seed, SITE, "short by", index))
+        behind = BEHIND_BLOCKS[below(len(BEHIND_BLOCKS), seed, SITE, "behind blocks", index)]
         fields["max_tokens"] = blocks * size - tokens + behind
-    part = min(tokens, size * (1 + below(blocks, seed, _SITE, "common", index)))
-    common = tokens if below(2, seed, _SITE, "all", index) else part
+    part = min(tokens, size * (1 + below(blocks, seed, SITE, "common", index)))
+    common = tokens if below(2, seed, SITE, "all", index) else part
     changed = event.model_copy(update={**fields, "prompt": PromptDraw(tokens=tokens, common=common)})
     return event if problems(trace.model_copy(update={"events": (changed,)})) else changed
 
 
-def _one_goes_on(trace: Trace) -> bool:
-    """Tell whether one request goes on beside short ones, with which it shares at most a block, in a small pool."""
-    return trace.spec.offloading is not None and not below(2, trace.seed, _SITE, "one goes on", 0)
-
-
-def _beside_one(event: Submit, index: int, trace: Trace) -> Submit:
-    """Return the first request with a prompt that its output fills up to the end of a block, others with short ones.
-
-    So of what is stored of the first some blocks are used again, and others make room for its last. The second one has
-    a prompt of its own and goes on as long, so that steps overlap.
-    """
-
-    def pick(what: str, bound: int) -> int:
-        return below(bound, trace.seed, _SITE, what, index)
-
-    size = trace.spec.block_size
-    short_by = min(size, 6 + pick("short of the last", 14))
-    tokens = size + 1 + pick("short", 8) if index else 3 * size - short_by
-    is_own = index == 1 or (index > 1 and not pick("shared", 3))
-    fields: dict[str, object] = {
-        "prompt": PromptDraw(tokens=tokens, common=0 if is_own else tokens),
-        "max_tokens": 1 + pick("few", 4) if index > 1 else short_by + 4 + pick("behind the last", 8),
-        "tick": event.tick % 4 + (pick("beside", 10) if index > 1 else 0),
-    }
-    changed = event.model_copy(update=fields)
-    is_drawn = isinstance(event.prompt, PromptDraw)
-    return changed if is_drawn and not problems(trace.model_copy(update={"events": (changed,)})) else event
-
-
-def _is_crowded(trace: Trace) -> bool:
-    return trace.spec.handoff is not None and below(3, trace.seed, _SITE, "crowded", 0) > 0
-
-
-def _behind_one(event: Submit, index: int, trace: Trace) -> Submit:
-    """Return the first request with as long a prompt as fits, the others with short ones that come while that is read.
-
-    So a producer has no room for the next chunk of the first, with others behind it in flight. Who is alone is computed
-    in whole steps: the second one comes with it.
-    """
-
-    def pick(what: str, bound: int) -> int:
-        return below(bound, trace.seed, _SITE, what, index)
-
-    size, longest = trace.spec.block_size, trace.spec.max_model_len
-    tokens = 1 + pick("short", size + 4) if index else longest - 2 - pick("short of the longest", size)
-    fields: dict[str, object] = {
-        "prompt": PromptDraw(tokens=max(1, tokens), common=0),
-        "max_tokens": 1 + pick("few", 6),
-        "tick": pick("behind one", _steps_of(longest, trace.spec)) if index > 1 else 0,
-    }
-    changed = event.model_copy(update=fields)
-    is_drawn = isinstance(event.prompt, PromptDraw)
-    return changed if is_drawn and not problems(trace.model_copy(update={"events": (changed,)})) else event
-
-
-def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
+def _around(event: Submit, index: int, trace: Trace, layout: Layout) -> Iterator[AnyEvent]:
     """Yield what happens to the transfers of a request, and perhaps to itself while they are in flight."""
 
     def pick(what: str, bound: int) -> int:
-        return below(bound, trace.seed, _SITE, what, index)
+        return below(bound, trace.seed, SITE, what, index)
 
     transfer, handoff = trace.spec.transfer, trace.spec.handoff
     if (transfer or handoff) and pick("disturbed", 3):
         is_whole = transfer is not None and _may_lose_in_steps(transfer) and trace.spec.depth > 1
+        is_whole |= is_calm(layout)
         is_of_a_step = transfer is not None and transfer.loads == "synchronous"
-        of: Literal["load", "store"] = "load" if pick("of", 4) else "store"
+        of: Literal["load", "store"] = "load" if pick("of", 4) or is_calm(layout) else "store"
         hows = HOWS if of == "store" else WHOLE if is_whole else LOSING if is_of_a_step else HOWS
         yield DisturbTransfer(
             tick=event.tick + DISTURBED_AFTER[pick("disturbed after", len(DISTURBED_AFTER))],
@@ -285,31 +223,38 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
             ticks=1 + pick("ticks", 6),
             block=pick("block", 3),
         )
-    if not pick("aborted", 4):
-        # About when a load of its has come that it begins with, or whenever.
-        after = _load_ticks(trace.spec) + pick("abort with a load", 3) if pick("with a load", 2) else pick("abort", 6)
-        yield Abort(tick=event.tick + 1 + after, request=event.request)
-    if pick("preempted", 3) < (2 if trace.spec.offloading is not None else 1) or (not index and _one_goes_on(trace)):
+    is_to_go_on = goes_on(layout, index)
+    if is_calm(layout) and (index or not is_to_go_on):
+        return
+    if pick("aborted", 20) < (5 if transfer is None else 8) and not is_to_go_on:
+        yield Abort(tick=event.tick + 1 + _until_abort(event, index, trace), request=event.request)
+    is_preempted = pick("preempted", 3) < (2 if trace.spec.offloading is not None else 1)
+    if not index if is_to_go_on else is_preempted:
         filled = -event.prompt_length % trace.spec.block_size
         # About when it has filled a block up, which is then stored, or whenever.
-        is_filling = filled <= FILLED_MAX and pick("as it fills up", 3)
+        is_filling = filled <= FILLED_MAX and (is_to_go_on or pick("as it fills up", 3))
         run = 1 + pick("tokens of a step", 1 + trace.spec.num_speculative_tokens)
-        fills = _prompt_steps(event, trace.spec) - 1 + filled // run
-        after = fills + pick("preempt behind", 5) if is_filling else pick("preempt", 12)
+        fills = steps_of(event.prompt_length, trace.spec) - 1 + filled // run
+        behind = 1 + pick("preempt just behind", 3) if layout == "undisturbed" else pick("preempt behind", 5)
+        after = fills + behind if is_filling else pick("preempt", 12)
         yield Preempt(tick=event.tick + 1 + after, request=event.request)
     if trace.spec.offloading is not None and trace.spec.prefix_cache and index and not pick("emptied", 2):
         # What the prefix cache has is not loaded. Who is preempted and loads at once ends a synchronous engine.
         yield ResetPrefixCache(tick=event.tick, running=trace.spec.depth > 1 and not pick("running", 2))
 
 
-def _prompt_steps(event: Submit, spec: EngineSpec) -> int:
-    """Return how many steps a prompt takes if nobody else has a share of them."""
-    return _steps_of(event.prompt_length, spec)
+def _until_abort(event: Submit, index: int, trace: Trace) -> int:
+    """Return ticks behind the first one of a request: about when a load of its has come, or a store begun; or any."""
 
+    def pick(what: str, bound: int) -> int:
+        return below(bound, trace.seed, SITE, what, index)
 
-def _steps_of(tokens: int, spec: EngineSpec) -> int:
-    most = spec.max_num_batched_tokens
-    return -(-tokens // min(most, spec.long_prefill_token_threshold or most))
+    transfer, prompt = trace.spec.transfer, steps_of(event.prompt_length, trace.spec)
+    if transfer is not None and transfer.stores == "asynchronous" and pick("with a store", 5) < 2:
+        return prompt - 1 + pick("abort with a store", 1 + transfer.store_ticks)
+    if pick("with a load", 3):
+        return _load_ticks(trace.spec) + pick("abort with a load", 3)
+    return pick("abort", 6)
 
 
 def _load_ticks(spec: EngineSpec) -> int:

@@ -2,7 +2,8 @@
 
 Verifies: that a block of a load or a store in flight is given to no other request, written by no step, part of no
 other load, not free, not registered for others before it has arrived, and, of a store that has what the prefix cache
-has, stored once at a time; that every transfer that begins ends, and none twice; that a request fails only where blocks
+has, stored once at a time; that of a request which ends by itself every whole chunk that it has computed was offered to
+a store of chunks by then; that every transfer that begins ends, and none twice; that a request fails only where blocks
 were lost; that whoever is preempted for room gives its blocks back at once. Of a prompt that one engine hands to
 another: that all of its blocks are kept, as those of a store in flight, until the other one has read them, which reads
 no others.
@@ -12,7 +13,7 @@ Does not verify: what a block holds (`attended_tokens` does); orders of accesses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scenarios.spec import ENGINE, PRODUCER, EngineName
+from scenarios.spec import ENGINE, PRODUCER, EngineName, Offloading
 from workers.judge.broken_identities import broken
 from workers.judge.judge import End, Judge, told_of
 from workers.record.evidence import Difference, fact
@@ -36,8 +37,9 @@ class _Flight:
 class _Transfers:
     """The transfers of one engine, in the order in which they are observed."""
 
-    def __init__(self, stores_once: bool) -> None:
-        self._stores_once = stores_once
+    def __init__(self, offloading: Offloading | None) -> None:
+        self._offloading = offloading
+        self._stores_once = offloading is not None and offloading.connector == "simple"
         self.flights: dict[int, _Flight] = {}
         self.ended: set[int] = set()
         self.num_lost = 0
@@ -56,6 +58,8 @@ class _Transfers:
                 yield from self._end(seen)
             case "transfer" if seen.values["of"] == "store":
                 yield from self._store(seen) if self._stores_once else ()
+            case "offered":
+                yield from self._offered(seen)
             case "scheduled":
                 yield from self._planned(seen)
             case "inputs":
@@ -111,6 +115,18 @@ class _Transfers:
             for block in seen.values["blocks"]:
                 self._used.get(seen.step, {}).pop(block, None)
 
+    def _offered(self, seen: Observation) -> Iterator[Difference]:
+        """Yield the first chunk that an ended request has computed, and that no store was offered."""
+        assert self._offloading is not None, "what is offered is offered to its store"
+        values, size = seen.values, self.block_size * self._offloading.blocks_per_chunk
+        # The last token is computed by nobody.
+        computed = max(values["prompt"], values["tokens"] - 1)
+        kept = values["prompt"] if self._offloading.stored == "prompts" else computed
+        missing = set(range(values["found"] // size, kept // size)) - set(values["offered"])
+        for chunk in sorted(missing)[:1]:
+            actual = fact("chunks_offered", chunks=list(values["offered"]))
+            yield broken(PLANE, "offered", seen.requests[0], (seen.step, None), fact("chunk", chunk=chunk), actual)
+
     def _planned(self, seen: Observation) -> Iterator[Difference]:
         """Yield blocks of loads in flight that a running request holds; note all in flight for what will be written."""
         flights = [flight for flight in self.flights.values() if not flight.is_synchronous]
@@ -141,15 +157,15 @@ class _Transfers:
 class TransferIdentities(Judge):
     """Judge of the observations of one run of all of its engines, in the order in which they were made.
 
-    Of a store that `stores_once` what the prefix cache has, no block is in two of its stores at a time.
+    Of an `offloading` by a connector that stores what the prefix cache has, no block is in two stores at a time.
     """
 
     sees = ("log",)
     sees_of = (ENGINE, PRODUCER)
 
-    def __init__(self, stores_once: bool = False) -> None:
+    def __init__(self, offloading: Offloading | None = None) -> None:
         self._found: list[Difference] = []
-        self._of: dict[EngineName, _Transfers] = {of: _Transfers(stores_once) for of in self.sees_of}
+        self._of: dict[EngineName, _Transfers] = {of: _Transfers(offloading) for of in self.sees_of}
         # By request the number of tokens of its prompt, of those that a producer computes.
         self._prompts: dict[int, int] = {}
 

@@ -165,6 +165,8 @@ FACTS: Mapping[str, str] = {
     "block_not_kept": "block {block} of the producer, which keeps it for nobody",
     "held_until_end": "a block that is held until its transfer ends",
     "room_at_once": "a request preempted for room that gives all of its own blocks back at once",
+    "chunk": "chunk {chunk} of its tokens, offered to the store by its end",
+    "chunks_offered": "chunks {chunks}, and no others",
     "block_kept": "block {block}, which is kept for a step in flight",
     "block_free": "block {block} is free",
     "block_registered": "block {block} is found by others",

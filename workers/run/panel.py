@@ -154,9 +154,7 @@ def _attended_tokens(case: Case) -> AttendedTokens | None:
 
 
 def _transfer_identities(case: Case) -> TransferIdentities | None:
-    offloading = case.trace.spec.offloading
-    stores_once = offloading is not None and offloading.connector == "simple"
-    return TransferIdentities(stores_once) if case.trace.spec.has_connector else None
+    return TransferIdentities(case.trace.spec.offloading) if case.trace.spec.has_connector else None
 
 
 def _drafter_identities(case: Case) -> DrafterIdentities | None:

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from scenarios.spec import PRODUCER
+from scenarios.spec import PRODUCER, Offloading
 from workers.judge.judge import End
 from workers.judge.transfer_identities import TransferIdentities
 from workers.record.evidence import Difference
 from workers.record.observation import Observation, Output
 
 SIZE = 4
+SIMPLE = Offloading(connector="simple")
 ENDED, FAILED = Output((1,), "length"), Output((), "error")
 
 
@@ -46,8 +47,15 @@ def preempted(*kept: int) -> Observation:
     return Observation("preempted", 1, (0,), {"kept": list(kept)})
 
 
-def judged(seen: Sequence[Observation], output: Output = ENDED, stores_once: bool = False) -> Difference | None:
-    judge = TransferIdentities(stores_once)
+def offered(*places: int, prompt: int = 3 * SIZE, tokens: int = 4 * SIZE + 1, found: int = 0) -> Observation:
+    values = {"prompt": prompt, "tokens": tokens, "found": found, "offered": list(places)}
+    return Observation("offered", 1, (0,), values)
+
+
+def judged(
+    seen: Sequence[Observation], output: Output = ENDED, offloading: Offloading | None = None
+) -> Difference | None:
+    judge = TransferIdentities(offloading)
     judge.see_log([Observation("opened", -1, (), {"block_size": SIZE}), *seen])
     return judge.at_end(End(9, {"a": output}))
 
@@ -89,13 +97,31 @@ def test_blocks_of_a_store_that_ends_ahead_of_a_steps_kernels_may_be_written_by_
 def test_a_block_that_is_stored_again_before_its_store_has_ended_is_found() -> None:
     first = [told("begins", 0, "store"), told("copies", 0, "store")]
     again = [told("begins", 1, "store", [8]), told("copies", 1, "store", [8]), told("ends", 1, "store", [8])]
-    assert judged([*first, told("ends", 0, "store"), *again], stores_once=True) is None
+    assert judged([*first, told("ends", 0, "store"), *again], offloading=SIMPLE) is None
     # One that has ended by the time of the copy was waited for.
-    assert judged([*first, again[0], told("ends", 0, "store"), *again[1:]], stores_once=True) is None
-    found = judged([*first, *again, told("ends", 0, "store")], stores_once=True)
+    assert judged([*first, again[0], told("ends", 0, "store"), *again[1:]], offloading=SIMPLE) is None
+    found = judged([*first, *again, told("ends", 0, "store")], offloading=SIMPLE)
     assert found is not None
     assert (found.variable, found.step) == ("stored", 0)
     assert judged([*first, *again, told("ends", 0, "store")]) is None
+
+
+def test_a_whole_chunk_that_an_ended_request_computed_was_offered_to_its_store() -> None:
+    every, prompts, wide = Offloading(), Offloading(stored="prompts"), Offloading(blocks_per_chunk=2)
+    assert judged([offered(0, 1, 2, 3)], offloading=every) is None
+    found = judged([offered(0, 1, 3)], offloading=every)
+    assert found is not None
+    assert (found.plane, found.variable, found.request, found.step) == ("transfers", "offered", "submit 0", 1)
+    # The last token is computed by nobody.
+    assert judged([offered(0, 1, 2, tokens=4 * SIZE)], offloading=every) is None
+    assert judged([offered(0, 1, 2)], offloading=prompts) is None
+    assert judged([offered(0, 1)], offloading=prompts) is not None
+    assert judged([offered(0, 1)], offloading=wide) is None
+    assert judged([offered(0)], offloading=wide) is not None
+    # What was found need not be stored again; of a chunk that was found in part the rest is computed.
+    assert judged([offered(2, 3, found=2 * SIZE)], offloading=every) is None
+    assert judged([offered(1, found=3 * SIZE)], offloading=wide) is None
+    assert judged([offered(found=3 * SIZE)], offloading=wide) is not None
 
 
 def test_who_is_preempted_for_room_gives_all_blocks_back_at_once() -> None:

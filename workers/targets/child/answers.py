@@ -42,13 +42,17 @@ class Kernels(Value):
 
 
 class Delivery(Value):
-    """What a step delivered to the client of one request; logprobs are flat, ids each followed by its logprob."""
+    """What a step delivered to the client of one request; logprobs are flat, ids each followed by its logprob.
+
+    It `is_late` if the engine had been told before that the request is given up, and delivers nothing behind that.
+    """
 
     request: str
     tokens: tuple[int, ...]
     finish_reason: str | None
     logprobs: Numbers
     prompt_logprobs: Numbers
+    is_late: bool = False
 
 
 class OpenedValues(Value):
@@ -191,6 +195,19 @@ class StoredValues(Value):
     tokens: Integers
 
 
+class OfferedValues(Value):
+    """Of a request that ended by itself its prompt, all of its tokens, those found for it, and the chunks offered.
+
+    Found are those that nobody computed for it when it was admitted; it was admitted once. Chunks are offered to a
+    store by their places among its tokens, whether or not that keeps them.
+    """
+
+    prompt: int
+    tokens: int
+    found: int
+    offered: Integers
+
+
 class PreemptedValues(Value):
     """Blocks that a request held alone when it was preempted for room, and that were not free then."""
 
@@ -238,6 +255,8 @@ Transferred: TypeAlias = _SeenAt[Literal["transfer"], TransferValues]
 InFlight: TypeAlias = _SeenAt[Literal["in_flight"], InFlightValues]
 # What a store keeps of a request, by the time that it is copied.
 Stored: TypeAlias = _SeenAt[Literal["stored"], StoredValues]
+# What of a request was offered to a store by its end.
+Offered: TypeAlias = _SeenAt[Literal["offered"], OfferedValues]
 # A request that gave its place up, while a step was planned.
 Preempted: TypeAlias = _SeenAt[Literal["preempted"], PreemptedValues]
 Seen: TypeAlias = Annotated[
@@ -256,6 +275,7 @@ Seen: TypeAlias = Annotated[
     | Transferred
     | InFlight
     | Stored
+    | Offered
     | Preempted,
     Field(discriminator="point"),
 ]

@@ -161,10 +161,10 @@ class ChildTarget(Target):
             self._has_failed = True
             raise self._process.refuse(f"delivered to {delivery.request!r}, who was never submitted")
         self._num_outputs += 1
-        if request.finish_reason is None:
+        if request.finish_reason is None or delivery.is_late:
             self._delivered[delivery.request] = Output(
                 request.tokens + delivery.tokens,
-                delivery.finish_reason,
+                delivery.finish_reason or request.finish_reason,
                 request.logprobs + delivery.logprobs,
                 request.prompt_logprobs + delivery.prompt_logprobs,
             )

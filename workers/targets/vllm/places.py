@@ -53,6 +53,7 @@ _OF_SCHEDULER: Places = {
     ("kv", "attended"): _CACHED,
     ("kv", "stored"): _at(_build_store_jobs=_OFFLOADS, storable_chunks=_OFFLOADS, build_connector_meta=_OFFLOADS),
     ("books", "leaks"): _at(_free_request=_SCHEDULER, _free_blocks=_SCHEDULER, has_pending_push_work=_OFFLOADS),
+    ("transfers", "offered"): _at(_build_store_jobs=_OFFLOADS, storable_chunks=_OFFLOADS, advance_stored_idx=_OFFLOADS),
     ("transfers", "blocks"): _LOADS,
     ("transfers", "ends"): _LOADS,
     # An error that no load accounts for: of a grammar that refuses what was sampled.

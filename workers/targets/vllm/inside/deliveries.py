@@ -5,9 +5,10 @@ from typing import Any
 from workers.targets.child.answers import Delivery
 
 
-def delivery_of(output: Any, name: str, width: int) -> Delivery:
+def delivery_of(output: Any, name: str, width: int, is_late: bool) -> Delivery:
     """Return a request's new tokens, why it has ended, and the logprobs of them and of its prompt, flat.
 
+    It `is_late` if the request was given up before.
     Rows of logprobs are as wide as the widest request of the batch asks for: the first `width` of each are its own.
     """
     flat: list[int | float] = []
@@ -24,6 +25,7 @@ def delivery_of(output: Any, name: str, width: int) -> Delivery:
         finish_reason=None if output.finish_reason is None else str(output.finish_reason),
         logprobs=tuple(flat),
         prompt_logprobs=tuple(of_prompt),
+        is_late=is_late,
     )
 
 

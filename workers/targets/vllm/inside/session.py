@@ -62,8 +62,9 @@ class Session:
         self._sessions: dict[str, str] = {}
         self._parts: dict[str, deque[Submit]] = {}
         self._tokens: dict[str, list[int]] = {}
-        # Aborts that came during a step.
+        # Aborts that came during a step, and all of them.
         self._aborted: list[str] = []
+        self._given_up: set[str] = set()
         # Of requests with stop words, and those that a word has ended in a step.
         self._texts: dict[str, Text] = {}
         self._stopped: list[str] = []
@@ -249,6 +250,7 @@ class Session:
         self.probes["abort"] += 1
         self.probes["abort_in_flight"] += bool(self.engine.batch_queue) or event.at != "before_schedule"
         self._alive.discard(request_id)
+        self._given_up.add(request_id)
         if self._flights is not None:
             self._flights.aborted.add(request_id)
         if event.at == "before_schedule":
@@ -361,7 +363,7 @@ class Session:
     def _told(self, output: Any) -> Delivery:
         """Return what one output delivers; note the end of its request."""
         request_id = output.request_id
-        delivery = delivery_of(output, self._names[request_id], self._width[request_id])
+        delivery = delivery_of(output, self._names[request_id], self._width[request_id], request_id in self._given_up)
         text = self._texts.get(request_id)
         if text is not None:
             delivery = text.told(delivery)

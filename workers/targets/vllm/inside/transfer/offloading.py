@@ -5,7 +5,7 @@ the kernels of a step, or because its event was asked. What it copies is told wh
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -15,6 +15,9 @@ from scenarios.spec import Offloading
 from workers.targets.simulated_torch.batch_copies import Addresses, BatchCopies
 from workers.targets.vllm.inside.transfer.flights import Note, note_in_flight, silent
 from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, around, copied_blocks
+
+# How vLLM calls it that a request has ended by itself.
+_BY_ITSELF = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
 
 
 @dataclass(slots=True)
@@ -45,6 +48,9 @@ class Offloads(OwnTransfers):
         # Of stores that were planned and have not begun, by number: their request's blocks and its tokens.
         self._stored: dict[int, tuple[list[int], list[int]]] = {}
         self._first: int = self._planner._job_counter
+        # By request what was found for it when it was admitted last, and keys of chunks that were offered of it.
+        self._found: dict[str, int] = {}
+        self._offered: dict[str, set[Any]] = {}
 
     @property
     def memory(self) -> Mapping[str, object]:
@@ -84,19 +90,38 @@ class Offloads(OwnTransfers):
             around(handler, "get_finished", partial(self._due, handler))
 
     def _planned(self, build: Callable[..., Any], output: Any) -> Any:
+        ended = [self._planner._req_status.get(name) for name in output.finished_req_ids or ()]
         metadata = super()._planned(build, output)
+        for status in ended:
+            if status is not None and status.req.status.name in _BY_ITSELF and not status.req.num_preemptions:
+                self._tell_offered(status)
         for job_id, job in metadata.store_jobs.items():
             status = self._planner._req_status[job.req_id]
             self._stored[job_id] = list(status.group_states[0].block_ids), status.req.all_token_ids[:]
         return metadata
 
-    def _looked_up(self, look: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        found = look(*arguments, **options)
+    def _tell_offered(self, status: Any) -> None:
+        """Tell which chunks of a request have been offered to the pool by its end."""
+        request, keys = status.req, self._offered.get(status.req.request_id, set())
+        offered = [place for place, key in enumerate(status.group_states[0].offload_keys) if key in keys]
+        self.note(
+            "offered",
+            [request.request_id],
+            prompt=request.num_prompt_tokens,
+            tokens=request.num_tokens,
+            found=self._found.get(request.request_id, 0),
+            offered=offered,
+        )
+
+    def _looked_up(self, look: Callable[..., Any], request: Any, num_computed: int, **more: Any) -> Any:
+        found = look(request, num_computed, **more)
         self.probes["lookup_wait"] += found[0] is None
+        self._found[request.request_id] = num_computed + (found[0] or 0)
         return found
 
-    def _making_room(self, prepare: Callable[..., Any], *arguments: Any) -> Any:
-        room = prepare(*arguments)
+    def _making_room(self, prepare: Callable[..., Any], keys: Sequence[Any], context: Any) -> Any:
+        self._offered.setdefault(context.req_id, set()).update(keys)
+        room = prepare(keys, context)
         self.probes["store_eviction"] += len(room.evicted_keys) if room is not None else 0
         return room
 
