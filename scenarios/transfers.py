@@ -16,6 +16,8 @@ from scenarios.trace import Trace, problems
 _SITE = "transfer"
 # Of so many traces without sessions one has transfers.
 ONE_IN = 4
+# Of so many of hybrid models one has a store.
+HYBRID_ONE_IN = 4
 # Of so many others one is offloaded, and of so many that are left one is handed over.
 OFFLOADED_ONE_IN = 3
 HANDED_OVER_ONE_IN = 2
@@ -49,10 +51,13 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with transfers, for an engine that has them; the trace itself in most cases."""
     # Engines have sessions without connectors alone, and beside one nobody is woken in parts.
     is_alone = any(isinstance(event, WakeUp) or getattr(event, "session", None) is not None for event in trace.events)
-    if trace.spec.layers == "hybrid" or is_alone:
+    if is_alone:
         return trace
     seed = trace.seed
     has_them = capabilities.allowed("transfer") is None and "disturb_transfer" in capabilities.events
+    if trace.spec.layers == "hybrid":
+        is_hybrid = has_them and not below(HYBRID_ONE_IN, seed, _SITE, "hybrid", 0)
+        return _with_states(trace) if is_hybrid else trace
     if has_them and not below(ONE_IN, seed, _SITE, "has any", 0):
         prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
         transfer = _transfer(seed)
@@ -79,6 +84,16 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         keys = {"handoff": handoff, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
         return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
     return trace
+
+
+def _with_states(trace: Trace) -> Trace:
+    """Return a trace of a hybrid model with a store of its states, too, if it may have cached prefixes."""
+    transfer = _transfer(trace.seed).model_copy(update={"loads": "asynchronous"})
+    num_blocks = trace.spec.num_blocks if transfer.failures == "fail" else 2 * trace.spec.num_blocks + 2
+    kept = {"prefix_cache": True, "recurrent_cache": "align", "recurrent_layers": "short_conv"}
+    keys = {**kept, "transfer": transfer, "num_blocks": num_blocks, "graphs": "none"}
+    spec = trace.spec.model_copy(update=keys)
+    return trace if refusals(spec, ()) else _transferring(trace.model_copy(update={"spec": spec}))
 
 
 def _may_lose_in_steps(transfer: Transfer) -> bool:
@@ -300,6 +315,9 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
     if trace.spec.offloading is not None and trace.spec.prefix_cache and index and not pick("emptied", 2):
         # What the prefix cache has is not loaded. Who is preempted and loads at once ends a synchronous engine.
         yield ResetPrefixCache(tick=event.tick, running=trace.spec.depth > 1 and not pick("running", 2))
+    if trace.spec.layers == "hybrid" and index and pick("forgotten", 3):
+        # What comes behind is loaded, as far as it is not computed again beside.
+        yield ResetPrefixCache(tick=event.tick)
 
 
 def _prompt_steps(event: Submit, spec: EngineSpec) -> int:

@@ -31,11 +31,12 @@ from workers.targets.vllm.connector_limits import (
     dummy_steps_are_without_transfers,
     graphs_are_without_connectors,
     handoffs_are_undisturbed,
+    offloading_is_of_attention,
     own_transfers_are_undisturbed,
     producers_hold_the_model,
     simple_offloading_is_of_a_device,
     simple_offloading_is_of_the_prefix_cache,
-    transfers_are_of_attention,
+    states_are_loaded_beside_steps,
 )
 
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
@@ -276,7 +277,8 @@ FIRST_RUNNER = Capabilities(
             processors_are_without_drafts,
             hybrids_have_few_drafters,
             recurrent_layers_are_of_hybrids,
-            transfers_are_of_attention,
+            offloading_is_of_attention,
+            states_are_loaded_beside_steps,
             connectors_are_alone,
             graphs_are_without_connectors,
             producers_hold_the_model,

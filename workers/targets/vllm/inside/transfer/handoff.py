@@ -5,7 +5,7 @@ it is handed over is as with connectors between machines: the producer's client 
 the consumer; who has read them tells the producer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,14 +84,14 @@ class Sender(Planner):
 
     flights: HandoffFlights
 
-    def ended(self, request: Any, blocks: list[int]) -> tuple[bool, dict[str, Any] | None]:
+    def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
         """Keep the blocks of a request whose prompt is computed."""
         super().ended(request, blocks)
         # Both ends of a request that is not given up are told by a token.
         if not request.num_output_tokens or request.status.name == "FINISHED_ABORTED":
             return False, None
         # Behind the prompt there may be blocks for drafts.
-        kept = blocks[: -(-request.num_prompt_tokens // self.flights.block_size)]
+        kept = blocks[0][: -(-request.num_prompt_tokens // self.flights.block_size)]
         self.flights.exchange.offer(request.request_id, kept)
         return bool(kept), {DECODED_ELSEWHERE: False, COMPUTED_ELSEWHERE: True, BLOCKS: kept}
 
@@ -101,7 +101,7 @@ class SendingMover(Mover):
 
     flights: HandoffFlights
 
-    def register(self, caches: Mapping[str, torch.Tensor]) -> None:
+    def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
         self.caches = list(caches.values())
 
     def results(self, over: set[str]) -> tuple[set[str], set[str]]:
@@ -113,8 +113,8 @@ class Receiver(Planner):
 
     flights: HandoffFlights
 
-    def __init__(self, flights: HandoffFlights) -> None:
-        super().__init__(flights)
+    def __init__(self, flights: HandoffFlights, groups: Sequence[int]) -> None:
+        super().__init__(flights, groups)
         self._loads: list[Flight] = []
 
     def matched(self, request: Any, num_computed: int) -> tuple[int | None, bool]:
@@ -126,7 +126,7 @@ class Receiver(Planner):
         count = max(0, num_given - num_computed)
         return count, count > 0
 
-    def admitted(self, request: Any, blocks: list[int], num_tokens: int) -> None:
+    def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
         given, name, size = request.kv_transfer_params, request.request_id, self.flights.block_size
         if not given[COMPUTED_ELSEWHERE]:
             return
@@ -139,7 +139,7 @@ class Receiver(Planner):
         self.flights.exchange.read(name)
         self.flights.probes["handoff_of_rest"] += first > 0
         self._loads.append(
-            self.flights.planned("load", name, blocks=blocks[first:stop], slots=given[BLOCKS][first:stop])
+            self.flights.planned("load", name, blocks=blocks[0][first:stop], slots=given[BLOCKS][first:stop])
         )
 
     def plan(self, output: Any) -> StepPlan:
@@ -147,7 +147,7 @@ class Receiver(Planner):
         plan.loads, self._loads = self._loads, []
         return plan
 
-    def ended(self, request: Any, blocks: list[int]) -> tuple[bool, dict[str, Any] | None]:
+    def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
         """Have the blocks given back of a request that was given up before it could load them."""
         if request.kv_transfer_params[COMPUTED_ELSEWHERE]:
             self.flights.probes["handoff_unread"] += 1
@@ -162,5 +162,5 @@ class Receiver(Planner):
 class ReceivingMover(Mover):
     """Side of a consumer's worker: it reads the producer's cache."""
 
-    def register(self, caches: Mapping[str, torch.Tensor]) -> None:
-        self.copies = Copies(caches, [])
+    def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
+        self.copies = Copies(caches, groups, [])

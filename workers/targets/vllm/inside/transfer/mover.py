@@ -17,9 +17,10 @@ class Mover:
         self.copies: Copies | None = None
         self._ended: list[Flight] = []
         self._invalid: set[int] = set()
+        self._failed: set[str] = set()
 
-    def register(self, caches: Mapping[str, torch.Tensor]) -> None:
-        """Take the caches of all layers, by name."""
+    def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
+        """Take the caches of all layers, by name, and of which group of layers each is."""
         raise NotImplementedError
 
     def preempted(self, plan: StepPlan) -> None:
@@ -44,6 +45,7 @@ class Mover:
         arrived = set()
         for flight in [each for each in self.flights.flights if each.of == "load" and each.is_copied]:
             if not flight.is_synchronous:
+                self._failed |= {flight.request} if flight.lost else set()
                 self._invalid.update(flight.blocks[index] for index in flight.lost)
                 arrived.add(flight.request)
                 self._end(flight)
@@ -58,6 +60,12 @@ class Mover:
         """Return the blocks that did not arrive, of loads that have ended since the last call."""
         invalid, self._invalid = self._invalid, set()
         return invalid
+
+    def take_failed(self) -> set[str]:
+        """Return the requests of which a block did not arrive: of blocks of several groups vLLM asks for nothing else."""
+        failed, self._failed = self._failed, set()
+        self._invalid.clear()
+        return failed
 
     def _due(self, of: str) -> list[Flight]:
         due = (each for each in self.flights.flights if each.of == of and each.has_begun and not each.is_copied)
@@ -87,8 +95,8 @@ class StoreMover(Mover):
         # Synchronous loads of the running step.
         self._loading: list[Flight] = []
 
-    def register(self, caches: Mapping[str, torch.Tensor]) -> None:
-        self.copies = Copies(caches, new_store(caches, self.flights.spec.store_blocks))
+    def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
+        self.copies = Copies(caches, groups, new_store(caches, self.flights.spec.store_blocks))
 
     def preempted(self, plan: StepPlan) -> None:
         """Finish the stores of requests that lost their blocks; those of the running step are of blocks got since."""
