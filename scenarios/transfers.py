@@ -3,7 +3,7 @@
 Every draw is labelled by the trace's seed and its subject. A trace gets all of this or nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from scenarios.capabilities import Capabilities
@@ -16,8 +16,9 @@ from scenarios.trace import Trace, problems
 _SITE = "transfer"
 # Of so many traces without sessions one has transfers.
 ONE_IN = 4
-# Of so many of hybrid models one has a store.
+# Of so many of hybrid models one has a store, and of so many others one is handed over.
 HYBRID_ONE_IN = 4
+HYBRID_HANDED_OVER_ONE_IN = 8
 # Of so many others one is offloaded, and of so many that are left one is handed over.
 OFFLOADED_ONE_IN = 3
 HANDED_OVER_ONE_IN = 2
@@ -55,9 +56,14 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         return trace
     seed = trace.seed
     has_them = capabilities.allowed("transfer") is None and "disturb_transfer" in capabilities.events
+    has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
     if trace.spec.layers == "hybrid":
-        is_hybrid = has_them and not below(HYBRID_ONE_IN, seed, _SITE, "hybrid", 0)
-        return _with_states(trace) if is_hybrid else trace
+        if has_them and not below(HYBRID_ONE_IN, seed, _SITE, "hybrid", 0):
+            return _with_states(trace)
+        is_handed_over = has_producer and not below(HYBRID_HANDED_OVER_ONE_IN, seed, _SITE, "hybrid handed over", 0)
+        # Beside drafts each of its prompts is padded, which is known.
+        keys = {"recurrent_layers": "short_conv", "graphs": "none", "num_speculative_tokens": 0}
+        return _handed_over(trace, keys) if is_handed_over else trace
     if has_them and not below(ONE_IN, seed, _SITE, "has any", 0):
         prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
         transfer = _transfer(seed)
@@ -75,15 +81,21 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         spec = trace.spec if refusals(spec, ()) else spec
         offloading = _offloading(seed, spec.prefix_cache)
         return _transferring(trace.model_copy(update={"spec": spec.model_copy(update={"offloading": offloading})}))
-    has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
     if has_producer and not below(HANDED_OVER_ONE_IN, seed, _SITE, "is handed over", 0):
-        trace = _crowded(trace) if below(3, seed, _SITE, "crowded", 0) else trace
-        handoff = _handoff(trace)
-        prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
-        num_blocks = trace.spec.num_blocks if handoff.failures == "fail" else 2 * trace.spec.num_blocks + 2
-        keys = {"handoff": handoff, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
-        return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
+        return _handed_over(trace, {})
     return trace
+
+
+def _handed_over(trace: Trace, besides: Mapping[str, object]) -> Trace:
+    """Return a trace of which a producer computes the prompts, with some keys of its specification besides."""
+    seed = trace.seed
+    trace = trace.model_copy(update={"spec": trace.spec.model_copy(update=besides)})
+    trace = _crowded(trace) if below(3, seed, _SITE, "crowded", 0) else trace
+    handoff = _handoff(trace)
+    prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
+    num_blocks = trace.spec.num_blocks if handoff.failures == "fail" else 2 * trace.spec.num_blocks + 2
+    keys = {"handoff": handoff, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
+    return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
 
 
 def _with_states(trace: Trace) -> Trace:
@@ -315,7 +327,7 @@ def _around(event: Submit, index: int, trace: Trace) -> Iterator[AnyEvent]:
     if trace.spec.offloading is not None and trace.spec.prefix_cache and index and not pick("emptied", 2):
         # What the prefix cache has is not loaded. Who is preempted and loads at once ends a synchronous engine.
         yield ResetPrefixCache(tick=event.tick, running=trace.spec.depth > 1 and not pick("running", 2))
-    if trace.spec.layers == "hybrid" and index and pick("forgotten", 3):
+    if trace.spec.layers == "hybrid" and transfer and index and pick("forgotten", 3):
         # What comes behind is loaded, as far as it is not computed again beside.
         yield ResetPrefixCache(tick=event.tick)
 

@@ -178,8 +178,9 @@ class TransferIdentities(Judge):
         match values["of"], values["phase"]:
             case "send", "begins":
                 due = -(-self._prompts[request] // producer.block_size)
-                if len(values["blocks"]) != due:
-                    actual = fact("blocks_handed_over", count=len(values["blocks"]))
+                count = len(values["blocks"]) - values["num_states"]
+                if count != due:
+                    actual = fact("blocks_handed_over", count=count)
                     yield broken(
                         PLANE, "sent", request, (seen.step, None), fact("blocks_handed_over", count=due), actual
                     )

@@ -15,6 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from workers.targets.vllm.inside.plans import group_numbers
+from workers.targets.vllm.inside.transfer.copies import is_of_all_blocks
 from workers.targets.vllm.inside.transfer.flights import Flight, Flights
 from workers.targets.vllm.inside.transfer.handoff import Receiver, ReceivingMover, Sender, SendingMover
 from workers.targets.vllm.inside.transfer.mover import Mover, StoreMover
@@ -53,7 +54,8 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self.flights: Flights = self._kv_transfer_config.kv_connector_extra_config[SHARED]
         make_planner, make_mover = self.sides
         self._groups = group_numbers(kv_cache_config)
-        self.planner, self.mover = make_planner(self.flights, self._groups), make_mover(self.flights)
+        sizes = [kv_cache_config.kv_cache_groups[number].kv_cache_spec.block_size for number in self._groups]
+        self.planner, self.mover = make_planner(self.flights, self._groups, sizes), make_mover(self.flights)
         if role == KVConnectorRole.WORKER:
             self.flights.agent = self
 
@@ -127,12 +129,14 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def narrowed(self, name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
         """Return what a launch of the running step uses, caches by the blocks that the step does: kernels take wholes."""
-        copies, plan = self.mover.copies, self.flights.plan
-        if len(self._groups) == 1 or copies is None or plan is None:
+        caches, plan = self.mover.caches, self.flights.plan
+        if len(self._groups) == 1 or plan is None:
             return tensors
         blocks = set() if self.flights.is_dummy else plan.used(name, is_written)
-        parts = ([each[block] for block in sorted(blocks)] if copies.is_whole(each) else [each] for each in tensors)
-        return [part for each in parts for part in each]
+        found: list[torch.Tensor] = []
+        for each in tensors:
+            found += [each[block] for block in sorted(blocks)] if is_of_all_blocks(each, caches) else [each]
+        return found
 
     def touched(self) -> tuple[list[int], list[int]] | None:
         """Return the blocks that the running step's kernels read, and those that they write; None if nobody knows."""

@@ -1,6 +1,6 @@
 """Copies between a cache and a store: on two streams of a device, or at once on a CPU."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -67,14 +67,6 @@ class Copies:
                 landed[layer_name].record(stream)
         return landed
 
-    def is_whole(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor is of all blocks of a cache."""
-        return any(
-            (len(cache), cache.stride(0) * cache.element_size()) == (tensor.shape[:1].numel(), _stride_of(tensor))
-            and cache.data_ptr() <= tensor.data_ptr() < cache.data_ptr() + _stride_of(cache)
-            for cache in self.cache
-        )
-
     def wait_on_stream(self, flight: Flight, layer: str) -> None:
         """Let the current stream wait for one layer of a transfer."""
         if layer in (flight.landed or ()):
@@ -84,6 +76,15 @@ class Copies:
         """Wait for a transfer on the host."""
         for event in (flight.landed or {}).values():
             event.synchronize()
+
+
+def is_of_all_blocks(tensor: torch.Tensor, caches: Sequence[torch.Tensor]) -> bool:
+    """Tell whether a tensor is of all blocks of one of some caches."""
+    return any(
+        (cache.shape[:1], _stride_of(cache)) == (tensor.shape[:1], _stride_of(tensor))
+        and cache.data_ptr() <= tensor.data_ptr() < cache.data_ptr() + _stride_of(cache)
+        for cache in caches
+    )
 
 
 def new_store(caches: Mapping[str, torch.Tensor], num_slots: int) -> list[torch.Tensor]:

@@ -15,13 +15,14 @@ class Mover:
     def __init__(self, flights: Flights) -> None:
         self.flights = flights
         self.copies: Copies | None = None
+        self.caches: list[torch.Tensor] = []
         self._ended: list[Flight] = []
         self._invalid: set[int] = set()
         self._failed: set[str] = set()
 
     def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
         """Take the caches of all layers, by name, and of which group of layers each is."""
-        raise NotImplementedError
+        self.caches = list(caches.values())
 
     def preempted(self, plan: StepPlan) -> None:
         """Do what must be done before blocks that requests lost are overwritten."""
@@ -96,6 +97,7 @@ class StoreMover(Mover):
         self._loading: list[Flight] = []
 
     def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
+        super().register(caches, groups)
         self.copies = Copies(caches, groups, new_store(caches, self.flights.spec.store_blocks))
 
     def preempted(self, plan: StepPlan) -> None:

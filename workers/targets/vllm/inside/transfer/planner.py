@@ -62,12 +62,12 @@ def blocks_used(
 class Planner:
     """Plans of one engine, of which what it loads and stores is of those that derive from it.
 
-    `manager` is vLLM's manager of its cache, `groups` are the numbers of its groups of layers, that of attention first.
-    Behind it are those with states.
+    `manager` is vLLM's manager of its cache, `groups` are the numbers of its groups of layers, that of attention first,
+    and `sizes` the tokens of a block of each. Behind that of attention are those with states.
     """
 
-    def __init__(self, flights: Flights, groups: Sequence[int]) -> None:
-        self.flights, self.groups = flights, groups
+    def __init__(self, flights: Flights, groups: Sequence[int], sizes: Sequence[int]) -> None:
+        self.flights, self.groups, self.sizes = flights, groups, sizes
         self.manager: Any = None
         self._requests: dict[str, Any] = {}
 
@@ -80,6 +80,11 @@ class Planner:
 
     def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
         """Begin a request that has got its blocks, of each group, of which some are to be loaded."""
+
+    def states_behind(self, num_tokens: int, blocks: Sequence[list[int]]) -> list[int]:
+        """Return the blocks of a request that hold its states behind so many tokens, one of each group with states."""
+        held = list(zip(self.sizes, blocks, strict=True))
+        return [own[(num_tokens - 1) // size] for size, own in held[1:]]
 
     def plan(self, output: Any) -> StepPlan:
         """Return what a step that is scheduled begins."""
@@ -106,8 +111,8 @@ class StorePlanner(Planner):
 
     flights: StoreFlights
 
-    def __init__(self, flights: StoreFlights, groups: Sequence[int]) -> None:
-        super().__init__(flights, groups)
+    def __init__(self, flights: StoreFlights, groups: Sequence[int], sizes: Sequence[int]) -> None:
+        super().__init__(flights, groups, sizes)
         self._asked: dict[str, int] = {}
         # The first block and the slots that were found of a request when it was asked for last, and those of its states.
         self._found: dict[str, tuple[int, list[int], list[int]]] = {}
@@ -158,7 +163,7 @@ class StorePlanner(Planner):
         slots = slots[:count] + states
         flights.store.pin(slots)
         # A state goes to the last block that it is behind.
-        places = blocks[0][first : first + count] + [held[first + count - 1] for held in blocks[1:]]
+        places = blocks[0][first : first + count] + self.states_behind((first + count) * flights.block_size, blocks)
         self._loads.append(flights.planned("load", name, blocks=places, slots=slots, num_states=len(states)))
 
     def plan(self, output: Any) -> StepPlan:
