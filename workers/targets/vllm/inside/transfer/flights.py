@@ -195,6 +195,10 @@ class StoreFlights(Flights):
         self.store = Store(self.spec.store_blocks)
         self.held_back: set[str] = set()
 
+    def stores_tokens(self, request: str) -> bool:
+        """Tell whether blocks with tokens of a request are being stored; those with states are held by their stores."""
+        return any(not flight.num_states for flight in self.of(request, "store"))
+
     def left(self) -> Mapping[str, int]:
         return {
             **super().left(),

@@ -133,7 +133,7 @@ class StoreMover(Mover):
         for flight in loading:
             self._end(flight)
         held_back = self.flights.held_back
-        stored = {name for name in held_back & self._over if not self.flights.of(name, "store")}
+        stored = {name for name in held_back & self._over if not self.flights.stores_tokens(name)}
         self.flights.held_back -= stored
         self._over &= held_back
         return stored, arrived

@@ -169,11 +169,11 @@ class StorePlanner(Planner):
     def plan(self, output: Any) -> StepPlan:
         plan = super().plan(output)
         plan.loads, self._loads = self._loads, []
+        plan.stores += self._stores_of_states(output)
         for name, count in output.num_scheduled_tokens.items():
             request, blocks = self._requests[name], self.manager.get_block_ids(name)[self.groups[0]]
             store = self._store(request, blocks, min(request.num_tokens, request.num_computed_tokens + count))
             plan.stores += [store] if store is not None else []
-        plan.stores += self._stores_of_states(output)
         return plan
 
     def _stores_of_states(self, output: Any) -> Iterator[Flight]:
@@ -225,7 +225,7 @@ class StorePlanner(Planner):
         super().ended(request, blocks)
         for known in (self._asked, self._found, self._num_stored):
             known.pop(name, None)
-        is_kept = bool(self.flights.of(name, "store"))
+        is_kept = self.flights.stores_tokens(name)
         if is_kept:
             self.flights.probes["store_of_ended"] += 1
             self.flights.held_back.add(name)
