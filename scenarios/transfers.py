@@ -52,6 +52,8 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with transfers, for an engine that has them; the trace itself in most cases."""
     # Engines have sessions without connectors alone, and beside one nobody is woken in parts.
     is_alone = any(isinstance(event, WakeUp) or getattr(event, "session", None) is not None for event in trace.events)
+    # Few traces have graphs beside states, which do not go beside a connector.
+    is_alone |= trace.spec.layers == "hybrid" and trace.spec.graphs != "none"
     if is_alone:
         return trace
     seed = trace.seed
@@ -62,7 +64,7 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
             return _with_states(trace)
         is_handed_over = has_producer and not below(HYBRID_HANDED_OVER_ONE_IN, seed, _SITE, "hybrid handed over", 0)
         # Beside drafts each of its prompts is padded, which is known.
-        keys = {"recurrent_layers": "short_conv", "graphs": "none", "num_speculative_tokens": 0}
+        keys = {"recurrent_layers": "short_conv", "num_speculative_tokens": 0}
         return _handed_over(trace, keys) if is_handed_over else trace
     if has_them and not below(ONE_IN, seed, _SITE, "has any", 0):
         prefix_cache = trace.spec.prefix_cache and not below(2, seed, _SITE, "prefix cache", 0)
@@ -103,7 +105,7 @@ def _with_states(trace: Trace) -> Trace:
     transfer = _transfer(trace.seed).model_copy(update={"loads": "asynchronous"})
     num_blocks = trace.spec.num_blocks if transfer.failures == "fail" else 2 * trace.spec.num_blocks + 2
     kept = {"prefix_cache": True, "recurrent_cache": "align", "recurrent_layers": "short_conv"}
-    keys = {**kept, "transfer": transfer, "num_blocks": num_blocks, "graphs": "none"}
+    keys = {**kept, "transfer": transfer, "num_blocks": num_blocks}
     spec = trace.spec.model_copy(update=keys)
     return trace if refusals(spec, ()) else _transferring(trace.model_copy(update={"spec": spec}))
 

@@ -252,7 +252,6 @@ class AttendedTokens(Judge):
             else:
                 self._store[slot] = list(cache.blocks.get(block, [_UNWRITTEN] * cache.size))
 
-
     def _copy_state(self, of: str, block: int, slot: int) -> None:
         states = self._caches[ENGINE].states
         if of == "load":
