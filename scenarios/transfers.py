@@ -52,8 +52,8 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with transfers, for an engine that has them; the trace itself in most cases."""
     # Engines have sessions without connectors alone, and beside one nobody is woken in parts.
     is_alone = any(isinstance(event, WakeUp) or getattr(event, "session", None) is not None for event in trace.events)
-    # Few traces have graphs beside states, which do not go beside a connector.
-    is_alone |= trace.spec.layers == "hybrid" and trace.spec.graphs != "none"
+    # Few traces have graphs beside states, or hits that end inside blocks, which do not go beside a connector.
+    is_alone |= trace.spec.layers == "hybrid" and (trace.spec.graphs != "none" or trace.spec.match_tokens > 0)
     if is_alone:
         return trace
     seed = trace.seed

@@ -7,9 +7,8 @@ Verifies: that behind whatever a request computes lie the entries of exactly its
 own earlier steps, of a prefix that it takes over, or of blocks that it has loaded, from a store or the cache of a
 producer, of which the same is verified; that a store which tells what it is to keep of a request keeps that; that a
 request which begins behind computed tokens goes on from states behind exactly these.
-Does not verify: values; what a step itself writes (`step_identities` does), and from which state one goes on that is not
-a request's first; what a request computes behind a block that its step was to load and has lost, until that block is
-computed.
+Does not verify: values; what a step itself writes (`step_identities` does); from which states a request goes on later;
+what a request computes behind a block that its step was to load and has lost, until that block is computed.
 """
 
 from collections.abc import Sequence

@@ -66,7 +66,7 @@ class Device:
     def __init__(self, library: Native) -> None:
         self._native = library
         self.root = Path.cwd()
-        # What of the tensors of a launch it uses, by its name and whether it writes them: all of them, unless it is known.
+        # What a launch uses of its tensors, by its name and whether it writes them: all, unless more is known.
         self.narrowed: Callable[[str, Sequence[torch.Tensor], bool], Sequence[torch.Tensor]] = _all_of_them
 
     def begin(

@@ -128,7 +128,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return Ended(self.mover.take_ended())
 
     def narrowed(self, name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
-        """Return what a launch of the running step uses, caches by the blocks that the step does: kernels take wholes."""
+        """Return what a launch of the running step uses: of caches, which it takes as wholes, the step's blocks."""
         caches, plan = self.mover.caches, self.flights.plan
         if len(self._groups) == 1 or plan is None:
             return tensors

@@ -63,7 +63,7 @@ class Mover:
         return invalid
 
     def take_failed(self) -> set[str]:
-        """Return the requests of which a block did not arrive: of blocks of several groups vLLM asks for nothing else."""
+        """Return the requests of which a block did not arrive: vLLM asks for no more where there are several groups."""
         failed, self._failed = self._failed, set()
         self._invalid.clear()
         return failed

@@ -114,7 +114,8 @@ class StorePlanner(Planner):
     def __init__(self, flights: StoreFlights, groups: Sequence[int], sizes: Sequence[int]) -> None:
         super().__init__(flights, groups, sizes)
         self._asked: dict[str, int] = {}
-        # The first block and the slots that were found of a request when it was asked for last, and those of its states.
+        # What was found of a request when it was asked for last: its first block, the slots of that and others, and
+        # those of its states.
         self._found: dict[str, tuple[int, list[int], list[int]]] = {}
         self._num_stored: dict[str, int] = {}
         self._loads: list[Flight] = []
@@ -126,7 +127,7 @@ class StorePlanner(Planner):
             flights.probes["lookup_wait"] += 1
             return None, False
         size, is_asynchronous = flights.block_size, flights.spec.loads == "asynchronous"
-        # A step of its own computes the last token again, where no state is behind it; in this one a token must be left.
+        # A step of its own computes the last token again, unless a state is behind it; in this one a token is left.
         is_whole = is_asynchronous and not self._with_states
         num_full = (request.num_tokens - (0 if is_whole else 1)) // size
         first = num_computed // size
@@ -143,7 +144,7 @@ class StorePlanner(Planner):
         return range(1, len(self.groups))
 
     def _up_to_states(self, tokens: Sequence[int], first: int, slots: list[int]) -> tuple[list[int], list[int]]:
-        """Return the slots of blocks from the first on as far as the states behind them are held, and those of these."""
+        """Return the slots of blocks from the first on, as far as states behind them are held, and those of these."""
         for count in range(len(slots), 0, -1):
             prefix = tokens[: (first + count) * self.flights.block_size]
             states = self.flights.store.states(prefix, self._with_states)
@@ -177,7 +178,7 @@ class StorePlanner(Planner):
         return plan
 
     def _stores_of_states(self, output: Any) -> Iterator[Flight]:
-        """Yield stores of states at ends of blocks, which the cache offers in this step alone: they are held for that."""
+        """Yield stores of states at ends of blocks: these are offered once, and are held from there on."""
         flights = self.flights
         offered = output.kv_connector_block_state.boundary_state_offloads if self._with_states else {}
         for name, offers in offered.items():
