@@ -44,6 +44,7 @@ REPEATED_ONE_IN = 3
 # Where a request cannot be interrupted alone.
 PAUSED_ONE_IN = 6
 CLEARED_ONE_IN = 5
+INSIDE_ONE_IN = 2
 # A specification of an engine that drafts.
 DRAFTING = EngineSpec()
 # Of shorter prompts no chunks are made.
@@ -109,7 +110,10 @@ class _Edges:
                 self._set_if_allowed(drafter="dflash")
                 self._runs_up_to_a_block()
         if self.spec.layers == "hybrid" and self.spec.prefix_cache:
-            if self._one_in(CLEARED_ONE_IN, "cleared"):
+            drafts = self.spec.num_speculative_tokens and TRAITS[self.spec.drafter].caches_drafts
+            if not drafts and self._one_in(INSIDE_ONE_IN, "inside blocks"):
+                self._hits_inside_blocks()
+            elif self._one_in(CLEARED_ONE_IN, "cleared"):
                 self._cleared_past_a_block()
             else:
                 self._states_at_ends()
@@ -317,6 +321,15 @@ class _Edges:
                 ]
             else:
                 self.events.append(Stall(tick=tick, request=submit.request, ticks=1 + self._pick(2, "for", place)))
+
+    def _hits_inside_blocks(self) -> None:
+        """Let hits end inside a block: prompts are beginnings of one, most of them, or have one in common."""
+        self._set_if_allowed(match_tokens=self.spec.block_size >> (1 + self._pick(2, "match")))
+        for place, submit in self._submits():
+            tokens = 1 + self._pick(3 * self.spec.block_size, "beginning", place)
+            common = tokens if self._pick(3, "whole", place) else 1 + self._pick(tokens, "common", place)
+            if tokens + submit.max_tokens <= self.spec.max_model_len:
+                self.events[place] = submit.model_copy(update={"prompt": PromptDraw(tokens=tokens, common=common)})
 
     def _cleared_past_a_block(self) -> None:
         """Forget states while a request runs that has passed the end of a block since its prompt ended.

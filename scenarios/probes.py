@@ -10,6 +10,7 @@ OF_TRANSFERS: Mapping[str, str] = {
     "lost_load": "a load ends without a block that it was to bring",
     "load_of_aborted": "a load ends whose request was aborted meanwhile",
     "store": "full blocks of a request are copied to a store beside the cache",
+    "store_of_states": "states of a request at the end of a block are copied to a store beside the cache",
     "store_of_preempted": "a store is finished at once because its request lost its blocks",
     "store_of_ended": "a request has ended and keeps its blocks until they are stored",
     "store_eviction": "a block leaves a store because another one needs its place",

@@ -107,6 +107,7 @@ class EngineSpec(Value):
     chosen (processed), or, in their place, such logits themselves.
     `recurrent_layers` says what the layers with states are in a hybrid model of an engine that has several kinds of
     them: short convolutions, or gated delta nets behind such.
+    Hits of a hybrid model's prefix cache end with a block, or every `match_tokens` where there are any.
     `decodes_first` has an engine with a dense batch move the rows that decode before the others, as some kernels want.
     Where there is a token `reasoning_end`, grammars bind behind the first one of a request, in its prompt or output.
     An engine with a `logits_processor` has one of a user, by which requests ban what they chose last (`no_repeats`).
@@ -134,6 +135,7 @@ class EngineSpec(Value):
     cascade: Annotated[bool, Field(strict=True)] = False
     policy: Literal["fcfs", "priority"] = "fcfs"
     prefix_cache: Annotated[bool, Field(strict=True)] = False
+    match_tokens: Annotated[int, Field(strict=True, ge=0, le=1024)] = 0
     last_match: Literal["dropped", "taken"] = "dropped"
     logprobs_mode: Literal["raw", "processed", "raw_logits", "processed_logits"] = "raw"
     sampling: SamplingMethod = "strict"

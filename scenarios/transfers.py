@@ -3,7 +3,7 @@
 Every draw is labelled by the trace's seed and its subject. A trace gets all of this or nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from scenarios.capabilities import Capabilities
@@ -32,6 +32,9 @@ from scenarios.transfer_layouts import (
 
 # Of so many traces without sessions one has transfers.
 ONE_IN = 4
+# Of so many of hybrid models one has a store, and of so many others one is handed over.
+HYBRID_ONE_IN = 4
+HYBRID_HANDED_OVER_ONE_IN = 8
 # Of so many others one is offloaded, and of so many that are left one is handed over.
 OFFLOADED_ONE_IN = 2
 HANDED_OVER_ONE_IN = 2
@@ -59,10 +62,20 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with transfers, for an engine that has them; the trace itself in most cases."""
     # Engines have sessions without connectors alone, and beside one nobody is woken in parts.
     is_alone = any(isinstance(event, WakeUp) or getattr(event, "session", None) is not None for event in trace.events)
-    if trace.spec.layers == "hybrid" or is_alone:
+    # Few traces have graphs beside states, or hits that end inside blocks, which do not go beside a connector.
+    is_alone |= trace.spec.layers == "hybrid" and (trace.spec.graphs != "none" or trace.spec.match_tokens > 0)
+    if is_alone:
         return trace
     seed = trace.seed
     has_them = capabilities.allowed("transfer") is None and "disturb_transfer" in capabilities.events
+    has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
+    if trace.spec.layers == "hybrid":
+        if has_them and not below(HYBRID_ONE_IN, seed, SITE, "hybrid", 0):
+            return _with_states(trace)
+        is_handed_over = has_producer and not below(HYBRID_HANDED_OVER_ONE_IN, seed, SITE, "hybrid handed over", 0)
+        # Beside drafts each of its prompts is padded, which is known.
+        keys = {"recurrent_layers": "short_conv", "num_speculative_tokens": 0}
+        return _handed_over(trace, keys) if is_handed_over else trace
     if has_them and not below(ONE_IN, seed, SITE, "has any", 0):
         prefix_cache = trace.spec.prefix_cache and not below(2, seed, SITE, "prefix cache", 0)
         transfer = _transfer(seed)
@@ -80,15 +93,31 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         spec = trace.spec if refusals(spec, ()) else spec
         offloading = _offloading(seed, spec.prefix_cache)
         return _transferring(trace.model_copy(update={"spec": spec.model_copy(update={"offloading": offloading})}))
-    has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
     if has_producer and not below(HANDED_OVER_ONE_IN, seed, SITE, "is handed over", 0):
-        trace = crowded(trace) if is_crowded(trace) else trace
-        handoff = _handoff(trace)
-        prefix_cache = trace.spec.prefix_cache and not below(2, seed, SITE, "prefix cache", 0)
-        num_blocks = trace.spec.num_blocks if handoff.failures == "fail" else 2 * trace.spec.num_blocks + 2
-        keys = {"handoff": handoff, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
-        return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
+        return _handed_over(trace, {})
     return trace
+
+
+def _handed_over(trace: Trace, besides: Mapping[str, object]) -> Trace:
+    """Return a trace of which a producer computes the prompts, with some keys of its specification besides."""
+    seed = trace.seed
+    trace = trace.model_copy(update={"spec": trace.spec.model_copy(update=besides)})
+    trace = crowded(trace) if is_crowded(trace) else trace
+    handoff = _handoff(trace)
+    prefix_cache = trace.spec.prefix_cache and not below(2, seed, SITE, "prefix cache", 0)
+    num_blocks = trace.spec.num_blocks if handoff.failures == "fail" else 2 * trace.spec.num_blocks + 2
+    keys = {"handoff": handoff, "prefix_cache": prefix_cache, "num_blocks": num_blocks}
+    return _transferring(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}))
+
+
+def _with_states(trace: Trace) -> Trace:
+    """Return a trace of a hybrid model with a store of its states, too, if it may have cached prefixes."""
+    transfer = _transfer(trace.seed).model_copy(update={"loads": "asynchronous"})
+    num_blocks = trace.spec.num_blocks if transfer.failures == "fail" else 2 * trace.spec.num_blocks + 2
+    kept = {"prefix_cache": True, "recurrent_cache": "align", "recurrent_layers": "short_conv"}
+    keys = {**kept, "transfer": transfer, "num_blocks": num_blocks}
+    spec = trace.spec.model_copy(update=keys)
+    return trace if refusals(spec, ()) else _transferring(trace.model_copy(update={"spec": spec}))
 
 
 def _may_lose_in_steps(transfer: Transfer) -> bool:
@@ -241,6 +270,9 @@ def _around(event: Submit, index: int, trace: Trace, layout: Layout) -> Iterator
     if trace.spec.offloading is not None and trace.spec.prefix_cache and index and not pick("emptied", 2):
         # What the prefix cache has is not loaded. Who is preempted and loads at once ends a synchronous engine.
         yield ResetPrefixCache(tick=event.tick, running=trace.spec.depth > 1 and not pick("running", 2))
+    if trace.spec.layers == "hybrid" and transfer and index and pick("forgotten", 3):
+        # What comes behind is loaded, as far as it is not computed again beside.
+        yield ResetPrefixCache(tick=event.tick)
 
 
 def _until_abort(event: Submit, index: int, trace: Trace) -> int:

@@ -25,6 +25,7 @@ NUMBERS = st.tuples(*[NUMBER] * len(SpecNumbers._fields))
 _OTHERS = {
     "drafter_quality",
     "recurrent_layers",
+    "match_tokens",
     "decodes_first",
     "transfer",
     "offloading",

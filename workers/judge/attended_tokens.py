@@ -5,12 +5,14 @@ that they write theirs, and transfers copy from it and to it when their bytes ar
 
 Verifies: that behind whatever a request computes lie the entries of exactly its own tokens, at their positions: of its
 own earlier steps, of a prefix that it takes over, or of blocks that it has loaded, from a store or the cache of a
-producer, of which the same is verified; that a store which tells what it is to keep of a request keeps that.
-Does not verify: values; what a step itself writes (`step_identities` does); recurrent states, and models that have any;
+producer, of which the same is verified; that a store which tells what it is to keep of a request keeps that; that a
+request which begins behind computed tokens goes on from states behind exactly these.
+Does not verify: values; what a step itself writes (`step_identities` does); from which states a request goes on later;
 what a request computes behind a block that its step was to load and has lost, until that block is computed.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from scenarios.spec import ENGINE, PRODUCER, EngineName
 from workers.judge.judge import End, Judge, told_of
@@ -42,33 +44,71 @@ class _Prefixes:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of a step: where it begins, how many drafts it has, its prefixes, and its blocks for states, by group."""
+
+    first: int
+    num_drafts: int
+    prefixes: list[int]
+    blocks: Sequence[list[int]]
+
+
 class _Cache:
-    """The cache of one engine, and what its requests have computed."""
+    """The cache of one engine, and what its requests have computed.
+
+    A block holds entries of tokens, or, of a group of layers with states, the state behind a prefix.
+    """
 
     def __init__(self, prefixes: _Prefixes) -> None:
         self._prefixes = prefixes
         self.blocks: dict[int, list[int]] = {}
-        self.size, self.has_states = 0, False
+        self.states: dict[int, int] = {}
+        self.size = 0
+        # Tokens behind which each group of layers with states goes on in its next block.
+        self._state_sizes: Sequence[int] = ()
         # Blocks that a step waited for in vain, until they are computed.
         self.lost: set[int] = set()
         # Tokens and prefixes of each request, as far as it has computed them.
         self._known: dict[int, list[int]] = {}
-        self._planned: dict[int, tuple[Sequence[int], Sequence[int], dict[int, list[int]]]] = {}
+        self._planned: dict[int, Observation] = {}
+        # Rows of steps that have not come back.
+        self._rows: dict[int, dict[int, _Row]] = {}
 
     def opened(self, seen: Observation) -> None:
-        self.size, self.has_states = seen.values["block_size"], bool(seen.values["state_sizes"])
+        self.size, self._state_sizes = seen.values["block_size"], seen.values["state_sizes"]
 
     def planned(self, seen: Observation) -> None:
-        self._planned[seen.step] = seen.requests, seen.values["scheduled_computed"], dict(seen.values["begun"])
+        self._planned[seen.step] = seen
+
+    def processed(self, seen: Observation) -> None:
+        """Leave the states behind the drafts that were kept: those at ends of blocks stay there."""
+        rows = self._rows.pop(seen.step, {})
+        for request, sampled in zip(seen.requests, seen.values["sampled"], strict=True):
+            if request in rows and rows[request].num_drafts and sampled:
+                row = rows[request]
+                self._leave(row, len(row.prefixes) - row.num_drafts + len(sampled) - 1)
+
+    def _leave(self, row: _Row, stop: int) -> None:
+        """Leave the states of a row at ends of blocks up to a token, and the one behind that."""
+        for size, held in zip(self._state_sizes, row.blocks, strict=True):
+            ends = range(row.first // size * size + size, stop, size) if row.num_drafts else range(0)
+            for end in (*ends, stop):
+                block = held[(end - 1) // size]
+                self.states[block] = row.prefixes[end - 1]
+                self.blocks.pop(block, None)
 
     def step(self, seen: Observation) -> Difference | None:
         """Write what a step writes, and compare what lies behind it."""
-        requests, computed, prompts = self._planned[seen.step]
+        planned, values, size = self._planned[seen.step], seen.values, self.size
         # What a request that begins need not compute is known.
-        done = dict(zip(requests, computed, strict=True))
-        for request, tokens in prompts.items():
+        done = dict(zip(planned.requests, planned.values["scheduled_computed"], strict=True))
+        states = dict(planned.values["states"])
+        for request, tokens in planned.values["begun"]:
             self._known[request] = self._prefixes.extended([], tokens[: done[request]])
-        values, size = seen.values, self.size
+            found = self._first_states(seen.step, request, states.get(request, ()))
+            if found is not None:
+                return found
         rows = list(zip(seen.requests, values["starts"], values["starts"][1:], values["tables"], strict=False))
         for request, start, stop, _ in rows:
             first = values["positions"][start]
@@ -78,11 +118,27 @@ class _Cache:
             for slot, prefix in zip(values["slots"][start:stop], written, strict=True):
                 if slot % size == 0:
                     self.lost.discard(slot // size)
+                self.states.pop(slot // size, None)
                 self.blocks.setdefault(slot // size, [_UNWRITTEN] * size)[slot % size] = prefix
+        self._rows[seen.step] = {}
+        for (request, start, _, _), num_drafts in zip(rows, values["drafts"], strict=True):
+            row = _Row(values["positions"][start], num_drafts, self._known[request], states.get(request, ()))
+            self._rows[seen.step][request] = row
+            if row.blocks and not num_drafts:
+                self._leave(row, len(row.prefixes))
         for request, start, _, table in rows:
             found = self._behind(seen.step, request, values["positions"][start], table)
             if found is not None:
                 return found
+        return None
+
+    def _first_states(self, step: int, request: int, blocks: Sequence[list[int]]) -> Difference | None:
+        """Return the first state from which a request goes on as it begins that is not behind its own tokens."""
+        known = self._known[request]
+        for size, held in zip(self._state_sizes, blocks if known else (), strict=False):
+            there = self.states.get(held[(len(known) - 1) // size], _UNWRITTEN)
+            if there != known[-1]:
+                return self._difference(step, request, len(known) - 1, known[-1], there, variable="first_state")
         return None
 
     def _behind(self, step: int, request: int, first: int, table: Sequence[int]) -> Difference | None:
@@ -140,29 +196,30 @@ class AttendedTokens(Judge):
         prefixes = _Prefixes()
         self._caches: dict[EngineName, _Cache] = {ENGINE: _Cache(prefixes), PRODUCER: _Cache(prefixes)}
         self._store: dict[int, list[int]] = {}
+        self._stored_states: dict[int, int] = {}
 
     def see_log(self, log: Sequence[Entry | Observation]) -> None:
         self._observations += [seen for seen in log if isinstance(seen, Observation)]
 
     @property
     def planes(self) -> tuple[str, ...]:
-        return PLANES if self._observations and not self._caches[ENGINE].has_states else ()
+        return PLANES if self._observations else ()
 
     def at_end(self, end: End) -> Difference | None:
         # A step's kernels wait for the loads that belong to it, whenever its inputs were looked at.
         belonging = [seen for seen in self._observations if _belongs_to_step(seen)]
         if any(seen.of == PRODUCER for seen in self._observations):
             # Loads are from there.
-            self._store = self._caches[PRODUCER].blocks
+            self._store, self._stored_states = self._caches[PRODUCER].blocks, self._caches[PRODUCER].states
         for seen in self._observations:
             cache = self._caches[seen.of]
             match seen.point:
                 case "opened":
                     cache.opened(seen)
-                    if cache.has_states:
-                        return None
                 case "scheduled":
                     cache.planned(seen)
+                case "processed":
+                    cache.processed(seen)
                 case "transfer" if seen.values["phase"] == "copies" and not _belongs_to_step(seen):
                     self._copy(seen)
                 case "stored":
@@ -181,15 +238,25 @@ class AttendedTokens(Judge):
     def _copy(self, seen: Observation) -> None:
         """Copy blocks between the cache and the store, less those that are lost."""
         values, cache = seen.values, self._caches[ENGINE]
+        first_state = len(values["blocks"]) - values["num_states"]
         for index, (block, slot) in enumerate(zip(values["blocks"], values["slots"], strict=True)):
             if index in values["lost"]:
                 if values["of"] == "load" and values["is_synchronous"]:
                     cache.lost.add(block)
                 continue
-            if values["of"] == "load":
+            if index >= first_state:
+                self._copy_state(values["of"], block, slot)
+            elif values["of"] == "load":
                 cache.blocks[block] = list(self._store.get(slot, [_UNWRITTEN] * cache.size))
             else:
                 self._store[slot] = list(cache.blocks.get(block, [_UNWRITTEN] * cache.size))
+
+    def _copy_state(self, of: str, block: int, slot: int) -> None:
+        states = self._caches[ENGINE].states
+        if of == "load":
+            states[block] = self._stored_states.get(slot, _UNWRITTEN)
+        else:
+            self._stored_states[slot] = states.get(block, _UNWRITTEN)
 
 
 def _belongs_to_step(seen: Observation) -> bool:

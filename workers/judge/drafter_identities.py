@@ -5,7 +5,8 @@ at its position, or at that of the token before it; in every further pass the dr
 a drafter that proposes all drafts at once, that it keeps all that was computed, and is given the token just sampled and
 a mask for each draft; slots and lengths that follow from these and from the blocks planned; bounds of the lengths that
 are bounds; that no row, whatever it is for, is written into a block that its request does not hold; that each entry a
-request attends to was written for that position and that token, by the request itself but for a prefix that it found;
+request attends to was written for that position and that token, by the request itself but for a prefix that it found,
+in the cache or in a store beside it;
 that the drafts which the target verifies next are those proposed; that the drafter runs in every step but beside a
 request that is about to reach the longest length, and but where one that proposes all at once proposes nothing, keeps
 its entries, and none is verified.
@@ -47,8 +48,11 @@ class DrafterIdentities(Judge):
         self.proposals: dict[tuple[int, int], Proposal] = {}
         # Entries in front of another token: at ends of found blocks that another request wrote, or of one that changed.
         self._found: list[Difference] = []
-        # The drafter's cache by slot.
+        # The drafter's cache by slot, and what a store keeps of it.
         self._cache: dict[int, Written] = {}
+        self._store: dict[int, Written] = {}
+        # Copies from and to the store by step, in front of its passes and behind them.
+        self._copies: dict[tuple[int, bool], list[Observation]] = {}
 
     def see_log(self, log: Sequence[Entry | Observation]) -> None:
         for seen in log:
@@ -72,6 +76,10 @@ class DrafterIdentities(Judge):
                     self._steps[seen.step].margins.append(seen.values["margins"])
                 case "proposed":
                     self._steps[seen.step].proposed = dict(zip(seen.requests, seen.values["proposed"], strict=True))
+                case "transfer" if seen.values["phase"] == "copies":
+                    is_waited_for = seen.values["of"] == "load" and seen.values["is_synchronous"]
+                    is_ahead = is_waited_for or seen.step < 0 or self._steps[seen.step].inputs is None
+                    self._copies.setdefault((seen.step, is_ahead), []).append(seen)
                 case "processed":
                     self._steps[seen.step].sampled = dict(zip(seen.requests, seen.values["sampled"], strict=True))
 
@@ -83,11 +91,26 @@ class DrafterIdentities(Judge):
         if not self.planes:
             return None
         for number in sorted(self._steps):
+            self._copy(number, is_ahead=True)
             found = next(self._of_step(number, self._steps[number]), None)
             if found is not None:
                 return found
+            self._copy(number, is_ahead=False)
         # Whatever else is wrong comes first.
         return next(iter(self._found), None)
+
+    def _copy(self, number: int, is_ahead: bool) -> None:
+        """Copy blocks between the cache and the store, less those that are lost."""
+        size = self._block_size
+        for seen in self._copies.get((number, is_ahead), ()):
+            is_load = seen.values["of"] == "load"
+            source, target = (self._store, self._cache) if is_load else (self._cache, self._store)
+            for index, pair in enumerate(zip(seen.values["slots"], seen.values["blocks"], strict=True)):
+                at, to = pair if is_load else reversed(pair)
+                for place in range(size) if index not in seen.values["lost"] else ():
+                    target.pop(to * size + place, None)
+                    if at * size + place in source:
+                        target[to * size + place] = source[at * size + place]
 
     def _of_step(self, number: int, step: Step) -> Iterator[Difference]:
         values = step.planned.values

@@ -132,8 +132,9 @@ class _Transfers:
         flights = [flight for flight in self.flights.values() if not flight.is_synchronous]
         self._used[seen.step] = {block: flight.request for flight in flights for block in flight.blocks}
         arriving = {block: each.request for each in flights if each.of == "load" for block in each.blocks}
+        states = dict(seen.values["states"])
         for request, blocks in seen.values["blocks"] if arriving else ():
-            for block in blocks:
+            for block in (block for held in (blocks, *states.get(request, ())) for block in held):
                 if block in arriving:
                     actual = fact("block_arriving", block=block, other=arriving[block])
                     yield broken(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
@@ -142,8 +143,11 @@ class _Transfers:
         """Yield blocks that a step writes which were in flight when it was planned."""
         used, values = self._used.pop(seen.step, {}), seen.values
         rows = zip(seen.requests, values["starts"], values["starts"][1:], strict=False)
-        for request, start, stop in rows if used else ():
-            for block in sorted({slot // self.block_size for slot in values["slots"][start:stop]} & used.keys()):
+        of_states = [values[name] for name in values if name.startswith("states_")]
+        for row, (request, start, stop) in enumerate(rows if used else ()):
+            written = {slot // self.block_size for slot in values["slots"][start:stop]}
+            written |= {slots[row] for slots in of_states}
+            for block in sorted(written & used.keys()):
                 actual = fact("block_in_flight", block=block, other=used[block])
                 yield broken(PLANE, "written", request, (seen.step, None), fact("a_block_of_its_own"), actual)
 
@@ -190,8 +194,9 @@ class TransferIdentities(Judge):
         match values["of"], values["phase"]:
             case "send", "begins":
                 due = -(-self._prompts[request] // producer.block_size)
-                if len(values["blocks"]) != due:
-                    actual = fact("blocks_handed_over", count=len(values["blocks"]))
+                count = len(values["blocks"]) - values["num_states"]
+                if count != due:
+                    actual = fact("blocks_handed_over", count=count)
                     yield broken(
                         PLANE, "sent", request, (seen.step, None), fact("blocks_handed_over", count=due), actual
                     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scenarios.capabilities import Capabilities
-from scenarios.events import CONTROL_EVENTS, clears_cache
+from scenarios.events import CONTROL_EVENTS, DisturbTransfer, clears_cache
 from scenarios.spec import ENGINE, PRODUCER, EngineName
 from scenarios.trace import Trace
 from workers.judge import step_identities
@@ -158,8 +158,14 @@ def _transfer_identities(case: Case) -> TransferIdentities | None:
 
 
 def _drafter_identities(case: Case) -> DrafterIdentities | None:
-    # What a load brings into a drafter's cache is not among what it sees.
-    is_whole = shows_steps(case.capabilities) and not case.trace.spec.has_connector
+    spec, events = case.trace.spec, case.trace.events
+    # What a producer keeps of its drafter is not among what it sees, nor what is computed behind what a step has lost.
+    loses_in_steps = (
+        spec.transfer is not None
+        and spec.transfer.loads == "synchronous"
+        and any(isinstance(event, DisturbTransfer) and event.how in ("drop", "fail") for event in events)
+    )
+    is_whole = shows_steps(case.capabilities) and spec.handoff is None and not loses_in_steps
     return DrafterIdentities() if is_whole else None
 
 

@@ -39,6 +39,7 @@ _UNDISTURBED = (
     "offloading",
     "handoff",
     "prefix_cache",
+    "match_tokens",
     "cascade",
     "long_prefill_token_threshold",
     "decodes_first",

@@ -45,6 +45,7 @@ _FEATURES = (
 # take prompts and decodes alike, and its lanes are those that they are.
 _OTHERS = (
     "recurrent_layers",
+    "match_tokens",
     "drafter_quality",
     "decodes_first",
     "reasoning_end",

@@ -30,6 +30,7 @@ Need: TypeAlias = Literal[
     "model_len",
     "hybrid",
     "gated",
+    "parts_of_blocks",
     "reorder",
     "condense",
     "grammar",

@@ -15,16 +15,27 @@ SIZE = 2
 PROMPT = [5, 6, 7, 8, 9]
 
 
-def opened() -> Observation:
-    return Observation("opened", -1, (), {"vocab_size": 32, "block_size": SIZE, "state_sizes": []})
+def opened(state_sizes: Sequence[int] = ()) -> Observation:
+    return Observation("opened", -1, (), {"vocab_size": 32, "block_size": SIZE, "state_sizes": list(state_sizes)})
 
 
 def step(
-    number: int, request: int, tokens: Sequence[int], first: int, table: list[int], begins: bool
+    number: int,
+    request: int,
+    tokens: Sequence[int],
+    first: int,
+    table: list[int],
+    begins: bool,
+    *,
+    states: Sequence[list[int]] = (),
+    drafts: int = 0,
 ) -> list[Observation]:
-    """Return the plan and the inputs of a step of one request, which computes its tokens from the first on."""
+    """Return the plan and the inputs of a step of one request, which computes its tokens from the first on.
+
+    Of each group of layers with states it has blocks for `states`; its last tokens may be `drafts`.
+    """
     begun = [(request, list(tokens))] if begins else []
-    planned = {"scheduled_computed": [first], "begun": begun}
+    planned = {"scheduled_computed": [first], "begun": begun, "states": [(request, list(states))]}
     positions = list(range(first, len(tokens)))
     inputs = {
         "starts": [0, len(positions)],
@@ -32,14 +43,21 @@ def step(
         "input_ids": list(tokens[first:]),
         "slots": [table[position // SIZE] * SIZE + position % SIZE for position in positions],
         "tables": [table],
+        "drafts": [drafts],
     }
     return [Observation("scheduled", number, (request,), planned), Observation("inputs", number, (request,), inputs)]
 
 
 def copied(
-    of: str, blocks: list[int], slots: list[int], lost: Sequence[int] = (), step: int = 0, now: bool = False
+    of: str,
+    blocks: list[int],
+    slots: list[int],
+    lost: Sequence[int] = (),
+    step: int = 0,
+    now: bool = False,
+    num_states: int = 0,
 ) -> Any:
-    values = {"number": 0, "phase": "copies", "of": of, "is_synchronous": now}
+    values = {"number": 0, "phase": "copies", "of": of, "is_synchronous": now, "num_states": num_states}
     return Observation("transfer", step, (0,), {**values, "blocks": blocks, "slots": slots, "lost": list(lost)})
 
 
@@ -49,9 +67,9 @@ def stored(blocks: list[int], tokens: list[int], first: int = 0) -> Observation:
     return Observation("stored", 0, (0,), {"blocks": blocks, "indexes": indexes, "tokens": tokens})
 
 
-def judged(seen: Sequence[Observation]) -> Difference | None:
+def judged(seen: Sequence[Observation], state_sizes: Sequence[int] = ()) -> Difference | None:
     judge = AttendedTokens()
-    judge.see_log([opened(), *seen])
+    judge.see_log([opened(state_sizes), *seen])
     return judge.at_end(End(1, {}))
 
 
@@ -151,3 +169,65 @@ def test_what_a_producer_attends_to_is_judged_as_well() -> None:
     found = judged(of_producer(opened(), *steps))
     assert found is not None
     assert found.variable == "producer_attended"
+
+
+ONE_GROUP = [SIZE]
+# A step that leaves a state behind its first four tokens, and one of another request that is to go on from it.
+STATE_LEFT = step(0, 0, PROMPT[:4], 0, [1, 2], True, states=[[0, 7]])
+
+
+def going_on(block: int) -> list[Observation]:
+    return step(1, 1, PROMPT, 4, [4, 5, 6], True, states=[[0, block, 9]])
+
+
+def test_a_state_that_is_stored_and_loaded_with_its_prefix_is_gone_on_from() -> None:
+    stored_with_it = copied("store", [1, 2, 7], [0, 1, 2], num_states=1)
+    loaded = copied("load", [4, 5, 8], [0, 1, 2], num_states=1)
+    assert judged([*STATE_LEFT, stored_with_it, loaded, *going_on(8)], ONE_GROUP) is None
+    assert (
+        judged([*STATE_LEFT, copied("store", [1, 2], [0, 1]), copied("load", [4, 5], [0, 1]), *going_on(7)], ONE_GROUP)
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        # It is not loaded; another is; it is stored before it is computed; its block is written by others.
+        [*STATE_LEFT, copied("store", [1, 2], [0, 1]), copied("load", [4, 5], [0, 1])],
+        [
+            *STATE_LEFT,
+            *step(2, 2, [3, 4, 5, 6], 0, [10, 11], True, states=[[0, 12]]),
+            copied("store", [1, 2, 12], [0, 1, 2], num_states=1),
+            copied("load", [4, 5, 8], [0, 1, 2], num_states=1),
+        ],
+        [
+            copied("store", [7], [2], num_states=1),
+            *STATE_LEFT,
+            copied("store", [1, 2], [0, 1]),
+            copied("load", [4, 5, 8], [0, 1, 2], num_states=1),
+        ],
+        [
+            *STATE_LEFT,
+            copied("store", [1, 2, 7], [0, 1, 2], num_states=1),
+            copied("load", [4, 5, 8], [0, 1, 2], num_states=1),
+            *step(2, 2, [3], 0, [8], True, states=[[13]]),
+        ],
+    ],
+)
+def test_a_request_that_goes_on_from_a_state_of_other_tokens_is_found(seen: list[Observation]) -> None:
+    found = judged([*seen, *going_on(8)], ONE_GROUP)
+    assert found is not None
+    assert (found.variable, found.request, found.position) == ("first_state", "submit 1", 3)
+
+
+def test_behind_drafts_a_state_at_the_end_of_a_block_is_there_once_they_are_kept() -> None:
+    verifying = step(0, 0, PROMPT[:3], 0, [1, 2], True, states=[[0, 7]])
+    drafts = step(2, 0, [*PROMPT, 3], 3, [1, 2, 3], False, states=[[0, 7, 9]], drafts=2)
+    loaded = copied("load", [4, 5], [0, 1])
+    for kept in (0, 1):
+        processed = Observation("processed", 2, (0,), {"sampled": [[8, 3][: 1 + kept]]})
+        stored_then = copied("store", [1, 2], [0, 1], step=2)
+        seen = [*verifying, *drafts, processed, stored_then, loaded]
+        again = step(3, 1, PROMPT, 4, [4, 5, 6], True, states=[[0, 7, 10]])
+        assert judged([*seen, *again], ONE_GROUP) is None

@@ -24,18 +24,20 @@ def told(
     *,
     step: int = 0,
     is_ahead: bool = False,
+    num_states: int = 0,
 ) -> Observation:
-    values = {"number": number, "phase": phase, "of": of, "is_synchronous": False, "slots": [0, 1]}
-    values["is_ahead"] = is_ahead
+    values: dict[str, object] = {"number": number, "phase": phase, "of": of, "is_synchronous": False, "slots": [0, 1]}
+    values |= {"is_ahead": is_ahead, "num_states": num_states}
     return Observation("transfer", step, (0,), {**values, "blocks": list(blocks), "lost": list(lost)})
 
 
-def planned(blocks: Sequence[int], step: int = 1) -> Observation:
-    return Observation("scheduled", step, (1,), {"blocks": [(1, list(blocks))], "begun": []})
+def planned(blocks: Sequence[int], step: int = 1, states: Sequence[int] = ()) -> Observation:
+    values = {"blocks": [(1, list(blocks))], "begun": [], "states": [(1, [list(states)])]}
+    return Observation("scheduled", step, (1,), values)
 
 
-def written(slot: int, step: int = 1) -> Observation:
-    return Observation("inputs", step, (1,), {"starts": [0, 1], "slots": [slot]})
+def written(slot: int, step: int = 1, **states: list[int]) -> Observation:
+    return Observation("inputs", step, (1,), {"starts": [0, 1], "slots": [slot], **states})
 
 
 def looked(free: Sequence[int] = (), registered: Sequence[int] = ()) -> Observation:
@@ -72,6 +74,8 @@ def test_transfers_that_begin_and_end_between_others_are_passed_over() -> None:
         ("blocks", [told("begins"), planned([8]), told("ends")]),
         ("blocks", [told("begins", 0, "store"), told("begins", 1), told("ends"), told("ends", 1)]),
         ("written", [told("begins", 0, "store"), planned([1]), told("ends", 0, "store"), written(7 * SIZE + 3)]),
+        ("blocks", [told("begins"), planned([1], states=[0, 8]), told("ends")]),
+        ("written", [told("begins", 0, "store"), planned([1]), told("ends", 0, "store"), written(4, states_0=[8])]),
         ("free", [told("begins"), looked(free=[7]), told("ends")]),
         ("registered", [told("begins"), looked(registered=[8]), told("ends")]),
         ("ends", [told("begins")]),
@@ -144,12 +148,12 @@ def of_producer(seen: Observation) -> Observation:
 
 def computed(num_tokens: int, request: int = 0) -> Observation:
     """Return the step of the producer in which a prompt begins."""
-    values = {"blocks": [(request, [3, 4])], "begun": [(request, list(range(num_tokens)))]}
+    values = {"blocks": [(request, [3, 4])], "begun": [(request, list(range(num_tokens)))], "states": []}
     return of_producer(Observation("scheduled", 0, (request,), values))
 
 
-def sent(phase: str, blocks: Sequence[int] = (3, 4)) -> Observation:
-    seen = told(phase, of="send", blocks=blocks)
+def sent(phase: str, blocks: Sequence[int] = (3, 4), num_states: int = 0) -> Observation:
+    seen = told(phase, of="send", blocks=blocks, num_states=num_states)
     return of_producer(seen._replace(values={**seen.values, "slots": []}))
 
 
@@ -164,6 +168,11 @@ HANDED = [OPENED, computed(2 * SIZE - 1), sent("begins")]
 
 def test_a_prompt_that_is_kept_by_its_producer_until_it_is_read_is_passed_over() -> None:
     assert judged([*HANDED, read("begins"), read("ends"), sent("ends"), of_producer(planned([3], 2))]) is None
+    # Blocks of its states come besides.
+    assert (
+        judged([*HANDED[:2], sent("begins", [3, 4, 6], 1), read("begins", [3, 4, 6]), read("ends"), sent("ends")])
+        is None
+    )
     # What is in the consumer's cache already is not read; what nobody reads is given back.
     assert judged([*HANDED, read("begins", [4]), read("ends", [4]), sent("ends")]) is None
     assert judged([*HANDED, sent("ends")]) is None
@@ -174,6 +183,7 @@ def test_a_prompt_that_is_kept_by_its_producer_until_it_is_read_is_passed_over()
     [
         ("producer_sent", [OPENED, computed(SIZE + 1), sent("begins", [3]), sent("ends", [3])]),
         ("producer_sent", [OPENED, computed(SIZE + 1), sent("begins", []), sent("ends", [])]),
+        ("producer_sent", [OPENED, computed(SIZE + 1), sent("begins", [3, 6], 1), sent("ends")]),
         ("producer_ends", [*HANDED, read("begins"), sent("ends"), read("ends")]),
         ("read", [*HANDED, sent("ends"), read("begins"), read("ends")]),
         ("read", [*HANDED, read("begins", [4, 5]), read("ends"), sent("ends")]),

@@ -177,6 +177,7 @@ class TransferValues(Value):
     blocks: Integers
     slots: Integers
     lost: Integers
+    num_states: int
     is_ahead: bool
 
 

@@ -66,6 +66,8 @@ class Device:
     def __init__(self, library: Native) -> None:
         self._native = library
         self.root = Path.cwd()
+        # What a launch uses of its tensors, by its name and whether it writes them: all, unless more is known.
+        self.narrowed: Callable[[str, Sequence[torch.Tensor], bool], Sequence[torch.Tensor]] = _all_of_them
 
     def begin(
         self, schedule: Schedule | None = None, watching: Watching | None = None, new_streams: bool = False
@@ -188,7 +190,7 @@ class Device:
         self, name: str, task: Callable[[], object], reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]
     ) -> None:
         """Launch a task that has views of its own of these tensors."""
-        self._native.enqueue(name, task, reads, writes)
+        self._native.enqueue(name, task, self.narrowed(name, reads, False), self.narrowed(name, writes, True))
 
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a CPU tensor over the bytes of a tensor, for use in a task; it does not keep them alive."""
@@ -215,6 +217,10 @@ class Device:
         Operators with a kernel for CPU tensors alone need nothing: their calls are tasks already.
         """
         self._native.queue_op(library, name)
+
+
+def _all_of_them(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
+    return tensors
 
 
 def _draw_key(is_host: bool, name: str) -> tuple[int, int]:

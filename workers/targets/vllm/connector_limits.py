@@ -14,13 +14,34 @@ from scenarios.events import (
 from scenarios.spec import EngineSpec, Offloading
 
 
-def transfers_are_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: nothing comes into the cache of a hybrid model from beside it."""
-    if not spec.has_connector or spec.layers == "attention":
+def offloading_is_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: nothing of a hybrid model is offloaded, and of gated delta nets nothing comes from beside them."""
+    key = next(iter(_connectors(spec)), None)
+    if key is None or spec.layers == "attention":
         return None
-    key, allowed = _connectors(spec)[0], "layers: attention, or none"
-    mended, reason = spec.model_copy(update={key: None}), "judges of transfers know blocks of one group alone"
-    return Excess(key, "with layers hybrid", allowed, mended, reason)
+    without = spec.model_copy(update={key: None})
+    if key == "offloading":
+        reason = "what is seen of it is of blocks of one group alone"
+        return Excess(key, "with layers hybrid", "layers: attention, or none", without, reason)
+    if spec.recurrent_layers == "short_conv":
+        return None
+    reason = "which blocks of its states a step reads is not known"
+    return Excess(key, f"with {spec.recurrent_layers}", "recurrent_layers: short_conv, or none", without, reason)
+
+
+def states_are_loaded_beside_steps(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: a hybrid model's loads are no part of steps, and of states that are kept with cached prefixes."""
+    if spec.transfer is None or spec.layers == "attention":
+        return None
+    if spec.transfer.loads != "asynchronous":
+        mended = spec.model_copy(update={"transfer": spec.transfer.model_copy(update={"loads": "asynchronous"})})
+        reason = "a step copies a state to its next block before it begins its loads"
+        return Excess("transfer.loads", spec.transfer.loads, "with layers hybrid asynchronous", mended, reason)
+    if not spec.prefix_cache:
+        without = spec.model_copy(update={"transfer": None})
+        reason = "a state at the end of a block is kept with cached prefixes alone"
+        return Excess("transfer", "with layers hybrid", "with prefix_cache alone", without, reason)
+    return None
 
 
 def connectors_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:

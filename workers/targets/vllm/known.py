@@ -186,7 +186,8 @@ def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[O
     at, request = due.values.get("position"), due.values.get("request")
     is_end = isinstance(at, int) and (at + 1) % trace.spec.block_size == 0
     is_anothers = there.values.get("position") == at and there.values.get("request") != request
-    if not (trace.spec.prefix_cache and is_end and is_anothers and isinstance(at, int)):
+    is_kept = trace.spec.prefix_cache or trace.spec.has_connector
+    if not (is_kept and is_end and is_anothers and isinstance(at, int)):
         return False
     begun, tokens = Counter[int](), dict[int, list[int]]()
     for seen in steps:

@@ -31,16 +31,19 @@ from workers.targets.vllm.connector_limits import (
     dummy_steps_are_without_transfers,
     graphs_are_without_connectors,
     handoffs_are_undisturbed,
+    offloading_is_of_attention,
     own_transfers_are_undisturbed,
     producers_hold_the_model,
     simple_offloading_is_of_a_device,
     simple_offloading_is_of_the_prefix_cache,
-    transfers_are_of_attention,
+    states_are_loaded_beside_steps,
 )
 
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 TEMPERATURE_MAX = 2.0
+# Tokens by which hits may end, of blocks of 32.
+MATCHES = (0, 8, 16)
 _BESIDE_HYBRIDS = ("eagle", "ngram_gpu", "ngram")
 
 
@@ -145,6 +148,19 @@ def recurrent_layers_are_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | No
     return Excess("recurrent_layers", spec.recurrent_layers, "with layers attention short_conv is allowed", mended)
 
 
+def hits_end_inside_blocks_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: hits end inside a block where states are kept with it, and no drafter or store has entries there."""
+    if not spec.match_tokens:
+        return None
+    mended = spec.model_copy(update={"match_tokens": 0})
+    if spec.layers != "hybrid" or not spec.prefix_cache:
+        return Excess("match_tokens", spec.match_tokens, "with layers hybrid and prefix_cache alone", mended)
+    if spec.has_connector or (spec.num_speculative_tokens and spec.drafter == "eagle"):
+        reason = "what they keep of a part of a block is not known"
+        return Excess("match_tokens", spec.match_tokens, "beside a connector or drafter eagle 0", mended, reason)
+    return None
+
+
 def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: the number of drafts of a drafter that asserts it never changes."""
     if not isinstance(event, SetK) or spec.drafter != "ngram_gpu":
@@ -192,6 +208,7 @@ FIRST_RUNNER = Capabilities(
         "depth": (2, 1),
         "policy": (),
         "prefix_cache": (),
+        "match_tokens": MATCHES,
         "recurrent_cache": (),
         "logprobs_mode": (),
         "sampling": ("standard",),
@@ -276,7 +293,9 @@ FIRST_RUNNER = Capabilities(
             processors_are_without_drafts,
             hybrids_have_few_drafters,
             recurrent_layers_are_of_hybrids,
-            transfers_are_of_attention,
+            hits_end_inside_blocks_of_hybrids,
+            offloading_is_of_attention,
+            states_are_loaded_beside_steps,
             connectors_are_alone,
             graphs_are_without_connectors,
             producers_hold_the_model,

@@ -20,7 +20,7 @@ def exchange(lease_ticks: int = 4) -> tuple[Exchange, HandoffFlights, list[str]]
 
 def test_blocks_are_kept_while_they_are_read_however_long_that_takes_and_no_longer() -> None:
     kept, producer, told = exchange()
-    kept.offer("a", [1, 2])
+    kept.offer("a", [1, 2], [3])
     kept.read("a")
     producer.tick = 60
     assert (kept.keeps("a"), kept.collect()) == (True, set())
@@ -32,7 +32,7 @@ def test_blocks_are_kept_while_they_are_read_however_long_that_takes_and_no_long
 
 def test_blocks_that_nobody_begins_to_read_are_given_up_behind_the_lease() -> None:
     kept, producer, _ = exchange()
-    kept.offer("a", [1])
+    kept.offer("a", [1], [])
     producer.tick = 3
     assert kept.collect() == set()
     producer.tick = 4
@@ -41,7 +41,7 @@ def test_blocks_that_nobody_begins_to_read_are_given_up_behind_the_lease() -> No
 
 def test_of_a_prompt_without_blocks_nothing_is_kept_and_what_was_never_offered_is_given_back_in_vain() -> None:
     kept, producer, told = exchange()
-    kept.offer("a", [])
+    kept.offer("a", [], [])
     kept.give_back("b")
     assert (kept.keeps("a"), kept.collect(), told) == (False, set(), ["a begins", "a ends"])
     assert producer.left() == {"transfers in flight": 0}

@@ -18,7 +18,7 @@ from workers.targets.vllm.inside.transfer.store import Store
 
 FINDINGS = Path(__file__).resolve().parents[4] / "docs" / "findings"
 TOKENS = [1, 2, 3, 4, 5, 6]
-KEYS = [tuple(TOKENS[:stop]) for stop in (2, 4, 6)]
+KEYS = [(0, tuple(TOKENS[:stop])) for stop in (2, 4, 6)]
 
 
 def test_the_first_blocks_of_a_prompt_are_found_up_to_one_that_is_not_held() -> None:
@@ -33,6 +33,19 @@ def test_the_first_blocks_of_a_prompt_are_found_up_to_one_that_is_not_held() -> 
     assert store.prefix(TOKENS, 2, range(1, 3)) == [1, 2]
 
 
+def test_states_behind_a_prefix_are_found_where_those_of_all_groups_are_held() -> None:
+    store = Store(4)
+    for group in (1, 2):
+        assert store.states(TOKENS[:2], range(1, 3)) is None
+        slot = store.write((group, tuple(TOKENS[:2])))
+        assert slot is not None
+        store.written((group, tuple(TOKENS[:2])), slot, True)
+    assert store.states(TOKENS[:2], range(1, 3)) == [0, 1]
+    assert store.states(TOKENS[:4], range(1, 3)) is None
+    # Of attention alone there are none.
+    assert store.states(TOKENS[:4], range(1, 1)) == []
+
+
 def test_the_block_used_least_recently_makes_room_unless_it_is_read() -> None:
     store = Store(2)
     for key in KEYS[:2]:
@@ -41,9 +54,9 @@ def test_the_block_used_least_recently_makes_room_unless_it_is_read() -> None:
         store.written(key, slot, True)
     store.pin([0])
     assert store.write(KEYS[2]) == 1
-    assert store.write((9, 9)) is None
+    assert store.write((0, (9, 9))) is None
     store.unpin([0])
-    assert store.write((9, 9)) == 0
+    assert store.write((0, (9, 9))) == 0
     assert store.num_evicted == 2
 
 
@@ -72,6 +85,28 @@ def test_what_does_not_go_beside_a_store_is_refused_and_brought_within(event: An
     mended = within(trace, capabilities)
     assert lacking(mended, capabilities) is None
     assert mended.spec.transfer is not None
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"transfer": {"loads": "synchronous"}}, "spec.transfer.loads: synchronous; with layers hybrid asynchronous: "),
+        ({"prefix_cache": False}, "spec.transfer: with layers hybrid; with prefix_cache alone: "),
+        ({"recurrent_layers": "gated_delta"}, "spec.transfer: with gated_delta; recurrent_layers: short_conv, or none"),
+        ({}, None),
+    ],
+)
+def test_a_store_beside_a_hybrid_model_is_of_states_at_ends_of_blocks(
+    keys: dict[str, object], told: str | None, engine: str
+) -> None:
+    hybrid = {"layers": "hybrid", "prefix_cache": True, "recurrent_cache": "align", "num_speculative_tokens": 0}
+    spec = {"sampling": "standard", "block_size": 32, "drafter": "eagle", "transfer": {}, **hybrid}
+    trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=())
+    capabilities = kind_of(engine).capabilities
+    seen = lacking(trace, capabilities)
+    assert seen is None if told is None else (seen or "").startswith(told)
+    assert lacking(within(trace, capabilities), capabilities) is None
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
@@ -105,7 +140,11 @@ def test_what_does_not_go_beside_offloading_is_refused_and_brought_within(
         ),
         ({}, DummyStep(tick=1), "events.0: dummy_step; with handoff there is none: "),
         ({}, LoadWeights(tick=1), "events.0: load_weights; with handoff there is none: "),
-        ({"layers": "hybrid", "num_speculative_tokens": 0}, None, "spec.handoff: with layers hybrid; "),
+        (
+            {"layers": "hybrid", "recurrent_layers": "gated_delta", "num_speculative_tokens": 0},
+            None,
+            "spec.handoff: with gated_delta; ",
+        ),
         ({"transfer": {}}, None, "spec.handoff: beside transfer; an engine has one connector"),
         ({"offloading": {}, "transfer": {}}, None, "spec.offloading: beside transfer; an engine has one connector"),
         ({"handoff": {"producer_blocks": 3}}, None, "spec.handoff.producer_blocks: 3; max_model_len takes at least 4"),

@@ -196,6 +196,7 @@ class Engines:
             max_num_batched_tokens=max(spec.max_num_batched_tokens, spec.max_num_seqs) + beside,
             long_prefill_token_threshold=spec.long_prefill_token_threshold,
             enable_prefix_caching=spec.prefix_cache,
+            **({"prefix_match_unit": spec.match_tokens} if spec.match_tokens else {}),
             enable_chunked_prefill=True,
             scheduling_policy=spec.policy,
             # Whoever says nothing gets asynchrony wherever there is any, which is what a trace asks for.

@@ -25,6 +25,7 @@ ENGINES = (
         "logits_processors "
         "disable_log_stats",
     ),
+    RunnerHooks("vllm.engine.arg_utils", "EngineArgs", "prefix_match_unit", since="0.32.0"),
     RunnerHooks("vllm.v1.executor", "Executor", "get_class"),
     RunnerHooks(
         "vllm.v1.engine.core",

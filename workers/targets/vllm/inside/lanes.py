@@ -222,6 +222,15 @@ def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor
     return (cache,) if touched is None else [cache[block] for block in touched[is_written]]
 
 
+def narrowed(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
+    """Return what a launch uses: of caches the blocks of its step, where a connector beside it knows them."""
+    agent = get_kv_transfer_group() if has_kv_transfer_group() else None
+    return agent.narrowed(name, tensors, is_written) if hasattr(agent, "narrowed") else tensors
+
+
+activate().narrowed = narrowed
+
+
 def _halves(cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return keys and values of a cache of [blocks, heads, block size, 2 x head size]."""
     num_blocks, num_heads, block_size, _ = cache.size()

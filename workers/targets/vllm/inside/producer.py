@@ -9,7 +9,7 @@ from workers.targets.vllm.inside.requests import hand_in
 from workers.targets.vllm.inside.transfer.copies import launched
 from workers.targets.vllm.inside.transfer.engine import turn_of
 from workers.targets.vllm.inside.transfer.flights import Flights
-from workers.targets.vllm.inside.transfer.handoff import ASKED
+from workers.targets.vllm.inside.transfer.handoff import ASKED, num_computed_elsewhere
 
 
 class Producer:
@@ -34,8 +34,15 @@ class Producer:
     def submit(self, request_id: str, event: Submit, arrival: int) -> None:
         """Have a prompt computed; its client wants no more than a token, whatever that is."""
         wanted = {"num_logprobs": 0, "logprob_tokens": (), "num_prompt_logprobs": 0, "min_tokens": 0}
+        assert isinstance(event.prompt, tuple), "the trace is explicit"
+        has_states = len(self.engine.scheduler.kv_cache_config.kv_cache_groups) > 1
         asked = event.model_copy(
-            update={"max_tokens": 1, "stop": (), "params": event.params.model_copy(update=wanted)},
+            update={
+                "prompt": event.prompt[: num_computed_elsewhere(len(event.prompt), has_states)],
+                "max_tokens": 1,
+                "stop": (),
+                "params": event.params.model_copy(update=wanted),
+            },
         )
         self._waiting.add(request_id)
         hand_in(self.engine, request_id, asked, arrival, transfer=ASKED)

@@ -280,8 +280,8 @@ class Session:
         self.probes["preemption_by_blocks"] += self._is_scheduling
         self.probes["preemption_in_flight"] += bool(self.engine.batch_queue)
         manager, is_told = self.engine.scheduler.kv_cache_manager, self._is_scheduling and self._flights is not None
-        blocks = manager.get_block_ids(request.request_id)[0] if is_told else []
-        own = [block for block in blocks if manager.block_pool.blocks[block].ref_cnt == 1]
+        groups = manager.get_block_ids(request.request_id) if is_told else ()
+        own = [block for blocks in groups for block in blocks if manager.block_pool.blocks[block].ref_cnt == 1]
         self._preempt(request, *arguments, **options)
         if is_told and self._recorder is not None:
             kept = [block for block in own if manager.block_pool.blocks[block].ref_cnt]

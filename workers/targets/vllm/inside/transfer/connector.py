@@ -1,5 +1,6 @@
 """The connector as vLLM makes it, once for its scheduler and once for its worker; both share `Flights` in a process."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 
+from workers.targets.vllm.inside.plans import group_numbers
+from workers.targets.vllm.inside.transfer.copies import is_of_all_blocks
 from workers.targets.vllm.inside.transfer.flights import Flight, Flights
 from workers.targets.vllm.inside.transfer.handoff import Receiver, ReceivingMover, Sender, SendingMover
 from workers.targets.vllm.inside.transfer.mover import Mover, StoreMover
@@ -50,7 +53,9 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         super().__init__(vllm_config, role, kv_cache_config)
         self.flights: Flights = self._kv_transfer_config.kv_connector_extra_config[SHARED]
         make_planner, make_mover = self.sides
-        self.planner, self.mover = make_planner(self.flights), make_mover(self.flights)
+        self._groups = group_numbers(kv_cache_config)
+        sizes = [kv_cache_config.kv_cache_groups[number].kv_cache_spec.block_size for number in self._groups]
+        self.planner, self.mover = make_planner(self.flights, self._groups, sizes), make_mover(self.flights)
         if role == KVConnectorRole.WORKER:
             self.flights.agent = self
 
@@ -66,7 +71,8 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return self.planner.matched(request, num_computed_tokens)
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        self.planner.admitted(request, blocks.get_block_ids()[0], num_external_tokens)
+        held = blocks.get_block_ids()
+        self.planner.admitted(request, [held[number] for number in self._groups], num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Planned:
         return Planned(self.planner.plan(scheduler_output))
@@ -76,17 +82,24 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         flights = ended.flights if ended is not None else []
         self.planner.processed(flights, connector_output.invalid_block_ids)
 
+    @property
+    def supports_divergent_local_hybrid_hits(self) -> bool:
+        """Tell that what is loaded ends with its states, whatever the cache has of these."""
+        return True
+
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        return self.planner.ended(request, block_ids)
+        return self.planner.ended(request, [block_ids])
 
     def request_finished_all_groups(
         self, request: Any, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
-        return self.planner.ended(request, block_ids[0])
+        return self.planner.ended(request, [block_ids[number] for number in self._groups])
 
     # The worker's side.
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        self.mover.register(kv_caches)
+        groups = [self._kv_cache_config.kv_cache_groups[number] for number in self._groups]
+        group_of = {name: index for index, group in enumerate(groups) for name in group.layer_names}
+        self.mover.register(kv_caches, group_of)
 
     def handle_preemptions(self, kv_connector_metadata: Any) -> None:
         self.mover.preempted(kv_connector_metadata.plan)
@@ -105,13 +118,25 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         stored, arrived = self.mover.results(finished_req_ids)
-        return KVConnectorTransferResults(finished_sending=stored, finished_recving=arrived)
+        failed = self.mover.take_failed() if len(self._groups) > 1 else set()
+        return KVConnectorTransferResults(finished_sending=stored, finished_recving=arrived, failed_recving=failed)
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         return self.mover.take_invalid()
 
     def build_connector_worker_meta(self) -> Ended:
         return Ended(self.mover.take_ended())
+
+    def narrowed(self, name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
+        """Return what a launch of the running step uses: of caches, which it takes as wholes, the step's blocks."""
+        caches, plan = self.mover.caches, self.flights.plan
+        if len(self._groups) == 1 or plan is None:
+            return tensors
+        blocks = set() if self.flights.is_dummy else plan.used(name, is_written)
+        found: list[torch.Tensor] = []
+        for each in tensors:
+            found += [each[block] for block in sorted(blocks)] if is_of_all_blocks(each, caches) else [each]
+        return found
 
     def touched(self) -> tuple[list[int], list[int]] | None:
         """Return the blocks that the running step's kernels read, and those that they write; None if nobody knows."""

@@ -40,7 +40,7 @@ def transfer_config(spec: EngineSpec, *, is_producer: bool = False) -> Any:
     else:
         assert spec.transfer is not None, "it has a store"
         # What such a drafter keeps of a block's last token depends on the token behind it.
-        drops = spec.num_speculative_tokens > 0 and spec.drafter in ("eagle", "eagle3")
+        drops = spec.num_speculative_tokens > 0 and spec.drafter in ("eagle", "eagle3", "mtp")
         ways, named, role = spec.transfer, "StoreConnector", "kv_both"
         flights = StoreFlights(ways, spec.block_size, drops)
     return KVTransferConfig(

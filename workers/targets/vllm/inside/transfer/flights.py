@@ -35,6 +35,7 @@ def note_in_flight(note: Note, begun: Sequence[Any], arriving: Sequence[Any], bl
 class Flight:
     """One load, store or hand-off of blocks of a request, from when it is planned until its end is told.
 
+    The last `num_states` of its blocks hold states, one for each group of layers that has any; the others hold tokens.
     Blocks at the indexes in `lost` never arrive. `context` are the blocks that what it stores follows from.
     """
 
@@ -44,6 +45,7 @@ class Flight:
     blocks: list[int]
     slots: list[int]
     is_synchronous: bool
+    num_states: int = 0
     keys: list[Key] = field(default_factory=list)
     context: frozenset[int] = frozenset()
     due: int = -1
@@ -56,6 +58,10 @@ class Flight:
     @property
     def has_begun(self) -> bool:
         return self.due >= 0
+
+    def group(self, index: int) -> int:
+        """Return the group of layers that one of its blocks is of: 0 is that of attention."""
+        return max(0, index + 1 - (len(self.blocks) - self.num_states))
 
 
 class Flights:
@@ -75,6 +81,8 @@ class Flights:
     def begin(self, probes: Counter[str], note: Note) -> None:
         """Begin a trace."""
         self.probes, self.note, self.tick = probes, note, 0
+        # What was planned last, which is carried out before anything else is planned.
+        self.plan: Any = None
         self.flights: list[Flight] = []
         self.aborted: set[str] = set()
         self._num_flights = 0
@@ -155,6 +163,7 @@ class Flights:
             is_synchronous=flight.is_synchronous,
             blocks=list(flight.blocks),
             slots=list(flight.slots),
+            num_states=flight.num_states,
             lost=sorted(flight.lost),
             is_ahead=is_ahead,
         )
@@ -185,6 +194,10 @@ class StoreFlights(Flights):
         super().begin(probes, note)
         self.store = Store(self.spec.store_blocks)
         self.held_back: set[str] = set()
+
+    def stores_tokens(self, request: str) -> bool:
+        """Tell whether blocks with tokens of a request are being stored; those with states are held by their stores."""
+        return any(not flight.num_states for flight in self.of(request, "store"))
 
     def left(self) -> Mapping[str, int]:
         return {

@@ -5,7 +5,7 @@ it is handed over is as with connectors between machines: the producer's client 
 the consumer; who has read them tells the producer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,15 @@ from workers.targets.vllm.inside.transfer.planner import Planner, StepPlan
 
 # Keys of a request's parameters by which vLLM tells what is asked of an engine.
 DECODED_ELSEWHERE, COMPUTED_ELSEWHERE, BLOCKS = "do_remote_decode", "do_remote_prefill", "remote_block_ids"
+# The blocks of its states, behind all that it has computed.
+STATES = "remote_states"
 # What a producer is asked for.
 ASKED: Mapping[str, Any] = {DECODED_ELSEWHERE: True, COMPUTED_ELSEWHERE: False}
+
+
+def num_computed_elsewhere(num_prompt_tokens: int, has_states: bool) -> int:
+    """Return how many tokens of a prompt are computed before it is handed over: a state cannot go back behind one."""
+    return num_prompt_tokens - (has_states and num_prompt_tokens > 1)
 
 
 @dataclass(slots=True, eq=False)
@@ -39,9 +46,9 @@ class Exchange:
         self._producer, self._lease_ticks = producer, lease_ticks
         self._offers: dict[str, _Offer] = {}
 
-    def offer(self, request: str, blocks: list[int]) -> None:
+    def offer(self, request: str, blocks: list[int], states: list[int]) -> None:
         """Keep the blocks of a request that has ended; nothing for longer than this if it has none any more."""
-        flight = self._producer.planned("send", request, blocks=blocks, slots=[])
+        flight = self._producer.planned("send", request, blocks=blocks + states, slots=[], num_states=len(states))
         self._producer.start(flight)
         if blocks:
             self._offers[request] = _Offer(flight, self._producer.tick + self._lease_ticks)
@@ -84,25 +91,23 @@ class Sender(Planner):
 
     flights: HandoffFlights
 
-    def ended(self, request: Any, blocks: list[int]) -> tuple[bool, dict[str, Any] | None]:
+    def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
         """Keep the blocks of a request whose prompt is computed."""
         super().ended(request, blocks)
         # Both ends of a request that is not given up are told by a token.
         if not request.num_output_tokens or request.status.name == "FINISHED_ABORTED":
             return False, None
         # Behind the prompt there may be blocks for drafts.
-        kept = blocks[: -(-request.num_prompt_tokens // self.flights.block_size)]
-        self.flights.exchange.offer(request.request_id, kept)
-        return bool(kept), {DECODED_ELSEWHERE: False, COMPUTED_ELSEWHERE: True, BLOCKS: kept}
+        kept = blocks[0][: -(-request.num_prompt_tokens // self.flights.block_size)]
+        states = self.states_behind(request.num_prompt_tokens, blocks) if kept else []
+        self.flights.exchange.offer(request.request_id, kept, states)
+        return bool(kept), {DECODED_ELSEWHERE: False, COMPUTED_ELSEWHERE: True, BLOCKS: kept, STATES: states}
 
 
 class SendingMover(Mover):
     """Side of a producer's worker: it copies nothing, its blocks are read."""
 
     flights: HandoffFlights
-
-    def register(self, caches: Mapping[str, torch.Tensor]) -> None:
-        self.caches = list(caches.values())
 
     def results(self, over: set[str]) -> tuple[set[str], set[str]]:
         return self.flights.exchange.collect(), set()
@@ -113,20 +118,26 @@ class Receiver(Planner):
 
     flights: HandoffFlights
 
-    def __init__(self, flights: HandoffFlights) -> None:
-        super().__init__(flights)
+    def __init__(self, flights: HandoffFlights, groups: Sequence[int], sizes: Sequence[int]) -> None:
+        super().__init__(flights, groups, sizes)
         self._loads: list[Flight] = []
 
     def matched(self, request: Any, num_computed: int) -> tuple[int | None, bool]:
         given = request.kv_transfer_params
         if not given[COMPUTED_ELSEWHERE] or not self.flights.exchange.keeps(request.request_id):
             return 0, False
-        # The last token is computed again, for what is sampled behind it.
-        num_given = min(request.num_prompt_tokens, len(given[BLOCKS]) * self.flights.block_size)
-        count = max(0, num_given - num_computed)
+        count = max(0, self._num_given(request) - num_computed)
         return count, count > 0
 
-    def admitted(self, request: Any, blocks: list[int], num_tokens: int) -> None:
+    def _num_given(self, request: Any) -> int:
+        """Return how many tokens of a prompt its producer has computed.
+
+        The last one is computed again, for what is sampled behind it; where there are states, it is for the first time.
+        """
+        given, size = request.kv_transfer_params[BLOCKS], self.flights.block_size
+        return min(num_computed_elsewhere(request.num_prompt_tokens, len(self.groups) > 1), len(given) * size)
+
+    def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
         given, name, size = request.kv_transfer_params, request.request_id, self.flights.block_size
         if not given[COMPUTED_ELSEWHERE]:
             return
@@ -135,11 +146,13 @@ class Receiver(Planner):
             self.flights.exchange.give_back(name)
             return
         stop = len(given[BLOCKS])
-        first = (min(request.num_prompt_tokens, stop * size) - num_tokens) // size
+        first = (self._num_given(request) - num_tokens) // size
         self.flights.exchange.read(name)
         self.flights.probes["handoff_of_rest"] += first > 0
+        slots = given[BLOCKS][first:stop] + given[STATES]
+        places = blocks[0][first:stop] + self.states_behind(self._num_given(request), blocks)
         self._loads.append(
-            self.flights.planned("load", name, blocks=blocks[first:stop], slots=given[BLOCKS][first:stop])
+            self.flights.planned("load", name, blocks=places, slots=slots, num_states=len(given[STATES]))
         )
 
     def plan(self, output: Any) -> StepPlan:
@@ -147,7 +160,7 @@ class Receiver(Planner):
         plan.loads, self._loads = self._loads, []
         return plan
 
-    def ended(self, request: Any, blocks: list[int]) -> tuple[bool, dict[str, Any] | None]:
+    def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
         """Have the blocks given back of a request that was given up before it could load them."""
         if request.kv_transfer_params[COMPUTED_ELSEWHERE]:
             self.flights.probes["handoff_unread"] += 1
@@ -162,5 +175,6 @@ class Receiver(Planner):
 class ReceivingMover(Mover):
     """Side of a consumer's worker: it reads the producer's cache."""
 
-    def register(self, caches: Mapping[str, torch.Tensor]) -> None:
-        self.copies = Copies(caches, [])
+    def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
+        super().register(caches, groups)
+        self.copies = Copies(caches, groups, [])

@@ -15,12 +15,14 @@ class Mover:
     def __init__(self, flights: Flights) -> None:
         self.flights = flights
         self.copies: Copies | None = None
+        self.caches: list[torch.Tensor] = []
         self._ended: list[Flight] = []
         self._invalid: set[int] = set()
+        self._failed: set[str] = set()
 
-    def register(self, caches: Mapping[str, torch.Tensor]) -> None:
-        """Take the caches of all layers, by name."""
-        raise NotImplementedError
+    def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
+        """Take the caches of all layers, by name, and of which group of layers each is."""
+        self.caches = list(caches.values())
 
     def preempted(self, plan: StepPlan) -> None:
         """Do what must be done before blocks that requests lost are overwritten."""
@@ -44,6 +46,7 @@ class Mover:
         arrived = set()
         for flight in [each for each in self.flights.flights if each.of == "load" and each.is_copied]:
             if not flight.is_synchronous:
+                self._failed |= {flight.request} if flight.lost else set()
                 self._invalid.update(flight.blocks[index] for index in flight.lost)
                 arrived.add(flight.request)
                 self._end(flight)
@@ -58,6 +61,12 @@ class Mover:
         """Return the blocks that did not arrive, of loads that have ended since the last call."""
         invalid, self._invalid = self._invalid, set()
         return invalid
+
+    def take_failed(self) -> set[str]:
+        """Return the requests of which a block did not arrive: vLLM asks for no more where there are several groups."""
+        failed, self._failed = self._failed, set()
+        self._invalid.clear()
+        return failed
 
     def _due(self, of: str) -> list[Flight]:
         due = (each for each in self.flights.flights if each.of == of and each.has_begun and not each.is_copied)
@@ -87,8 +96,9 @@ class StoreMover(Mover):
         # Synchronous loads of the running step.
         self._loading: list[Flight] = []
 
-    def register(self, caches: Mapping[str, torch.Tensor]) -> None:
-        self.copies = Copies(caches, new_store(caches, self.flights.spec.store_blocks))
+    def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
+        super().register(caches, groups)
+        self.copies = Copies(caches, groups, new_store(caches, self.flights.spec.store_blocks))
 
     def preempted(self, plan: StepPlan) -> None:
         """Finish the stores of requests that lost their blocks; those of the running step are of blocks got since."""
@@ -123,7 +133,7 @@ class StoreMover(Mover):
         for flight in loading:
             self._end(flight)
         held_back = self.flights.held_back
-        stored = {name for name in held_back & self._over if not self.flights.of(name, "store")}
+        stored = {name for name in held_back & self._over if not self.flights.stores_tokens(name)}
         self.flights.held_back -= stored
         self._over &= held_back
         return stored, arrived

@@ -92,6 +92,7 @@ class OwnTransfers:
             is_synchronous=False,
             blocks=blocks,
             slots=slots,
+            num_states=0,
             lost=[],
             is_ahead=is_ahead,
         )

@@ -4,8 +4,9 @@ What a store holds is known to be right: full blocks of tokens that the host has
 them at the latest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from workers.targets.vllm.inside.transfer.flights import Flight, Flights, StoreFlights
@@ -13,36 +14,60 @@ from workers.targets.vllm.inside.transfer.flights import Flight, Flights, StoreF
 
 @dataclass(slots=True)
 class StepPlan:
-    """What one step begins, whose blocks were taken away since the last one, and which blocks its kernels use."""
+    """What one step begins, whose blocks were taken away since the last one, and which blocks its kernels use.
+
+    New ones are `zeroed` first; states behind drafts that are kept go to ends of blocks among those `passed`.
+    """
 
     loads: list[Flight] = field(default_factory=list)
     stores: list[Flight] = field(default_factory=list)
     preempted: set[str] = field(default_factory=set)
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
+    zeroed: set[int] = field(default_factory=set)
+    passed: set[int] = field(default_factory=set)
+
+    def used(self, kernel: str, is_written: bool) -> set[int]:
+        """Return the blocks that a kernel reads or writes, by its name."""
+        if "zero_kv_blocks" in kernel:
+            return self.zeroed
+        if "postprocess_mamba" in kernel:
+            return self.passed
+        return self.writes if is_written else self.reads
 
 
-def blocks_used(requests: Mapping[str, Any], manager: Any, output: Any, block_size: int) -> tuple[set[int], set[int]]:
-    """Return the blocks that the kernels of a planned step read, and those that they write."""
+def blocks_used(
+    requests: Mapping[str, Any], manager: Any, output: Any, block_size: int, groups: Sequence[int] = (0,)
+) -> tuple[set[int], set[int]]:
+    """Return the blocks that the kernels of a planned step read, and those that they write.
+
+    Of groups of layers the first is that of attention; the others have states, which go on from the one before.
+    """
     reads: set[int] = set()
     writes: set[int] = set()
+    attention, *with_states = groups
     for name in output.num_scheduled_tokens:
-        request, blocks = requests[name], manager.get_block_ids(name)[0]
-        reads.update(blocks)
+        request, held = requests[name], manager.get_block_ids(name)
+        reads.update(held[attention])
         # The host's count is above the true one by drafts in flight, which is above what is known.
         known = request.num_tokens - (0 if request.num_output_placeholders else 1)
-        writes.update(blocks[min(request.num_computed_tokens, known) // block_size :])
+        first = min(request.num_computed_tokens, known)
+        writes.update(held[attention][first // block_size :])
+        for group in with_states:
+            reads.update(held[group][max(0, first - 1) // block_size :])
+            writes.update(held[group][first // block_size :])
     return reads, writes
 
 
 class Planner:
     """Plans of one engine, of which what it loads and stores is of those that derive from it.
 
-    `manager` is vLLM's manager of its cache.
+    `manager` is vLLM's manager of its cache, `groups` are the numbers of its groups of layers, that of attention first,
+    and `sizes` the tokens of a block of each. Behind that of attention are those with states.
     """
 
-    def __init__(self, flights: Flights) -> None:
-        self.flights = flights
+    def __init__(self, flights: Flights, groups: Sequence[int], sizes: Sequence[int]) -> None:
+        self.flights, self.groups, self.sizes = flights, groups, sizes
         self.manager: Any = None
         self._requests: dict[str, Any] = {}
 
@@ -53,16 +78,26 @@ class Planner:
         """Return how many tokens behind the computed ones can be loaded, None while that is unknown; and how."""
         return 0, False
 
-    def admitted(self, request: Any, blocks: list[int], num_tokens: int) -> None:
-        """Begin a request that has got its blocks, of which some are to be loaded."""
+    def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
+        """Begin a request that has got its blocks, of each group, of which some are to be loaded."""
+
+    def states_behind(self, num_tokens: int, blocks: Sequence[list[int]]) -> list[int]:
+        """Return the blocks of a request that hold its states behind so many tokens, one of each group with states."""
+        held = list(zip(self.sizes, blocks, strict=True))
+        return [own[(num_tokens - 1) // size] for size, own in held[1:]]
 
     def plan(self, output: Any) -> StepPlan:
         """Return what a step that is scheduled begins."""
         plan = StepPlan(preempted=set(output.preempted_req_ids or ()))
-        plan.reads, plan.writes = blocks_used(self._requests, self.manager, output, self.flights.block_size)
+        size, groups = self.flights.block_size, self.groups
+        plan.reads, plan.writes = blocks_used(self._requests, self.manager, output, size, groups)
+        plan.zeroed = set(output.new_block_ids_to_zero or ())
+        drafting = SimpleNamespace(num_scheduled_tokens=output.scheduled_spec_decode_tokens)
+        plan.passed = blocks_used(self._requests, self.manager, drafting, size, groups)[1]
+        self.flights.plan = plan
         return plan
 
-    def ended(self, request: Any, blocks: list[int]) -> tuple[bool, dict[str, Any] | None]:
+    def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
         """Forget a request; return whether its blocks are to be kept for now, and what its client is told of them."""
         self._requests.pop(request.request_id, None)
         return False, None
@@ -76,11 +111,12 @@ class StorePlanner(Planner):
 
     flights: StoreFlights
 
-    def __init__(self, flights: StoreFlights) -> None:
-        super().__init__(flights)
+    def __init__(self, flights: StoreFlights, groups: Sequence[int], sizes: Sequence[int]) -> None:
+        super().__init__(flights, groups, sizes)
         self._asked: dict[str, int] = {}
-        # The first block and the slots that were found of a request when it was asked for last.
-        self._found: dict[str, tuple[int, list[int]]] = {}
+        # What was found of a request when it was asked for last: its first block, the slots of that and others, and
+        # those of its states.
+        self._found: dict[str, tuple[int, list[int], list[int]]] = {}
         self._num_stored: dict[str, int] = {}
         self._loads: list[Flight] = []
 
@@ -91,37 +127,79 @@ class StorePlanner(Planner):
             flights.probes["lookup_wait"] += 1
             return None, False
         size, is_asynchronous = flights.block_size, flights.spec.loads == "asynchronous"
-        # A step of its own computes the last token again; in this one a token must be left.
-        num_full = (request.num_tokens - (0 if is_asynchronous else 1)) // size
+        # A step of its own computes the last token again, unless a state is behind it; in this one a token is left.
+        is_whole = is_asynchronous and not self._with_states
+        num_full = (request.num_tokens - (0 if is_whole else 1)) // size
         first = num_computed // size
         slots = flights.store.prefix(request.all_token_ids, size, range(first, num_full))
         if flights.drops_last_match:
             slots = slots[:-1]
-        self._found[name] = first, slots
+        slots, states = self._up_to_states(request.all_token_ids, first, slots)
+        self._found[name] = first, slots, states
         return len(slots) * size, is_asynchronous and bool(slots)
 
-    def admitted(self, request: Any, blocks: list[int], num_tokens: int) -> None:
+    @property
+    def _with_states(self) -> range:
+        """Return the groups of layers with states."""
+        return range(1, len(self.groups))
+
+    def _up_to_states(self, tokens: Sequence[int], first: int, slots: list[int]) -> tuple[list[int], list[int]]:
+        """Return the slots of blocks from the first on, as far as states behind them are held, and those of these."""
+        for count in range(len(slots), 0, -1):
+            prefix = tokens[: (first + count) * self.flights.block_size]
+            states = self.flights.store.states(prefix, self._with_states)
+            if states is not None:
+                return slots[:count], states
+        return [], []
+
+    def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
         flights, name = self.flights, request.request_id
         if num_tokens or not flights.of(name, "load"):
             self._num_stored[name] = 0
         if not num_tokens:
             return
-        first, slots = self._found[name]
+        first, slots, states = self._found[name]
         count = num_tokens // flights.block_size
         flights.probes["partial_load"] += request.num_tokens // flights.block_size > first + count
-        flights.store.pin(slots[:count])
-        self._loads.append(
-            flights.planned("load", name, blocks=blocks[first : first + count], slots=slots[:count]),
-        )
+        slots = slots[:count] + states
+        flights.store.pin(slots)
+        # A state goes to the last block that it is behind.
+        places = blocks[0][first : first + count] + self.states_behind((first + count) * flights.block_size, blocks)
+        self._loads.append(flights.planned("load", name, blocks=places, slots=slots, num_states=len(states)))
 
     def plan(self, output: Any) -> StepPlan:
         plan = super().plan(output)
         plan.loads, self._loads = self._loads, []
+        plan.stores += self._stores_of_states(output)
         for name, count in output.num_scheduled_tokens.items():
-            request, blocks = self._requests[name], self.manager.get_block_ids(name)[0]
+            request, blocks = self._requests[name], self.manager.get_block_ids(name)[self.groups[0]]
             store = self._store(request, blocks, min(request.num_tokens, request.num_computed_tokens + count))
             plan.stores += [store] if store is not None else []
         return plan
+
+    def _stores_of_states(self, output: Any) -> Iterator[Flight]:
+        """Yield stores of states at ends of blocks: these are offered once, and are held from there on."""
+        flights = self.flights
+        offered = output.kv_connector_block_state.boundary_state_offloads if self._with_states else {}
+        for name, offers in offered.items():
+            boundaries: dict[int, dict[int, int]] = {}
+            for number, block, boundary in offers:
+                boundaries.setdefault(boundary, {})[self.groups.index(number)] = block
+            for boundary, held in boundaries.items():
+                keys = [(group, tuple(self._requests[name].all_token_ids[:boundary])) for group in sorted(held)]
+                if any(map(flights.store.knows, keys)):
+                    continue
+                slots = [slot for slot in map(flights.store.write, keys) if slot is not None]
+                if len(slots) < len(keys):
+                    for key, slot in zip(keys, slots, strict=False):
+                        flights.store.written(key, slot, is_kept=False)
+                    continue
+                blocks = [held[group] for group in sorted(held)]
+                self.manager.block_pool.touch([self.manager.block_pool.blocks[block] for block in blocks])
+                flights.probes["store_of_states"] += 1
+                yield flights.planned(
+                    "store", name, blocks=blocks, slots=slots, keys=keys, num_states=len(blocks), context=frozenset()
+                )
 
     def _store(self, request: Any, blocks: list[int], num_tokens: int) -> Flight | None:
         """Return the store of a request's full blocks among its first tokens that are not stored yet."""
@@ -130,7 +208,7 @@ class StorePlanner(Planner):
         self._num_stored[name] = max(begun, full)
         indexes, slots, keys = [], [], []
         for index in range(begun, full):
-            key = tuple(request.all_token_ids[: (index + 1) * size])
+            key = 0, tuple(request.all_token_ids[: (index + 1) * size])
             slot = None if flights.store.knows(key) else flights.store.write(key)
             if slot is not None:
                 indexes.append(index)
@@ -143,12 +221,12 @@ class StorePlanner(Planner):
         context = frozenset(blocks[: indexes[-1] + 1])
         return flights.planned("store", name, blocks=sources, slots=slots, keys=keys, context=context)
 
-    def ended(self, request: Any, blocks: list[int]) -> tuple[bool, dict[str, Any] | None]:
+    def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
         name: str = request.request_id
         super().ended(request, blocks)
         for known in (self._asked, self._found, self._num_stored):
             known.pop(name, None)
-        is_kept = bool(self.flights.of(name, "store"))
+        is_kept = self.flights.stores_tokens(name)
         if is_kept:
             self.flights.probes["store_of_ended"] += 1
             self.flights.held_back.add(name)
@@ -164,3 +242,6 @@ class StorePlanner(Planner):
             is_kept = flight.is_kept and flight.context.isdisjoint(invalid)
             for index, (key, slot) in enumerate(zip(flight.keys, flight.slots, strict=True)):
                 store.written(key, slot, is_kept and index not in flight.lost)
+            if flight.num_states:
+                pool = self.manager.block_pool
+                pool.free_blocks([pool.blocks[block] for block in flight.blocks])

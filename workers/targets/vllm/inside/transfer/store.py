@@ -1,11 +1,14 @@
-"""Bounded store of full blocks, by the tokens up to their ends: which slot holds which, and which may be reused."""
+"""Bounded store of blocks, by the tokens up to their ends: which slot holds which, and which may be reused.
+
+A block holds the entries of its own tokens, or a state behind all of them.
+"""
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-# All tokens of a prefix that ends with a block.
-Key: TypeAlias = tuple[int, ...]
+# A group of layers, 0 that of attention, and all tokens of a prefix that ends with a block.
+Key: TypeAlias = tuple[int, tuple[int, ...]]
 
 
 class Store:
@@ -35,11 +38,16 @@ class Store:
         """Return the slots of a request's blocks of some size, up to the first that is not held."""
         found = []
         for index in blocks:
-            slot = self._held.get(tuple(tokens[: (index + 1) * size]))
+            slot = self._held.get((0, tuple(tokens[: (index + 1) * size])))
             if slot is None:
                 break
             found.append(slot)
         return found
+
+    def states(self, prefix: Sequence[int], groups: range) -> list[int] | None:
+        """Return the slots of the states behind a prefix, of some groups of layers; None if one of them is not held."""
+        found = [self._held.get((group, tuple(prefix))) for group in groups]
+        return None if None in found else [slot for slot in found if slot is not None]
 
     def pin(self, slots: Iterable[int]) -> None:
         """Keep slots from being reused, and count them as used now."""
