@@ -50,8 +50,9 @@ def drawn_for(trace: Trace, capabilities: Capabilities) -> Trace:
         return with_transfers(trace, capabilities)
     if capabilities.allowed("block_size") is not None:
         trace = within(trace, capabilities)
-    trace = within(_Edges(trace, capabilities).trace(), capabilities)
-    return within(with_transfers(trace, capabilities), capabilities)
+    edges = _Edges(trace, capabilities)
+    trace = within(edges.trace(), capabilities)
+    return trace if edges.is_whole else within(with_transfers(trace, capabilities), capabilities)
 
 
 class _Edges(EdgeDraws):
@@ -74,8 +75,10 @@ class _Edges(EdgeDraws):
                 self._short_pool()
             case 5 if has_any_blocks:
                 self._wide_blocks()
-            case 5 | 6 if self.spec.num_speculative_tokens > 1 and self.spec.layers == "attention":
+            case 5 if self.spec.num_speculative_tokens > 1 and self.spec.layers == "attention":
                 self._behind_hits()
+                self.is_whole = True
+                return self._changed()
             case 4:
                 self._uneven_chunks()
         if self.spec.recurrent_layers != "short_conv" and not self.spec.num_speculative_tokens:
@@ -105,7 +108,7 @@ class _Edges(EdgeDraws):
             self._branches()
         if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
             self._sessions()
-        return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})
+        return self._changed()
 
     def _short_chunks(self) -> None:
         """Let no chunk be longer than a run of drafts and the token behind them."""
@@ -214,12 +217,16 @@ class _Edges(EdgeDraws):
             max_model_len=length,
             num_blocks=max(spec.num_blocks, blocks + 1 + self._pick(2 * blocks, "spare blocks")),
             max_num_seqs=max(2, spec.max_num_seqs),
+            max_num_batched_tokens=max(spec.max_num_batched_tokens, spec.block_size),
+            long_prefill_token_threshold=0,
         )
         drafter = ("draft_model", "draft_model", "dflash", spec.drafter)[self._pick(4, "drafter behind hits")]
         self._set_if_allowed(drafter=drafter, draft_sampling="greedy")
         self._set_if_allowed(prefix_cache=bool(self._pick(4, "hits at the end")))
-        for place, submit in self._submits():
+        for number, (place, submit) in enumerate(self._submits()):
             tokens = spec.block_size * blocks + 1 if is_behind else length - 1 - self._pick(run, "short of it", place)
+            # Who comes first has been computed by then.
+            self._change(place, tick=blocks + 2 + self._pick(TURN_AFTER, "behind the first", place) if number else 0)
             if not self._pick(4, "another length", place):
                 tokens = min(length - 1, submit.prompt_length)
             self._lengthen(place, tokens, tokens)
