@@ -5,9 +5,9 @@ so no more. Each edge is drawn under labels of its own behind that, and what it 
 capabilities. So a trace is a function of its seed and of these, and an engine that scripts drafts keeps its traces.
 """
 
+from scenarios.batch_edges import CHUNKS_MAX, TURN_AFTER, BatchEdges
 from scenarios.capabilities import CONTINUES, Capabilities, within
 from scenarios.drafters import TRAITS
-from scenarios.edge_draws import EdgeDraws
 from scenarios.events import (
     Abort,
     AnyEvent,
@@ -23,15 +23,13 @@ from scenarios.spec import INTEGER_MAX, EngineSpec
 from scenarios.trace import Trace, problems
 from scenarios.transfers import with_transfers
 
-# The most chunks of a prompt.
-CHUNKS_MAX = 16
-# Ticks behind a request's arrival in which it mostly ends.
-TURN_AFTER = 24
 # An engine with graphs is made in twice the time. Traces with a connector lose them again.
 GRAPHS_ONE_IN = 6
 SESSIONS_ONE_IN = 6
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 RUNS_ONE_IN = 16
+# Of hybrid models.
+DUMMIES_ONE_IN = 6
 CLEARED_ONE_IN = 5
 # A specification of an engine that drafts.
 DRAFTING = EngineSpec()
@@ -55,7 +53,7 @@ def drawn_for(trace: Trace, capabilities: Capabilities) -> Trace:
     return trace if edges.is_whole else within(with_transfers(trace, capabilities), capabilities)
 
 
-class _Edges(EdgeDraws):
+class _Edges(BatchEdges):
     """One trace with edges."""
 
     def trace(self) -> Trace:
@@ -83,13 +81,15 @@ class _Edges(EdgeDraws):
                 self._uneven_chunks()
         if self.spec.recurrent_layers != "short_conv" and not self.spec.num_speculative_tokens:
             self._single_tokens()
+        if self.spec.layers == "hybrid" and self._one_in(DUMMIES_ONE_IN, "dummies"):
+            self._dummies_beside_states()
         if self._one_in(4, "chunked"):
             self._in_mid_prompt()
         if self._one_in(3, "decodes first"):
             self._set_if_allowed(decodes_first=True)
             if self.spec.decodes_first and self._one_in(3, "rows change places"):
                 self._rows_change_places()
-        if self._one_in(GRAPHS_ONE_IN, "graphs"):
+        if self.spec.graphs == "none" and self._one_in(GRAPHS_ONE_IN, "graphs"):
             self._set_if_allowed(graphs=GRAPHS[self._pick(len(GRAPHS), "which graphs")])
         are_logits = self.spec.logprobs_mode.endswith("logits")
         if CONTINUES in self._capabilities.features and (are_logits or self._one_in(5, "turns")):
@@ -201,64 +201,6 @@ class _Edges(EdgeDraws):
         for place, _ in self._submits():
             common = block * (1 + self._pick(3, "common blocks", place)) + self._pick(block, "common part", place)
             self._lengthen(place, min(common + 1 + self._pick(block, "own", place), block * blocks - 1), common)
-
-    def _behind_hits(self) -> None:
-        """End the model within a run of drafts behind a block, or before it; all but a token of most prompts is cached.
-
-        The drafter is mostly one that goes on from the last block found.
-        """
-        spec, run = self.spec, 1 + self.spec.num_speculative_tokens
-        blocks = 1 + self._pick(3, "blocks before the end")
-        is_behind = self._pick(4, "end behind a block")
-        length = spec.block_size * blocks + (
-            2 + self._pick(run - 1, "behind a block") if is_behind else -self._pick(run, "before a block")
-        )
-        self._set(
-            max_model_len=length,
-            num_blocks=max(spec.num_blocks, blocks + 1 + self._pick(2 * blocks, "spare blocks")),
-            max_num_seqs=max(2, spec.max_num_seqs),
-            max_num_batched_tokens=max(spec.max_num_batched_tokens, spec.block_size),
-            long_prefill_token_threshold=0,
-        )
-        drafter = ("draft_model", "draft_model", "dflash", spec.drafter)[self._pick(4, "drafter behind hits")]
-        self._set_if_allowed(drafter=drafter, draft_sampling="greedy")
-        self._set_if_allowed(prefix_cache=bool(self._pick(4, "hits at the end")))
-        for number, (place, submit) in enumerate(self._submits()):
-            tokens = spec.block_size * blocks + 1 if is_behind else length - 1 - self._pick(run, "short of it", place)
-            # Who comes first has been computed by then.
-            self._change(place, tick=blocks + 2 + self._pick(TURN_AFTER, "behind the first", place) if number else 0)
-            if not self._pick(4, "another length", place):
-                tokens = min(length - 1, submit.prompt_length)
-            self._lengthen(place, tokens, tokens)
-
-    def _rows_change_places(self) -> None:
-        """Let rows in front read prompts in chunks as those behind decode; half of them are banned some words."""
-        spec, run = self.spec, 1 + self.spec.num_speculative_tokens
-        chunk = run + 1 + self._pick(6, "chunk in front")
-        self._set(
-            max_num_seqs=max(3, spec.max_num_seqs),
-            long_prefill_token_threshold=chunk,
-            max_num_batched_tokens=max(spec.max_num_batched_tokens, 2 * (chunk + run)),
-            max_model_len=max(spec.max_model_len, CHUNKS_MAX * chunk),
-        )
-        for place, submit in self._submits():
-            tokens = 1 + self._pick(chunk, "tokens behind", place)
-            if not place % 2:
-                tokens = chunk * (3 + self._pick(4, "chunks in front", place)) - self._pick(chunk, "last chunk", place)
-            self._lengthen(place, tokens)
-            self._change(place, tick=min(submit.tick, self._pick(TURN_AFTER, "in front", place)))
-            params = submit.params
-            if self._pick(2, "banned", place) and not (params.grammar or params.allowed_tokens):
-                count = 4 + self._pick(6, "words", place)
-                words = {self._pick(spec.vocab_size, f"word of {place}", word) for word in range(count)}
-                banned = tuple((word,) for word in sorted(words))
-                self._change(place, params=params.model_copy(update={"bad_words": banned}))
-
-    def _single_tokens(self) -> None:
-        """Let a third of the prompts have one token, in one of two."""
-        for place, _ in self._submits() if self._one_in(2, "single tokens") else ():
-            if not self._pick(3, "single token", place):
-                self._lengthen(place, 1)
 
     def _in_mid_prompt(self) -> None:
         """Interrupt requests while their prompts are computed, chunk by chunk."""

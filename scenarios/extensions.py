@@ -23,7 +23,7 @@ LOGPROB_TOKENS_ONE_IN = 16
 LOGITS_ONE_IN = 8
 BROKEN_GRAMMARS_ONE_IN = 12
 STOP_WORDS_ONE_IN = 6
-STOP_WORDS_MAX = 8
+STOP_WORDS_DRAWN = 8
 REASONING_ONE_IN = 4
 PROCESSORS_ONE_IN = 3
 SWITCHES_ONE_IN = 3
@@ -137,7 +137,7 @@ def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, cap
         among = event.params.allowed_tokens or tuple(range(spec.vocab_size))
         update["stop_words"] = tuple(
             tuple(among[pick(f"word {word}", len(among), place)] for place in range(1 + pick("length", 4, word) // 3))
-            for word in range(1 + pick("words", STOP_WORDS_MAX))
+            for word in range(1 + pick("words", STOP_WORDS_DRAWN))
         )
     if "no_repeats" in capabilities.features_on(spec) and pick("no repeats", 2):
         update["no_repeats"] = True
