@@ -29,6 +29,7 @@ class DrafterTraits:
         is_read_back: it runs on the device, and the host reads its drafts before the next step.
         keeps_requests: the host keeps something for it of each request that runs.
         repeats: it proposes tokens that were there before.
+        is_lookup: these are what stands behind an earlier place of the request's own tokens.
         has_positions: it runs a model whose positions could end.
         is_shifted: what it keeps for a token depends on the token behind it.
         caches_drafts: its drafts have slots in its cache.
@@ -43,6 +44,7 @@ class DrafterTraits:
     is_read_back: bool = False
     keeps_requests: bool = False
     repeats: bool = False
+    is_lookup: bool = False
     has_positions: bool = True
     is_shifted: bool = False
     caches_drafts: bool = False
@@ -62,9 +64,9 @@ TRAITS: Mapping[Drafter, DrafterTraits] = {
     "mtp": DrafterTraits(carries_words=True),
     "dflash": DrafterTraits(),
     "extract_hidden_states": DrafterTraits(repeats=True, has_positions=False, proposes_one=True),
-    "ngram_gpu": DrafterTraits(repeats=True, has_positions=False),
+    "ngram_gpu": DrafterTraits(repeats=True, is_lookup=True, has_positions=False),
     "suffix": DrafterTraits(is_on_host=True, keeps_requests=True, repeats=True, has_positions=False),
-    "ngram": DrafterTraits(is_on_host=True, repeats=True, has_positions=False),
+    "ngram": DrafterTraits(is_on_host=True, repeats=True, is_lookup=True, has_positions=False),
     "medusa": DrafterTraits(is_read_back=True, has_positions=False),
     # A head over hidden states of several layers of the target.
     "eagle3": DrafterTraits(is_extension=True),

@@ -5,11 +5,9 @@ so no more. Each edge is drawn under labels of its own behind that, and what it 
 capabilities. So a trace is a function of its seed and of these, and an engine that scripts drafts keeps its traces.
 """
 
-from collections.abc import Sequence
-
+from scenarios.batch_edges import CHUNKS_MAX, TURN_AFTER, BatchEdges
 from scenarios.capabilities import CONTINUES, Capabilities, within
 from scenarios.drafters import TRAITS
-from scenarios.draw import below
 from scenarios.events import (
     Abort,
     AnyEvent,
@@ -20,29 +18,24 @@ from scenarios.events import (
     ResetPrefixCache,
     SetK,
     Stall,
-    Submit,
 )
 from scenarios.extensions import extended
-from scenarios.features import refusals
 from scenarios.flight_draws import taken_back, with_repeated_grammars
 from scenarios.session_draws import room_for, with_sessions
 from scenarios.spec import INTEGER_MAX, EngineSpec
-from scenarios.trace import Trace, problems
+from scenarios.trace import Trace
 from scenarios.transfers import with_transfers
 
-_SITE = "edge"
-# The most chunks of a prompt.
-CHUNKS_MAX = 16
-# Ticks behind a request's arrival in which it mostly ends.
-TURN_AFTER = 24
 # An engine with graphs is made in twice the time. Traces with a connector lose them again.
 GRAPHS_ONE_IN = 6
-SESSIONS_ONE_IN = 5
+SESSIONS_ONE_IN = 6
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 RUNS_ONE_IN = 16
 REPEATED_ONE_IN = 3
 # Where a request cannot be interrupted alone.
 PAUSED_ONE_IN = 6
+# Of hybrid models.
+DUMMIES_ONE_IN = 6
 CLEARED_ONE_IN = 5
 INSIDE_ONE_IN = 2
 # A specification of an engine that drafts.
@@ -62,18 +55,13 @@ def drawn_for(trace: Trace, capabilities: Capabilities) -> Trace:
         return with_transfers(trace, capabilities)
     if capabilities.allowed("block_size") is not None:
         trace = within(trace, capabilities)
-    trace = within(_Edges(trace, capabilities).trace(), capabilities)
-    return within(with_transfers(trace, capabilities), capabilities)
+    edges = _Edges(trace, capabilities)
+    trace = within(edges.trace(), capabilities)
+    return trace if edges.is_whole else within(with_transfers(trace, capabilities), capabilities)
 
 
-class _Edges:
-    """One trace with edges: `spec` and `events` are those so far."""
-
-    def __init__(self, trace: Trace, capabilities: Capabilities) -> None:
-        self._trace, self._capabilities = trace, capabilities
-        has_layers = capabilities.allows("layers", trace.spec.layers)
-        self.spec = trace.spec if has_layers else trace.spec.model_copy(update={"layers": "attention"})
-        self.events: list[AnyEvent] = list(trace.events)
+class _Edges(BatchEdges):
+    """One trace with edges."""
 
     def trace(self) -> Trace:
         """Return the trace, some edges in one of two."""
@@ -82,6 +70,43 @@ class _Edges:
         if self._one_in(10 if "presence_penalty" in self._capabilities.features_on(DRAFTING) else 4, "without drafts"):
             self._without_drafts()
         sizes = self._pick(10, "sizes")
+        self._sized(sizes, has_any_blocks)
+        if self.is_whole:
+            return self._changed()
+        if self.spec.recurrent_layers != "short_conv" and not self.spec.num_speculative_tokens:
+            self._single_tokens()
+        if self.spec.layers == "hybrid" and self._one_in(DUMMIES_ONE_IN, "dummies"):
+            self._dummies_beside_states()
+        if self._one_in(4, "chunked"):
+            self._in_mid_prompt()
+        if self._one_in(3, "decodes first"):
+            self._set_if_allowed(decodes_first=True)
+            if self.spec.decodes_first and self._one_in(3, "rows change places"):
+                self._rows_change_places()
+        if self.spec.graphs == "none" and self._one_in(GRAPHS_ONE_IN, "graphs"):
+            self._set_if_allowed(graphs=GRAPHS[self._pick(len(GRAPHS), "which graphs")])
+        are_logits = self.spec.logprobs_mode.endswith("logits")
+        if CONTINUES in self._capabilities.features and (are_logits or self._one_in(5, "turns")):
+            self._turns()
+        if self.spec.num_speculative_tokens and self.spec.layers == "attention":
+            is_at_once = self.spec.drafter == "dflash"
+            if self._one_in(2 if is_at_once else RUNS_ONE_IN, "runs at ends"):
+                self._set_if_allowed(drafter="dflash")
+                self._runs_up_to_a_block()
+        if self.spec.layers == "hybrid" and self.spec.prefix_cache:
+            self._prefixes_of_states()
+        elif TRAITS[self.spec.drafter].is_shifted and self.spec.num_speculative_tokens and self._one_in(2, "branches"):
+            self._branches()
+        if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
+            self._sessions()
+        if has_any_blocks and sizes == 6:
+            self._set_if_possible(*taken_back(self.spec, self.events, self._pick))
+        elif has_any_blocks and sizes == 7 and self._one_in(REPEATED_ONE_IN, "repeated grammars"):
+            self._set_if_possible(*with_repeated_grammars(self.spec, self.events, self._pick))
+        return self._changed()
+
+    def _sized(self, sizes: int, has_any_blocks: bool) -> None:
+        """Choose lengths, and the room for them."""
         match sizes:
             case 0:
                 self._short_chunks()
@@ -93,90 +118,21 @@ class _Edges:
                 self._short_pool()
             case 5 if has_any_blocks:
                 self._wide_blocks()
+            case 5 if self.spec.num_speculative_tokens > 1 and self.spec.layers == "attention":
+                self._behind_hits()
+                self.is_whole = True
             case 4:
                 self._uneven_chunks()
-        if self._one_in(4, "chunked"):
-            self._in_mid_prompt()
-        if self._one_in(3, "decodes first"):
-            self._set_if_allowed(decodes_first=True)
-        if self._one_in(GRAPHS_ONE_IN, "graphs"):
-            self._set_if_allowed(graphs=GRAPHS[self._pick(len(GRAPHS), "which graphs")])
-        are_logits = self.spec.logprobs_mode.endswith("logits")
-        if CONTINUES in self._capabilities.features and (are_logits or self._one_in(5, "turns")):
-            self._turns()
-        if self.spec.num_speculative_tokens and self.spec.layers == "attention":
-            is_at_once = self.spec.drafter == "dflash"
-            if self._one_in(2 if is_at_once else RUNS_ONE_IN, "runs at ends"):
-                self._set_if_allowed(drafter="dflash")
-                self._runs_up_to_a_block()
-        if self.spec.layers == "hybrid" and self.spec.prefix_cache:
-            drafts = self.spec.num_speculative_tokens and TRAITS[self.spec.drafter].caches_drafts
-            if not drafts and self._one_in(INSIDE_ONE_IN, "inside blocks"):
-                self._hits_inside_blocks()
-            elif self._one_in(CLEARED_ONE_IN, "cleared"):
-                self._cleared_past_a_block()
-            else:
-                self._states_at_ends()
-        elif TRAITS[self.spec.drafter].is_shifted and self.spec.num_speculative_tokens and self._one_in(2, "branches"):
-            self._branches()
-        if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
-            self._sessions()
-        if has_any_blocks and sizes == 6:
-            self._set_if_possible(*taken_back(self.spec, self.events, self._pick))
-        elif has_any_blocks and sizes == 7 and self._one_in(REPEATED_ONE_IN, "repeated grammars"):
-            self._set_if_possible(*with_repeated_grammars(self.spec, self.events, self._pick))
-        return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})
 
-    def _pick(self, bound: int, what: str, index: int = 0) -> int:
-        return below(bound, self._trace.seed, _SITE, what, index)
-
-    def _one_in(self, count: int, what: str, index: int = 0) -> bool:
-        return not self._pick(count, what, index)
-
-    def _set(self, **keys: object) -> None:
-        self.spec = self.spec.model_copy(update=keys)
-
-    def _set_if_allowed(self, **keys: object) -> None:
-        self._set(**{key: value for key, value in keys.items() if self._capabilities.allows(key, value)})
-
-    def _set_if_possible(self, spec: EngineSpec, events: list[AnyEvent]) -> None:
-        if not problems(self._trace.model_copy(update={"spec": spec, "events": tuple(events)})):
-            self.spec, self.events = spec, events
-
-    def _cache_prefixes(self) -> None:
-        """Keep prefixes, with the states at their ends, where an engine of this specification can."""
-        before = self.spec
-        self._set_if_allowed(prefix_cache=True, recurrent_cache="align")
-        if refusals(self.spec, ()):
-            self.spec = before
-
-    def _submits(self) -> Sequence[tuple[int, Submit]]:
-        """Return the submits with drawn prompts, each with its place among the events."""
-        events = enumerate(self.events)
-        return [
-            (place, each) for place, each in events if isinstance(each, Submit) and isinstance(each.prompt, PromptDraw)
-        ]
-
-    def _change(self, place: int, **fields: object) -> None:
-        self.events[place] = self.events[place].model_copy(update=fields)
-
-    def _lengthen(self, place: int, tokens: int, common: int | None = None) -> None:
-        """Give the prompt of a submit so many tokens, as many of them `common` as before or as is said."""
-        event = self.events[place]
-        assert isinstance(event, Submit), "only submits have prompts"
-        assert isinstance(event.prompt, PromptDraw), "the prompt is drawn"
-        shared = min(tokens, event.prompt.common if common is None else common)
-        self._change(place, prompt=event.prompt.model_copy(update={"tokens": tokens, "common": shared}))
-
-    def _without_drafts(self) -> None:
-        """Draft nothing, and draw the tokens of most requests."""
-        plain = {key: EngineSpec.model_fields[key].default for key in ("drafter", "draft_sampling")}
-        self._set(num_speculative_tokens=0, **plain)
-        for place, submit in self._submits():
-            if not submit.params.temperature and self._pick(4, "temperature", place):
-                temperature, seed = (0.5, 1.0)[self._pick(2, "degrees", place)], self._pick(1 << 62, "seed", place)
-                params = submit.params.model_copy(update={"temperature": temperature, "seed": seed})
-                self._change(place, params=params)
+    def _prefixes_of_states(self) -> None:
+        """Let requests of a hybrid model go on from what is cached of others."""
+        drafts = self.spec.num_speculative_tokens and TRAITS[self.spec.drafter].caches_drafts
+        if not drafts and self._one_in(INSIDE_ONE_IN, "inside blocks"):
+            self._hits_inside_blocks()
+        elif self._one_in(CLEARED_ONE_IN, "cleared"):
+            self._cleared_past_a_block()
+        else:
+            self._states_at_ends()
 
     def _short_chunks(self) -> None:
         """Let no chunk be longer than a run of drafts and the token behind them."""
@@ -383,7 +339,8 @@ class _Edges:
         if self._pick(3, "parts in chunks"):
             least = 1 + 2 * spec.num_speculative_tokens
             spec = spec.model_copy(update={"max_num_batched_tokens": least + self._pick(16, "chunk of a part")})
-        self._set_if_possible(spec, with_sessions(spec, self.events, self._pick))
+        events = with_sessions(spec, self.events, self._pick)
+        self._set_if_possible(room_for(spec, events), events)
 
     def _turns(self) -> None:
         """Go on from requests when these have mostly ended; in every other trace from the prefix cache.

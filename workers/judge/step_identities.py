@@ -3,11 +3,11 @@
 Verifies: that the model is given tokens of the vocabulary, those of the request where they are no drafts, and none but
 drafts behind what is known of it; at positions that go on from what was computed; lengths and slots that follow from
 these and from the blocks planned; no block written that is another's but for a prefix that both have, and so no slot
-twice in a step, and none by tokens that only fill a batch up; a state in a block that is its request's alone, from
-which the request goes on unless it begins, behind what was kept of the step before; counts of the scheduler that are
-the true ones, or above them by drafts in flight, and mirrors that are the true ones once corrected; no token of a chunk
-of what is known; that no more drafts are counted for operators than were verified; that every planned step is shown,
-and that nothing is left at the end.
+twice in a step, and none by tokens that only fill a batch up; no more blocks of a request than the longest has; a state
+in a block that is its request's alone, from which the request goes on unless it begins, behind what was kept of the
+step before, as which it is copied, too; counts of the scheduler that are the true ones, or above them by drafts in
+flight, and mirrors that are the true ones once corrected; no token of a chunk of what is known; that no more drafts are
+counted for operators than were verified; that every planned step is shown, and that nothing is left at the end.
 Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
 """
 
@@ -77,6 +77,8 @@ class StepIdentities(Judge):
         self.sees_of = (of,)
         self.observations: list[Observation] = []
         self._vocab_size, self._block_size = 0, 0
+        # So many blocks hold a request of the longest length; none of a scheduler that tells no such.
+        self._blocks_max: int | None = None
         # Tokens behind which each group of layers with states goes on in its next block.
         self._state_sizes: list[int] = []
         self._steps: dict[int, Step] = {}
@@ -94,6 +96,8 @@ class StepIdentities(Judge):
                 case "opened":
                     self._vocab_size, self._block_size = seen.values["vocab_size"], seen.values["block_size"]
                     self._state_sizes = seen.values["state_sizes"]
+                    if "max_model_len" in seen.values:
+                        self._blocks_max = -(-seen.values["max_model_len"] // self._block_size)
                 case "scheduled":
                     assert seen.step not in self._steps, f"step {seen.step} is planned twice"
                     self._steps[seen.step] = Step(seen, self._num_processed)
@@ -157,6 +161,7 @@ class StepIdentities(Judge):
     def _of_step(self, number: int, step: Step) -> Iterator[Difference]:
         self._begin(number, step)
         yield from self._counts(number, step)
+        yield from self._held(number, step)
         if step.inputs is None:
             yield broken("inputs", "inputs", None, (number, None), fact("inputs_of_every_step"), fact("none_shown"))
             return
@@ -205,6 +210,13 @@ class StepIdentities(Judge):
             if not stay.computed <= planned <= most:
                 due = fact("between", least=stay.computed, most=most)
                 yield broken("counts", "scheduled_computed", request, (number, None), due, planned)
+
+    def _held(self, number: int, step: Step) -> Iterator[Difference]:
+        """Yield requests that hold more blocks than the longest one has tokens for."""
+        for request, held in step.planned.values["blocks"] if self._blocks_max is not None else ():
+            if len(held) > self._blocks_max:
+                due = fact("at_most_blocks", most=self._blocks_max)
+                yield broken("blocks", "held", request, (number, None), due, len(held))
 
     def _inputs(self, number: int, step: Step, inputs: Observation) -> Iterator[Difference]:
         values = inputs.values

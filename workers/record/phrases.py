@@ -136,6 +136,8 @@ FACTS: Mapping[str, str] = {
     "below_vocabulary": "a token below {size}",
     "only_drafts": "only drafts behind what is known",
     "padding_nowhere": "nothing of what only fills a batch up",
+    "found_earlier": "what stands behind an earlier token equal to the last",
+    "at_most_blocks": "at most {most} blocks",
     "own_block": "a block that is its own, number {index}",
     "block": "block {block}",
     "a_block_of_its_own": "a block of its own",

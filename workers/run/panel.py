@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scenarios.capabilities import Capabilities
+from scenarios.drafters import TRAITS
 from scenarios.events import CONTROL_EVENTS, DisturbTransfer, clears_cache
 from scenarios.spec import ENGINE, PRODUCER, EngineName
 from scenarios.trace import Trace
@@ -19,6 +20,7 @@ from workers.judge.contracts.judge import Contracts
 from workers.judge.control_plane import ControlPlane
 from workers.judge.drafter_identities import DrafterIdentities
 from workers.judge.judge import End, Judge
+from workers.judge.lookups import Lookups
 from workers.judge.races import RaceDetector, Races
 from workers.judge.step_identities import StepIdentities
 from workers.judge.transfer_identities import TransferIdentities
@@ -169,6 +171,12 @@ def _drafter_identities(case: Case) -> DrafterIdentities | None:
     return DrafterIdentities() if is_whole else None
 
 
+def _lookups(case: Case) -> Lookups | None:
+    spec = case.trace.spec
+    is_looked_up = TRAITS[spec.drafter].is_lookup and spec.num_speculative_tokens > 0
+    return Lookups(spec.num_speculative_tokens) if shows_steps(case.capabilities) and is_looked_up else None
+
+
 def _control_plane(case: Case) -> ControlPlane | None:
     is_controlled = any(event.do in CONTROL_EVENTS or clears_cache(event) for event in case.trace.events)
     return ControlPlane() if shows_steps(case.capabilities) and is_controlled else None
@@ -190,6 +198,7 @@ _JUDGES: tuple[Callable[[Case], Judge | None], ...] = (
     _control_plane,
     _contracts,
     _drafter_identities,
+    _lookups,
 )
 
 
