@@ -38,6 +38,9 @@ def test_a_reversal_is_found_within_a_few_traces_and_none_is_found_in_an_edit_th
         (50297, "handed_over_from_a_tight_pool", "transfers"),
         (17751, "handed_over", "transfers"),
         (43433, "handed_over", "transfers"),
+        (33377, "stores_of_the_aborted", "contracts"),
+        (33881, "offloaded_outputs", "transfers"),
+        (46972, "offloaded_chunks_beside_drafts", "transfers"),
     ],
 )
 def test_what_a_fix_of_connectors_mended_is_found_on_a_scenario(
