@@ -65,8 +65,9 @@ Need: TypeAlias = Literal[
 NEEDS: tuple[Need, ...] = get_args(Need)
 # Needs that no drawn trace meets together, and why.
 UNMET: dict[frozenset[Need], str] = {
-    frozenset({"connector", "hybrid"}): "no transfers run beside a hybrid model",
-    frozenset({"handoff", "hybrid"}): "no transfers run beside a hybrid model",
+    frozenset({"offloading", "hybrid"}): "nothing of a hybrid model is offloaded",
+    frozenset({"connector", "gated"}): "no transfers run beside gated delta nets",
+    frozenset({"handoff", "gated"}): "no transfers run beside gated delta nets",
 }
 
 

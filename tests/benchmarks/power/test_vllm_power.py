@@ -237,7 +237,7 @@ def test_what_is_missed_must_be_listed_and_what_is_refused_never_may() -> None:
 def test_what_no_trace_can_show_is_expected_to_be_missed() -> None:
     reversal = all_reversals()[0].model_copy(update={"missed": "", "needs": ("hybrid", "prefix_cache")})
     assert reversal.expected_missed == ""
-    assert reversal.model_copy(update={"needs": ("hybrid", "connector")}).expected_missed
+    assert reversal.model_copy(update={"needs": ("hybrid", "offloading")}).expected_missed
     assert reversal.model_copy(update={"needs": ("hybrid", "drafter")}).expected_missed == ""
     assert reversal.model_copy(update={"missed": "why"}).expected_missed == "why"
 

@@ -26,6 +26,7 @@ _DRAFTERS = (
     "fewer_drafts*",
     "heads_of_the_target",
     "lookup_*",
+    "offloaded_with_drafters",
     "padded_*",
     "rejected_drafts",
     "several_layers",
@@ -44,7 +45,16 @@ _SAMPLING = (
     "rejected_drafts",
 )
 _GRAMMARS = ("grammars*", "broken_grammars", "reasoning")
-_TRANSFERS = ("handed_over*", "load*", "offloaded_*", "preempted_and_loaded", "store*")
+_TRANSFERS = (
+    "handed_over*",
+    "hybrid_handed_over",
+    "hybrid_hits_apart",
+    "hybrid_loaded_prompts",
+    "load*",
+    "offloaded_*",
+    "preempted_and_loaded",
+    "store*",
+)
 _HYBRID = ("hybrid*", "graphs_beside_s*")
 _CONTROL = ("asleep", "paused_*", "weights_*", "dummy_steps", "fewer_drafts*", "two_engines")
 

@@ -180,6 +180,8 @@ class Engines:
         # who has all others still fits.
         num_each = 1 + spec.prefix_cache + spec.num_speculative_tokens
         num_states = RECURRENT_LAYERS * num_each if is_hybrid else 0
+        # Who is hit inside a block holds that and a copy, of each group; vLLM lets it wait for ever if both do not fit.
+        num_states += 1 + RECURRENT_LAYERS if spec.match_tokens else 0
         transfer = transfer_config(spec, is_producer=is_producer)
         config = EngineArgs(
             model=str(self._weights(spec, version)),
