@@ -172,7 +172,6 @@ class Engines:
         from vllm.v1.engine.core import EngineCore, EngineCoreProc  # noqa: PLC0415
         from vllm.v1.executor import Executor  # noqa: PLC0415
 
-        speculative = self._speculative(spec)
         # A draft model computes one token more of each request than is scheduled.
         beside = spec.max_num_seqs if spec.drafter == "draft_model" else 0
         is_hybrid = spec.layers == "hybrid"
@@ -204,7 +203,7 @@ class Engines:
             # Whoever says nothing gets asynchrony wherever there is any, which is what a trace asks for.
             async_scheduling=None if spec.depth > 1 else False,
             logprobs_mode=_LOGPROBS_MODES[spec.logprobs_mode],
-            speculative_config=speculative,
+            speculative_config=self._speculative(spec),
             kv_transfer_config=transfer,
             logits_processors=[no_repeats()] if spec.logits_processor else None,
             reasoning_parser="" if spec.reasoning_end is None else parser_until(spec.reasoning_end),
