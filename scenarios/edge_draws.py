@@ -13,13 +13,21 @@ _SITE = "edge"
 
 
 class EdgeDraws:
-    """A trace under change, for an engine of these capabilities: `spec` and `events` are those so far."""
+    """A trace under change, for an engine of these capabilities: `spec` and `events` are those so far.
+
+    It `is_whole` with an edge that other changes would take from it.
+    """
 
     def __init__(self, trace: Trace, capabilities: Capabilities) -> None:
         self._trace, self._capabilities = trace, capabilities
         has_layers = capabilities.allows("layers", trace.spec.layers)
         self.spec = trace.spec if has_layers else trace.spec.model_copy(update={"layers": "attention"})
         self.events: list[AnyEvent] = list(trace.events)
+        self.is_whole = False
+
+    def _changed(self) -> Trace:
+        """Return the trace with what has been changed so far."""
+        return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})
 
     def _pick(self, bound: int, what: str, index: int = 0) -> int:
         return below(bound, self._trace.seed, _SITE, what, index)

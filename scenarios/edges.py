@@ -5,9 +5,9 @@ so no more. Each edge is drawn under labels of its own behind that, and what it 
 capabilities. So a trace is a function of its seed and of these, and an engine that scripts drafts keeps its traces.
 """
 
+from scenarios.batch_edges import CHUNKS_MAX, TURN_AFTER, BatchEdges
 from scenarios.capabilities import CONTINUES, Capabilities, within
 from scenarios.drafters import TRAITS
-from scenarios.edge_draws import EdgeDraws
 from scenarios.events import (
     Abort,
     AnyEvent,
@@ -23,15 +23,13 @@ from scenarios.spec import INTEGER_MAX, EngineSpec
 from scenarios.trace import Trace, problems
 from scenarios.transfers import with_transfers
 
-# The most chunks of a prompt.
-CHUNKS_MAX = 16
-# Ticks behind a request's arrival in which it mostly ends.
-TURN_AFTER = 24
 # An engine with graphs is made in twice the time. Traces with a connector lose them again.
 GRAPHS_ONE_IN = 6
-SESSIONS_ONE_IN = 5
+SESSIONS_ONE_IN = 6
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 RUNS_ONE_IN = 16
+# Of hybrid models without drafts.
+DUMMIES_ONE_IN = 3
 CLEARED_ONE_IN = 5
 # A specification of an engine that drafts.
 DRAFTING = EngineSpec()
@@ -50,11 +48,12 @@ def drawn_for(trace: Trace, capabilities: Capabilities) -> Trace:
         return with_transfers(trace, capabilities)
     if capabilities.allowed("block_size") is not None:
         trace = within(trace, capabilities)
-    trace = within(_Edges(trace, capabilities).trace(), capabilities)
-    return within(with_transfers(trace, capabilities), capabilities)
+    edges = _Edges(trace, capabilities)
+    trace = within(edges.trace(), capabilities)
+    return trace if edges.is_whole else within(with_transfers(trace, capabilities), capabilities)
 
 
-class _Edges(EdgeDraws):
+class _Edges(BatchEdges):
     """One trace with edges."""
 
     def trace(self) -> Trace:
@@ -74,13 +73,24 @@ class _Edges(EdgeDraws):
                 self._short_pool()
             case 5 if has_any_blocks:
                 self._wide_blocks()
+            case 5 if self.spec.num_speculative_tokens > 1 and self.spec.layers == "attention":
+                self._behind_hits()
+                self.is_whole = True
+                return self._changed()
             case 4:
                 self._uneven_chunks()
+        if self.spec.recurrent_layers != "short_conv" and not self.spec.num_speculative_tokens:
+            self._single_tokens()
+        is_plain_hybrid = self.spec.layers == "hybrid" and not self.spec.num_speculative_tokens
+        if is_plain_hybrid and self._one_in(DUMMIES_ONE_IN, "dummies"):
+            self._dummies_beside_states()
         if self._one_in(4, "chunked"):
             self._in_mid_prompt()
         if self._one_in(3, "decodes first"):
             self._set_if_allowed(decodes_first=True)
-        if self._one_in(GRAPHS_ONE_IN, "graphs"):
+            if self.spec.decodes_first and self._one_in(3, "rows change places"):
+                self._rows_change_places()
+        if self.spec.graphs == "none" and self._one_in(GRAPHS_ONE_IN, "graphs"):
             self._set_if_allowed(graphs=GRAPHS[self._pick(len(GRAPHS), "which graphs")])
         are_logits = self.spec.logprobs_mode.endswith("logits")
         if CONTINUES in self._capabilities.features and (are_logits or self._one_in(5, "turns")):
@@ -99,7 +109,7 @@ class _Edges(EdgeDraws):
             self._branches()
         if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
             self._sessions()
-        return self._trace.model_copy(update={"spec": self.spec, "events": tuple(self.events)})
+        return self._changed()
 
     def _short_chunks(self) -> None:
         """Let no chunk be longer than a run of drafts and the token behind them."""
@@ -296,6 +306,7 @@ class _Edges(EdgeDraws):
             least = 1 + 2 * spec.num_speculative_tokens
             spec = spec.model_copy(update={"max_num_batched_tokens": least + self._pick(16, "chunk of a part")})
         events = with_sessions(spec, self.events, self._pick)
+        spec = room_for(spec, events)
         trace = self._trace.model_copy(update={"spec": spec, "events": tuple(events)})
         if not problems(trace):
             self.spec, self.events = spec, events

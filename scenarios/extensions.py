@@ -6,7 +6,7 @@ engine's capabilities, and the trace's own numbers stay as they are. Without suc
 
 from scenarios.capabilities import Capabilities, NothingBeside
 from scenarios.control_draws import controlled
-from scenarios.drafters import DRAFTERS
+from scenarios.drafters import DRAFTERS, Drafter
 from scenarios.draw import below
 from scenarios.events import AnyEvent, Submit
 from scenarios.features import refusals
@@ -22,11 +22,14 @@ GATED_ONE_IN = 2
 LOGPROB_TOKENS_ONE_IN = 16
 LOGITS_ONE_IN = 8
 BROKEN_GRAMMARS_ONE_IN = 12
-STOP_WORDS_ONE_IN = 8
+STOP_WORDS_ONE_IN = 6
+STOP_WORDS_DRAWN = 8
 REASONING_ONE_IN = 4
 PROCESSORS_ONE_IN = 3
 SWITCHES_ONE_IN = 3
 TREES_ONE_IN = 4
+# Drafters that are drawn beside hybrid models as well, and so seldom beside others.
+WITHOUT_STATES: tuple[Drafter, ...] = ("draft_model", "draft_model", "eagle", "eagle", "ngram_gpu")
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
 BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
@@ -93,6 +96,13 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
         other = drafters[below(len(drafters), seed, _SITE, "drafter", 0)]
         if not refusals(spec.model_copy(update={"drafter": other}), ()):
             update["drafter"] = other
+    is_guessed = update.get("drafter", spec.drafter) == "draft_model" and spec.draft_sampling == "greedy"
+    has_hybrids = capabilities.allows("layers", "hybrid") and not capabilities.scripts_drafts
+    if is_guessed and spec.num_speculative_tokens and has_hybrids:
+        # Drafts of any drafter are its own here: who has to predict need not be a draft model.
+        other = WITHOUT_STATES[below(len(WITHOUT_STATES), seed, _SITE, "without states", 0)]
+        if capabilities.allows("drafter", other):
+            update |= {"drafter": other, "layers": "attention"}
     return spec.model_copy(update=update) if update else spec
 
 
@@ -127,8 +137,8 @@ def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, cap
     if has_words and pick("has words", 3):
         among = event.params.allowed_tokens or tuple(range(spec.vocab_size))
         update["stop_words"] = tuple(
-            tuple(among[pick(f"word {word}", len(among), place)] for place in range(1 + pick("length", 2, word)))
-            for word in range(1 + pick("words", 4))
+            tuple(among[pick(f"word {word}", len(among), place)] for place in range(1 + pick("length", 4, word) // 3))
+            for word in range(1 + pick("words", STOP_WORDS_DRAWN))
         )
     if "no_repeats" in capabilities.features_on(spec) and pick("no repeats", 2):
         update["no_repeats"] = True

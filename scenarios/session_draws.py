@@ -4,6 +4,7 @@ Not drawn is what is known to go wrong in sessions of every engine that has them
 preemptions (`docs/findings/README.md`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from scenarios.events import AnyEvent, Continuation, EndSession, Preempt, PromptDraw, ResetPrefixCache, Submit
@@ -20,12 +21,21 @@ _STOPS_ONE_IN = 4
 Pick = Callable[[int, str, int], int]
 
 
-def room_for(spec: EngineSpec) -> EngineSpec:
-    """Return a specification with room for sessions: a step holds runs of drafts of two, and nobody is preempted."""
+def room_for(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:
+    """Return a specification with room for sessions: a step holds runs of drafts of two, and nobody is preempted.
+
+    The model is as long as the longest session among events can become.
+    """
+    lengths: Counter[str] = Counter()
+    for event in events:
+        if isinstance(event, Submit) and event.session is not None:
+            lengths[event.session] += event.prompt_length + event.max_tokens
+    longest = max(spec.max_model_len, *lengths.values(), 0)
     least = 1 + 2 * spec.num_speculative_tokens
-    blocks = -(-spec.max_model_len // spec.block_size)
+    blocks = -(-longest // spec.block_size)
     return spec.model_copy(
         update={
+            "max_model_len": longest,
             "max_num_batched_tokens": max(spec.max_num_batched_tokens, least),
             "num_blocks": max(spec.num_blocks, 1 + blocks * spec.max_num_seqs),
         }
@@ -35,7 +45,12 @@ def room_for(spec: EngineSpec) -> EngineSpec:
 def with_sessions(spec: EngineSpec, events: Sequence[AnyEvent], pick: Pick) -> list[AnyEvent]:
     """Return events in which one or two requests with drawn prompts are sessions; somebody may go on from one."""
     found = [each for each in events if not _preempts(each)]
-    firsts = [each for each in found if isinstance(each, Submit) and isinstance(each.prompt, PromptDraw)]
+    names = Counter(each.request for each in found if isinstance(each, Submit))
+    firsts = [
+        each
+        for each in found
+        if isinstance(each, Submit) and isinstance(each.prompt, PromptDraw) and names[each.request] == 1
+    ]
     for number, first in enumerate(firsts[: 1 + pick(2, "sessions", 0)]):
         parts = _parts(spec, first, number, pick)
         found[found.index(first)] = parts[0]
