@@ -1,7 +1,7 @@
 """Edges of batches: rows that change places, or are as short as they can be, and what runs between their steps."""
 
 from scenarios.edge_draws import EdgeDraws
-from scenarios.events import DummyStep, Stall
+from scenarios.events import Abort, DummyStep, Stall
 
 # The most chunks of a prompt.
 CHUNKS_MAX = 16
@@ -59,7 +59,7 @@ class BatchEdges(EdgeDraws):
             self._change(place, tick=min(submit.tick, self._pick(TURN_AFTER, "in front", place)))
             params = submit.params
             if self._pick(2, "banned", place) and not (params.grammar or params.allowed_tokens):
-                count = 4 + self._pick(6, "words", place)
+                count = 3 + self._pick(6, "words", place)
                 words = {self._pick(spec.vocab_size, f"word of {place}", word) for word in range(count)}
                 banned = tuple((word,) for word in sorted(words))
                 self._change(place, params=params.model_copy(update={"bad_words": banned}))
@@ -71,14 +71,23 @@ class BatchEdges(EdgeDraws):
                 self._lengthen(place, 1)
 
     def _dummies_beside_states(self) -> None:
-        """Leave all requests out of steps in whose place batches of padding alone replay graphs, once or twice."""
+        """Leave all requests out of steps in whose place batches of padding alone replay graphs.
+
+        What a state has lost shows many tokens later: outputs are long, and nobody gives them up.
+        """
         graphs = ("full_and_piecewise", "full_and_piecewise", "full")[self._pick(3, "graphs of dummies")]
         if "dummy_step" not in self._capabilities.events or not self._capabilities.allows("graphs", graphs):
             return
         self._set(graphs=graphs)
+        self._set(max_model_len=max(self.spec.max_model_len, 4 * self.spec.block_size))
+        self.events = [event for event in self.events if not isinstance(event, Abort)]
         submits = self._submits()
-        for number, (place, submit) in enumerate(submits[: 1 + self._pick(2, "times of dummies")]):
-            tick = submit.tick + 2 + self._pick(8, "dummies behind", place)
-            names = dict.fromkeys(each.request for _, each in submits)
-            self.events += [Stall(tick=tick, request=name, ticks=3 + number) for name in names]
-            self.events += [DummyStep(tick=tick + later) for later in range(3)]
+        names = dict.fromkeys(each.request for _, each in submits)
+        for place, _ in submits:
+            self._change(place, max_tokens=24 + self._pick(16, "behind dummies", place), stop=())
+        for place, submit in submits[: 1 + self._pick(2, "times of dummies")]:
+            tick = submit.tick + 3 + self._pick(6, "dummies behind", place)
+            for each in range(tick, tick + 3):
+                # Also those that come meanwhile.
+                self.events += [Stall(tick=each, request=name, ticks=1) for name in names]
+                self.events.append(DummyStep(tick=each))

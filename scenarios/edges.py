@@ -34,8 +34,8 @@ RUNS_ONE_IN = 16
 REPEATED_ONE_IN = 3
 # Where a request cannot be interrupted alone.
 PAUSED_ONE_IN = 6
-# Of hybrid models.
-DUMMIES_ONE_IN = 6
+# Of hybrid models without drafts.
+DUMMIES_ONE_IN = 3
 CLEARED_ONE_IN = 5
 INSIDE_ONE_IN = 2
 # A specification of an engine that drafts.
@@ -75,7 +75,8 @@ class _Edges(BatchEdges):
             return self._changed()
         if self.spec.recurrent_layers != "short_conv" and not self.spec.num_speculative_tokens:
             self._single_tokens()
-        if self.spec.layers == "hybrid" and self._one_in(DUMMIES_ONE_IN, "dummies"):
+        is_plain_hybrid = self.spec.layers == "hybrid" and not self.spec.num_speculative_tokens
+        if is_plain_hybrid and self._one_in(DUMMIES_ONE_IN, "dummies"):
             self._dummies_beside_states()
         if self._one_in(4, "chunked"):
             self._in_mid_prompt()

@@ -97,7 +97,8 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
         if not refusals(spec.model_copy(update={"drafter": other}), ()):
             update["drafter"] = other
     is_guessed = update.get("drafter", spec.drafter) == "draft_model" and spec.draft_sampling == "greedy"
-    if is_guessed and spec.num_speculative_tokens and capabilities.allows("layers", "hybrid"):
+    has_hybrids = capabilities.allows("layers", "hybrid") and not capabilities.scripts_drafts
+    if is_guessed and spec.num_speculative_tokens and has_hybrids:
         # Drafts of any drafter are its own here: who has to predict need not be a draft model.
         other = WITHOUT_STATES[below(len(WITHOUT_STATES), seed, _SITE, "without states", 0)]
         if capabilities.allows("drafter", other):
