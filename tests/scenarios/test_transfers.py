@@ -9,7 +9,7 @@ from scenarios.events import DisturbTransfer, Preempt, PromptDraw, ResetPrefixCa
 from scenarios.random_trace import random_trace
 from scenarios.spec import Handoff, Transfer
 from scenarios.trace import Trace
-from scenarios.transfers import SHORT_BY
+from scenarios.transfer_layouts import SHORT_BY
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1
 

@@ -52,7 +52,7 @@ class Delivery(Value):
     finish_reason: str | None
     logprobs: Numbers
     prompt_logprobs: Numbers
-    is_late: bool = False
+    is_late: bool
 
 
 class OpenedValues(Value):

@@ -35,7 +35,9 @@ class AdderSession:
             tokens.append(sum(tokens[: -1 if self._ahead else None]) % self._vocab_size)
             reason = "length" if len(tokens) == length else None
             new = (tokens[-1],)
-            found.append(Delivery(request=name, tokens=new, finish_reason=reason, logprobs=(), prompt_logprobs=()))
+            found.append(
+                Delivery(request=name, tokens=new, finish_reason=reason, logprobs=(), prompt_logprobs=(), is_late=False)
+            )
             if reason is not None:
                 del self._live[name]
         return found

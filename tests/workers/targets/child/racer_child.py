@@ -58,7 +58,9 @@ class RacerSession:
         if reason is not None:
             del self._live[name]
         new = (tokens[-1],)
-        return [Delivery(request=name, tokens=new, finish_reason=reason, logprobs=(), prompt_logprobs=())]
+        return [
+            Delivery(request=name, tokens=new, finish_reason=reason, logprobs=(), prompt_logprobs=(), is_late=False)
+        ]
 
     def drained(self) -> bool:
         return not self._live

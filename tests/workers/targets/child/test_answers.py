@@ -56,6 +56,7 @@ _SEEN: dict[str, dict[str, Any]] = {
     "corrected": {"mirror_computed": [2]},
     "processed": {"sampled": [[5]]},
     "drained": {"leaks": {"blocks": 1}},
+    "offered": {"prompt": 4, "tokens": 9, "found": 0, "offered": [0, 1]},
 }
 SEEN = [
     {"point": point, "step": 0, "requests": [0], "values": values, "of": "engine", "writers": {"slots": [_SIDE]}}
@@ -67,6 +68,7 @@ _DELIVERY = {
     "finish_reason": "length",
     "logprobs": [1, -0.5],
     "prompt_logprobs": [2, -1.5],
+    "is_late": True,
 }
 ANSWERS: dict[type[Value], dict[str, Any]] = {
     Greeting: {"version": "1"},

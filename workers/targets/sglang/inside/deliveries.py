@@ -9,7 +9,7 @@ from workers.targets.child.answers import Delivery
 
 def ending(request: str) -> Delivery:
     """Return the end of a request that was given up."""
-    return Delivery(request=request, tokens=(), finish_reason="abort", logprobs=(), prompt_logprobs=())
+    return Delivery(request=request, tokens=(), finish_reason="abort", logprobs=(), prompt_logprobs=(), is_late=False)
 
 
 def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
@@ -34,6 +34,7 @@ def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
             finish_reason=reason,
             logprobs=tuple(_logprobs(output, row)),
             prompt_logprobs=(),
+            is_late=False,
         )
 
 
