@@ -240,8 +240,8 @@ class Engines:
 def _blocks_for_states(spec: EngineSpec) -> int:
     """Return how many blocks states take at most of the pool: who has all others still fits.
 
-    One has a block, one more where it is kept at ends of blocks, and one for each draft. Who is hit inside a block holds
-    that and a copy, of each group of layers; vLLM lets it wait for ever if both do not fit.
+    One has a block, one more where it is kept at ends of blocks, and one for each draft. Who is hit inside a block
+    holds that and a copy, of each group of layers; vLLM lets it wait for ever if both do not fit.
     """
     if spec.layers != "hybrid":
         return 0
