@@ -55,13 +55,28 @@ def test_some_traces_have_a_producer_in_tight_pools_too_with_loads_that_are_dist
     traces = drawn(engine)
     having = [trace for trace in traces if trace.spec.handoff is not None]
     assert len(traces) // 16 < len(having) < len(traces) // 5
-    assert not any(trace.spec.transfer or trace.spec.offloading or trace.spec.layers == "hybrid" for trace in having)
+    assert not any(trace.spec.transfer or trace.spec.offloading for trace in having)
     done = {each.how for trace in having for each in trace.events if isinstance(each, DisturbTransfer)}
     assert done == {"delay", "hasten", "drop", "fail", "repeat"}
     for key, count in {"turns": 5, "lease_ticks": 3, "load_ticks": 4, "failures": 2}.items():
         assert len({getattr(trace.spec.handoff, key) for trace in having}) == count
     pools = [(trace.spec.handoff or Handoff()).producer_blocks - trace.spec.max_blocks_per_request for trace in having]
     assert pools.count(0) > 3
+
+
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+def test_some_traces_of_hybrid_models_have_a_store_of_states_or_a_producer_beside_no_drafts(engine: str) -> None:
+    traces = [trace for trace in drawn(engine) if trace.spec.layers == "hybrid"]
+    stored = [trace for trace in traces if trace.spec.transfer is not None]
+    handed_over = [trace for trace in traces if trace.spec.handoff is not None]
+    assert len(traces) // 10 < len(stored) < len(traces) // 3
+    assert len(traces) // 20 < len(handed_over) < len(traces) // 5
+    assert all(trace.spec.is_aligned and trace.spec.prefix_cache for trace in stored)
+    assert any(trace.spec.num_speculative_tokens for trace in stored)
+    assert not any(trace.spec.num_speculative_tokens for trace in handed_over)
+    inside = [trace for trace in traces if trace.spec.match_tokens]
+    assert len(traces) // 40 < len(inside) < len(traces) // 8
+    assert not any(trace.spec.has_connector for trace in inside)
 
 
 def test_no_load_of_overlapping_steps_is_lost_where_its_request_is_computed_again() -> None:

@@ -347,3 +347,33 @@ def test_proposals_are_kept_with_the_tokens_that_they_follow_and_their_margins()
     of_one_pass = judge_of(at_once(), shift=0, mask=MASK)
     assert of_one_pass.at_end(End(2, {})) is None
     assert (first.at_once, of_one_pass.proposals[0, 6].at_once) == (False, True)
+
+
+def copied(of: str, lost: tuple[int, ...] = ()) -> tuple[str, Values]:
+    """Return a copy of the first block of a request to a store, or from there to another block."""
+    blocks = [7] if of == "store" else [5]
+    values = {"phase": "copies", "of": of, "is_synchronous": False, "slots": [0], "blocks": blocks, "lost": list(lost)}
+    return "transfer", values
+
+
+@pytest.mark.parametrize(
+    ("copies", "is_kept"),
+    [
+        ([copied("store"), copied("load")], True),
+        ([copied("load")], False),
+        ([copied("store"), copied("load", (0,))], False),
+        ([copied("store", (0,)), copied("load")], False),
+    ],
+)
+def test_entries_are_followed_into_a_store_and_back(copies: Step, is_kept: bool) -> None:
+    again: Step = [
+        planned(4, 0, [(0, [*PROMPT, 6])], blocks=(5, 8, 9)),
+        inputs(0, [5, 6], [4, 5]),
+        drafting(0, [6, 9], [4, 5], 6),
+        drafting(1, [20], [6], 7),
+        ("proposed", {"proposed": [[20, 21]]}),
+        ("processed", {"sampled": [[9]]}),
+    ]
+    found = judged([[*shifted()[0], *copies], again])
+    assert (found is None) is is_kept
+    assert found is None or (found.variable, found.position) == ("draft_cache", 0)

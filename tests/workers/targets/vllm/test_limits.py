@@ -104,6 +104,29 @@ def test_graphs_go_beside_no_connector(engine: str, beside: dict[str, Value]) ->
     assert within(trace, capabilities).spec == trace.spec.model_copy(update={"graphs": "none"})
 
 
+@pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
+@pytest.mark.parametrize(
+    ("beside", "is_allowed"),
+    [
+        ({}, True),
+        ({"drafter": "ngram_gpu", "num_speculative_tokens": 2}, True),
+        ({"drafter": "eagle", "num_speculative_tokens": 2}, False),
+        ({"transfer": Transfer()}, False),
+        ({"prefix_cache": False}, False),
+        ({"match_tokens": 5}, False),
+    ],
+)
+def test_hits_end_inside_blocks_beside_nothing_that_keeps_entries(
+    engine: str, beside: dict[str, Value], is_allowed: bool
+) -> None:
+    keys = {"sampling": "standard", "block_size": 32, "num_speculative_tokens": 0, "match_tokens": 16}
+    spec = EngineSpec(layers="hybrid", prefix_cache=True, recurrent_cache="align").model_copy(update=keys | beside)
+    trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))
+    capabilities = kind_of(engine).capabilities
+    assert (lacking(trace, capabilities) is None) is is_allowed
+    assert lacking(within(trace, capabilities), capabilities) is None
+
+
 def test_graphs_need_a_device() -> None:
     spec = EngineSpec(layers="attention", sampling="standard", block_size=32, graphs="full")
     trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=2),))

@@ -174,13 +174,6 @@ class Engines:
 
         # A draft model computes one token more of each request than is scheduled.
         beside = spec.max_num_seqs if spec.drafter == "draft_model" else 0
-        is_hybrid = spec.layers == "hybrid"
-        # A state takes a block of the same pool, one more where it is kept at ends of blocks, and one for each draft:
-        # who has all others still fits.
-        num_each = 1 + spec.prefix_cache + spec.num_speculative_tokens
-        num_states = RECURRENT_LAYERS * num_each if is_hybrid else 0
-        # Who is hit inside a block holds that and a copy, of each group; vLLM lets it wait for ever if both do not fit.
-        num_states += 1 + RECURRENT_LAYERS if spec.match_tokens else 0
         transfer = transfer_config(spec, is_producer=is_producer)
         config = EngineArgs(
             model=str(self._weights(spec, version)),
@@ -189,7 +182,7 @@ class Engines:
             seed=0,
             kv_cache_memory_bytes=CACHE_BYTES,
             # One block of it is never handed out.
-            num_gpu_blocks_override=spec.num_blocks + 1 + num_states,
+            num_gpu_blocks_override=spec.num_blocks + 1 + _blocks_for_states(spec),
             block_size=spec.block_size,
             max_model_len=spec.max_model_len,
             max_num_seqs=spec.max_num_seqs,
@@ -243,6 +236,18 @@ class Engines:
         if spec.drafter == "mtp":
             return found
         return found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}
+
+
+def _blocks_for_states(spec: EngineSpec) -> int:
+    """Return how many blocks states take at most of the pool: who has all others still fits.
+
+    One has a block, one more where it is kept at ends of blocks, and one for each draft. Who is hit inside a block
+    holds that and a copy, of each group of layers; vLLM lets it wait for ever if both do not fit.
+    """
+    if spec.layers != "hybrid":
+        return 0
+    copies = 1 + RECURRENT_LAYERS if spec.match_tokens else 0
+    return RECURRENT_LAYERS * (1 + spec.prefix_cache + spec.num_speculative_tokens) + copies
 
 
 def _target_of(spec: EngineSpec) -> tuple[str, str]:

@@ -224,7 +224,7 @@ def _blocks_used(cache: torch.Tensor, is_written: bool) -> Sequence[torch.Tensor
 
 def narrowed(name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
     """Return what a launch uses: of caches the blocks of its step, where a connector beside it knows them."""
-    agent = get_kv_transfer_group() if has_kv_transfer_group() else None
+    agent: Any = get_kv_transfer_group() if has_kv_transfer_group() else None
     return agent.narrowed(name, tensors, is_written) if hasattr(agent, "narrowed") else tensors
 
 
