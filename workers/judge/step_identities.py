@@ -3,11 +3,11 @@
 Verifies: that the model is given tokens of the vocabulary, those of the request where they are no drafts, and none but
 drafts behind what is known of it; at positions that go on from what was computed; lengths and slots that follow from
 these and from the blocks planned; no block written that is another's but for a prefix that both have, and so no slot
-twice in a step, and none by tokens that only fill a batch up; no more blocks of a request than the longest has; a state in a block that is its request's alone, from
-which the request goes on unless it begins, behind what was kept of the step before; counts of the scheduler that are
-the true ones, or above them by drafts in flight, and mirrors that are the true ones once corrected; no token of a chunk
-of what is known; that no more drafts are counted for operators than were verified; that every planned step is shown,
-and that nothing is left at the end.
+twice in a step, and none by tokens that only fill a batch up; no more blocks of a request than the longest has; a state
+in a block that is its request's alone, from which the request goes on unless it begins, behind what was kept of the
+step before; counts of the scheduler that are the true ones, or above them by drafts in flight, and mirrors that are the
+true ones once corrected; no token of a chunk of what is known; that no more drafts are counted for operators than were
+verified; that every planned step is shown, and that nothing is left at the end.
 Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
 """
 
