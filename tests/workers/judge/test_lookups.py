@@ -13,7 +13,9 @@ PROMPT = [5, 6, 7, 9, 5]
 LENGTH, DRAFTS = 64, 2
 
 
-def judged(drafts: list[int], longest: int = LENGTH, **changed: Any) -> tuple[Difference | None, tuple[str, ...]]:
+def judged(
+    drafts: list[int], longest: int = LENGTH, filled_up: bool = False, **changed: Any
+) -> tuple[Difference | None, tuple[str, ...]]:
     """Judge a prompt of one request, behind which 6 is sampled, and a step with drafts behind that."""
     first = {"scheduled_computed": [0], "begun": [(0, PROMPT)], "follows": True}
     second = {"scheduled_computed": [5], "begun": [], "follows": True} | changed
@@ -21,7 +23,7 @@ def judged(drafts: list[int], longest: int = LENGTH, **changed: Any) -> tuple[Di
     judge = Lookups(DRAFTS)
     judge.see_log(
         [
-            Observation("opened", -1, (), {"max_model_len": longest}),
+            Observation("opened", -1, (), {"max_model_len": longest, "lookups_filled_up": filled_up}),
             Observation("scheduled", 0, (0,), first),
             Observation("inputs", 0, (0,), {"starts": [0, 5], "drafts": [0], "input_ids": PROMPT}),
             Observation("processed", 0, (0,), {"sampled": [[6]]}),
@@ -45,6 +47,10 @@ def test_drafts_from_elsewhere_are_told_with_their_request_and_position(drafts: 
 
 def test_nothing_is_said_of_drafts_where_none_was_looked_up_for_the_longest_length() -> None:
     assert judged([0, 0], longest=6) == (None, ())
+
+
+def test_nothing_is_said_of_an_engine_that_fills_drafts_up() -> None:
+    assert judged([0, 0], filled_up=True) == (None, ())
 
 
 def test_nothing_is_said_of_drafts_behind_an_empty_plan() -> None:
