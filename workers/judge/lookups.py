@@ -89,7 +89,7 @@ class Lookups(Judge):
         starts = before.inputs.values["starts"]
         counts = dict(zip(before.inputs.requests, (stop - start for start, stop in pairwise(starts)), strict=True))
         planned = zip(before.planned.requests, before.planned.values["scheduled_computed"], strict=True)
-        longest = max(computed + counts.get(request, 0) for request, computed in planned)
+        longest: int = max(computed + counts.get(request, 0) for request, computed in planned)
         return longest + self._drafts_max > self._length_max
 
     def _drafts(self, number: int, inputs: Observation) -> Iterator[Difference]:

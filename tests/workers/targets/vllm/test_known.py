@@ -231,5 +231,5 @@ def test_lookups_are_known_to_be_of_others_where_a_row_moved_behind_a_chunk(
     found = Difference(
         plane="drafts", variable="looked_up", request="submit 5", step=4, position=9, expected=1, actual=2
     )
-    assert VllmV1().known(found, Trace(spec=EngineSpec(drafter="ngram_gpu")), steps) == name
-    assert VllmV1().known(found, Trace(spec=EngineSpec(drafter="ngram")), steps) == ""
+    assert VllmV1().known(found, Trace(spec=EngineSpec(drafter="ngram_gpu"), events=()), steps) == name
+    assert VllmV1().known(found, Trace(spec=EngineSpec(drafter="ngram", depth=1), events=()), steps) == ""
