@@ -3,8 +3,8 @@
 Verifies: that drafts proposed behind the tokens known of a request are those that stand behind an earlier token equal
 to the last of these, in the same request.
 Does not verify: which of several such places is taken, or how many drafts; drafts behind a step that did not have the
-request, or planned nothing, or came so near to the longest length that nothing was looked up; tokens of a request of
-whose earlier stay a result may come.
+request, or planned nothing, or came so near to the longest length that nothing was looked up; an engine's that fills
+them up; tokens of a request of whose earlier stay a result may come.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class Lookups(Judge):
     sees = ("log",)
 
     def __init__(self, drafts_max: int) -> None:
-        self._drafts_max, self._length_max = drafts_max, 0
+        self._drafts_max, self._length_max, self._are_filled_up = drafts_max, 0, False
         self._steps: dict[int, _Step] = {}
         self._known: dict[int, _Known] = {}
         self._has_judged = False
@@ -54,6 +54,7 @@ class Lookups(Judge):
             match seen.point:
                 case "opened":
                     self._length_max = seen.values["max_model_len"]
+                    self._are_filled_up = seen.values["lookups_filled_up"]
                 case "scheduled":
                     self._steps[seen.step] = _Step(seen)
                 case "inputs":
@@ -73,7 +74,8 @@ class Lookups(Judge):
         for request, tokens in step.planned.values["begun"]:
             before = self._known.get(request)
             self._known[request] = _Known(list(tokens), before is None or len(before.tokens) <= len(tokens))
-        if step.inputs is not None and step.planned.values["follows"] and not self._is_near_end(number - 1):
+        is_told = not self._are_filled_up and step.planned.values["follows"]
+        if step.inputs is not None and is_told and not self._is_near_end(number - 1):
             yield from self._drafts(number, step.inputs)
         for request in step.planned.requests:
             self._known[request].tokens += step.sampled.get(request, [])
@@ -87,7 +89,7 @@ class Lookups(Judge):
         starts = before.inputs.values["starts"]
         counts = dict(zip(before.inputs.requests, (stop - start for start, stop in pairwise(starts)), strict=True))
         planned = zip(before.planned.requests, before.planned.values["scheduled_computed"], strict=True)
-        longest = max(computed + counts.get(request, 0) for request, computed in planned)
+        longest: int = max(computed + counts.get(request, 0) for request, computed in planned)
         return longest + self._drafts_max > self._length_max
 
     def _drafts(self, number: int, inputs: Observation) -> Iterator[Difference]:

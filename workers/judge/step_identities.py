@@ -213,7 +213,9 @@ class StepIdentities(Judge):
 
     def _held(self, number: int, step: Step) -> Iterator[Difference]:
         """Yield requests that hold more blocks than the longest one has tokens for."""
-        for request, held in step.planned.values["blocks"] if self._blocks_max is not None else ():
+        if self._blocks_max is None:
+            return
+        for request, held in step.planned.values["blocks"]:
             if len(held) > self._blocks_max:
                 due = fact("at_most_blocks", most=self._blocks_max)
                 yield broken("blocks", "held", request, (number, None), due, len(held))

@@ -77,7 +77,14 @@ def steps() -> list[Step]:
 def judged(run: list[Step], leaks: dict[str, int] | None = None, ends: bool = True) -> Difference | None:
     judge = StepIdentities()
     judge.see_log(
-        [Observation("opened", -1, (), {"vocab_size": VOCABULARY, "block_size": BLOCK, "state_sizes": [64, 64]})]
+        [
+            Observation(
+                "opened",
+                -1,
+                (),
+                {"vocab_size": VOCABULARY, "block_size": BLOCK, "state_sizes": [64, 64], "max_model_len": 10},
+            )
+        ]
     )
     # A step comes back once the next has been launched.
     order = [(number, point) for number in range(len(run)) for point in ("scheduled", "inputs", "corrected")]
@@ -110,6 +117,10 @@ def _move(run: list[Step]) -> None:
     run[2]["inputs"]["slots"][1] = 3 * BLOCK + 3
 
 
+def _hold(run: list[Step]) -> None:
+    run[1]["scheduled"]["blocks"][0] = [0, [7, 8, 9, 10]]
+
+
 def _lose(run: list[Step]) -> None:
     del run[1]["inputs"]
 
@@ -132,6 +143,7 @@ WRONG: dict[str, tuple[Callable[[list[Step]], None], tuple[str, int | None, int,
     "a slot of another": (_set(1, "inputs", "slots", 3, 8 * BLOCK + 1), ("slots", 1, 1, 4)),
     "a block of another": (_move, ("tables", 0, 2, 7)),
     "a block handed out twice": (_set(1, "scheduled", "blocks", 1, [1, [7, 8]]), ("tables", 0, 1, 5)),
+    "more blocks than the longest has": (_hold, ("held", 0, 1, None)),
     "a count below the true one": (
         _set(2, "scheduled", "scheduled_computed", 0, 4),
         ("scheduled_computed", 1, 2, None),

@@ -61,7 +61,8 @@ class OpenedValues(Value):
     A drafter's model is given the token so far behind its position as `draft_shift` says; behind the end of a prompt's
     chunk that is the prompt's next one, or, unless `chunk_ends_known`, its last. One that proposes all drafts at once
     is given a `mask_token` for each. The host's bounds of its lengths may be `bounds_short` of these. It is asked for
-    `drafts_max` drafts at most, in any step of the engine.
+    `drafts_max` drafts at most, in any step of the engine. Drafts that are looked up may be filled up with other tokens
+    (`lookups_filled_up`).
     """
 
     vocab_size: int
@@ -73,6 +74,7 @@ class OpenedValues(Value):
     mask_token: int | None
     bounds_short: int
     drafts_max: int
+    lookups_filled_up: bool
 
 
 class ScheduledValues(Value):

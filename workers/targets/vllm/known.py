@@ -226,6 +226,25 @@ def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Ob
     return rejected > 0 and is_twice
 
 
+def _lookups_of_moved_rows(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether drafts are of a request whose row moved right behind a step that had a chunk of its prompt."""
+    if (found.plane, found.variable, trace.spec.drafter) != ("drafts", "looked_up", "ngram_gpu"):
+        return False
+    numbers = {f"submit {number}": number for seen in steps for number in seen.requests}
+    request = numbers.get(found.request)
+    rows = {
+        seen.step: seen.requests.index(request) for seen in steps if seen.point == "inputs" and request in seen.requests
+    }
+    chunks = {
+        seen.step
+        for seen in steps
+        if seen.point == "processed" and request in seen.requests
+        if not seen.values["sampled"][seen.requests.index(request)]
+    }
+    moved = [step for step, row in rows.items() if step - 1 in chunks and rows.get(step - 1, row) != row]
+    return any(step <= found.step for step in moved)
+
+
 def _sampling_states_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether drafts were drawn for a request that others have replaced by the second write behind its step.
 
@@ -302,6 +321,11 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
         "docs/findings/vllm_paused_counts.md",
         "vLLM 0.32.0 corrects counts behind a pause that were corrected before it.",
     ): _counts_of_kept_requests,
+    KnownBug(
+        "vllm_lookups_of_moved_rows",
+        "docs/findings/vllm_lookups_of_moved_rows.md",
+        "vLLM 0.32.0 looks drafts up in another request's tokens where a row moved while it read its prompt.",
+    ): _lookups_of_moved_rows,
 }
 _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     KnownBug(

@@ -19,6 +19,7 @@ _GRAMMARS = "vllm/v1/structured_output/__init__.py"
 _RUNNER = "vllm/v1/worker/gpu_model_runner.py"
 _BATCH = "vllm/v1/worker/gpu_input_batch.py"
 _PROPOSER = "vllm/v1/spec_decode/llm_base_proposer.py"
+_LOOKUPS = "vllm/v1/spec_decode/ngram_proposer_gpu.py"
 _SAMPLER = "vllm/v1/sample/sampler.py"
 _REJECTION = "vllm/v1/sample/rejection_sampler.py"
 _PROCESSORS = "vllm/v1/sample/logits_processor/builtin.py"
@@ -49,6 +50,7 @@ _OF_SCHEDULER: Places = {
     ("crash", "apply_grammar_bitmask"): _at(grammar_bitmask=_GRAMMARS, update_draft_token_ids_in_output=_SCHEDULER),
     ("counts", "scheduled_computed"): _COUNTS,
     ("blocks", "tables"): _at(allocate_slots=_BLOCKS, get_new_blocks=_POOL),
+    ("blocks", "held"): _at(allocate_slots=_BLOCKS),
     ("blocks", "states"): _at(allocate_new_blocks=_STATES),
     ("kv", "attended"): _CACHED,
     ("kv", "stored"): _at(_build_store_jobs=_OFFLOADS, storable_chunks=_OFFLOADS, build_connector_meta=_OFFLOADS),
@@ -112,6 +114,8 @@ FIRST_RUNNER: Places = {
     # Stores of a preempted request are seen to before its blocks are written.
     ("kv", "attended"): _CACHED + _at(execute_model=_RUNNER),
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=_PROPOSER)),
+    ("drafts", "looked_up"): _at(update_ngram_gpu_tensors_incremental=_LOOKUPS, update_token_ids_ngram=_LOOKUPS)
+    + _at(propose="vllm/v1/spec_decode/ngram_proposer.py"),
     ("drafts", "draft_cache"): _at(propose=_PROPOSER, find_longest_cache_hit=_STATES),
     ("counts", "mirror_computed"): _at(_update_states=_RUNNER),
     ("inputs", "sampled"): _at(_bookkeeping_sync=_RUNNER, sample_tokens=_RUNNER),

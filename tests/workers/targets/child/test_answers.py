@@ -28,6 +28,7 @@ _SEEN: dict[str, dict[str, Any]] = {
         "mask_token": 3,
         "bounds_short": 1,
         "drafts_max": 2,
+        "lookups_filled_up": True,
     },
     "scheduled": {
         "scheduled_computed": [0],

@@ -212,3 +212,24 @@ def test_an_entry_at_the_end_of_a_found_block_is_known_where_the_block_behind_it
     submit = Submit(tick=0, request="a", prompt=(1,), max_tokens=1)
     trace = Trace(spec=EngineSpec(prefix_cache=True, block_size=2, layers="attention"), events=(submit,))
     assert VllmV1().known(found, trace, steps) == name
+
+
+@pytest.mark.parametrize(
+    ("rows", "sampled", "name"),
+    [
+        ((1, 0), [], "vllm_lookups_of_moved_rows"),
+        # Its row stays, or it has got a token by then.
+        ((1, 1), [], ""),
+        ((1, 0), [7], ""),
+    ],
+)
+def test_lookups_are_known_to_be_of_others_where_a_row_moved_behind_a_chunk(
+    rows: tuple[int, int], sampled: list[int], name: str
+) -> None:
+    steps = [Observation("inputs", step, (3, 5) if row else (5, 3), {}) for step, row in enumerate(rows)]
+    steps.append(Observation("processed", 0, (3, 5), {"sampled": [[1], sampled]}))
+    found = Difference(
+        plane="drafts", variable="looked_up", request="submit 5", step=4, position=9, expected=1, actual=2
+    )
+    assert VllmV1().known(found, Trace(spec=EngineSpec(drafter="ngram_gpu"), events=()), steps) == name
+    assert VllmV1().known(found, Trace(spec=EngineSpec(drafter="ngram", depth=1), events=()), steps) == ""

@@ -106,6 +106,7 @@ class Recorder:
             mask_token=None,
             bounds_short=0,
             drafts_max=scheduler.server_args.speculative_num_steps or 0,
+            lookups_filled_up=False,
         )
 
     @property

@@ -22,6 +22,7 @@ NO_DRAFTER: Mapping[str, Any] = {
     "mask_token": None,
     "bounds_short": 0,
     "drafts_max": 0,
+    "lookups_filled_up": False,
 }
 
 
@@ -59,6 +60,7 @@ def drafter_of(runner: Any) -> Drafter | None:
         "mask_token": proposer.parallel_drafting_token_id if is_at_once else None,
         "bounds_short": int(config.uses_draft_model()),
         "drafts_max": config.num_speculative_tokens,
+        "lookups_filled_up": False,
     }
     of_layers = proposer.vllm_config.compilation_config.static_forward_context
     caches = [of_layers[name].kv_cache for name in sorted(layers)]

@@ -214,7 +214,9 @@ class StepRecorder(PlanRecorder):
     ) -> None:
         super().__init__(engine.scheduler, number_of, Observations(readback, number_of, _judged, seen, of))
         drafter = drafter_of(runner_of(engine))
-        self.opened(engine.vllm_config, drafter.traits if drafter is not None else NO_DRAFTER)
+        # Where nothing was found the second runner has other tokens verified.
+        traits = drafter.traits if drafter is not None else {**NO_DRAFTER, "lookups_filled_up": runner == "v2"}
+        self.opened(engine.vllm_config, traits)
         self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
         self._drafter = DrafterObserver(drafter, runner_of(engine), self._seen) if drafter is not None else None
 
