@@ -1,5 +1,6 @@
 """Layouts of traces with transfers: each has the pools and the prompts that its requests are to meet in."""
 
+from collections import Counter
 from functools import cache
 from typing import get_args
 
@@ -28,34 +29,39 @@ def of(layout: Layout) -> list[Trace]:
 
 
 def test_some_traces_have_each_layout() -> None:
-    for layout in get_args(Layout):
-        assert len(of(layout)) > 4 or layout == "behind one"
+    counts = Counter(layout for layout, _ in laid_out())
+    assert min(counts[layout] for layout in get_args(Layout) if layout != "behind one") > 4
 
 
 def test_requests_in_turn_have_room_for_the_longest_of_them_and_nothing_else_happens() -> None:
-    for trace in of("in turn"):
-        spec, submits = trace.spec, trace.submits()
-        ends = [spec.length_limit(submit.prompt_length, submit.max_tokens) - 1 for submit in submits]
-        assert spec.num_blocks == -(-max(ends) // spec.block_size) == spec.max_blocks_per_request
-        assert len({submit.request for submit in submits}) == len(submits)
-        assert not any(isinstance(event, Abort | Preempt) for event in trace.events)
-        assert not spec.prefix_cache
+    traces = of("in turn")
+    assert len(traces) > 4
+    assert all(longest(trace) == trace.spec.num_blocks == trace.spec.max_blocks_per_request for trace in traces)
+    assert not any(isinstance(event, Abort | Preempt) for trace in traces for event in trace.events)
+    assert not any(trace.spec.prefix_cache for trace in traces)
+
+
+def longest(trace: Trace) -> int:
+    """Return the most blocks that a request of a trace fills, whose last token is computed by nobody."""
+    ends = [trace.spec.length_limit(submit.prompt_length, submit.max_tokens) - 1 for submit in trace.submits()]
+    return -(-max(ends) // trace.spec.block_size)
 
 
 def test_the_first_of_the_undisturbed_is_preempted_as_its_last_chunk_is_stored() -> None:
-    for trace in of("undisturbed"):
-        assert trace.spec.offloading is not None
-        first, *others = trace.submits()
-        size, chunks = trace.spec.block_size, trace.spec.offloading.chunks
-        assert (first.prompt_length // size, (first.prompt_length + first.max_tokens) // size) == (2, chunks)
-        (event,) = [event for event in trace.events if not isinstance(event, Submit)]
-        assert isinstance(event, Preempt)
-        stored = event.tick - 1 - (chunks * size - first.prompt_length)
-        assert event.request == first.request
-        assert 0 < stored <= trace.spec.offloading.store_ticks
-        for submit in others[1:]:
-            assert isinstance(submit.prompt, PromptDraw)
-            assert submit.prompt.common == submit.prompt.tokens
+    traces = of("undisturbed")
+    assert len(traces) > 4
+    assert all(isinstance(event, Submit | Preempt) for trace in traces for event in trace.events)
+    assert {len(trace.events) - len(trace.submits()) for trace in traces} == {1}
+    assert {preempted_behind(trace) for trace in traces} == {1, 2, 3}
+    others = [submit.prompt for trace in traces for submit in trace.submits()[2:]]
+    assert all(isinstance(prompt, PromptDraw) and prompt.common == prompt.tokens for prompt in others)
+
+
+def preempted_behind(trace: Trace) -> int:
+    """Return ticks between the last token of the third chunk of a trace's first request and its preemption."""
+    first, size = trace.submits()[0], trace.spec.block_size
+    (event,) = [event for event in trace.events if isinstance(event, Preempt) and event.request == first.request]
+    return event.tick - 1 - (3 * size - first.prompt_length)
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))
@@ -75,10 +81,15 @@ def test_of_each_name_the_first_request_is_kept_in_order() -> None:
 
 def test_a_store_beside_which_requests_are_in_turn_evicts_nothing() -> None:
     trace = random_trace(0)
-    for key in ({"transfer": Transfer(store_blocks=2)}, {"offloading": Offloading(chunks=2)}):
-        spec = arranged(trace.model_copy(update={"spec": trace.spec.model_copy(update=key)}), "in turn").spec
-        assert (spec.transfer.store_blocks if spec.transfer else 64) == 64
-        assert (spec.offloading.chunks if spec.offloading else 64) == 64
+    store, chunks = {"transfer": Transfer(store_blocks=2)}, {"offloading": Offloading(chunks=2)}
+    stored, offloaded = (
+        arranged(trace.model_copy(update={"spec": trace.spec.model_copy(update=keys)}), "in turn").spec
+        for keys in (store, chunks)
+    )
+    assert stored.transfer is not None
+    assert stored.transfer.store_blocks == 64
+    assert offloaded.offloading is not None
+    assert offloaded.offloading.chunks == 64
 
 
 def test_an_engine_without_connectors_has_no_layouts() -> None:
