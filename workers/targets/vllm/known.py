@@ -226,6 +226,19 @@ def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Ob
     return rejected > 0 and is_twice
 
 
+def _drafts_past_the_model(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a query behind the end of the model has written over the beginning of its request's last block."""
+    due, there, spec = found.expected, found.actual, trace.spec
+    if found.variable != "draft_cache" or not (isinstance(due, Fact) and isinstance(there, Fact)):
+        return False
+    at, last = due.values.get("position"), spec.max_model_len - 1
+    is_own = due.values.get("request") == there.values.get("request") and there.values.get("position") == last
+    if spec.drafter != "dflash" or not is_own or not isinstance(at, int):
+        return False
+    # It asks for a token more than it drafts.
+    return at // spec.block_size == last // spec.block_size and at % spec.block_size < spec.num_speculative_tokens
+
+
 def _lookups_of_moved_rows(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether drafts are of a request whose row moved right behind a step that had a chunk of its prompt."""
     if (found.plane, found.variable, trace.spec.drafter) != ("drafts", "looked_up", "ngram_gpu"):
@@ -328,6 +341,11 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
     ): _lookups_of_moved_rows,
 }
 _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
+    KnownBug(
+        "vllm_v2_drafts_past_the_model",
+        "docs/findings/vllm_v2_drafts_past_the_model.md",
+        "vLLM 0.32.0 writes what dflash asks for behind the end of the model over its request's last block.",
+    ): _drafts_past_the_model,
     KnownBug(
         "vllm_v2_prompt_logprobs_padded",
         "docs/findings/vllm_v2_prompt_logprobs_padded.md",
