@@ -2,6 +2,7 @@
 
 import pytest
 
+from scenarios.drafters import Drafter
 from scenarios.events import DisturbTransfer, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec, Handoff, Transfer
@@ -233,3 +234,33 @@ def test_lookups_are_known_to_be_of_others_where_a_row_moved_behind_a_chunk(
     )
     assert VllmV1().known(found, Trace(spec=EngineSpec(drafter="ngram_gpu"), events=()), steps) == name
     assert VllmV1().known(found, Trace(spec=EngineSpec(drafter="ngram", depth=1), events=()), steps) == ""
+
+
+@pytest.mark.parametrize(
+    ("at", "there", "drafter", "name"),
+    [
+        (96, 127, "dflash", "vllm_v2_drafts_past_the_model"),
+        (100, 127, "dflash", "vllm_v2_drafts_past_the_model"),
+        # Further than drafts go, in another block, of another position, of another drafter.
+        (101, 127, "dflash", ""),
+        (64, 127, "dflash", ""),
+        (96, 126, "dflash", ""),
+        (96, 127, "eagle", ""),
+    ],
+)
+def test_what_dflash_writes_behind_the_model_is_known_by_its_place(
+    at: int, there: int, drafter: Drafter, name: str
+) -> None:
+    found = Difference(
+        plane="drafts",
+        variable="draft_cache",
+        request="submit 0",
+        step=4,
+        position=at,
+        expected=fact("entry_of", token=3, position=at, request=0),
+        actual=fact("entry_of", token=0, position=there, request=0),
+    )
+    spec = EngineSpec(drafter=drafter, num_speculative_tokens=5, block_size=32, max_model_len=128, layers="attention")
+    submit = Submit(tick=0, request="a", prompt=(1,), max_tokens=1)
+    assert Vllm().known(found, Trace(spec=spec, events=(submit,)), []) == name
+    assert VllmV1().known(found, Trace(spec=spec, events=(submit,)), []) == ""

@@ -48,7 +48,12 @@ def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["vllm_v2_states_behind_prompts", "vllm_v2_prompt_logprobs_padded", "vllm_padded_prompts_of_one_token"],
+    [
+        "vllm_v2_drafts_past_the_model",
+        "vllm_v2_states_behind_prompts",
+        "vllm_v2_prompt_logprobs_padded",
+        "vllm_padded_prompts_of_one_token",
+    ],
 )
 def test_what_is_known_of_the_second_runner_is_found_under_the_name_of_its_page(name: str) -> None:
     verdict = check(load(FINDINGS / f"{name}.yaml").explicit(), TAPES, config=CONFIG)
