@@ -178,7 +178,8 @@ def _backup_tokens_staging(found: Difference, trace: Trace, steps: Sequence[Obse
 def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a drafter's entry at the end of a found block is another request's, with another next token.
 
-    The block behind it was found as well, and dropped: others have its tokens, or the request itself had been there.
+    The block behind it was found as well, and dropped: others have its tokens, or the request itself had been there. Of
+    what the connector of chunks loads none is dropped.
     """
     due, there = found.expected, found.actual
     if found.variable != "draft_cache" or not (isinstance(due, Fact) and isinstance(there, Fact)):
@@ -198,7 +199,8 @@ def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[O
         elif seen.point == "processed":
             for number, sampled in zip(seen.requests, seen.values["sampled"], strict=True):
                 tokens[number] += sampled
-    stop = at + 1 + trace.spec.block_size
+    offloading = trace.spec.offloading
+    stop = at + 1 + (0 if offloading is not None and offloading.connector == "chunked" else trace.spec.block_size)
     its_own = tokens[request][:stop] if isinstance(request, int) and request in tokens else []
     if len(its_own) < stop:
         return False
