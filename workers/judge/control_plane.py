@@ -127,7 +127,9 @@ class ControlPlane(Judge):
 
     def _copy(self, blocks: Sequence[tuple[int, int]], computed: dict[int, int]) -> None:
         """Copy blocks at once, each to another: of its entries the eras, by slot."""
-        slots = [pair for source, target in blocks for pair in zip(self._slots(source), self._slots(target), strict=True)]
+        slots = [
+            pair for source, target in blocks for pair in zip(self._slots(source), self._slots(target), strict=True)
+        ]
         eras = {target: computed.get(source) for source, target in slots}
         for target, era in eras.items():
             computed.pop(target, None)
