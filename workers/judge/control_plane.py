@@ -37,6 +37,8 @@ class ControlPlane(Judge):
         self._inputs: dict[int, Observation] = {}
         # Blocks loaded from beside the cache, by the step in which that begins: a clearing is none of what is there.
         self._loaded: dict[int, set[int]] = {}
+        # Blocks that are copied from others of the cache, with these, by the step that they are copied ahead of.
+        self._copied: dict[int, list[tuple[int, int]]] = {}
         # Requests whose load has begun while the engine was not paused: they hold blocks, and come to their ends.
         self._loading: set[int] = set()
         self._found: list[Difference] = []
@@ -61,6 +63,8 @@ class ControlPlane(Judge):
                     self._found += self._planned(seen)
                 case "inputs":
                     self._inputs[seen.step] = seen
+                case "copied":
+                    self._copied.setdefault(seen.step, []).extend(seen.values["blocks"])
                 case "transfer" if (seen.values["of"], seen.values["phase"]) == ("load", "begins"):
                     self._loaded.setdefault(seen.step, set()).update(seen.values["blocks"])
                     self._loading.update(() if self._mode else seen.requests)
@@ -97,15 +101,20 @@ class ControlPlane(Judge):
             yield broken(PLANE, "paused", barred[0], (seen.step, None), due, fact("planned"))
 
     def _attended(self) -> Iterator[Difference]:
-        """Yield the first position of each row that was computed in an era before that of its step."""
+        """Yield the first position of each row that was computed in an era before that of its step.
+
+        A copy of a block is of the eras of that block.
+        """
         computed: dict[int, int] = {}
         for step in sorted(self._inputs):
             inputs, era = self._inputs[step], self._eras[step]
             values = inputs.values
+            for ahead in sorted(number for number in self._copied if number <= step):
+                self._copy(self._copied.pop(ahead), computed)
             computed |= dict.fromkeys((slot for slot in values["slots"][: values["starts"][-1]] if slot >= 0), era)
             for begun in sorted(number for number in self._loaded if number <= step):
                 for block in self._loaded.pop(begun):
-                    for slot in range(block * self._block_size, (block + 1) * self._block_size):
+                    for slot in self._slots(block):
                         computed.pop(slot, None)
             for row, request in enumerate(inputs.requests):
                 for position in range(values["seq_lens"][row]):
@@ -115,3 +124,17 @@ class ControlPlane(Judge):
                         there = fact("of_an_era", era=computed[slot])
                         yield broken(PLANE, "era", request, (step, position), fact("of_an_era", era=era), there)
                         break
+
+    def _copy(self, blocks: Sequence[tuple[int, int]], computed: dict[int, int]) -> None:
+        """Copy blocks at once, each to another: of its entries the eras, by slot."""
+        slots = [
+            pair for source, target in blocks for pair in zip(self._slots(source), self._slots(target), strict=True)
+        ]
+        eras = {target: computed.get(source) for source, target in slots}
+        for target, era in eras.items():
+            computed.pop(target, None)
+            if era is not None:
+                computed[target] = era
+
+    def _slots(self, block: int) -> range:
+        return range(block * self._block_size, (block + 1) * self._block_size)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from scenarios.capabilities import lacking
-from scenarios.events import Submit
 from scenarios.spec import PRODUCER
 from scenarios.trace import Trace
 from workers.judge import drafter_identities
@@ -39,7 +38,7 @@ from workers.record.verdict import (
 )
 from workers.run.comparison import Comparison
 from workers.run.engine_run import DEFAULT_OPTIONS, Options, Run, error_text, site_of
-from workers.run.references import References, requests_of
+from workers.run.references import References, numbered, requests_of
 from workers.run.repetition import kept_by, repeated
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind, Unconfirmed
@@ -142,9 +141,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         found = found.model_copy(update={"elsewhere": comparison.elsewhere(found)})
     if found is None:
         return _as_expected(trace, stats)
-    # An engine numbers requests in the order in which it takes them in.
-    others = [event for event in explicit.events if not isinstance(event, Submit)]
-    by_number = explicit.model_copy(update={"events": (*[given.submit for given in taken], *others)})
+    by_number = numbered(explicit, taken)
     known = found.known or kind.known(found, by_number, steps, config)
     if known and found.plane == drafter_identities.PLANE:
         # It changes no output, and so hides none.

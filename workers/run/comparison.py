@@ -17,7 +17,15 @@ from workers.record.observation import Observation
 from workers.record.verdict import NotDrained
 from workers.run.engine_run import UNJUDGED, Options, Run, error_text, site_of
 from workers.run.panel import shows_steps
-from workers.run.references import NUM_UNDECIDED, ReferenceRun, References, Requests, references, undecided_trace
+from workers.run.references import (
+    NUM_UNDECIDED,
+    ReferenceRun,
+    References,
+    Requests,
+    numbered,
+    references,
+    undecided_trace,
+)
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind
 
 
@@ -27,11 +35,11 @@ def outputs_of(
     kind: TargetKind,
     config: RunConfig = DEFAULT_CONFIG,
     options: Options = UNJUDGED,
-    keep: Callable[[Sequence[Observation]], None] | None = None,
+    keep: Callable[[Run, Difference | None], None] | None = None,
 ) -> Outputs | BrokenOff:
     """Run an explicit trace; return each request's output, or how the run broke off.
 
-    What a judged run that has ended has shown of its steps is given to `keep`.
+    A judged run that has ended is given to `keep`, with the first difference that its judges saw.
 
     Raises:
         DeviceError: the trace cannot run on that device.
@@ -39,10 +47,11 @@ def outputs_of(
     try:
         run = Run(trace, tapes, options, kind, config)
         try:
-            if isinstance(run.to_end(), NotDrained):
+            found = run.to_end()
+            if isinstance(found, NotDrained):
                 return BrokenOff("it does not end")
             if keep is not None:
-                keep(run.panel.observations)
+                keep(run, found)
             return run.target.outputs()
         finally:
             run.target.close()
@@ -83,7 +92,7 @@ class Comparison:
                 found = self._beyond_ties(self.requests.judged(self.trace), self.requests.outputs, wanted)
             if found is not None:
                 name = self.requests.names.get(found.request, found.request)
-                known = self._known_failure(wanted, other) if isinstance(wanted, BrokenOff) else ""
+                known = self._known_failure(wanted, other, name)
                 update = {"reference": reference, "request": name, "step": steps, "known": known}
                 return found.model_copy(update=update)
             proposed = self.compared.proposed.get(other.model_dump_json())
@@ -91,7 +100,8 @@ class Comparison:
             if proposed and reference is Reference.SYNCHRONOUS and not self.trace.spec.has_connector:
                 found = first_unlike(self.trace, proposals_of(shown), proposed)
                 if found is not None:
-                    return found.model_copy(update={"reference": reference})
+                    known = self._known_failure(wanted, other, found.request)
+                    return found.model_copy(update={"reference": reference, "known": known})
         return None
 
     def elsewhere(self, broken: Difference) -> Elsewhere | None:
@@ -130,14 +140,25 @@ class Comparison:
         if trace.spec.depth > 1 or not trace.spec.num_speculative_tokens or not shows_steps(self.kind.capabilities):
             return outputs_of(trace, self.tapes, self.kind, self.config)
 
-        def keep(steps: Sequence[Observation]) -> None:
-            self.compared.proposed[trace.model_dump_json()] = proposals_of(steps)
+        def keep(run: Run, found: Difference | None) -> None:
+            steps, key = run.panel.observations, trace.model_dump_json()
+            self.compared.proposed[key] = proposals_of(steps)
+            contracts = run.panel.contracts
+            if found is None or contracts is None:
+                return
+            by_number = numbered(run.explicit(), contracts.taken)
+            names = {f"submit {number}": given.submit.request for number, given in enumerate(contracts.taken)}
+            known = self.kind.known(found, by_number, steps, self.config)
+            self.compared.wrong[key] = names.get(found.request, found.request), known
 
         return outputs_of(trace, self.tapes, self.kind, self.config, Options(races=False), keep)
 
-    def _known_failure(self, broken: BrokenOff, trace: Trace) -> str:
-        """Return the known bug of the engine by which a reference run broke off, if it is one."""
-        return self.kind.known_crash(broken.error, broken.where, trace, self.config)
+    def _known_failure(self, wanted: Outputs | BrokenOff, trace: Trace, request: str) -> str:
+        """Return the known bug by which a reference run broke off, or was wrong of a request, if it is one."""
+        if isinstance(wanted, BrokenOff):
+            return self.kind.known_crash(wanted.error, wanted.where, trace, self.config)
+        wrong, known = self.compared.wrong.get(trace.model_dump_json(), ("", ""))
+        return known if wrong == request else ""
 
     def _beyond_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | BrokenOff) -> Difference | None:
         """Return the first difference that is none of near ties; the requests that have one are added to `ties`."""

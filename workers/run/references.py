@@ -70,6 +70,8 @@ class References:
     agreed: AgreedRun | None = None
     # By trace what was proposed in a run that shows it.
     proposed: dict[str, Proposals] = field(default_factory=dict)
+    # By trace the request of which such a run was wrong, and the known bug by which it was.
+    wrong: dict[str, tuple[str, str]] = field(default_factory=dict)
     _outputs: dict[str, Outputs | BrokenOff] = field(default_factory=dict)
 
     def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
@@ -173,6 +175,12 @@ def requests_of(trace: Trace, taken: Sequence[Delivery]) -> Requests:
             if name in spoiled or given.output.finish_reason == ABORTED:
                 cut_short.add(own)
     return Requests(submits, outputs, names, frozenset(cut_short))
+
+
+def numbered(trace: Trace, taken: Sequence[Delivery]) -> Trace:
+    """Return an explicit trace with its requests as an engine numbers them: in the order in which it took them in."""
+    others = [event for event in trace.events if not isinstance(event, Submit)]
+    return trace.model_copy(update={"events": (*[given.submit for given in taken], *others)})
 
 
 def _another(name: str, names: Set[str]) -> str:

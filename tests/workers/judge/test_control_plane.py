@@ -61,6 +61,17 @@ def test_what_is_loaded_behind_a_clearing_is_of_no_era() -> None:
     assert judged(FIRST, load, control("cleared"), step(1, 0, range(4, 6), [3, 5])) is not None
 
 
+def test_a_copy_of_a_block_is_of_the_eras_of_that_block() -> None:
+    again = step(1, 0, range(6), [5, 6], begins=True)
+    copied = Observation("copied", 2, (), {"blocks": [(6, 3)]})
+    goes_on = step(2, 0, range(5, 7), [5, 3], begins=True)
+    assert judged(FIRST, control("cleared"), again, copied, goes_on) is None
+    stale = Observation("copied", 2, (), {"blocks": [(3, 6)]})
+    found = judged(FIRST, control("cleared"), again, stale, step(2, 0, range(5, 7), [5, 6], begins=True))
+    assert found is not None
+    assert (found.variable, found.position, found.actual) == ("era", 4, fact("of_an_era", era=0))
+
+
 def test_inputs_that_are_shown_behind_a_clearing_are_of_the_era_in_which_they_were_planned() -> None:
     plan, inputs = step(1, 0, range(5, 6), [2, 3])
     assert judged(FIRST, plan, control("cleared"), inputs) is None

@@ -10,10 +10,12 @@ from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Reference, Site
+from workers.record.observation import Output
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
+from workers.run.comparison import Comparison
 from workers.run.engine_run import Options
-from workers.run.references import References, one_by_one, undisturbed
+from workers.run.references import References, Requests, one_by_one, synchronous, undisturbed
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, Watch
 
@@ -100,6 +102,21 @@ def test_a_reference_that_breaks_off_by_a_known_bug_is_a_finding_of_that_bug(bug
     found = verdict.difference
     assert (found.variable, found.reference, found.known) == ("end", Reference.SYNCHRONOUS, bug)
     assert found.made_at == (WHERE,)
+
+
+@pytest.mark.parametrize(("request_name", "bug"), [("a", "told_before"), ("b", "")])
+def test_a_difference_from_a_run_that_was_wrong_of_the_same_request_is_a_finding_of_its_bug(
+    request_name: str, bug: str
+) -> None:
+    trace, kind = TRACE.explicit(), SamplerBoxKind("")
+    taken = {each.request: each for each in trace.submits()}
+    seen, wanted = ({"a": Output(tokens, "length")} for tokens in ((1, 2, 3, 4), (1, 2, 5, 4)))
+    compared = References(wrong={synchronous(trace).model_dump_json(): (request_name, "told_before")})
+    compared.outputs_of(synchronous(trace), lambda _: wanted)
+    requests = Requests(taken, seen, {"a": "a"}, frozenset())
+    found = Comparison(trace, Tapes(), kind, DEFAULT_CONFIG, compared, requests).first_difference(seen, 9)
+    assert found is not None
+    assert (found.request, found.reference, found.known) == ("a", Reference.SYNCHRONOUS, bug)
 
 
 def submit(name: str, tick: int) -> Submit:

@@ -211,6 +211,12 @@ class OfferedValues(Value):
     offered: Integers
 
 
+class CopiedValues(Value):
+    """Blocks of a cache that are copied to others before a step writes it, each with the one that it is copied to."""
+
+    blocks: list[tuple[int, int]]
+
+
 class PreemptedValues(Value):
     """Blocks that a request held alone when it was preempted for room, and that were not free then."""
 
@@ -260,6 +266,8 @@ InFlight: TypeAlias = _SeenAt[Literal["in_flight"], InFlightValues]
 Stored: TypeAlias = _SeenAt[Literal["stored"], StoredValues]
 # What of a request was offered to a store by its end.
 Offered: TypeAlias = _SeenAt[Literal["offered"], OfferedValues]
+# Copies from block to block of a cache, ahead of a step.
+Copied: TypeAlias = _SeenAt[Literal["copied"], CopiedValues]
 # A request that gave its place up, while a step was planned.
 Preempted: TypeAlias = _SeenAt[Literal["preempted"], PreemptedValues]
 Seen: TypeAlias = Annotated[
@@ -279,6 +287,7 @@ Seen: TypeAlias = Annotated[
     | InFlight
     | Stored
     | Offered
+    | Copied
     | Preempted,
     Field(discriminator="point"),
 ]

@@ -59,6 +59,7 @@ SESSIONS = (
         "total_num_scheduled_tokens num_scheduled_tokens scheduled_new_reqs scheduled_cached_reqs "
         "scheduled_spec_decode_tokens pending_structured_output_tokens",
     ),
+    RunnerHooks("vllm.v1.core.sched.output", "SchedulerOutput", "kv_cache_block_copies", since="0.32.0"),
     RunnerHooks("vllm.v1.core.sched.output", "NewRequestData", "req_id num_computed_tokens"),
     RunnerHooks("vllm.v1.core.sched.output", "CachedRequestData", "req_ids num_computed_tokens resumed_req_ids"),
     RunnerHooks(

@@ -54,6 +54,10 @@ class PlanRecorder:
 
     def scheduled(self, plan: Any, **more: Any) -> None:
         """Note a plan, with the blocks of every request that runs, and what `more` there is."""
+        # A plan of no tokens copies as well, ahead of the step that is planned next.
+        copies = getattr(plan, "kv_cache_block_copies", None)
+        if copies:
+            self._seen.note("copied", [], self._seen.step + 1, blocks=[list(pair) for pair in copies])
         if not plan.total_num_scheduled_tokens:
             self._follows = False
             return
