@@ -2,9 +2,9 @@
 
 import pytest
 
-from scenarios.events import DummyStep, Submit
+from scenarios.events import DummyStep, Schedule, Submit
 from scenarios.spec import EngineSpec
-from scenarios.trace import Schedule, Trace
+from scenarios.trace import Trace
 from workers.record.evidence import Site
 from workers.record.observation import Observation
 from workers.targets.registry import kind_of
@@ -30,7 +30,7 @@ def plan(step: int, *requests: int, begun: tuple[tuple[int, int], ...] = ()) -> 
 
 
 def inputs(step: int, *rows: tuple[int, int, int], drafts: tuple[int, ...] = (0, 0)) -> Observation:
-    starts, positions = [0], []
+    starts, positions = [0], list[int]()
     for _, first, stop in rows:
         positions += range(first, stop)
         starts.append(len(positions))
