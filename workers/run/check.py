@@ -118,7 +118,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         # It failed to give the engine back.
         return Crashed(stats=run.stats(), error=error_text(error), where=error.where)
     if isinstance(ended, Crashed):
-        known = kind.known_crash(ended.error, ended.where, trace, config)
+        known = kind.known_crash(ended.error, ended.where, trace, config, run.panel.observations)
         before = _placed(ended.before, kind) if ended.before is not None else None
         made_at = kind.places.get((CRASH, ended.where.function), ())
         return ended.model_copy(update={"known": known, "before": before, "made_at": made_at})

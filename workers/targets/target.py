@@ -338,8 +338,18 @@ class TargetKind(Protocol):
         """
         return ""
 
-    def known_crash(self, error: str, where: Site, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> str:
-        """Return the name of the known bug that made the engine raise an error, an empty one if it is none."""
+    def known_crash(
+        self,
+        error: str,
+        where: Site,
+        trace: Trace,
+        config: RunConfig = DEFAULT_CONFIG,
+        steps: Sequence[Observation] = (),
+    ) -> str:
+        """Return the name of the known bug that made the engine raise an error, an empty one if it is none.
+
+        `steps` is what the engine has shown of its steps before, none of it where only outputs were asked for.
+        """
         return ""
 
     def known_hang(self, trace: Trace, probes: Mapping[str, int], config: RunConfig = DEFAULT_CONFIG) -> str:

@@ -1,5 +1,6 @@
 """Reference runs: each runs once for all runs of a trace, and none behind the last that matters."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,7 +11,7 @@ from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Reference, Site
-from workers.record.observation import Output
+from workers.record.observation import Observation, Output
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.comparison import Comparison
@@ -88,7 +89,14 @@ class CrashingReferenceKind(SamplerBoxKind):
             raise EngineFailed("AssertionError: ", WHERE)
         return SamplerBox(trace, self.breach)
 
-    def known_crash(self, error: str, where: Site, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> str:
+    def known_crash(
+        self,
+        error: str,
+        where: Site,
+        trace: Trace,
+        config: RunConfig = DEFAULT_CONFIG,
+        steps: Sequence[Observation] = (),
+    ) -> str:
         return self.bug if (where, trace.spec.depth) == (WHERE, 1) else ""
 
 

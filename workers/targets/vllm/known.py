@@ -12,7 +12,14 @@ from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
-from workers.targets.vllm import known_grammars, known_graphs, known_sessions, known_states, known_transfers
+from workers.targets.vllm import (
+    known_grammars,
+    known_graphs,
+    known_sessions,
+    known_staging,
+    known_states,
+    known_transfers,
+)
 from workers.targets.vllm.runner_name import RunnerName
 
 # Contracts that are judged by the logprobs that were delivered.
@@ -141,38 +148,16 @@ def _names_tokens(trace: Trace) -> bool:
     return any(submit.params.logprob_tokens for submit in trace.submits())
 
 
-def _narrow_bonus_logits(error: str, where: Site, trace: Trace) -> bool:
+def _narrow_bonus_logits(error: str, where: Site, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether the logits at the bonus position are as few as one request names tokens."""
     is_there = (where.function, where.file) == ("_get_logprobs_tensors", "rejection_sampler.py")
     return is_there and error.startswith("RuntimeError: shape mismatch") and _names_tokens(trace)
 
 
-def _padded_below_threshold(error: str, where: Site, trace: Trace) -> bool:
+def _padded_below_threshold(error: str, where: Site, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether chunks are shorter than what a request of one token is padded to."""
     is_there = (where.function, where.file) == ("schedule", "scheduler.py") and error.startswith("AssertionError")
     return is_there and 0 < trace.spec.long_prefill_token_threshold < 1 + trace.spec.num_speculative_tokens
-
-
-def _backup_tokens_staging(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether a row whose sample was discarded got the backup token of its place in the step behind it."""
-    if found.variable != "draft_input_ids" or trace.schedule.policy == "eager":
-        return False
-    inputs = {seen.step: seen.requests for seen in steps if seen.point == "inputs"}
-    here, behind = inputs.get(found.step, ()), inputs.get(found.step + 1, ())
-    place = next((place for place, number in enumerate(here) if f"submit {number}" == found.request), None)
-    if place is None or place >= len(behind):
-        return False
-    sampled: dict[int, dict[int, list[int]]] = {
-        seen.step: dict(zip(seen.requests, seen.values["sampled"], strict=True))
-        for seen in steps
-        if seen.point == "processed"
-    }
-    if sampled.get(found.step, {}).get(here[place]):
-        return False
-    prompt = trace.submitted()[behind[place]].prompt
-    given = [token for of_step in sampled.values() for token in of_step.get(behind[place], [])]
-    # A row that is not discarded has no backup token.
-    return found.actual in (-1, *given, *(prompt[-1:] if isinstance(prompt, tuple) else ()))
 
 
 def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -302,11 +287,6 @@ _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
 }
 _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
     KnownBug(
-        "vllm_backup_tokens_staging",
-        "docs/findings/vllm_backup_tokens_staging.md",
-        "vLLM 0.32.0 writes backup tokens of a step while those of the step before are copied.",
-    ): _backup_tokens_staging,
-    KnownBug(
         "vllm_min_tokens_asynchronous",
         "docs/findings/vllm_min_tokens_asynchronous.md",
         "vLLM 0.32.0 takes optimistic placeholders for tokens.",
@@ -363,6 +343,7 @@ KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
     "v1": {
         **_BUGS_OF_BOTH,
         **known_transfers.BUGS_OF_FIRST,
+        **known_staging.BUGS_OF_FIRST,
         **_BUGS_OF_FIRST,
         **known_grammars.BUGS_OF_FIRST,
         **known_sessions.BUGS_OF_FIRST,
@@ -371,8 +352,8 @@ KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
     },
     "v2": {**_BUGS_OF_BOTH, **known_transfers.BUGS_OF_SECOND, **_BUGS_OF_SECOND, **known_states.BUGS_OF_SECOND},
 }
-_CrashMatcher = Callable[[str, Site, Trace], bool]
-# Of what the engine raises, and where, on which trace.
+_CrashMatcher = Callable[[str, Site, Trace, Sequence[Observation]], bool]
+# Of what the engine raises, and where, on which trace, and of what was seen of its steps before.
 _CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
     **known_transfers.CRASHES,
     **known_sessions.CRASHES,
@@ -383,6 +364,6 @@ _CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
     ): _padded_below_threshold,
 }
 KNOWN_CRASHES: Mapping[RunnerName, Mapping[KnownBug, _CrashMatcher]] = {
-    "v1": {**_CRASHES_OF_BOTH, _LOGPROB_TOKENS: _narrow_bonus_logits},
+    "v1": {**_CRASHES_OF_BOTH, _LOGPROB_TOKENS: _narrow_bonus_logits, **known_staging.CRASHES_OF_FIRST},
     "v2": {**_CRASHES_OF_BOTH, **known_transfers.CRASHES_OF_SECOND},
 }

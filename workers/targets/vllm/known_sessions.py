@@ -48,7 +48,7 @@ def of_drafts_behind_ends(found: Difference, trace: Trace, steps: Sequence[Obser
     return trace.spec.depth == 1 and drafts > 0 and len(_session_of(found, trace)) > 1
 
 
-def crash_of_drafts_behind_ends(error: str, where: Site, trace: Trace) -> bool:
+def crash_of_drafts_behind_ends(error: str, where: Site, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether more is computed of such a session than it has tokens."""
     is_there = (where.function, where.file) == ("schedule", "scheduler.py") and error.startswith("AssertionError")
     has_sessions = any(submit.session is not None for submit in trace.submits())
@@ -87,7 +87,7 @@ def of_pauses(found: Difference, trace: Trace, steps: Sequence[Observation]) -> 
     return due.values.get("mode") == "wait" and goes_on
 
 
-def crash_of_resets(error: str, where: Site, trace: Trace) -> bool:
+def crash_of_resets(error: str, where: Site, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether the cache cannot be cleared, beside a session and without a connector."""
     has_sessions = any(submit.session is not None for submit in trace.submits())
     is_refused = error.startswith("RuntimeError: Failed to reset KV cache") and where.function == "reset_prefix_cache"
@@ -129,7 +129,7 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
         "vLLM 0.32.0 draws tokens of a part of a session with the generator of its first part, or with none.",
     ): of_seeds,
 }
-CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {
+CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], bool]] = {
     _DRAFTS_BEHIND_ENDS: crash_of_drafts_behind_ends,
     KnownBug(
         "vllm_session_reset",

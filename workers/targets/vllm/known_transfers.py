@@ -95,7 +95,7 @@ def _num_blocks(submit: Submit, trace: Trace, is_again: bool) -> int:
     return -(-min(length, trace.spec.max_model_len) // trace.spec.block_size)
 
 
-def crash_of_failed_load(error: str, where: Site, trace: Trace) -> bool:
+def crash_of_failed_load(error: str, where: Site, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether an embedding is given what is no token, of a request whose load failed in a step.
 
     A GPU says so at some later call.
@@ -104,13 +104,13 @@ def crash_of_failed_load(error: str, where: Site, trace: Trace) -> bool:
     return (is_there or "device-side assert" in error) and _loses_loads_in_steps(trace)
 
 
-def crash_of_position_behind_blocks(error: str, where: Site, trace: Trace) -> bool:
+def crash_of_position_behind_blocks(error: str, where: Site, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether the block table has no row behind that of a request whose load failed in a step."""
     is_there = "_compute_slot_mappings_kernel" in error and error.rstrip("')").endswith("that it was given")
     return is_there and _loses_loads_in_steps(trace)
 
 
-def crash_of_reset_with_a_load(error: str, where: Site, trace: Trace) -> bool:
+def crash_of_reset_with_a_load(error: str, where: Site, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether the offloading connector takes a load for a store, of a request that a reset may have preempted."""
     is_there = (where.function, where.file) == ("build_connector_meta", "scheduler.py")
     is_reset = any(isinstance(event, ResetPrefixCache) and event.running for event in trace.events)
@@ -133,7 +133,7 @@ BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     _FAILED_LOAD: of_load_failed_in_a_step,
     _BESIDE: of_load_failed_beside,
 }
-CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {
+CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], bool]] = {
     _FAILED_LOAD: crash_of_failed_load,
     KnownBug(
         "vllm_offloaded_reset",
@@ -141,7 +141,9 @@ CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {
         "vLLM 0.32.0 takes the load of a request that a reset has preempted for a store, and ends.",
     ): crash_of_reset_with_a_load,
 }
-CRASHES_OF_SECOND: Mapping[KnownBug, Callable[[str, Site, Trace], bool]] = {_BESIDE: crash_of_position_behind_blocks}
+CRASHES_OF_SECOND: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], bool]] = {
+    _BESIDE: crash_of_position_behind_blocks
+}
 # Of a trace that made no progress, and what was counted of it.
 HANGS: Mapping[KnownBug, Callable[[Trace, Mapping[str, int]], bool]] = {
     KnownBug(

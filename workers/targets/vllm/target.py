@@ -85,8 +85,15 @@ class Vllm(ChildKind):
     ) -> str:
         return _first_of(KNOWN_BUGS[self.runner.name], config, found, trace, steps)
 
-    def known_crash(self, error: str, where: Site, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> str:
-        return _first_of(KNOWN_CRASHES[self.runner.name], config, error, where, trace)
+    def known_crash(
+        self,
+        error: str,
+        where: Site,
+        trace: Trace,
+        config: RunConfig = DEFAULT_CONFIG,
+        steps: Sequence[Observation] = (),
+    ) -> str:
+        return _first_of(KNOWN_CRASHES[self.runner.name], config, error, where, trace, steps)
 
     def known_hang(self, trace: Trace, probes: Mapping[str, int], config: RunConfig = DEFAULT_CONFIG) -> str:
         return _first_of(HANGS, config, trace, probes)
