@@ -23,7 +23,7 @@ LEAST = {
     "a model of 32 m + 1 + K tokens, a prompt up to its end": 0.045,
     "a prompt of a block, or one token more or less": 0.4,
     "a pool too small for two requests": 0.32,
-    "priorities in such a pool": 0.13,
+    "priorities in such a pool": 0.12,
     "an event that preempts": 0.33,
     "a reset of running requests": 0.12,
     "a stall": 0.17,

@@ -15,8 +15,9 @@ from workers.targets.child.inside.readback import Parts, Readback
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, drafter_of
 from workers.targets.vllm.inside.graphs import bounds_of
-from workers.targets.vllm.inside.plans import PlanRecorder, group_numbers
+from workers.targets.vllm.inside.plans import PlanRecorder
 from workers.targets.vllm.inside.recurrent_states import copies_of, states_of
+from workers.targets.vllm.inside.transfer.groups import group_numbers
 from workers.targets.vllm.runner_name import RunnerName
 
 # What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name.

@@ -19,9 +19,10 @@ from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.drafting import NO_DRAFTER
 from workers.targets.vllm.inside.hooks import WATCHED
-from workers.targets.vllm.inside.plans import PlanRecorder, group_numbers, has_state
+from workers.targets.vllm.inside.plans import PlanRecorder
 from workers.targets.vllm.inside.recorder import StepRecorder
 from workers.targets.vllm.inside.session import memory_of
+from workers.targets.vllm.inside.transfer.groups import group_numbers, has_state
 from workers.targets.vllm.runner_name import RunnerName
 
 # Where the classes of model runners are.

@@ -14,9 +14,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 
-from workers.targets.vllm.inside.plans import group_numbers
 from workers.targets.vllm.inside.transfer.copies import is_of_all_blocks
 from workers.targets.vllm.inside.transfer.flights import Flight, Flights
+from workers.targets.vllm.inside.transfer.groups import group_numbers
 from workers.targets.vllm.inside.transfer.handoff import Receiver, ReceivingMover, Sender, SendingMover
 from workers.targets.vllm.inside.transfer.mover import Mover, StoreMover
 from workers.targets.vllm.inside.transfer.planner import Planner, StepPlan, StorePlanner
