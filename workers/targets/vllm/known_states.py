@@ -59,17 +59,15 @@ def _counts_moved(found: Difference, trace: Trace, steps: Sequence[Observation])
     Counts of the step before are moved with their rows, and then looked for where these were.
     """
     spec, actual = trace.spec, found.actual
-    if spec.recurrent_cache != "align" or spec.depth == 1:
-        return False
-    if found.variable == "copied":
-        return _is_of_last_owner(found, steps)
-    if found.variable != "kept":
+    if found.variable not in ("kept", "copied") or spec.recurrent_cache != "align" or spec.depth == 1:
         return False
     match [seen for seen in steps if seen.point == "inputs" and seen.step <= found.step]:
         case [*_, before, now]:
             pass
         case _:
             return False
+    if found.variable == "copied":
+        return _is_of_last_owner(found, before, now)
     request = int(found.request.removeprefix("submit "))
     if request not in before.requests or (was := before.requests.index(request)) >= len(now.requests):
         return False
@@ -80,16 +78,11 @@ def _counts_moved(found: Difference, trace: Trace, steps: Sequence[Observation])
     return there != request and actual == fact("behind_kept", kept=due)
 
 
-def _is_of_last_owner(found: Difference, steps: Sequence[Observation]) -> bool:
+def _is_of_last_owner(found: Difference, before: Observation, now: Observation) -> bool:
     """Tell whether a state is copied as it was behind more tokens than one, as its row's last owner may have had.
 
     The copy of that owner's count came late, behind what was written for the request whose row it is now.
     """
-    match [seen for seen in steps if seen.point == "inputs" and seen.step <= found.step]:
-        case [*_, before, now]:
-            pass
-        case _:
-            return False
     request = int(found.request.removeprefix("submit "))
     row = now.requests.index(request)
     if row >= len(before.requests) or before.requests[row] == request:

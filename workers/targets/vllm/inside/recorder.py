@@ -101,7 +101,7 @@ class FirstRunnerObserver:
             "seq_lens": metadata.seq_lens[: len(names)],
             "tables": metadata.block_table[: len(names)],
             **states_of(with_states),
-            **copies_of(self._runner._mamba_bufs if with_states else None, len(names)),
+            **copies_of(self._runner._mamba_bufs, len(names)),
         }
         drafts = [self._drafts.get(name, 0) for name in names]
         bounds = bounds_of(first_layers(self._runner.kv_cache_config)[0])
