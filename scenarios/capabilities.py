@@ -1,8 +1,8 @@
 """Capabilities of an engine: which events, request features and specifications it can be asked for, and what it shows.
 
-A scenario that asks for more is refused in one line; a generated trace is brought within them. Both follow from one
-coding: a limit is a function of an event or a specification that returns how it is exceeded, and what to ask for
-instead. Here are the kinds of limits; which an engine has, and why, its target says.
+A scenario that asks for more is refused in one line; a generated trace is brought within them. Both follow from
+limits: functions that return how an event or a specification exceeds them, and what to ask for instead. Here are kinds
+of them; which an engine has, and why, its target says.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,21 +11,20 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, get_args
 
 from scenarios.events import PLACES, AnyEvent, Continuation, Event, Place, Policy, PromptDraw, Schedule, Submit
+from scenarios.own_draws import OwnDraws
 from scenarios.rescale import rescaled
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 
 _PLAIN = SamplingParams()
-# Fields of a submit that ask for something beyond a prompt and a number of tokens.
-# What asks for nothing there; every draft being right has two spellings.
+# What asks for nothing beyond a prompt and a number of tokens; every draft being right has two spellings.
 _NOTHING: dict[str, tuple[object, ...]] = {
     "accept": ("all", "1"),
     "stop": ((),),
     "priority": (0,),
     "session": (None,),
 }
-# A prompt that goes on from another request.
 CONTINUES = "continues"
 EVENTS = tuple(event.model_fields["do"].default for event in get_args(get_args(AnyEvent)[0]))
 FEATURES = (*_NOTHING, CONTINUES, *SamplingParams.model_fields)
@@ -175,7 +174,7 @@ class Capabilities:
     it lacks stays at its default. `devices` are those it runs on, each with the lanes that a schedule advances there,
     none where schedules mean nothing; schedules have one of the `policies`, and `delays` says whether they may also
     hold up lines of its program. `probes` are those it counts, `faults` says whether historical bugs can be switched
-    on in it. What it lacks beyond this is in `limits`.
+    on in it. What it lacks beyond this is in `limits`; its random traces have its `own_draws`.
 
     What it shows: `planes` names what beside outputs, `logs_decisions` says whether the host's decisions are among it.
 
@@ -195,6 +194,7 @@ class Capabilities:
     probes: tuple[str, ...] = ()
     faults: bool = False
     limits: Limits = Limits()
+    own_draws: OwnDraws = field(default_factory=OwnDraws)
     planes: tuple[str, ...] = ()
     logs_decisions: bool = False
     logit_margin: float = 0.0

@@ -20,9 +20,8 @@ from scenarios.events import (
     Stall,
 )
 from scenarios.extensions import extended
-from scenarios.flight_draws import taken_back, with_repeated_grammars
 from scenarios.session_draws import room_for, with_sessions
-from scenarios.spec import INTEGER_MAX, EngineSpec
+from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace
 from scenarios.transfers import with_transfers
 
@@ -31,21 +30,14 @@ GRAPHS_ONE_IN = 6
 SESSIONS_ONE_IN = 6
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 RUNS_ONE_IN = 16
-REPEATED_ONE_IN = 3
 # Where a request cannot be interrupted alone.
 PAUSED_ONE_IN = 6
 # Of hybrid models without drafts.
 DUMMIES_ONE_IN = 3
 CLEARED_ONE_IN = 5
 INSIDE_ONE_IN = 2
-# A specification of an engine that drafts.
-DRAFTING = EngineSpec()
 # Of shorter prompts no chunks are made.
 CHUNKED_MIN = 6
-# Of pools that run short: the longest request, and what is kept free at most, in blocks and in runs of drafts.
-SHORT_LENGTH_MAX = 40
-KEPT_BLOCKS, KEPT_RUNS = 3, 2
-WIDE_BLOCK = 16
 
 
 def drawn_for(trace: Trace, capabilities: Capabilities) -> Trace:
@@ -65,12 +57,14 @@ class _Edges(BatchEdges):
 
     def trace(self) -> Trace:
         """Return the trace, some edges in one of two."""
-        has_any_blocks = self._capabilities.allowed("block_size") is None
-        # There is much that some engines do without drafts alone.
-        if self._one_in(10 if "presence_penalty" in self._capabilities.features_on(DRAFTING) else 4, "without drafts"):
+        own = self._capabilities.own_draws
+        if self._one_in(own.undrafted_one_in, "without drafts"):
             self._without_drafts()
         sizes = self._pick(10, "sizes")
-        self._sized(sizes, has_any_blocks)
+        if sizes in own.sizes:
+            self.spec, self.events = own.sizes[sizes](self.spec, self.events, self._pick)
+        else:
+            self._sized(sizes)
         if self.is_whole:
             return self._changed()
         if self.spec.recurrent_layers != "short_conv" and not self.spec.num_speculative_tokens:
@@ -100,25 +94,19 @@ class _Edges(BatchEdges):
             self._branches()
         if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
             self._sessions()
-        if has_any_blocks and sizes == 6:
-            self._set_if_possible(*taken_back(self.spec, self.events, self._pick))
-        elif has_any_blocks and sizes == 7 and self._one_in(REPEATED_ONE_IN, "repeated grammars"):
-            self._set_if_possible(*with_repeated_grammars(self.spec, self.events, self._pick))
+        if sizes in own.meetings:
+            self._set_if_possible(*own.meetings[sizes](self.spec, self.events, self._pick))
         return self._changed()
 
-    def _sized(self, sizes: int, has_any_blocks: bool) -> None:
+    def _sized(self, sizes: int) -> None:
         """Choose lengths, and the room for them."""
         match sizes:
             case 0:
                 self._short_chunks()
             case 1:
                 self._up_to_the_end()
-            case 2 | 3 if not has_any_blocks:
-                self._tight_pool()
             case 2 | 3:
-                self._short_pool()
-            case 5 if has_any_blocks:
-                self._wide_blocks()
+                self._tight_pool()
             case 5 if self.spec.num_speculative_tokens > 1 and self.spec.layers == "attention":
                 self._behind_hits()
                 self.is_whole = True
@@ -184,34 +172,6 @@ class _Edges(BatchEdges):
                 max_tokens=12 + self._pick(12, "output", place),
                 priority=max(0, priority) if is_urgent else submit.priority,
             )
-
-    def _short_pool(self) -> None:
-        """Let the pool hold one of the longest requests and what is kept free, and all of them become that long."""
-        spec = self.spec
-        length = max(CHUNKED_MIN, min(spec.max_model_len, SHORT_LENGTH_MAX))
-        kept = KEPT_BLOCKS * spec.block_size + KEPT_RUNS * (1 + spec.num_speculative_tokens)
-        num_blocks = -(-(length + kept + self._pick(length, "spare tokens")) // spec.block_size)
-        self._set(max_num_seqs=max(2, spec.max_num_seqs), max_model_len=length, num_blocks=num_blocks)
-        for place, submit in self._submits():
-            tokens = 1 + self._pick(length // 3, "first tokens", place)
-            self._lengthen(place, tokens)
-            # Most of them end by their length, at different times.
-            self._change(
-                place,
-                tick=self._pick(6, "at once", place) + (TURN_AFTER if submit.tick > TURN_AFTER else 0),
-                max_tokens=length - tokens - self._pick(max(1, length // 3), "before the longest", place),
-            )
-
-    def _wide_blocks(self) -> None:
-        """Let the model end with a block that is wider than those drawn otherwise, and most requests there."""
-        spec = self.spec
-        length = WIDE_BLOCK * (1 + self._pick(3, "wide blocks"))
-        num_blocks = 2 * (length // WIDE_BLOCK) + KEPT_BLOCKS + KEPT_RUNS
-        self._set(block_size=WIDE_BLOCK, max_model_len=length, num_blocks=max(spec.num_blocks, num_blocks))
-        for place, _ in self._submits():
-            tokens = length - 1 - self._pick(min(12, length - 1), "before the last", place)
-            self._lengthen(place, tokens)
-            self._change(place, max_tokens=length if self._pick(4, "to the end", place) else 4)
 
     def _uneven_chunks(self) -> None:
         """Give chunks room for part of a block more, and prompts some blocks and a part in common, in the cache."""

@@ -26,8 +26,6 @@ STOP_WORDS_ONE_IN = 6
 STOP_WORDS_DRAWN = 8
 REASONING_ONE_IN = 4
 PROCESSORS_ONE_IN = 3
-SWITCHES_ONE_IN = 3
-TREES_ONE_IN = 4
 # Drafters that are drawn beside hybrid models as well, and so seldom beside others.
 WITHOUT_STATES: tuple[Drafter, ...] = ("draft_model", "draft_model", "eagle", "eagle", "ngram_gpu")
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
@@ -50,14 +48,14 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     """Return a specification with a drafter quality, and perhaps a drafter that `flat_traces` does not know.
 
     In one trace of LOGITS_ONE_IN logits come in the place of logprobs, in one of REASONING_ONE_IN grammars
-    wait for a token, one of PROCESSORS_ONE_IN has a processor of logits, one of SWITCHES_ONE_IN each switch, and one of
-    TREES_ONE_IN drafts that are a tree.
+    wait for a token, and one of PROCESSORS_ONE_IN has a processor of logits. An engine's own keys are its own draws.
 
     Of hybrid models one in GATED_ONE_IN has gated delta nets, where there are any.
 
     An engine whose hybrid models lack some features gets such a model in one trace of HYBRID_ONE_IN.
     """
-    update: dict[str, object] = {}
+    own = capabilities.own_draws.keys(lambda bound, what, index: below(bound, seed, _SITE, what, index))
+    update: dict[str, object] = {**own}
     if capabilities.allows("logprobs_mode", f"{spec.logprobs_mode}_logits") and not below(
         LOGITS_ONE_IN, seed, _SITE, "logits", 0
     ):
@@ -67,11 +65,6 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     has_processors = capabilities.allowed("logits_processor") is None
     if has_processors and not below(PROCESSORS_ONE_IN, seed, _SITE, "processor", 0):
         update["logits_processor"] = True
-    for key in ("plan_stream", "relay_lengths", "mixed_chunks"):
-        if capabilities.allowed(key) is None and not below(SWITCHES_ONE_IN, seed, _SITE, key, 0):
-            update[key] = True
-    if capabilities.allows("tree_width", 2) and not below(TREES_ONE_IN, seed, _SITE, "trees", 0):
-        update["tree_width"] = 2
     has_gated = spec.layers == "hybrid" and capabilities.allows("recurrent_layers", "gated_delta")
     if has_gated and not below(GATED_ONE_IN, seed, _SITE, "gated", 0):
         update["recurrent_layers"] = "gated_delta"

@@ -5,9 +5,10 @@ preemptions (`docs/findings/README.md`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from scenarios.events import AnyEvent, Continuation, EndSession, Preempt, PromptDraw, ResetPrefixCache, Submit
+from scenarios.own_draws import Pick
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 
@@ -17,8 +18,6 @@ _PARTS_MAX = 3
 _CHUNK_MAX = 40
 # So many of the vocabulary's tokens end a part that is ended by tokens: one of these.
 _STOPS_ONE_IN = 4
-
-Pick = Callable[[int, str, int], int]
 
 
 def room_for(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:

@@ -5,6 +5,7 @@ from scenarios.events import AnyEvent, Pause, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
+from workers.targets.sglang.draws import OWN_DRAWS
 
 # Sizes of vocabularies that models are made for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
@@ -201,6 +202,7 @@ CAPABILITIES = Capabilities(
             KeyAtMost("max_model_len", room_of, "the pool, less what is kept free, has"),
         ),
     ),
+    own_draws=OWN_DRAWS,
     planes=("races", "blocks", "books", "counts", "inputs", "kv"),
     logit_margin=1e-4,
     words_from_prompt=False,

@@ -1,4 +1,4 @@
-"""Requests that meet a step in flight: drawn for SGLang alone, valid, and in as many traces as are needed."""
+"""Draws of SGLang's own: drawn for SGLang alone, valid, and in as many traces as are needed."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from scenarios.capabilities import lacking
 from scenarios.events import Pause, PromptDraw, Submit
-from scenarios.flight_draws import taken_back, with_repeated_grammars
+from scenarios.own_draws import OwnDraws
 from scenarios.random_trace import random_trace
 from scenarios.sampling import Grammar
 from scenarios.shards import Shard
@@ -14,7 +14,8 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 from workers.run.shard import shard_traces
 from workers.targets.registry import kind_of
-from workers.targets.target import SGLANG, RunConfig
+from workers.targets.sglang.draws import short_pool, taken_back, with_repeated_grammars
+from workers.targets.target import SGLANG, VLLM, VLLM_V1, RunConfig
 
 
 @cache
@@ -76,6 +77,33 @@ def test_whatever_is_drawn_both_kinds_are_valid_within_what_sglang_can_do() -> N
         for drawn in (taken_back, with_repeated_grammars):
             spec, events = drawn(trace.spec.model_copy(update={"layers": "attention"}), trace.events, first)
             assert problems(trace.model_copy(update={"spec": spec, "events": tuple(events)})) == []
+
+
+def test_traces_of_other_engines_have_nothing_of_it() -> None:
+    keys = ("plan_stream", "relay_lengths", "mixed_chunks", "tree_width")
+    for engine in (VLLM, VLLM_V1):
+        assert kind_of(engine).capabilities.own_draws == OwnDraws()
+        for trace in shard_traces(Shard(profile="labelled", seed=5, number=0), RunConfig(engine=engine)):
+            assert all(getattr(trace.spec, key) == EngineSpec.model_fields[key].default for key in keys)
+
+
+def test_a_short_pool_holds_the_longest_request_and_not_two_and_all_become_the_longest() -> None:
+    for seed in range(60):
+        trace = random_trace(seed)
+        spec, events = short_pool(trace.spec, trace.events, first)
+        submits = [each for each in events if isinstance(each, Submit) and isinstance(each.prompt, PromptDraw)]
+        assert all(each.prompt_length + each.max_tokens == spec.max_model_len for each in submits)
+        kept = 3 * spec.block_size + 2 * (1 + spec.num_speculative_tokens)
+        assert 0 <= spec.num_blocks * spec.block_size - spec.max_model_len - kept < spec.block_size
+        assert spec.max_num_seqs >= 2
+
+
+def test_models_end_with_a_wide_page_in_several_traces_of_a_hundred() -> None:
+    wide = [trace for trace in some_drawn() if trace.spec.block_size == 16]
+    assert 0.04 < len(wide) / 300 < 0.2
+    assert all(trace.spec.max_model_len % 16 == 0 for trace in wide)
+    near = [any(trace.spec.max_model_len - each.prompt_length <= 12 for each in trace.submits()) for trace in wide]
+    assert sum(near) > len(wide) // 2
 
 
 def test_the_end_of_a_repeated_grammar_is_a_draft_where_all_drafts_are_right() -> None:

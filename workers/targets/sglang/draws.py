@@ -1,15 +1,23 @@
-"""Requests of drawn traces that lose their slots with their last tokens in flight, or whose grammars' ends are drafted.
+"""Draws of SGLang's own: its keys, pools and pages of its sizes, and requests that meet a step in flight.
 
-They are drawn for engines in which priorities take slots between two steps, and a corpus proposes what others put out.
+These lose their slots with their last tokens in flight, or a corpus proposes the ends of their grammars.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from scenarios.batch_edges import TURN_AFTER
 from scenarios.events import AnyEvent, PromptDraw, Submit
+from scenarios.own_draws import OwnDraws, Pick
 from scenarios.sampling import Grammar
-from scenarios.session_draws import Pick
 from scenarios.spec import EngineSpec
 
+_SWITCHES_ONE_IN = 3
+_TREES_ONE_IN = 4
+_REPEATED_ONE_IN = 3
+# Of pools that run short: lengths of the longest request, and what is kept free at most, in pages and runs of drafts.
+_LENGTH_MIN, _LENGTH_MAX = 6, 40
+_KEPT_PAGES, _KEPT_RUNS = 3, 2
+_WIDE_PAGE = 16
 # Ticks between pairs of requests: two short outputs, one after the other.
 _APART = 16
 # One of so many tokens is allowed by a grammar that goes on.
@@ -17,6 +25,42 @@ _ALLOWED_ONE_IN = 3
 _REPEATED_MIN = 3
 # Tokens of a prompt and an output that are repeated, and more.
 _ROOM = 32
+
+
+def keys(pick: Pick) -> Mapping[str, object]:
+    """Return each switch in one specification of _SWITCHES_ONE_IN, drafts that are a tree in one of _TREES_ONE_IN."""
+    switches = ("plan_stream", "relay_lengths", "mixed_chunks")
+    found: dict[str, object] = {key: True for key in switches if not pick(_SWITCHES_ONE_IN, key, 0)}
+    return found if pick(_TREES_ONE_IN, "trees", 0) else {**found, "tree_width": 2}
+
+
+def short_pool(spec: EngineSpec, events: Sequence[AnyEvent], pick: Pick) -> tuple[EngineSpec, list[AnyEvent]]:
+    """Return a trace whose pool holds one of the longest requests and what is kept free; all become that long."""
+    found, places = _with_submits(events, 0)
+    length = max(_LENGTH_MIN, min(spec.max_model_len, _LENGTH_MAX))
+    kept = _KEPT_PAGES * spec.block_size + _KEPT_RUNS * (1 + spec.num_speculative_tokens)
+    num_blocks = -(-(length + kept + pick(length, "spare tokens", 0)) // spec.block_size)
+    sizes = {"max_num_seqs": max(2, spec.max_num_seqs), "max_model_len": length, "num_blocks": num_blocks}
+    for place in places:
+        tokens = 1 + pick(length // 3, "first tokens", place)
+        _lengthen(found, place, tokens)
+        tick = pick(6, "at once", place) + (TURN_AFTER if found[place].tick > TURN_AFTER else 0)
+        # Most of them end by their length, at different times.
+        count = length - tokens - pick(max(1, length // 3), "before the longest", place)
+        _change(found, place, tick=tick, max_tokens=count)
+    return spec.model_copy(update=sizes), found
+
+
+def wide_pages(spec: EngineSpec, events: Sequence[AnyEvent], pick: Pick) -> tuple[EngineSpec, list[AnyEvent]]:
+    """Return a trace whose model ends with a page wider than those drawn otherwise, and most requests there."""
+    found, places = _with_submits(events, 0)
+    pages = 1 + pick(3, "wide blocks", 0)
+    length, num_blocks = _WIDE_PAGE * pages, max(spec.num_blocks, 2 * pages + _KEPT_PAGES + _KEPT_RUNS)
+    for place in places:
+        _lengthen(found, place, length - 1 - pick(min(12, length - 1), "before the last", place))
+        _change(found, place, max_tokens=length if pick(4, "to the end", place) else 4)
+    sizes = {"block_size": _WIDE_PAGE, "max_model_len": length, "num_blocks": num_blocks}
+    return spec.model_copy(update=sizes), found
 
 
 def taken_back(spec: EngineSpec, events: Sequence[AnyEvent], pick: Pick) -> tuple[EngineSpec, list[AnyEvent]]:
@@ -35,7 +79,8 @@ def taken_back(spec: EngineSpec, events: Sequence[AnyEvent], pick: Pick) -> tupl
         tick = begin if is_first else end + (0, 0, 0, -1, 1)[pick(5, "about the end", place)]
         _change(found, place, tick=tick, priority=int(is_first), max_tokens=count, at="before_schedule")
         # A prompt of one step: so many ticks later the last token is in flight, if no draft is right.
-        _shorten(found, place, min(spec.max_num_batched_tokens, spec.max_model_len - 1))
+        tokens = min(spec.max_num_batched_tokens, spec.max_model_len - 1, _prompt(found, place).tokens)
+        _lengthen(found, place, tokens)
         end = begin + count if is_first else end
         if is_first and has_grammars:
             _ask(found, place, _going_on(spec, pick(_ALLOWED_ONE_IN, "allowed", place)))
@@ -45,7 +90,12 @@ def taken_back(spec: EngineSpec, events: Sequence[AnyEvent], pick: Pick) -> tupl
 def with_repeated_grammars(
     spec: EngineSpec, events: Sequence[AnyEvent], pick: Pick
 ) -> tuple[EngineSpec, list[AnyEvent]]:
-    """Return a trace of a corpus and of requests, one after the other, of one prompt and a grammar of one output."""
+    """Return a trace of a corpus and of requests, one after the other, of one prompt and a grammar of one output.
+
+    Of _REPEATED_ONE_IN traces others stay as they are.
+    """
+    if pick(_REPEATED_ONE_IN, "repeated grammars", 0):
+        return spec, [*events]
     found, places = _with_submits(events, _REPEATED_MIN)
     k, last = spec.num_speculative_tokens or EngineSpec().num_speculative_tokens, spec.vocab_size - 1
     drafting = {
@@ -91,14 +141,18 @@ def _change(events: list[AnyEvent], place: int, **fields: object) -> None:
     events[place] = events[place].model_copy(update=fields)
 
 
-def _shorten(events: list[AnyEvent], place: int, tokens: int) -> None:
-    """Give a drawn prompt at most so many tokens."""
+def _prompt(events: Sequence[AnyEvent], place: int) -> PromptDraw:
     event = events[place]
     assert isinstance(event, Submit), "only submits have prompts"
     assert isinstance(event.prompt, PromptDraw), "the prompt is drawn"
-    tokens = min(tokens, event.prompt.tokens)
-    fields = {"tokens": tokens, "common": min(tokens, event.prompt.common)}
-    _change(events, place, prompt=event.prompt.model_copy(update=fields))
+    return event.prompt
+
+
+def _lengthen(events: list[AnyEvent], place: int, tokens: int) -> None:
+    """Give a drawn prompt so many tokens, as many of them common as before."""
+    prompt = _prompt(events, place)
+    fields = {"tokens": tokens, "common": min(tokens, prompt.common)}
+    _change(events, place, prompt=prompt.model_copy(update=fields))
 
 
 def _ask(events: list[AnyEvent], place: int, grammar: Grammar) -> None:
@@ -112,3 +166,12 @@ def _ask(events: list[AnyEvent], place: int, grammar: Grammar) -> None:
 def _going_on(spec: EngineSpec, first: int) -> Grammar:
     """Return a grammar of one state that allows some tokens and has no end."""
     return (tuple((token, 0) for token in range(first, spec.vocab_size - 1, _ALLOWED_ONE_IN)),)
+
+
+# There is much that it does without drafts alone.
+OWN_DRAWS = OwnDraws(
+    undrafted_one_in=4,
+    keys=keys,
+    sizes={2: short_pool, 3: short_pool, 5: wide_pages},
+    meetings={6: taken_back, 7: with_repeated_grammars},
+)
