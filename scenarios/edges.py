@@ -5,6 +5,8 @@ so no more. Each edge is drawn under labels of its own behind that, and what it 
 capabilities. So a trace is a function of its seed and of these, and an engine that scripts drafts keeps its traces.
 """
 
+from collections.abc import Mapping
+
 from scenarios.batch_edges import CHUNKS_MAX, TURN_AFTER, BatchEdges
 from scenarios.capabilities import CONTINUES, Capabilities, within
 from scenarios.drafters import TRAITS
@@ -20,6 +22,7 @@ from scenarios.events import (
     Stall,
 )
 from scenarios.extensions import extended
+from scenarios.own_draws import Draws
 from scenarios.session_draws import room_for, with_sessions
 from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace
@@ -61,10 +64,7 @@ class _Edges(BatchEdges):
         if self._one_in(own.undrafted_one_in, "without drafts"):
             self._without_drafts()
         sizes = self._pick(10, "sizes")
-        if sizes in own.sizes:
-            self.spec, self.events = own.sizes[sizes](self.spec, self.events, self._pick)
-        else:
-            self._sized(sizes)
+        self._sized(sizes, own.sizes)
         if self.is_whole:
             return self._changed()
         if self.spec.recurrent_layers != "short_conv" and not self.spec.num_speculative_tokens:
@@ -98,9 +98,11 @@ class _Edges(BatchEdges):
             self._set_if_possible(*own.meetings[sizes](self.spec, self.events, self._pick))
         return self._changed()
 
-    def _sized(self, sizes: int) -> None:
+    def _sized(self, sizes: int, own: Mapping[int, Draws]) -> None:
         """Choose lengths, and the room for them."""
         match sizes:
+            case _ if sizes in own:
+                self.spec, self.events = own[sizes](self.spec, self.events, self._pick)
             case 0:
                 self._short_chunks()
             case 1:

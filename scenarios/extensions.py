@@ -25,7 +25,6 @@ BROKEN_GRAMMARS_ONE_IN = 12
 STOP_WORDS_ONE_IN = 6
 STOP_WORDS_DRAWN = 8
 REASONING_ONE_IN = 4
-PROCESSORS_ONE_IN = 3
 # Drafters that are drawn beside hybrid models as well, and so seldom beside others.
 WITHOUT_STATES: tuple[Drafter, ...] = ("draft_model", "draft_model", "eagle", "eagle", "ngram_gpu")
 MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
@@ -48,7 +47,7 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
     """Return a specification with a drafter quality, and perhaps a drafter that `flat_traces` does not know.
 
     In one trace of LOGITS_ONE_IN logits come in the place of logprobs, in one of REASONING_ONE_IN grammars
-    wait for a token, and one of PROCESSORS_ONE_IN has a processor of logits. An engine's own keys are its own draws.
+    wait for a token. Keys of one engine alone are its own draws.
 
     Of hybrid models one in GATED_ONE_IN has gated delta nets, where there are any.
 
@@ -62,9 +61,6 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
         update["logprobs_mode"] = f"{spec.logprobs_mode}_logits"
     if capabilities.allowed("reasoning_end") is None and not below(REASONING_ONE_IN, seed, _SITE, "reasoning", 0):
         update["reasoning_end"] = below(spec.vocab_size, seed, _SITE, "reasoning end", 0)
-    has_processors = capabilities.allowed("logits_processor") is None
-    if has_processors and not below(PROCESSORS_ONE_IN, seed, _SITE, "processor", 0):
-        update["logits_processor"] = True
     has_gated = spec.layers == "hybrid" and capabilities.allows("recurrent_layers", "gated_delta")
     if has_gated and not below(GATED_ONE_IN, seed, _SITE, "gated", 0):
         update["recurrent_layers"] = "gated_delta"

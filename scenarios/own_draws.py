@@ -19,13 +19,13 @@ def _no_keys(pick: Pick) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class OwnDraws:
-    """Draws of one engine: `keys` of its specifications, and, by a number below ten that a trace has, what is in it.
+    """Draws of one engine, `keys` of its specifications; one trace of `undrafted_one_in` is without drafts.
 
-    `sizes` take the place of the edges of their number (`scenarios/edges.py`); `meetings` of requests with steps in
-    flight come behind all edges, where the trace stays valid. One trace of `undrafted_one_in` is without drafts.
+    By a number below ten that each trace has: `sizes` in the place of edges of that number (`scenarios/edges.py`), and
+    behind all edges, where the trace stays valid, `meetings` of requests with steps in flight.
     """
 
-    undrafted_one_in: int = 10
     keys: Callable[[Pick], Mapping[str, object]] = _no_keys
+    undrafted_one_in: int = 10
     sizes: Mapping[int, Draws] = field(default_factory=dict)
     meetings: Mapping[int, Draws] = field(default_factory=dict)

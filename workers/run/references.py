@@ -32,6 +32,8 @@ from workers.judge.outputs import BrokenOff, Outputs
 from workers.record.evidence import Reference
 from workers.run.agreed_run import AgreedRun
 
+# What is done beside others, or with them, though it need not be.
+_SWITCHES = ("plan_stream", "relay_lengths", "mixed_chunks")
 # Keys of a specification at whose defaults nothing comes between a request and its tokens.
 _UNDISTURBED = (
     "policy",
@@ -44,9 +46,7 @@ _UNDISTURBED = (
     "long_prefill_token_threshold",
     "decodes_first",
     "drafter_max_len",
-    "plan_stream",
-    "relay_lengths",
-    "mixed_chunks",
+    *_SWITCHES,
 )
 # The reason of a request that somebody aborted.
 ABORTED = "abort"
@@ -95,8 +95,7 @@ def synchronous(trace: Trace) -> Trace:
     It loads nothing, and launches what it computes one by one, on one stream.
     """
     besides = {"transfer": None, "offloading": None, "handoff": None, "graphs": "none"}
-    switches = {"plan_stream": False, "relay_lengths": False, "mixed_chunks": False}
-    spec = trace.spec.model_copy(update={"depth": 1, **besides, **switches})
+    spec = trace.spec.model_copy(update={"depth": 1, **besides, **dict.fromkeys(_SWITCHES, False)})
     return trace.model_copy(update={"spec": spec, "schedule": Schedule()})
 
 

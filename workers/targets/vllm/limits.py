@@ -1,5 +1,6 @@
 """Capabilities of vLLM with either of its model runners, and its limits: key, condition, allowed values, reason."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from scenarios.capabilities import (
@@ -22,6 +23,7 @@ from scenarios.events import (
     SetK,
     Submit,
 )
+from scenarios.own_draws import OwnDraws, Pick
 from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_TRANSFERS
 from scenarios.spec import EngineSpec
 from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
@@ -44,6 +46,7 @@ VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 TEMPERATURE_MAX = 2.0
 # Tokens by which hits may end, of blocks of 32.
 MATCHES = (0, 8, 16)
+PROCESSORS_ONE_IN = 3
 _BESIDE_HYBRIDS = ("eagle", "ngram_gpu", "ngram")
 
 
@@ -177,6 +180,11 @@ def weights_with_heads_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEven
 
 
 # Of a CPU's own kernels.
+def own_keys(pick: Pick) -> Mapping[str, object]:
+    """Return a processor of logits in one specification of PROCESSORS_ONE_IN."""
+    return {} if pick(PROCESSORS_ONE_IN, "processor", 0) else {"logits_processor": True}
+
+
 _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     "num_speculative_tokens",
     beside=("layers", "hybrid"),
@@ -305,6 +313,7 @@ FIRST_RUNNER = Capabilities(
             *_POOL_HOLDS_MODEL,
         ),
     ),
+    own_draws=OwnDraws(keys=own_keys),
     planes=("races", "blocks", "books", "counts", "inputs", "kv", "transfers"),
     logit_margin=1e-4,
     words_from_prompt=False,
@@ -319,6 +328,7 @@ SECOND_RUNNER = replace(
     # Processors of users are others there.
     spec={key: each for key, each in FIRST_RUNNER.spec.items() if key not in ("decodes_first", "logits_processor")},
     features=tuple(feature for feature in FIRST_RUNNER.features if feature != "no_repeats"),
+    own_draws=OwnDraws(),
     limits=replace(
         FIRST_RUNNER.limits,
         # Its sampler takes biases beside drafts.

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 from scenarios.capabilities import lacking
 from scenarios.events import Pause, PromptDraw, Submit
-from scenarios.own_draws import OwnDraws
 from scenarios.random_trace import random_trace
 from scenarios.sampling import Grammar
 from scenarios.shards import Shard
@@ -82,7 +81,6 @@ def test_whatever_is_drawn_both_kinds_are_valid_within_what_sglang_can_do() -> N
 def test_traces_of_other_engines_have_nothing_of_it() -> None:
     keys = ("plan_stream", "relay_lengths", "mixed_chunks", "tree_width")
     for engine in (VLLM, VLLM_V1):
-        assert kind_of(engine).capabilities.own_draws == OwnDraws()
         for trace in shard_traces(Shard(profile="labelled", seed=5, number=0), RunConfig(engine=engine)):
             assert all(getattr(trace.spec, key) == EngineSpec.model_fields[key].default for key in keys)
 

@@ -1,6 +1,5 @@
 """Observations of one engine's steps, in the order of its device: what the host tells, and values of tensors."""
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -109,26 +108,3 @@ class Observations:
         requests = [self._number_of(name) for name in names]
         seen = {"point": point, "step": step, "requests": requests, "values": values, "of": self._of}
         place.append({**seen, "writers": writers} if writers else seen)
-
-
-class ObservationsByHost(Observations):
-    """Observations in the order in which the host noted them: of several streams none has another order."""
-
-    def __init__(
-        self,
-        readback: Readback,
-        number_of: Callable[[str], int],
-        judged: Callable[[str, str], Sequence[str]],
-        of: EngineName,
-    ) -> None:
-        super().__init__(readback, number_of, judged, [], of)
-        self._places: deque[list[Message]] = deque()
-
-    def take(self) -> list[Message]:
-        while self._places and self._places[0]:
-            self._seen += self._places.popleft()
-        return super().take()
-
-    def _place(self) -> list[Message]:
-        self._places.append([])
-        return self._places[-1]

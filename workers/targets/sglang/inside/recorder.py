@@ -5,6 +5,7 @@ stream that calls it, which orders nothing and is no access to the race detector
 device relays where tokens are drafted: how many were accepted the host learns later.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from scenarios.spec import ENGINE
-from workers.targets.child.inside.observations import ObservationsByHost
+from workers.targets.child.inside.observations import Observations
 from workers.targets.child.inside.readback import Parts, readback_on
 from workers.targets.child.messages import Message
 
@@ -68,11 +69,28 @@ def _judged(point: str, name: str) -> tuple[str, ...]:
     return (*names, "verified") if name == "input_ids" else names
 
 
+class ObservationsByHost(Observations):
+    """Observations in the order in which the host noted them: of several streams none has another order."""
+
+    def __init__(self) -> None:
+        super().__init__(readback_on("sim", _HELPERS), number_of, _judged, [], ENGINE)
+        self._places: deque[list[Message]] = deque()
+
+    def take(self) -> list[Message]:
+        while self._places and self._places[0]:
+            self._seen += self._places.popleft()
+        return super().take()
+
+    def _place(self) -> list[Message]:
+        self._places.append([])
+        return self._places[-1]
+
+
 class Recorder:
     """Recorder of one scheduler, which it wraps until it is released."""
 
     def __init__(self, scheduler: Any) -> None:
-        self.observations = ObservationsByHost(readback_on("sim", _HELPERS), number_of, _judged, ENGINE)
+        self.observations = ObservationsByHost()
         self.page_size: int = scheduler.page_size
         self.rows: torch.Tensor = scheduler.req_to_token_pool.req_to_token
         # The batch that is being run, and the last step of each request.

@@ -1,0 +1,130 @@
+"""Seam of SGLang: the lines outside its folders that are there for it alone, and would go if it went.
+
+Run with `python -m benchmarks.structure.seam`; `--places` lists each line. Counted are, in files that git tracks, lines
+that name it, but as where a historical bug was reported; lines that name what it alone of all engines can be asked for,
+by their capabilities (keys of a specification, drafters); and lines of SERVING, which serve it under other names. Told
+apart are lines of a file that is generated, and files of its name.
+
+Does not count: its folders, its scenarios, the simulated device, tests, docs, the Makefile; what another engine uses as
+well, whichever it was made for. SERVING was found by reading: what is missing there is not counted.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+from scenarios.drafters import Drafter
+from scenarios.spec import EngineSpec
+from workers.targets.registry import kind_of, known_engines
+from workers.targets.target import SGLANG
+
+ROOT = Path(__file__).resolve().parents[2]
+# What serves it without its name, by file: parts of lines, and functions, which are counted whole.
+SERVING: Mapping[str, Sequence[str]] = {
+    "scenarios/drafters.py": ("# N-grams of all requests",),
+    "scenarios/edges.py": (
+        *("own_draws", "own: Mapping", "own.undrafted", "sizes in own", "own[", "own.meetings", "import Mapping"),
+        *("# Where a request cannot", "PAUSED_ONE_IN", "Pause"),
+    ),
+    "scenarios/own_draws.py": (
+        *("# A change", "Draws: TypeAlias", "undrafted_one_in", "By a number", "behind all", "sizes:", "meetings:"),
+        *("import AnyEvent", "import EngineSpec"),
+    ),
+    "scenarios/spec.py": ("the host wait for the lengths", "as many as there are drafts."),
+    "workers/judge/drafter_identities.py": (
+        "_attends",
+        '"shared"',
+        "].hit, count)",
+        "held = dict",
+        " in held",
+        "held[",
+    ),
+    "workers/run/references.py": ("# What is done beside others", "_SWITCHES"),
+    "workers/targets/child/answers.py": ("`shared`", "computed them, and", "shared: list", "later than the step's"),
+    "workers/targets/child/inside/observations.py": ("_place", "        step: int | None"),
+    "workers/targets/child/inside/replacements.py": ("until",),
+    "workers/targets/child/inside/simulated_device.py": ("stand_in", "own functions, are passed over"),
+    "workers/targets/child/releases.py": ("has_compiled_code", "        _check_torch(python"),
+    "workers/targets/vllm/inside/plans.py": ("shared=[]",),
+}
+_NOT_COUNTED = re.compile(
+    r"(tests|docs|known|scenarios/sglang|workers/targets/(sglang|simulated_torch))/|Makefile|.*\.md$|.*/structure/seam.py"
+)
+_OF_ITS_NAME = re.compile(r"constraints-sglang|benchmarks/\w+/sglang")
+_GENERATED = "scenarios/scenario.schema.json"
+_REPORTED = re.compile(r"\bsglang-\d+|\bsglang (PR|issue)s? #\d+", re.IGNORECASE)
+
+
+def asked_alone(engine: str) -> set[str]:
+    """Return the keys of a specification, and the drafters, that an engine takes and no other does."""
+    kinds = {name: kind_of(name).capabilities for name in known_engines()}
+    taken = {
+        name: {key for key, field in EngineSpec.model_fields.items() if kind.allowed(key) != (field.default,)}
+        | {drafter for drafter in get_args(Drafter) if kind.allows("drafter", drafter)}
+        for name, kind in kinds.items()
+    }
+    return taken.pop(engine).difference(*taken.values())
+
+
+def lines_with(text: str, part: str) -> Iterator[int]:
+    """Yield the numbers of the lines that have a part, up to the bracket that closes what one of them ends in."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if part in line:
+            end = number
+            if line.endswith("{"):
+                indent = line[: len(line) - len(line.lstrip())]
+                end = next(at for at in range(number, len(lines)) if lines[at].startswith(f"{indent}}}"))
+            yield from range(number + 1, end + 2)
+
+
+def lines_of(text: str, name: str) -> Iterator[int]:
+    """Yield the numbers of the lines of functions of a name."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def seam(root: Path, engine: str, serving: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the lines that are there for an engine alone, each with its number, by file.
+
+    Raises:
+        ValueError: a line that is to serve it is not there.
+    """
+    alone = re.compile(rf"\b({'|'.join(sorted(asked_alone(engine)))})\b")
+    tracked = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout.split()
+    found = {}
+    for file in tracked:
+        if _NOT_COUNTED.match(file) or _OF_ITS_NAME.match(file):
+            continue
+        text = (root / file).read_text(encoding="utf-8", errors="replace")
+        lines = text.splitlines()
+        own = {match[0] for line in lines if (match := alone.search(line))}
+        own |= {line for line in lines if engine in _REPORTED.sub("", line).lower()}
+        numbers = {number for part in own for number in lines_with(text, part)}
+        for part in serving.get(file, ()):
+            if part not in text:
+                raise ValueError(f"{file} has nothing like {part!r}")
+            numbers |= {*lines_with(text, part), *lines_of(text, part)}
+        if numbers:
+            found[file] = [f"{number}: {lines[number - 1]}" for number in sorted(numbers)]
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print how many lines there are, by file; `--places` prints the lines."""
+    found = seam(ROOT, SGLANG, SERVING)
+    for file, lines in found.items():
+        print(f"{len(lines):>5}  {file}{' (generated)' if file == _GENERATED else ''}")
+        if "--places" in arguments:
+            print(*(f"         {line}" for line in lines), sep="\n")
+    written = sum(len(lines) for file, lines in found.items() if file != _GENERATED)
+    print(f"{written:>5}  in all, but what is generated")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
