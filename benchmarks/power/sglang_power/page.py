@@ -1,4 +1,4 @@
-"""Write the tables of `docs/sglang_power.md`: reversals with what was measured of each.
+"""Write the tables of `docs/sglang_power.md`: reversals with what was measured of each, and the bugs of 2026.
 
 `python -m benchmarks.power.sglang_power.page [--results FILE]`. Results are JSON lines of the benchmark, by default
 `results.jsonl` beside this module.
@@ -6,16 +6,23 @@
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from benchmarks.power.reversals.runs import Results
+from benchmarks.power.reversals.trial import Result
 from benchmarks.power.sglang_power.reversals import ENGINES, all_reversals
-from benchmarks.power.vllm_power.page import measured, written
+from benchmarks.power.vllm_power.page import measured, of_bugs, written
 from workers.targets.sglang.installation import ROOT
 
 MEASURED = Path(__file__).resolve().parent / "results.jsonl"
 PAGE = ROOT / "docs" / "sglang_power.md"
+
+
+def parts(results: Mapping[str, Result]) -> dict[str, str]:
+    """Return the written parts of the page by name."""
+    reversals = all_reversals()
+    return {**measured(reversals, results, ENGINES), "bugs": "\n".join(of_bugs(reversals, MEASURED.parent))}
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -23,7 +30,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=MEASURED, help="results of the benchmark, JSON lines")
     options = parser.parse_args(None if arguments is None else list(arguments))
-    told = measured(all_reversals(), Results(options.results).by_key, ENGINES)
+    told = parts(Results(options.results).by_key)
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), told), encoding="utf-8")
     return 0
 

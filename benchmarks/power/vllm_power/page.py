@@ -27,7 +27,7 @@ _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
 def parts(reversals: Sequence[Reversal], results: Mapping[str, Result]) -> dict[str, str]:
     """Return the written parts of the page by name."""
-    return {**measured(reversals, results, ENGINES), "bugs": "\n".join(_bugs(reversals))}
+    return {**measured(reversals, results, ENGINES), "bugs": "\n".join(of_bugs(reversals))}
 
 
 def measured(
@@ -114,12 +114,13 @@ def _is_missed(result: Result | None) -> bool:
     return result is not None and result.found is None
 
 
-def _bugs(reversals: Sequence[Reversal]) -> Iterator[str]:
-    lacks = {bug: missing(bug) for bug in bugs()}
+def of_bugs(reversals: Sequence[AnyReversal], folder: Path = FOLDER) -> Iterator[str]:
+    """Yield the lines of the tables of the collected bugs of a folder: what can be expressed, what cannot and why."""
+    lacks = {bug: missing(bug, folder) for bug in bugs(folder)}
     now = [bug for bug, names in lacks.items() if not names]
     alone = Counter(names[0] for names in lacks.values() if len(names) == 1)
     all_of_it = Counter(name for names in lacks.values() for name in names)
-    described = descriptions()
+    described = descriptions(folder)
     yield f"{len(now)} of {len(lacks)} can be expressed ({100 * len(now) / len(lacks):.0f} %).\n"
     yield _row("what is missing", "bugs that need it", "and nothing else")
     yield _row(*["---"] * 3)

@@ -6,10 +6,10 @@ from benchmarks.power.reversals.command import options_of, tasks_of
 from benchmarks.power.reversals.runs import Results
 from benchmarks.power.sglang_power import page
 from benchmarks.power.sglang_power.__main__ import SUITE
-from benchmarks.power.sglang_power.reversals import ENGINES, FOLDER, all_reversals
+from benchmarks.power.sglang_power.reversals import FOLDER, all_reversals
 from benchmarks.power.vllm_power import bugs
 from benchmarks.power.vllm_power.bugs import Bug
-from benchmarks.power.vllm_power.page import measured, written
+from benchmarks.power.vllm_power.page import written
 from workers.targets.target import SGLANG
 
 TABLES = FOLDER.parent
@@ -40,6 +40,7 @@ def test_what_can_be_expressed_is_reversed() -> None:
 
 def test_the_page_says_what_the_table_and_the_results_say() -> None:
     text = page.PAGE.read_text(encoding="utf-8")
-    told = measured(all_reversals(), Results(page.MEASURED).by_key, ENGINES)
+    told = page.parts(Results(page.MEASURED).by_key)
     assert "`sglang-25015-positions-late`" in told["reversals"]
+    assert all(f"| #{bug.number} |" in told["bugs"] for bug in bugs.bugs(TABLES))
     assert written(text, told) == text
