@@ -62,6 +62,8 @@ _OF_SCHEDULER: Places = {
     ("crash", "schedule"): _at(get_computed_blocks=_BLOCKS, _preempt_request=_SCHEDULER),
     ("crash", "get_new_blocks"): _at(get_num_blocks_to_allocate=_STATES, allocate_slots=_BLOCKS),
     ("crash", "_handle_invalid_blocks"): _LOADS,
+    # A cache is not emptied while blocks are in use, by the counts of who uses them.
+    ("crash", "reset_prefix_cache"): _at(reset_prefix_cache=_POOL, touch=_POOL, free_blocks=_POOL),
     ("crash", "_reset_caches"): _at(reset_prefix_cache=_SCHEDULER, _finish_pause=_CORE),
     ("crash", "apply_grammar_bitmask"): _at(grammar_bitmask=_GRAMMARS, update_draft_token_ids_in_output=_SCHEDULER),
     ("counts", "scheduled_computed"): _COUNTS,
@@ -125,6 +127,8 @@ _OF_FEATURES: Places = {
     # What a step computed behind blocks that it has lost is thrown away.
     (ASKED, "transfer"): _at(update_from_output=_SCHEDULER, _handle_invalid_blocks=_SCHEDULER),
     (ASKED, "recurrent_layers gated_delta"): _ROWS_WITH_GATES,
+    # Behind which tokens there are states, and which of them are kept.
+    (ASKED, "recurrent_cache align"): _at(_mamba_block_aligned_split=_SCHEDULER, cache_blocks=_STATES),
 }
 _OF_RACES: Places = {
     (RACES, "transfer_async"): _JOBS,
