@@ -108,7 +108,9 @@ def test_what_is_asked_for_is_a_key_of_a_request_or_a_specification(engine: str)
     fields = {
         name: field for value in (Submit, SamplingParams, EngineSpec) for name, field in value.model_fields.items()
     }
-    for asked in (name for plane, name in PLACES[engine] if plane == ASKED):
+    every = [name for plane, name in PLACES[engine] if plane == ASKED]
+    assert every
+    for asked in every:
         name, _, text = asked.partition(" ")
         assert name in fields
         assert not text or text in get_args(fields[name].annotation)
