@@ -18,8 +18,8 @@ ENGINES = (
     RunnerHooks(
         "vllm.engine.arg_utils",
         "EngineArgs",
-        "create_engine_config model dtype enforce_eager compilation_config kernel_config seed kv_cache_memory_bytes "
-        "num_gpu_blocks_override block_size max_model_len max_num_seqs max_num_scheduled_tokens "
+        "create_engine_config model hf_overrides dtype enforce_eager compilation_config kernel_config seed "
+        "kv_cache_memory_bytes num_gpu_blocks_override block_size max_model_len max_num_seqs max_num_scheduled_tokens "
         "max_num_batched_tokens long_prefill_token_threshold enable_prefix_caching enable_chunked_prefill "
         "scheduling_policy async_scheduling logprobs_mode speculative_config kv_transfer_config reasoning_parser "
         "logits_processors "

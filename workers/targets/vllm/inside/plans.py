@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from workers.targets.child.inside.observations import Observations
-from workers.targets.vllm.inside.transfer.groups import group_numbers
+from workers.targets.vllm.inside.transfer.groups import group_numbers, window_numbers
 
 
 class PlanRecorder:
@@ -19,6 +19,7 @@ class PlanRecorder:
         # Whether the last plan was of a step, and not empty.
         self._follows = True
         self._attention, *self._with_states = group_numbers(scheduler.kv_cache_config)
+        self._windows = window_numbers(scheduler.kv_cache_config)
         self._num_blocks: int = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         self._update: Callable[..., Any] = scheduler.update_from_output
         scheduler.update_from_output = self._observed_update
@@ -38,6 +39,10 @@ class PlanRecorder:
             "vocab_size": vllm_config.model_config.get_vocab_size(),
             "block_size": groups[self._attention].kv_cache_spec.block_size,
             "state_sizes": [groups[number].kv_cache_spec.block_size for number in self._with_states],
+            "windows": [
+                [groups[number].kv_cache_spec.block_size, groups[number].kv_cache_spec.sliding_window]
+                for number in self._windows
+            ],
             "max_model_len": vllm_config.model_config.max_model_len,
         }
         self._seen.note("opened", [], **sizes, **traits)
@@ -61,7 +66,10 @@ class PlanRecorder:
         running = [request.request_id for request in self._scheduler.running]
         held = {name: self._scheduler.kv_cache_manager.get_block_ids(name) for name in running}
         blocks = [[self._number_of(name), list(held[name][self._attention])] for name in running]
-        states = [[self._number_of(name), [list(held[name][group]) for group in self._with_states]] for name in running]
+        states, windows = (
+            [[self._number_of(name), [list(held[name][group]) for group in groups]] for name in running]
+            for groups in (self._with_states, self._windows)
+        )
         self._seen.note(
             "scheduled",
             names,
@@ -70,6 +78,7 @@ class PlanRecorder:
             begun=[[self._number_of(name), requests[name].all_token_ids[:]] for name in names if name in begun],
             blocks=blocks,
             states=states,
+            windows=windows,
             follows=self._follows,
             shared=[],
             **more,
