@@ -84,7 +84,7 @@ class ScheduledValues(Value):
     """A plan, row by row, and blocks by the number of the request: of tokens, states, and groups with sliding windows.
 
     It `follows` if no step without a plan came before it. Of each request so many tokens are `shared`: others may have
-    computed them, and it holds their blocks.
+    computed them, and it holds their blocks. Where an engine tells, blocks were `taken` from free ones since the plan before.
     """
 
     scheduled_computed: Integers
@@ -95,6 +95,7 @@ class ScheduledValues(Value):
     follows: bool
     shared: list[tuple[int, int]]
     windows: list[tuple[int, list[Integers]]] = []
+    taken: Integers | None = None
 
 
 class DraftingValues(Value):

@@ -78,7 +78,7 @@ SESSIONS = (
 )
 RECORDERS = (
     RunnerHooks("vllm.v1.core.kv_cache_manager", "KVCacheManager", "block_pool get_block_ids"),
-    RunnerHooks("vllm.v1.core.block_pool", "BlockPool", "get_num_free_blocks"),
+    RunnerHooks("vllm.v1.core.block_pool", "BlockPool", "get_num_free_blocks get_new_blocks"),
     RunnerHooks("vllm.v1.kv_cache_interface", "KVCacheConfig", "kv_cache_groups"),
     RunnerHooks("vllm.v1.kv_cache_interface", "KVCacheGroupSpec", "kv_cache_spec layer_names"),
     RunnerHooks("vllm.v1.kv_cache_interface", "MambaSpec", "mamba_type"),

@@ -73,11 +73,8 @@ def inspect_here() -> None:
     """
     from vllm.model_executor.models.registry import ModelRegistry  # noqa: PLC0415  what is laid over comes first
 
-    from workers.targets.vllm.inside.wide_windows import WideWindowsForCausalLM  # noqa: PLC0415  it is made of vLLM's
-
     for name in _ARCHITECTURES:
         ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
-    ModelRegistry.register_model(windows.WIDE, WideWindowsForCausalLM)
 
 
 def _model(kind: str, quality: str, vocab_size: int) -> Model:

@@ -23,10 +23,14 @@ class PlanRecorder:
         self._num_blocks: int = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         self._update: Callable[..., Any] = scheduler.update_from_output
         scheduler.update_from_output = self._observed_update
+        pool = scheduler.kv_cache_manager.block_pool
+        self._taken: list[int] = []
+        self._take_blocks: Callable[[int], list[Any]] = pool.get_new_blocks
+        pool.get_new_blocks = self._observed_take
 
     def release(self) -> None:
         """Leave the scheduler as it was."""
-        del self._scheduler.update_from_output
+        del self._scheduler.update_from_output, self._scheduler.kv_cache_manager.block_pool.get_new_blocks
 
     def stop(self) -> None:
         """Note nothing of what comes back from here on."""
@@ -79,11 +83,13 @@ class PlanRecorder:
             blocks=blocks,
             states=states,
             windows=windows,
+            taken=self._taken[:],
             follows=self._follows,
             shared=[],
             **more,
         )
         self._follows = True
+        self._taken.clear()
 
     def drained(self, more: Mapping[str, int]) -> None:
         """Note what is still held once nothing is left to do, and what `more` there is."""
@@ -94,6 +100,11 @@ class PlanRecorder:
             **more,
         }
         self._seen.note("drained", [], leaks={name: count for name, count in held.items() if count})
+
+    def _observed_take(self, count: int) -> list[Any]:
+        blocks = self._take_blocks(count)
+        self._taken += [block.block_id for block in blocks]
+        return blocks
 
     def _observed_update(self, plan: Any, result: Any) -> Any:
         step = self._steps.pop(id(plan), None)

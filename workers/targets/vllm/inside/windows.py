@@ -78,5 +78,14 @@ def blocks_of(spec: EngineSpec) -> int:
 
 
 def arguments_of(spec: EngineSpec) -> dict[str, Any]:
-    """Return vLLM's arguments for the windows of a specification."""
-    return {"hf_overrides": {"sliding_window": spec.window}} if spec.layers == "windows" else {}
+    """Return vLLM's arguments for the windows of a specification, once it knows the class of its model."""
+    if spec.layers != "windows":
+        return {}
+    if spec.window_heads != 1:
+        from vllm.model_executor.models.registry import ModelRegistry  # noqa: PLC0415  what is laid over comes first
+
+        from workers.targets.vllm.inside.wide_windows import WideWindowsForCausalLM  # noqa: PLC0415
+
+        if WIDE not in ModelRegistry.models:
+            ModelRegistry.register_model(WIDE, WideWindowsForCausalLM)
+    return {"hf_overrides": {"sliding_window": spec.window}}
