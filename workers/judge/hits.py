@@ -61,7 +61,7 @@ class Hits(Judge):
                 case "controlled" if seen.values["what"] == "cleared":
                     self._registered.clear()
                     self._entry_of.clear()
-                case "scheduled" if seen.values.get("taken") is not None:
+                case "scheduled":
                     found = self._planned(seen)
                     if found is not None:
                         return found
@@ -69,15 +69,19 @@ class Hits(Judge):
 
     def _planned(self, seen: Observation) -> Difference | None:
         """Return the first request that begins in a step with less than is there for it."""
-        for block in seen.values["taken"]:
-            self._forget(block)
+        taken, num_gone = seen.values["taken"], 0
         hits = dict(zip(seen.requests, seen.values["scheduled_computed"], strict=True))
-        for request, tokens in seen.values["begun"]:
-            known = self._known[request] = self._prefixes.extended([], tokens)
-            least = 0 if request in self._blind else self._least(known)
+        self._known |= {request: self._prefixes.extended([], tokens) for request, tokens in seen.values["begun"]}
+        for request, count in sorted(seen.values["lookups"], key=lambda pair: pair[1]):
+            for block in taken[num_gone:count]:
+                self._forget(block)
+            num_gone = count
+            least = 0 if request in self._blind else self._least(self._known[request])
             if hits[request] < least:
                 where = seen.step, hits[request]
                 return broken("blocks", "hits", request, where, fact("at_least", least=least), hits[request])
+        for block in taken[num_gone:]:
+            self._forget(block)
         if seen.step in self._inputs:
             self._register(seen, self._inputs[seen.step])
         return None

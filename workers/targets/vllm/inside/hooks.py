@@ -77,7 +77,7 @@ SESSIONS = (
     RunnerHooks("vllm.sampling_params", "StructuredOutputsParams", "grammar _backend"),
 )
 RECORDERS = (
-    RunnerHooks("vllm.v1.core.kv_cache_manager", "KVCacheManager", "block_pool get_block_ids"),
+    RunnerHooks("vllm.v1.core.kv_cache_manager", "KVCacheManager", "block_pool get_block_ids get_computed_blocks"),
     RunnerHooks("vllm.v1.core.block_pool", "BlockPool", "get_num_free_blocks get_new_blocks"),
     RunnerHooks("vllm.v1.kv_cache_interface", "KVCacheConfig", "kv_cache_groups"),
     RunnerHooks("vllm.v1.kv_cache_interface", "KVCacheGroupSpec", "kv_cache_spec layer_names"),

@@ -23,14 +23,19 @@ class PlanRecorder:
         self._num_blocks: int = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         self._update: Callable[..., Any] = scheduler.update_from_output
         scheduler.update_from_output = self._observed_update
-        pool = scheduler.kv_cache_manager.block_pool
+        self._manager = scheduler.kv_cache_manager
+        # Blocks that were handed out since the last plan, and how many of them when each request was looked up.
         self._taken: list[int] = []
-        self._take_blocks: Callable[[int], list[Any]] = pool.get_new_blocks
-        pool.get_new_blocks = self._observed_take
+        self._lookups: dict[str, int] = {}
+        self._take: Callable[[int], list[Any]] = self._manager.block_pool.get_new_blocks
+        self._look_up: Callable[[Any], Any] = self._manager.get_computed_blocks
+        self._manager.block_pool.get_new_blocks = self._observed_take
+        self._manager.get_computed_blocks = self._observed_lookup
 
     def release(self) -> None:
         """Leave the scheduler as it was."""
-        del self._scheduler.update_from_output, self._scheduler.kv_cache_manager.block_pool.get_new_blocks
+        del self._scheduler.update_from_output
+        del self._manager.block_pool.get_new_blocks, self._manager.get_computed_blocks
 
     def stop(self) -> None:
         """Note nothing of what comes back from here on."""
@@ -84,12 +89,14 @@ class PlanRecorder:
             states=states,
             windows=windows,
             taken=self._taken[:],
+            lookups=[[self._number_of(name), count] for name, count in self._lookups.items() if name in begun],
             follows=self._follows,
             shared=[],
             **more,
         )
         self._follows = True
         self._taken.clear()
+        self._lookups.clear()
 
     def drained(self, more: Mapping[str, int]) -> None:
         """Note what is still held once nothing is left to do, and what `more` there is."""
@@ -102,9 +109,13 @@ class PlanRecorder:
         self._seen.note("drained", [], leaks={name: count for name, count in held.items() if count})
 
     def _observed_take(self, count: int) -> list[Any]:
-        blocks = self._take_blocks(count)
+        blocks = self._take(count)
         self._taken += [block.block_id for block in blocks]
         return blocks
+
+    def _observed_lookup(self, request: Any) -> Any:
+        self._lookups[request.request_id] = len(self._taken)
+        return self._look_up(request)
 
     def _observed_update(self, plan: Any, result: Any) -> Any:
         step = self._steps.pop(id(plan), None)
