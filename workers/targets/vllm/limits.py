@@ -205,7 +205,7 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     reason="its kernels for CPUs take no rejected draft back from a state",
 )
 # A state cannot go back behind the last token of a part, and what is stored of a session is not asked for again.
-_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.has_connector)
+_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers != "attention" or spec.has_connector)
 # Nothing would be handed over, or fails with a load.
 _BROKEN_GRAMMARS_ALONE = Without(("broken_grammar",), when=lambda spec: spec.has_connector)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
