@@ -2,9 +2,10 @@
 
 Verifies: that a request which begins need not compute again what lies in blocks that were registered in steps before
 and that nobody has taken since: of full attention all of them, of layers with sliding windows those in front of where
-the request goes on; beside drafts also one behind that, which an engine may drop.
+the request goes on; beside drafters that drop it also one behind that. Of a window so much is kept of a prompt that who
+comes with the same one, or goes on from it, finds it.
 Does not verify: that what is found is right (`layer_groups.py` does); tokens of outputs, which may be registered late;
-what is registered in the same step; requests that may not read the cache.
+what is registered in the same step; requests that may not read the cache; prompts that part from others elsewhere.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,19 +25,21 @@ PLANES = ("blocks",)
 class Hits(Judge):
     """Judge of the observations of one run, in the order in which they were made.
 
-    Beside drafts one block behind each hit is `dropped`. Requests that are `blind`, by their numbers, read no cache.
+    Where an engine has `drafts`, one block behind each hit may be dropped. Requests that are `blind`, by their numbers,
+    read no cache.
     """
 
     sees = ("log",)
 
-    def __init__(self, dropped: bool, blind: Iterable[int]) -> None:
-        self._dropped, self._blind = dropped, frozenset(blind)
+    def __init__(self, drafts: bool, blind: Iterable[int]) -> None:
+        self._dropped, self._blind = drafts, frozenset(blind)
         self._prefixes = Prefixes()
         self._groups: list[Group] = []
         self._observations: list[Observation] = []
         self._inputs: dict[int, Observation] = {}
-        # Prefixes of each request, as far as it was known when it began.
+        # Prefixes of each request, as far as it was known when it began, and how many tokens its prompt has.
         self._known: dict[int, list[int]] = {}
+        self._prompts: dict[int, int] = {}
         # By group and the prefix at its end the blocks that are registered; of each of these where it is.
         self._registered: dict[tuple[int, int], set[int]] = {}
         self._entry_of: dict[int, tuple[int, int]] = {}
@@ -58,6 +61,8 @@ class Hits(Judge):
                 case "opened":
                     windows = (Group(size, window) for size, window in seen.values["windows"])
                     self._groups = [Group(seen.values["block_size"], None), *windows]
+                    # What is kept of a window depends on it; of full attention all is.
+                    self._dropped &= not seen.values["windows"] or seen.values["draft_shift"] > 0
                 case "controlled" if seen.values["what"] == "cleared":
                     self._registered.clear()
                     self._entry_of.clear()
@@ -71,7 +76,9 @@ class Hits(Judge):
         """Return the first request that begins in a step with less than is there for it."""
         taken, num_gone = seen.values["taken"], 0
         hits = dict(zip(seen.requests, seen.values["scheduled_computed"], strict=True))
-        self._known |= {request: self._prefixes.extended([], tokens) for request, tokens in seen.values["begun"]}
+        for request, tokens in seen.values["begun"]:
+            self._known[request] = self._prefixes.extended([], tokens)
+            self._prompts.setdefault(request, len(tokens))
         for request, count in sorted(seen.values["lookups"], key=lambda pair: pair[1]):
             for block in taken[num_gone:count]:
                 self._forget(block)
@@ -91,20 +98,39 @@ class Hits(Judge):
         if entry is not None:
             self._registered[entry].discard(block)
 
+    @property
+    def _step(self) -> int:
+        """Tokens by which hits end: a block of each group does."""
+        return lcm(*(group.size for group in self._groups))
+
+    def _needed(self, group: Group, length: int) -> range:
+        """Return which blocks a group needs of the first tokens of a request."""
+        stop = length // group.size
+        first = 0 if group.window is None else max(0, stop + (1 - group.window) // group.size)
+        return range(first, stop + self._dropped)
+
+    def _kept(self, group: Group, prompt: int) -> set[int] | None:
+        """Return which blocks of a prompt are kept for others, None if all are."""
+        if group.window is None:
+            return None
+        step = self._step
+        lengths = (prompt - 1, prompt) if self._dropped else (prompt - 1,)
+        ends = (max(0, length // step - self._dropped) * step for length in lengths)
+        return {index for end in ends for index in self._needed(group, end)}
+
     def _least(self, known: Sequence[int]) -> int:
         """Return how many of a request's tokens are there for it at least: all but the last may be."""
-        step = lcm(*(group.size for group in self._groups))
+        step = self._step
         lengths = range((len(known) - 1) // step * step, 0, -step)
         return next((length for length in lengths if self._is_there(known, length)), 0)
 
     def _is_there(self, known: Sequence[int], length: int) -> bool:
         """Tell whether each group has what it needs of the first tokens of a request."""
         for number, group in enumerate(self._groups):
-            stop = length // group.size + self._dropped
-            seen = 0 if group.window is None else length // group.size + (1 - group.window) // group.size
-            if stop * group.size >= len(known):
+            needed = self._needed(group, length)
+            if needed.stop * group.size >= len(known):
                 return False
-            ends = (known[(index + 1) * group.size - 1] for index in range(max(0, seen), stop))
+            ends = (known[(index + 1) * group.size - 1] for index in needed)
             if not all(self._registered.get((number, end)) for end in ends):
                 return False
         return True
@@ -118,8 +144,9 @@ class Hits(Judge):
             end = min(inputs.values["positions"][start] + stop - start, len(known))
             held_by_group = (blocks.get(request, []), *windows.get(request, ()))
             for number, (group, held) in enumerate(zip(self._groups, held_by_group, strict=False)):
+                kept = self._kept(group, self._prompts[request])
                 for index, block in enumerate(held[: end // group.size]):
-                    if block:
+                    if block and (kept is None or index in kept):
                         self._forget(block)
                         self._entry_of[block] = number, known[(index + 1) * group.size - 1]
                         self._registered.setdefault(self._entry_of[block], set()).add(block)
