@@ -10,6 +10,8 @@ _SITE = "windows"
 # Of traces that may have them; of these have so many more heads, and so many have long prompts that begin alike.
 ONE_IN = 7
 WIDE_ONE_IN, ALIKE_ONE_IN = 4, 2
+# Of draft models so many stay.
+DRAFT_MODELS_ONE_IN = 3
 # Inside a block, about its ends, and past it.
 WINDOWS = (5, 31, 32, 33, 33, 34, 40, 63, 64, 65, 96)
 TOKENS_OF_A_STEP_MIN = 48
@@ -27,8 +29,9 @@ def with_windows(trace: Trace, capabilities: Capabilities) -> Trace:
     if is_wide:
         update |= {"window_heads": 4, "prefix_cache": True}
     found = trace.model_copy(update={"spec": trace.spec.model_copy(update=update)})
-    if lacking(found, capabilities) is not None:
-        # Its drafter may be one that such a target has not.
+    is_asked = found.spec.drafter == "draft_model" and below(DRAFT_MODELS_ONE_IN, seed, _SITE, "draft model", 0)
+    if is_asked or lacking(found, capabilities) is not None:
+        # Such a target has not every drafter, and of these one drops a block of each hit.
         found = found.model_copy(update={"spec": found.spec.model_copy(update={"drafter": "eagle"})})
     if lacking(found, capabilities) is not None or refusals(found.spec, ()):
         return trace
@@ -42,7 +45,7 @@ def _alike(trace: Trace) -> Trace:
     """Return a trace whose drawn prompts are longer than windows, and begin alike for some blocks."""
     spec, seed = trace.spec, trace.seed
     block = spec.block_size * spec.window_heads
-    events: list[AnyEvent] = []
+    events: list[AnyEvent] = list(trace.events)
     longest = 0
     for place, event in enumerate(trace.events):
         if isinstance(event, Submit) and isinstance(event.prompt, PromptDraw):
@@ -50,9 +53,8 @@ def _alike(trace: Trace) -> Trace:
             common = block * blocks + part + spec.block_size
             tokens = common + 1 + below(spec.block_size, seed, _SITE, "own", place)
             prompt = event.prompt.model_copy(update={"tokens": tokens, "common": common})
-            event = event.model_copy(update={"prompt": prompt})
+            events[place] = event.model_copy(update={"prompt": prompt})
             longest = max(longest, tokens + event.max_tokens)
-        events.append(event)
     length = max(spec.max_model_len, longest + 1 + spec.num_speculative_tokens)
     keys = {
         "max_model_len": length,

@@ -23,6 +23,7 @@ from workers.record.observation import Observation
 
 PLANES = ("kv",)
 
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     """A row of a step: where it begins, how many drafts it has, its prefixes, and its blocks for states, by group."""

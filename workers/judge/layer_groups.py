@@ -181,4 +181,6 @@ class LayerGroups(Judge):
             of, entries = self._contents.get(row.table[index], (-1, []))
             there = entries[place] if of == number else UNWRITTEN
             if there != known[position]:
-                yield broken("kv", "attended", row.request, (step, position), *self._prefixes.told(known[position], there))
+                yield broken(
+                    "kv", "attended", row.request, (step, position), *self._prefixes.told(known[position], there)
+                )

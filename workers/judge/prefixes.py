@@ -1,4 +1,4 @@
-"""Identities of whole prefixes, by which judges tell what lies in a cache: one each, whichever cache has an entry of it."""
+"""Identities of whole prefixes, by which judges tell what lies in a cache: one each, whichever cache has it."""
 
 from collections.abc import Sequence
 

@@ -60,7 +60,11 @@ def test_a_prompt_that_comes_again_is_found_up_to_the_last_whole_block(shift: in
     for hit in (least, least - 8):
         found = judged([*planned(0, 0, 0), *planned(1, 1, hit)], drafts=bool(shift), head=opened(shift))
         assert (found is None) == (hit == least)
-        assert found is None or (found.variable, found.step, found.expected) == ("hits", 1, fact("at_least", least=least))
+        assert found is None or (found.variable, found.step, found.expected) == (
+            "hits",
+            1,
+            fact("at_least", least=least),
+        )
 
 
 def test_what_was_taken_before_the_cache_was_looked_through_is_not_there() -> None:

@@ -84,8 +84,8 @@ class ScheduledValues(Value):
     """A plan, row by row, and blocks by the number of the request: of tokens, states, and groups with sliding windows.
 
     It `follows` if no step without a plan came before it. Of each request so many tokens are `shared`: others may have
-    computed them, and it holds their blocks. Where an engine tells, blocks were `taken` from free ones since the plan before; of requests
-    that begin `lookups` say how many of these when the cache was looked through for them.
+    computed them, and it holds their blocks. Where an engine tells, blocks were `taken` from free ones since the plan
+    before; of requests that begin `lookups` say how many of these when the cache was looked through for them.
     """
 
     scheduled_computed: Integers

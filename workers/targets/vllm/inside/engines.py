@@ -18,9 +18,9 @@ from scenarios.spec import ENGINE, PRODUCER, EngineName, EngineSpec, Handoff
 from workers.targets.child.inside.readback import readback_on
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.kernel_definitions import Definitions
+from workers.targets.vllm.inside import windows
 from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.drafter_weights import kept_asleep
-from workers.targets.vllm.inside import windows
 from workers.targets.vllm.inside.graphs import arguments_of, begin_graphs
 from workers.targets.vllm.inside.handoff_session import HandoffSession
 from workers.targets.vllm.inside.logits_processors import no_repeats
@@ -130,7 +130,10 @@ class Engines:
         key = *_target_of(spec), spec.vocab_size, version
         if key not in self._checksums:
             heads = ("drafter", "drafter_quality", "num_speculative_tokens") if spec.drafter == "mtp" else ()
-            same = {name: getattr(spec, name) for name in ("layers", "recurrent_layers", "window_heads", "vocab_size", *heads)}
+            same = {
+                name: getattr(spec, name)
+                for name in ("layers", "recurrent_layers", "window_heads", "vocab_size", *heads)
+            }
             made = self._made(_NEIGHBOUR.model_copy(update=same), version)
             self._checksums[key] = made.compute_weight_checksums()[0]
         return self._checksums[key]

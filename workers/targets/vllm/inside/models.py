@@ -85,7 +85,7 @@ def _model(kind: str, quality: str, vocab_size: int) -> Model:
             return _hybrid_config(vocab_size), _hybrid(generator_of(name, vocab_size), vocab_size)
         case "gated", version:
             return _gated_config(vocab_size), _gated(version, vocab_size)
-        case ("windows" | "wide-windows"), version:
+        case (("windows" | "wide-windows"), version):
             return windows.model(kind, version, vocab_size)
         case "dflash", _:
             return _dflash_config(vocab_size), _dflash(target_weights(vocab_size), quality, vocab_size)

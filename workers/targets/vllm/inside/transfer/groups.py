@@ -1,13 +1,13 @@
-"""Groups of layers of vLLM's cache (KV cache groups): of full attention, with recurrent states, with sliding windows."""
+"""Groups of layers of vLLM's cache (KV cache groups): of full attention, of recurrent states, of sliding windows."""
 
 from typing import Any
 
 
 def group_numbers(config: Any) -> list[int]:
     """Return the number of the group of full attention, and of those whose layers have states."""
-    groups = config.kv_cache_groups
-    windows = window_numbers(config)
-    return sorted((number for number in range(len(groups)) if number not in windows), key=lambda number: has_state(groups[number]))
+    groups, windows = config.kv_cache_groups, window_numbers(config)
+    numbers = [number for number in range(len(groups)) if number not in windows]
+    return sorted(numbers, key=lambda number: has_state(groups[number]))
 
 
 def window_numbers(config: Any) -> list[int]:
