@@ -52,6 +52,9 @@ def _alike(trace: Trace) -> Trace:
             blocks, part = 1 + below(2, seed, _SITE, "blocks", place), below(block, seed, _SITE, "part", place)
             common = block * blocks + part + spec.block_size
             tokens = common + 1 + below(spec.block_size, seed, _SITE, "own", place)
+            if below(3, seed, _SITE, "at an end", place):
+                # A block, or one token more.
+                tokens = -(-tokens // spec.block_size) * spec.block_size + below(2, seed, _SITE, "behind it", place)
             prompt = event.prompt.model_copy(update={"tokens": tokens, "common": common})
             events[place] = event.model_copy(update={"prompt": prompt})
             longest = max(longest, tokens + event.max_tokens)

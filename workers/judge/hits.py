@@ -8,7 +8,7 @@ Does not verify: that what is found is right (`layer_groups.py` does); tokens of
 what is registered in the same step; requests that may not read the cache; prompts that part from others elsewhere.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import lcm
 
 from workers.judge.broken_identities import broken
@@ -25,14 +25,13 @@ PLANES = ("blocks",)
 class Hits(Judge):
     """Judge of the observations of one run, in the order in which they were made.
 
-    Where an engine has `drafts`, one block behind each hit may be dropped. Requests that are `blind`, by their numbers,
-    read no cache.
+    Where an engine has `drafts`, one block behind each hit may be dropped.
     """
 
     sees = ("log",)
 
-    def __init__(self, drafts: bool, blind: Iterable[int]) -> None:
-        self._dropped, self._blind = drafts, frozenset(blind)
+    def __init__(self, drafts: bool) -> None:
+        self._dropped = drafts
         self._prefixes = Prefixes()
         self._groups: list[Group] = []
         self._observations: list[Observation] = []
@@ -83,7 +82,7 @@ class Hits(Judge):
             for block in taken[num_gone:count]:
                 self._forget(block)
             num_gone = count
-            least = 0 if request in self._blind else self._least(self._known[request])
+            least = self._least(self._known[request])
             if hits[request] < least:
                 where = seen.step, hits[request]
                 return broken("blocks", "hits", request, where, fact("at_least", least=least), hits[request])

@@ -186,10 +186,7 @@ def _layer_groups(case: Case) -> LayerGroups | None:
 def _hits(case: Case) -> Hits | None:
     spec = case.trace.spec
     is_asked = spec.prefix_cache and spec.layers in ("attention", "windows") and not spec.has_connector
-    if not is_asked or not shows_steps(case.capabilities):
-        return None
-    blind = (number for number, submit in enumerate(case.trace.submitted()) if submit.params.num_prompt_logprobs)
-    return Hits(spec.num_speculative_tokens > 0, blind)
+    return Hits(spec.num_speculative_tokens > 0) if is_asked and shows_steps(case.capabilities) else None
 
 
 def _control_plane(case: Case) -> ControlPlane | None:

@@ -39,10 +39,8 @@ def planned(
     return [Observation("scheduled", number, (request,), values), Observation("inputs", number, (request,), inputs)]
 
 
-def judged(
-    seen: Sequence[Observation], drafts: bool = False, blind: Sequence[int] = (), head: Observation | None = None
-) -> Difference | None:
-    judge = Hits(drafts, blind)
+def judged(seen: Sequence[Observation], drafts: bool = False, head: Observation | None = None) -> Difference | None:
+    judge = Hits(drafts)
     judge.see_log([head or opened(), *seen])
     return judge.at_end(End(2, {}))
 
@@ -77,7 +75,6 @@ def test_what_was_taken_before_the_cache_was_looked_through_is_not_there() -> No
 def test_nothing_is_there_behind_a_clearing_and_nobody_is_asked_who_reads_no_cache() -> None:
     cleared = Observation("controlled", 0, (), {"what": "cleared"})
     assert judged([*planned(0, 0, 0), cleared, *planned(1, 1, 0)]) is None
-    assert judged([*planned(0, 0, 0), *planned(1, 1, 0)], blind=[1]) is None
     assert judged([*planned(0, 0, 0), *planned(1, 1, 0, lookups=[])]) is None
 
 

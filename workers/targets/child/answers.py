@@ -85,7 +85,7 @@ class ScheduledValues(Value):
 
     It `follows` if no step without a plan came before it. Of each request so many tokens are `shared`: others may have
     computed them, and it holds their blocks. Where an engine tells, blocks were `taken` from free ones since the plan
-    before; of requests that begin `lookups` say how many of these when the cache was looked through for them.
+    before; of requests that begin and may read the cache `lookups` say how many of these when that was looked through.
     """
 
     scheduled_computed: Integers

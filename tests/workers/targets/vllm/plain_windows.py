@@ -6,8 +6,9 @@ It is given the kind of model and a window, and prints what comes behind the pro
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-import torch
+import numpy as np
 
 from workers.targets.vllm.inside.windows import LAYERS, model
 
@@ -16,51 +17,53 @@ NUM_TOKENS = 30
 BASE = 10000.0
 
 
-def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * weight
+def normed(x: Any, weight: Any) -> Any:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * weight
 
 
-def rotated(x: torch.Tensor) -> torch.Tensor:
+def rotated(x: Any) -> Any:
     """Return heads of queries or keys, rotated by their positions."""
     half = x.shape[-1] // 2
-    angles = torch.outer(torch.arange(len(x)), BASE ** (-torch.arange(half) / half)).unsqueeze(1)
+    angles = np.outer(np.arange(len(x)), BASE ** (-np.arange(half) / half))[:, None]
     first, second = x[..., :half], x[..., half:]
-    return torch.cat((first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()), -1)
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.concatenate((first * cos - second * sin, second * cos + first * sin), -1)
 
 
-def plain(kind: str, tokens: Sequence[int], window: int) -> int:
-    """Return the likeliest next token of a model whose attention is a matrix with a mask."""
-    config, weights = model(kind, "good", 32)
-    x = weights["model.embed_tokens.weight"][torch.tensor(tokens)]
-    places = torch.arange(len(tokens))
-    behind = places.unsqueeze(1) - places
+def attended(queries: Any, keys: Any, values: Any, window: int) -> Any:
+    """Return what attention gives that sees a window of tokens."""
+    places = np.arange(len(queries))
+    behind = places[:, None] - places
+    scores = np.einsum("qhd,khd->hqk", rotated(queries), rotated(keys)) / queries.shape[-1] ** 0.5
+    weights = np.exp(scores - scores.max(-1, keepdims=True)) * ((behind >= 0) & (behind < window))
+    return np.einsum("hqk,khd->qhd", weights / weights.sum(-1, keepdims=True), values)
+
+
+def following(config: Any, weights: Any, tokens: Sequence[int], window: int) -> int:
+    """Return the likeliest next token."""
+    x = weights["model.embed_tokens.weight"][list(tokens)]
     for index, layer in enumerate(LAYERS):
-        of = {name: weights[f"model.layers.{index}.{name}.weight"] for name in NAMES}
+        of = {
+            name.removeprefix(f"model.layers.{index}.").removesuffix(".weight"): each for name, each in weights.items()
+        }
         h = normed(x, of["input_layernorm"])
-        q, k, v = (
-            (h @ of[f"self_attn.{name}_proj"].T).unflatten(-1, (-1, config["head_dim"])) for name in ("q", "k", "v")
-        )
-        k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
-        scores = torch.einsum("qhd,khd->hqk", rotated(q), rotated(k)) / config["head_dim"] ** 0.5
-        is_seen = (behind >= 0) & (behind < (window if layer == "sliding_attention" else len(tokens)))
-        given = torch.einsum("hqk,khd->qhd", scores.masked_fill(~is_seen, -torch.inf).softmax(-1), v)
-        x = x + given.flatten(1) @ of["self_attn.o_proj"].T
+        heads = [(h @ of[f"self_attn.{name}_proj"].T).reshape(len(x), -1, config["head_dim"]) for name in "qkv"]
+        repeated = heads[0].shape[1] // heads[1].shape[1]
+        keys, values = (each.repeat(repeated, 1) for each in heads[1:])
+        seen = window if layer == "sliding_attention" else len(tokens)
+        x = x + attended(heads[0], keys, values, seen).reshape(len(x), -1) @ of["self_attn.o_proj"].T
         h = normed(x, of["post_attention_layernorm"])
-        gate = torch.nn.functional.silu(h @ of["mlp.gate_proj"].T)
-        x = x + (gate * (h @ of["mlp.up_proj"].T)) @ of["mlp.down_proj"].T
+        gate = h @ of["mlp.gate_proj"].T
+        x = x + (gate / (1 + np.exp(-gate)) * (h @ of["mlp.up_proj"].T)) @ of["mlp.down_proj"].T
     return int((normed(x[-1], weights["model.norm.weight"]) @ weights["lm_head.weight"].T).argmax())
 
 
-NAMES = (
-    *("input_layernorm", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
-    *(f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")),
-)
-
-
 def continued(kind: str, window: int) -> list[int]:
+    config, given = model(kind, "good", 32)
+    weights = {name: np.asarray(each, dtype=np.float64) for name, each in given.items()}
     tokens = list(PROMPT)
     for _ in range(NUM_TOKENS):
-        tokens.append(plain(kind, tokens, window))
+        tokens.append(following(config, weights, tokens, window))
     return tokens[len(PROMPT) :]
 
 

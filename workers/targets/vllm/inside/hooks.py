@@ -51,7 +51,8 @@ SESSIONS = (
     RunnerHooks(
         "vllm.v1.request",
         "Request",
-        "request_id structured_output_request use_structured_output num_preemptions is_prefill_chunk all_token_ids",
+        "request_id structured_output_request use_structured_output num_preemptions is_prefill_chunk all_token_ids "
+        "sampling_params",
     ),
     RunnerHooks(
         "vllm.v1.core.sched.output",

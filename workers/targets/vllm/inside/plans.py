@@ -114,7 +114,9 @@ class PlanRecorder:
         return blocks
 
     def _observed_lookup(self, request: Any) -> Any:
-        self._lookups[request.request_id] = len(self._taken)
+        # Whose prompt has logprobs has it computed.
+        if request.sampling_params is not None and request.sampling_params.prompt_logprobs is None:
+            self._lookups[request.request_id] = len(self._taken)
         return self._look_up(request)
 
     def _observed_update(self, plan: Any, result: Any) -> Any:

@@ -6,15 +6,13 @@ from typing import Any
 from vllm.model_executor.models.llama import LlamaAttention, LlamaDecoderLayer, LlamaForCausalLM
 from vllm.model_executor.models.utils import extract_layer_index
 
-from workers.targets.vllm.inside.windows import WIDE_HEADS
-
 
 class WideWindowsAttention(LlamaAttention):  # type: ignore[misc]
     """Attention with as many heads as its kind of layer has."""
 
     def __init__(self, config: Any, *, prefix: str, **options: Any) -> None:
         if config.layer_types[extract_layer_index(prefix)] == "sliding_attention":
-            options |= dict.fromkeys(("num_heads", "num_kv_heads"), WIDE_HEADS)
+            options |= dict.fromkeys(("num_heads", "num_kv_heads"), config.window_heads)
         super().__init__(config, prefix=prefix, **options)
 
 

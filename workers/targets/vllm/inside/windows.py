@@ -46,7 +46,8 @@ def model(kind: str, version: str, vocab_size: int) -> Model:
         if kind == "wide-windows" and layer == "sliding_attention":
             weights |= _wide(generator, f"{prefix}.self_attn")
     config = dense_config(vocab_size, len(LAYERS)) | {"layer_types": list(LAYERS), "sliding_window": HIDDEN}
-    return config | ({"architectures": [WIDE]} if kind == "wide-windows" else {}), weights
+    wide = {"architectures": [WIDE], "window_heads": WIDE_HEADS}
+    return config | (wide if kind == "wide-windows" else {}), weights
 
 
 def _wide(generator: torch.Generator, prefix: str) -> Weights:
