@@ -127,6 +127,9 @@ class Hits(Judge):
         """Tell whether each group has what it needs of the first tokens of a request."""
         for number, group in enumerate(self._groups):
             needed = self._needed(group, length)
+            if group.window is not None and self._dropped and group.size < self._step and length < group.window:
+                # Of shorter blocks one is dropped there, and the rest up to a longer one with it.
+                return False
             if needed.stop * group.size >= len(known):
                 return False
             ends = (known[(index + 1) * group.size - 1] for index in needed)

@@ -11,8 +11,9 @@ import pytest
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
+from workers.judge.outputs import BrokenOff
 from workers.oracle.tape import Tapes
-from workers.run.comparison import BrokenOff, outputs_of
+from workers.run.comparison import outputs_of
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, VLLM, VLLM_V1
 from workers.targets.vllm.installation import home_of
