@@ -27,6 +27,7 @@ from scenarios.session_draws import room_for, with_sessions
 from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace
 from scenarios.transfers import with_transfers
+from scenarios.window_draws import with_windows
 
 # An engine with graphs is made in twice the time. Traces with a connector lose them again.
 GRAPHS_ONE_IN = 6
@@ -51,8 +52,9 @@ def drawn_for(trace: Trace, capabilities: Capabilities) -> Trace:
     if capabilities.allowed("block_size") is not None:
         trace = within(trace, capabilities)
     edges = _Edges(trace, capabilities)
-    trace = within(edges.trace(), capabilities)
-    return trace if edges.is_whole else within(with_transfers(trace, capabilities), capabilities)
+    trace = with_windows(within(edges.trace(), capabilities), capabilities)
+    is_complete = edges.is_whole or trace.spec.layers == "windows"
+    return trace if is_complete else within(with_transfers(trace, capabilities), capabilities)
 
 
 class _Edges(BatchEdges):

@@ -107,6 +107,8 @@ class EngineSpec(Value):
     chosen (processed), or, in their place, such logits themselves.
     `recurrent_layers` says what the layers with states are in a hybrid model of an engine that has several kinds of
     them: short convolutions, or gated delta nets behind such.
+    With `layers` windows some see the last `window` tokens alone, the newest included, beside one of full attention,
+    with so many heads for keys and values (`window_heads`) for one of that.
     Hits of a hybrid model's prefix cache end with a block, or every `match_tokens` where there are any.
     `decodes_first` has an engine with a dense batch move the rows that decode before the others, as some kernels want.
     Where there is a token `reasoning_end`, grammars bind behind the first one of a request, in its prompt or output.
@@ -127,8 +129,10 @@ class EngineSpec(Value):
     block, `vocab_tile` that of a tile, both powers of two. Small ones bring a small vocabulary across their borders.
     """
 
-    layers: Literal["hybrid", "attention"] = "hybrid"
+    layers: Literal["hybrid", "attention", "windows"] = "hybrid"
     recurrent_layers: Literal["short_conv", "gated_delta"] = "short_conv"
+    window: Count = 32
+    window_heads: Literal[1, 4] = 1
     depth: Annotated[int, Field(strict=True, ge=1, le=8)] = 2
     accepted_counts: Literal["device", "host"] = "device"
     recurrent_cache: Literal["none", "align"] = "none"

@@ -30,6 +30,7 @@ NEEDS_VLLM = {
             "test_second_runner.py",
             "test_sessions.py",
             "test_vllm.py",
+            "test_windows.py",
             "test_watched.py",
         )
     ),

@@ -21,7 +21,7 @@ from workers.targets.target import VLLM, VLLM_V1
 LEAST = {
     "a threshold of chunks from 1 to 1 + K": 0.06,
     "a model of 32 m + 1 + K tokens, a prompt up to its end": 0.045,
-    "a prompt of a block, or one token more or less": 0.4,
+    "a prompt of a block, or one token more or less": 0.38,
     "a pool too small for two requests": 0.32,
     "priorities in such a pool": 0.12,
     "an event that preempts": 0.33,

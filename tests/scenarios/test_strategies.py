@@ -25,6 +25,8 @@ NUMBERS = st.tuples(*[NUMBER] * len(SpecNumbers._fields))
 _OTHERS = {
     "drafter_quality",
     "recurrent_layers",
+    "window",
+    "window_heads",
     "match_tokens",
     "decodes_first",
     "transfer",

@@ -16,32 +16,12 @@ from dataclasses import dataclass
 
 from scenarios.spec import ENGINE, PRODUCER, EngineName
 from workers.judge.judge import End, Judge, told_of
-from workers.record.evidence import Difference, fact
+from workers.judge.prefixes import UNWRITTEN, Prefixes
+from workers.record.evidence import Difference
 from workers.record.log import Entry
 from workers.record.observation import Observation
 
 PLANES = ("kv",)
-# The identity of no prefix, and of what nobody wrote.
-_NOTHING, _UNWRITTEN = 0, -1
-
-
-class _Prefixes:
-    """Identities of whole prefixes, one each, whichever cache has an entry of it."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[int, int], int] = {}
-        self.tokens: list[tuple[int, int]] = [(-1, -1)]
-
-    def extended(self, prefixes: list[int], tokens: Sequence[int]) -> list[int]:
-        """Return prefixes and those that some tokens behind the last make of it."""
-        found = list(prefixes)
-        for token in tokens:
-            pair = (found[-1] if found else _NOTHING, token)
-            if pair not in self._numbers:
-                self._numbers[pair] = len(self.tokens)
-                self.tokens.append((len(found), token))
-            found.append(self._numbers[pair])
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +40,7 @@ class _Cache:
     A block holds entries of tokens, or, of a group of layers with states, the state behind a prefix.
     """
 
-    def __init__(self, prefixes: _Prefixes) -> None:
+    def __init__(self, prefixes: Prefixes) -> None:
         self._prefixes = prefixes
         self.blocks: dict[int, list[int]] = {}
         self.states: dict[int, int] = {}
@@ -119,7 +99,7 @@ class _Cache:
                 if slot % size == 0:
                     self.lost.discard(slot // size)
                 self.states.pop(slot // size, None)
-                self.blocks.setdefault(slot // size, [_UNWRITTEN] * size)[slot % size] = prefix
+                self.blocks.setdefault(slot // size, [UNWRITTEN] * size)[slot % size] = prefix
         self._rows[seen.step] = {}
         for (request, start, _, _), num_drafts in zip(rows, values["drafts"], strict=True):
             row = _Row(values["positions"][start], num_drafts, self._known[request], states.get(request, ()))
@@ -136,7 +116,7 @@ class _Cache:
         """Return the first state from which a request goes on as it begins that is not behind its own tokens."""
         known = self._known[request]
         for size, held in zip(self._state_sizes, blocks if known else (), strict=False):
-            there = self.states.get(held[(len(known) - 1) // size], _UNWRITTEN)
+            there = self.states.get(held[(len(known) - 1) // size], UNWRITTEN)
             if there != known[-1]:
                 return self._difference(step, request, len(known) - 1, known[-1], there, variable="first_state")
         return None
@@ -148,7 +128,7 @@ class _Cache:
             return None
         for index in range(-(-first // size)):
             due = known[index * size : min(first, (index + 1) * size)]
-            there = self.blocks.get(table[index], [_UNWRITTEN] * size)[: len(due)]
+            there = self.blocks.get(table[index], [UNWRITTEN] * size)[: len(due)]
             if there != due:
                 place = next(place for place, (one, other) in enumerate(zip(due, there, strict=True)) if one != other)
                 return self._difference(step, request, index * size + place, due[place], there[place])
@@ -159,7 +139,7 @@ class _Cache:
         values, size = seen.values, self.size
         due = self._prefixes.extended([], values["tokens"])
         for block, index in zip(values["blocks"], values["indexes"], strict=True):
-            there = self.blocks.get(block, [_UNWRITTEN] * size)
+            there = self.blocks.get(block, [UNWRITTEN] * size)
             for position, prefix in enumerate(due[index * size : (index + 1) * size], index * size):
                 if there[position % size] != prefix:
                     wrong = position, prefix, there[position % size]
@@ -169,18 +149,14 @@ class _Cache:
     def _difference(
         self, step: int, request: int, position: int, due: int, there: int, variable: str = "attended"
     ) -> Difference:
-        _, token = self._prefixes.tokens[due]
-        actual = fact("entry_unwritten")
-        if there != _UNWRITTEN:
-            other, other_token = self._prefixes.tokens[there]
-            actual = fact("entry_of_token", token=other_token, position=other)
+        expected, actual = self._prefixes.told(due, there)
         return Difference(
             plane="kv",
             variable=variable,
             request=f"submit {request}",
             step=step,
             position=position,
-            expected=fact("entry_of_prefix", token=token),
+            expected=expected,
             actual=actual,
         )
 
@@ -193,7 +169,7 @@ class AttendedTokens(Judge):
 
     def __init__(self) -> None:
         self._observations: list[Observation] = []
-        prefixes = _Prefixes()
+        prefixes = Prefixes()
         self._caches: dict[EngineName, _Cache] = {ENGINE: _Cache(prefixes), PRODUCER: _Cache(prefixes)}
         self._store: dict[int, list[int]] = {}
         self._stored_states: dict[int, int] = {}
@@ -247,16 +223,16 @@ class AttendedTokens(Judge):
             if index >= first_state:
                 self._copy_state(values["of"], block, slot)
             elif values["of"] == "load":
-                cache.blocks[block] = list(self._store.get(slot, [_UNWRITTEN] * cache.size))
+                cache.blocks[block] = list(self._store.get(slot, [UNWRITTEN] * cache.size))
             else:
-                self._store[slot] = list(cache.blocks.get(block, [_UNWRITTEN] * cache.size))
+                self._store[slot] = list(cache.blocks.get(block, [UNWRITTEN] * cache.size))
 
     def _copy_state(self, of: str, block: int, slot: int) -> None:
         states = self._caches[ENGINE].states
         if of == "load":
-            states[block] = self._stored_states.get(slot, _UNWRITTEN)
+            states[block] = self._stored_states.get(slot, UNWRITTEN)
         else:
-            self._stored_states[slot] = states.get(block, _UNWRITTEN)
+            self._stored_states[slot] = states.get(block, UNWRITTEN)
 
 
 def _belongs_to_step(seen: Observation) -> bool:

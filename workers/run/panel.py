@@ -19,7 +19,9 @@ from workers.judge.contracts.delivery import Terms
 from workers.judge.contracts.judge import Contracts
 from workers.judge.control_plane import ControlPlane
 from workers.judge.drafter_identities import DrafterIdentities
+from workers.judge.hits import Hits
 from workers.judge.judge import End, Judge
+from workers.judge.layer_groups import LayerGroups
 from workers.judge.lookups import Lookups
 from workers.judge.races import RaceDetector, Races
 from workers.judge.step_identities import StepIdentities
@@ -177,6 +179,16 @@ def _lookups(case: Case) -> Lookups | None:
     return Lookups(spec.num_speculative_tokens) if shows_steps(case.capabilities) and is_looked_up else None
 
 
+def _layer_groups(case: Case) -> LayerGroups | None:
+    return LayerGroups() if shows_steps(case.capabilities) and case.trace.spec.layers == "windows" else None
+
+
+def _hits(case: Case) -> Hits | None:
+    spec = case.trace.spec
+    is_asked = spec.prefix_cache and spec.layers in ("attention", "windows") and not spec.has_connector
+    return Hits(spec.num_speculative_tokens > 0) if is_asked and shows_steps(case.capabilities) else None
+
+
 def _control_plane(case: Case) -> ControlPlane | None:
     is_controlled = any(event.do in CONTROL_EVENTS or clears_cache(event) for event in case.trace.events)
     return ControlPlane() if shows_steps(case.capabilities) and is_controlled else None
@@ -195,6 +207,8 @@ _JUDGES: tuple[Callable[[Case], Judge | None], ...] = (
     _transfer_identities,
     _step_identities_of_producer,
     _attended_tokens,
+    _layer_groups,
+    _hits,
     _control_plane,
     _contracts,
     _drafter_identities,

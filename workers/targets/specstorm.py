@@ -45,6 +45,8 @@ _FEATURES = (
 # take prompts and decodes alike, and its lanes are those that they are.
 _OTHERS = (
     "recurrent_layers",
+    "window",
+    "window_heads",
     "match_tokens",
     "drafter_quality",
     "decodes_first",
@@ -167,7 +169,7 @@ class Specstorm(TargetKind):
         features=_FEATURES,
         # Its drafters have no weights: what they predict is scripted, or follows from the target.
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _OTHERS), ())
-        | {"drafter": tuple(DRAFTERS), "logprobs_mode": ("raw", "processed")},
+        | {"layers": ("hybrid", "attention"), "drafter": tuple(DRAFTERS), "logprobs_mode": ("raw", "processed")},
         devices=dict.fromkeys(DEVICES, LANES),
         probes=tuple(
             probe

@@ -30,6 +30,7 @@ Need: TypeAlias = Literal[
     "model_len",
     "hybrid",
     "gated",
+    "windows",
     "parts_of_blocks",
     "reorder",
     "condense",

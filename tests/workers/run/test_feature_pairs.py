@@ -142,6 +142,8 @@ def test_every_key_of_a_specification_is_in_the_list_with_all_its_values_where_t
     assert set(found) == set(EngineSpec.model_fields) - {
         "drafter_quality",
         "recurrent_layers",
+        "window",
+        "window_heads",
         "match_tokens",
         "decodes_first",
         "transfer",

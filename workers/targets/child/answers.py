@@ -58,6 +58,8 @@ class Delivery(Value):
 class OpenedValues(Value):
     """Sizes of an engine; those of `state_sizes` are the tokens behind which a group of layers takes a new block.
 
+    Of each group of layers with sliding windows `windows` has the size of a block, and how many tokens are seen.
+
     A drafter's model is given the token so far behind its position as `draft_shift` says; behind the end of a prompt's
     chunk that is the prompt's next one, or, unless `chunk_ends_known`, its last. One that proposes all drafts at once
     is given a `mask_token` for each. The host's bounds of its lengths may be `bounds_short` of these. It is asked for
@@ -75,13 +77,15 @@ class OpenedValues(Value):
     bounds_short: int
     drafts_max: int
     lookups_filled_up: bool
+    windows: list[tuple[int, int]] = []
 
 
 class ScheduledValues(Value):
-    """A plan, row by row, and blocks and states by the number of the request.
+    """A plan, row by row, and blocks by the number of the request: of tokens, states, and groups with sliding windows.
 
     It `follows` if no step without a plan came before it. Of each request so many tokens are `shared`: others may have
-    computed them, and it holds their blocks.
+    computed them, and it holds their blocks. Where an engine tells, blocks were `taken` from free ones since the plan
+    before; of requests that begin and may read the cache `lookups` say how many of these when that was looked through.
     """
 
     scheduled_computed: Integers
@@ -91,6 +95,9 @@ class ScheduledValues(Value):
     states: list[tuple[int, list[Integers]]]
     follows: bool
     shared: list[tuple[int, int]]
+    windows: list[tuple[int, list[Integers]]] = []
+    taken: Integers = []
+    lookups: list[tuple[int, int]] = []
 
 
 class DraftingValues(Value):

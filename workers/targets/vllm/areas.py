@@ -15,7 +15,7 @@ _SCHEDULER = (
     "sessions*",
     "shared_prefixes",
 )
-_CACHE = (*_SCHEDULER, "hybrid*", "all_drafts_behind_prefixes", "loads_in_a_tight_pool", "store*")
+_CACHE = (*_SCHEDULER, "hybrid*", "windows*", "all_drafts_behind_prefixes", "loads_in_a_tight_pool", "store*")
 _STEPS = ("fewer_drafts*", "padded_*", "grammars_in_turn", "dummy_steps", "two_engines")
 _DRAFTERS = (
     "accepted_drafts",

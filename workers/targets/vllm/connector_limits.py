@@ -17,7 +17,7 @@ from scenarios.spec import EngineSpec, Offloading
 def offloading_is_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: nothing of a hybrid model is offloaded, and of gated delta nets nothing comes from beside them."""
     key = next(iter(_connectors(spec)), None)
-    if key is None or spec.layers == "attention":
+    if key is None or spec.layers != "hybrid":
         return None
     without = spec.model_copy(update={key: None})
     if key == "offloading":
@@ -29,9 +29,18 @@ def offloading_is_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
     return Excess(key, f"with {spec.recurrent_layers}", "recurrent_layers: short_conv, or none", without, reason)
 
 
+def windows_are_without_connectors(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: beside windows no blocks come from beside the cache."""
+    key = next(iter(_connectors(spec)), None)
+    if key is None or spec.layers != "windows":
+        return None
+    reason = "what is seen of them is of full attention and of states"
+    return Excess(key, "with layers windows", "layers: attention, or none", spec.model_copy(update={key: None}), reason)
+
+
 def states_are_loaded_beside_steps(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: a hybrid model's loads are no part of steps, and of states that are kept with cached prefixes."""
-    if spec.transfer is None or spec.layers == "attention":
+    if spec.transfer is None or spec.layers != "hybrid":
         return None
     if spec.transfer.loads != "asynchronous":
         mended = spec.model_copy(update={"transfer": spec.transfer.model_copy(update={"loads": "asynchronous"})})

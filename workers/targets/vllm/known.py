@@ -19,6 +19,7 @@ from workers.targets.vllm import (
     known_staging,
     known_states,
     known_transfers,
+    known_windows,
 )
 from workers.targets.vllm.runner_name import RunnerName
 
@@ -349,6 +350,7 @@ KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
         **known_sessions.BUGS_OF_FIRST,
         **known_graphs.BUGS_OF_FIRST,
         **known_states.BUGS_OF_FIRST,
+        **known_windows.BUGS_OF_FIRST,
     },
     "v2": {**_BUGS_OF_BOTH, **known_transfers.BUGS_OF_SECOND, **_BUGS_OF_SECOND, **known_states.BUGS_OF_SECOND},
 }

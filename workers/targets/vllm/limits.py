@@ -39,6 +39,7 @@ from workers.targets.vllm.connector_limits import (
     simple_offloading_is_of_a_device,
     simple_offloading_is_of_the_prefix_cache,
     states_are_loaded_beside_steps,
+    windows_are_without_connectors,
 )
 
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
@@ -48,6 +49,7 @@ TEMPERATURE_MAX = 2.0
 MATCHES = (0, 8, 16)
 PROCESSORS_ONE_IN = 3
 _BESIDE_HYBRIDS = ("eagle", "ngram_gpu", "ngram")
+_BESIDE_WINDOWS = ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram")
 
 
 def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -151,6 +153,25 @@ def recurrent_layers_are_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | No
     return Excess("recurrent_layers", spec.recurrent_layers, "with layers attention short_conv is allowed", mended)
 
 
+def windows_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: beside windows no drafter is part of a target, or is given states of all layers of the dense one."""
+    if spec.layers != "windows" or not spec.num_speculative_tokens or spec.drafter in _BESIDE_WINDOWS:
+        return None
+    allowed = f"with layers windows allowed are {', '.join(_BESIDE_WINDOWS)}"
+    mended, reason = spec.model_copy(update={"layers": "attention"}), "others are made for another target here"
+    return Excess("drafter", spec.drafter, allowed, mended, reason)
+
+
+def windows_are_of_their_layers(spec: EngineSpec) -> Excess[EngineSpec] | None:
+    """Limit: what windows are is said of layers with such alone."""
+    for key in ("window", "window_heads") if spec.layers != "windows" else ():
+        seen, default = getattr(spec, key), EngineSpec.model_fields[key].default
+        if seen != default:
+            mended = spec.model_copy(update={key: default})
+            return Excess(key, seen, f"with layers {spec.layers} {default} is allowed", mended)
+    return None
+
+
 def hits_end_inside_blocks_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: hits end inside a block where states are kept with it, and no drafter or store has entries there."""
     if not spec.match_tokens:
@@ -192,7 +213,7 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     reason="its kernels for CPUs take no rejected draft back from a state",
 )
 # A state cannot go back behind the last token of a part, and what is stored of a session is not asked for again.
-_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers == "hybrid" or spec.has_connector)
+_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers != "attention" or spec.has_connector)
 # Nothing would be handed over, or fails with a load.
 _BROKEN_GRAMMARS_ALONE = Without(("broken_grammar",), when=lambda spec: spec.has_connector)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
@@ -211,8 +232,10 @@ FIRST_RUNNER = Capabilities(
     places_besides={"abort": ("before_process",)},
     features=tuple(feature for feature in FEATURES if feature != "accept"),
     spec={
-        "layers": ("attention", "hybrid"),
+        "layers": ("attention", "hybrid", "windows"),
         "recurrent_layers": (),
+        "window": (),
+        "window_heads": (),
         "depth": (2, 1),
         "policy": (),
         "prefix_cache": (),
@@ -301,6 +324,9 @@ FIRST_RUNNER = Capabilities(
             processors_are_without_drafts,
             hybrids_have_few_drafters,
             recurrent_layers_are_of_hybrids,
+            windows_have_few_drafters,
+            windows_are_of_their_layers,
+            windows_are_without_connectors,
             hits_end_inside_blocks_of_hybrids,
             offloading_is_of_attention,
             states_are_loaded_beside_steps,
@@ -351,6 +377,8 @@ def on_a_cpu(capabilities: Capabilities) -> Capabilities:
 def on_a_gpu(capabilities: Capabilities) -> Capabilities:
     """Return capabilities without what is observed on the simulated device and on a CPU alone."""
     # Kernels of gated delta nets for GPUs refuse float32.
-    lacking = ("offloading", "handoff", "recurrent_layers")
+    lacking = ("offloading", "handoff", "recurrent_layers", "window", "window_heads")
     spec = {key: each for key, each in capabilities.spec.items() if key not in lacking}
+    # Windows were not tried there.
+    spec["layers"] = ("attention", "hybrid")
     return replace(capabilities, spec=spec, delays=True)

@@ -70,6 +70,9 @@ _OF_SCHEDULER: Places = {
     ("blocks", "tables"): _at(allocate_slots=_BLOCKS, get_new_blocks=_POOL),
     ("blocks", "held"): _at(allocate_slots=_BLOCKS),
     ("blocks", "states"): _at(allocate_new_blocks=_STATES),
+    # Blocks behind a window are given up as others are taken; a hit ends where each group of layers has its own.
+    ("blocks", "window_tables"): _at(allocate_slots=_BLOCKS, find_longest_cache_hit=_STATES),
+    ("blocks", "hits"): _at(reachable_block_mask=_STATES, find_longest_cache_hit=_STATES, cache_full_blocks=_POOL),
     ("kv", "attended"): _CACHED,
     # A request hits as much as all groups of layers have, a state behind it among them.
     ("kv", "first_state"): _at(

@@ -17,6 +17,8 @@ _ORDER = {"first": _SIDE, "second": _SIDE, "memory": "rows", "reused_as": "more"
 # Keys of evidence that have a default.
 _OPTIONAL = {"how", "replaced", "site", "file", "line", "reused_as", "allocated"}
 _OPTIONAL |= {"task", "what", "given", "policy", "error", "callers", "writers"}
+# Keys of engines whose layers are of one kind, or that tell nothing of their free blocks.
+_OPTIONAL |= {"windows", "taken", "lookups"}
 _SEEN: dict[str, dict[str, Any]] = {
     "opened": {
         "vocab_size": 32,
@@ -29,6 +31,7 @@ _SEEN: dict[str, dict[str, Any]] = {
         "bounds_short": 1,
         "drafts_max": 2,
         "lookups_filled_up": True,
+        "windows": [[4, 3]],
     },
     "scheduled": {
         "scheduled_computed": [0],
@@ -38,6 +41,9 @@ _SEEN: dict[str, dict[str, Any]] = {
         "states": [[0, [[4]]]],
         "follows": True,
         "shared": [[0, 2]],
+        "windows": [[0, [[0, 5]]]],
+        "taken": [3],
+        "lookups": [[0, 1]],
     },
     "inputs": {"input_ids": [1, 2], "tables": [[3], [4]], "goes_on_1": [True]},
     "context": {"positions": [0], "slots": [4]},

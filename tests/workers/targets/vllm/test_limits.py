@@ -163,3 +163,30 @@ def test_the_simple_connector_stores_what_the_prefix_cache_has_on_a_device(engin
     assert asked(simple.model_copy(update={"blocks_per_chunk": 2})) == "simple"
     if "cpu" in kind.capabilities.devices:
         assert asked(simple, of=kind.capabilities_under(RunConfig(engine=engine, device="cpu"))) == "chunked"
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ({"drafter": "mtp"}, "spec.drafter: mtp; with layers windows allowed are eagle, eagle3, draft_model, "),
+        ({"layers": "attention", "window": 33}, "spec.window: 33; with layers attention 32 is allowed"),
+        ({"layers": "attention", "window_heads": 4}, "spec.window_heads: 4; with layers attention 1 is allowed"),
+        ({"transfer": {}}, "spec.transfer: with layers windows; layers: attention, or none: "),
+        ({"match_tokens": 8}, "spec.match_tokens: 8; with layers hybrid and prefix_cache alone"),
+    ],
+)
+def test_windows_go_with_some_drafters_and_no_connector(keys: dict[str, object], wanted: str) -> None:
+    spec = {"layers": "windows", "sampling": "standard", "block_size": 32}
+    trace = Trace(spec=EngineSpec.model_validate(spec | keys), events=())
+    capabilities = kind_of(VLLM).capabilities
+    told = lacking(trace, capabilities)
+    assert told is not None
+    assert told.startswith(wanted)
+    assert lacking(within(trace, capabilities), capabilities) is None
+
+
+def test_windows_are_not_those_of_a_gpu_or_of_another_engine() -> None:
+    spec = EngineSpec(layers="windows", sampling="standard", block_size=32)
+    on_a_gpu = kind_of(VLLM).capabilities_under(RunConfig(engine=VLLM, device="cuda"))
+    for capabilities in (on_a_gpu, kind_of("sglang").capabilities, kind_of("specstorm").capabilities):
+        assert str(lacking(Trace(spec=spec, events=()), capabilities)).startswith("spec.layers: windows; allowed are ")

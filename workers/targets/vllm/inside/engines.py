@@ -18,6 +18,7 @@ from scenarios.spec import ENGINE, PRODUCER, EngineName, EngineSpec, Handoff
 from workers.targets.child.inside.readback import readback_on
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.kernel_definitions import Definitions
+from workers.targets.vllm.inside import windows
 from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.drafter_weights import kept_asleep
 from workers.targets.vllm.inside.graphs import arguments_of, begin_graphs
@@ -129,7 +130,10 @@ class Engines:
         key = *_target_of(spec), spec.vocab_size, version
         if key not in self._checksums:
             heads = ("drafter", "drafter_quality", "num_speculative_tokens") if spec.drafter == "mtp" else ()
-            same = {name: getattr(spec, name) for name in ("layers", "recurrent_layers", "vocab_size", *heads)}
+            same = {
+                name: getattr(spec, name)
+                for name in ("layers", "recurrent_layers", "window_heads", "vocab_size", *heads)
+            }
             made = self._made(_NEIGHBOUR.model_copy(update=same), version)
             self._checksums[key] = made.compute_weight_checksums()[0]
         return self._checksums[key]
@@ -179,10 +183,11 @@ class Engines:
             model=str(self._weights(spec, version)),
             dtype="float32",
             **arguments_of(spec),
+            **windows.arguments_of(spec),
             seed=0,
             kv_cache_memory_bytes=CACHE_BYTES,
             # One block of it is never handed out.
-            num_gpu_blocks_override=spec.num_blocks + 1 + _blocks_for_states(spec),
+            num_gpu_blocks_override=spec.num_blocks + 1 + _blocks_for_states(spec) + windows.blocks_of(spec),
             block_size=spec.block_size,
             max_model_len=spec.max_model_len,
             max_num_seqs=spec.max_num_seqs,
@@ -254,6 +259,8 @@ def _target_of(spec: EngineSpec) -> tuple[str, str]:
     """Return kind and quality of the target's model: the heads of an mtp drafter are part of it."""
     if spec.num_speculative_tokens and spec.drafter == "mtp":
         return "mtp", spec.drafter_quality
+    if spec.layers == "windows":
+        return windows.kind_of(spec), "good"
     if spec.layers == "hybrid":
         return ("gated" if spec.recurrent_layers == "gated_delta" else "hybrid"), "good"
     return "target", "good"

@@ -18,8 +18,8 @@ ENGINES = (
     RunnerHooks(
         "vllm.engine.arg_utils",
         "EngineArgs",
-        "create_engine_config model dtype enforce_eager compilation_config kernel_config seed kv_cache_memory_bytes "
-        "num_gpu_blocks_override block_size max_model_len max_num_seqs max_num_scheduled_tokens "
+        "create_engine_config model hf_overrides dtype enforce_eager compilation_config kernel_config seed "
+        "kv_cache_memory_bytes num_gpu_blocks_override block_size max_model_len max_num_seqs max_num_scheduled_tokens "
         "max_num_batched_tokens long_prefill_token_threshold enable_prefix_caching enable_chunked_prefill "
         "scheduling_policy async_scheduling logprobs_mode speculative_config kv_transfer_config reasoning_parser "
         "logits_processors "
@@ -51,7 +51,8 @@ SESSIONS = (
     RunnerHooks(
         "vllm.v1.request",
         "Request",
-        "request_id structured_output_request use_structured_output num_preemptions is_prefill_chunk all_token_ids",
+        "request_id structured_output_request use_structured_output num_preemptions is_prefill_chunk all_token_ids "
+        "sampling_params",
     ),
     RunnerHooks(
         "vllm.v1.core.sched.output",
@@ -77,8 +78,8 @@ SESSIONS = (
     RunnerHooks("vllm.sampling_params", "StructuredOutputsParams", "grammar _backend"),
 )
 RECORDERS = (
-    RunnerHooks("vllm.v1.core.kv_cache_manager", "KVCacheManager", "block_pool get_block_ids"),
-    RunnerHooks("vllm.v1.core.block_pool", "BlockPool", "get_num_free_blocks"),
+    RunnerHooks("vllm.v1.core.kv_cache_manager", "KVCacheManager", "block_pool get_block_ids get_computed_blocks"),
+    RunnerHooks("vllm.v1.core.block_pool", "BlockPool", "get_num_free_blocks get_new_blocks"),
     RunnerHooks("vllm.v1.kv_cache_interface", "KVCacheConfig", "kv_cache_groups"),
     RunnerHooks("vllm.v1.kv_cache_interface", "KVCacheGroupSpec", "kv_cache_spec layer_names"),
     RunnerHooks("vllm.v1.kv_cache_interface", "MambaSpec", "mamba_type"),

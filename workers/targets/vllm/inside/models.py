@@ -1,7 +1,7 @@
 """Models of vLLM besides the dense ones: hybrid targets, and drafters that are heads of one or draft all at once.
 
 Of a hybrid one's layers two are recurrent, with states each, around one of attention: short convolutions, or gated
-delta nets.
+delta nets. One with sliding windows (`windows.py`) has dense layers.
 """
 
 from pathlib import Path
@@ -29,6 +29,7 @@ from workers.targets.child.inside.models import (
     sizes,
     target_weights,
 )
+from workers.targets.vllm.inside import windows
 
 HYBRID_LAYERS = ("conv", "full_attention", "conv")
 GATED_LAYERS = ("linear_attention", "full_attention", "linear_attention")
@@ -59,8 +60,8 @@ _ARCHITECTURES = (
 def model_folder(cache: Path, kind: str, quality: str, vocab_size: int) -> Path:
     """Return the folder of a model, which is made if it is not there.
 
-    Its kind is one of the dense ones, hybrid, gated or dflash, or mtp, a target with a head of that quality; a target,
-    hybrid or gated has versions v1, v2 and so on besides `good`.
+    Its kind is one of the dense ones, hybrid, gated, windows, wide-windows or dflash, or mtp, a target with a head of
+    that quality; all targets but that one have versions v1, v2 and so on besides `good`.
     """
     return models.model_folder(cache, kind, quality, vocab_size, _model)
 
@@ -84,6 +85,8 @@ def _model(kind: str, quality: str, vocab_size: int) -> Model:
             return _hybrid_config(vocab_size), _hybrid(generator_of(name, vocab_size), vocab_size)
         case "gated", version:
             return _gated_config(vocab_size), _gated(version, vocab_size)
+        case (("windows" | "wide-windows"), version):
+            return windows.model(kind, version, vocab_size)
         case "dflash", _:
             return _dflash_config(vocab_size), _dflash(target_weights(vocab_size), quality, vocab_size)
         case "mtp", _:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from workers.targets.child.inside.observations import Observations
-from workers.targets.vllm.inside.transfer.groups import group_numbers
+from workers.targets.vllm.inside.transfer.groups import group_numbers, window_numbers
 
 
 class PlanRecorder:
@@ -19,13 +19,23 @@ class PlanRecorder:
         # Whether the last plan was of a step, and not empty.
         self._follows = True
         self._attention, *self._with_states = group_numbers(scheduler.kv_cache_config)
+        self._windows = window_numbers(scheduler.kv_cache_config)
         self._num_blocks: int = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         self._update: Callable[..., Any] = scheduler.update_from_output
         scheduler.update_from_output = self._observed_update
+        self._manager = scheduler.kv_cache_manager
+        # Blocks that were handed out since the last plan, and how many of them when each request was looked up.
+        self._taken: list[int] = []
+        self._lookups: dict[str, int] = {}
+        self._take: Callable[[int], list[Any]] = self._manager.block_pool.get_new_blocks
+        self._look_up: Callable[[Any], Any] = self._manager.get_computed_blocks
+        self._manager.block_pool.get_new_blocks = self._observed_take
+        self._manager.get_computed_blocks = self._observed_lookup
 
     def release(self) -> None:
         """Leave the scheduler as it was."""
         del self._scheduler.update_from_output
+        del self._manager.block_pool.get_new_blocks, self._manager.get_computed_blocks
 
     def stop(self) -> None:
         """Note nothing of what comes back from here on."""
@@ -38,6 +48,10 @@ class PlanRecorder:
             "vocab_size": vllm_config.model_config.get_vocab_size(),
             "block_size": groups[self._attention].kv_cache_spec.block_size,
             "state_sizes": [groups[number].kv_cache_spec.block_size for number in self._with_states],
+            "windows": [
+                [groups[number].kv_cache_spec.block_size, groups[number].kv_cache_spec.sliding_window]
+                for number in self._windows
+            ],
             "max_model_len": vllm_config.model_config.max_model_len,
         }
         self._seen.note("opened", [], **sizes, **traits)
@@ -61,7 +75,10 @@ class PlanRecorder:
         running = [request.request_id for request in self._scheduler.running]
         held = {name: self._scheduler.kv_cache_manager.get_block_ids(name) for name in running}
         blocks = [[self._number_of(name), list(held[name][self._attention])] for name in running]
-        states = [[self._number_of(name), [list(held[name][group]) for group in self._with_states]] for name in running]
+        states, windows = (
+            [[self._number_of(name), [list(held[name][group]) for group in groups]] for name in running]
+            for groups in (self._with_states, self._windows)
+        )
         self._seen.note(
             "scheduled",
             names,
@@ -70,11 +87,16 @@ class PlanRecorder:
             begun=[[self._number_of(name), requests[name].all_token_ids[:]] for name in names if name in begun],
             blocks=blocks,
             states=states,
+            windows=windows,
+            taken=self._taken[:],
+            lookups=[[self._number_of(name), count] for name, count in self._lookups.items() if name in begun],
             follows=self._follows,
             shared=[],
             **more,
         )
         self._follows = True
+        self._taken.clear()
+        self._lookups.clear()
 
     def drained(self, more: Mapping[str, int]) -> None:
         """Note what is still held once nothing is left to do, and what `more` there is."""
@@ -85,6 +107,17 @@ class PlanRecorder:
             **more,
         }
         self._seen.note("drained", [], leaks={name: count for name, count in held.items() if count})
+
+    def _observed_take(self, count: int) -> list[Any]:
+        blocks = self._take(count)
+        self._taken += [block.block_id for block in blocks]
+        return blocks
+
+    def _observed_lookup(self, request: Any) -> Any:
+        # Whose prompt has logprobs has it computed.
+        if request.sampling_params is not None and request.sampling_params.prompt_logprobs is None:
+            self._lookups[request.request_id] = len(self._taken)
+        return self._look_up(request)
 
     def _observed_update(self, plan: Any, result: Any) -> Any:
         step = self._steps.pop(id(plan), None)

@@ -17,7 +17,7 @@ from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, dr
 from workers.targets.vllm.inside.graphs import bounds_of
 from workers.targets.vllm.inside.plans import PlanRecorder
 from workers.targets.vllm.inside.recurrent_states import copies_of, states_of
-from workers.targets.vllm.inside.transfer.groups import group_numbers
+from workers.targets.vllm.inside.transfer.groups import group_numbers, window_numbers
 from workers.targets.vllm.runner_name import RunnerName
 
 # What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name.
@@ -43,11 +43,18 @@ def runner_of(engine: Any) -> Any:
 
 
 def first_layers(config: Any) -> list[str]:
-    """Return the name of a layer of each group that has blocks of its own, that of attention first.
-
-    Groups of layers with a state each come behind it.
-    """
+    """Return the name of a layer of the group of full attention, and of each with a state."""
     return [config.kv_cache_groups[number].layer_names[0] for number in group_numbers(config)]
+
+
+def of_windows(groups: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Return the slots and the tables of groups of layers with windows, under names of their own."""
+    names = "window_slots", "window_tables"
+    return {
+        f"{name}_{number}": tensor
+        for number, group in enumerate(groups)
+        for name, tensor in zip(names, group, strict=True)
+    }
 
 
 def _judged(point: str, name: str) -> tuple[str, ...]:
@@ -90,8 +97,9 @@ class FirstRunnerObserver:
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
         from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
 
-        of_layers = get_forward_context().attn_metadata
-        metadata, *with_states = (of_layers[name] for name in first_layers(self._runner.kv_cache_config))
+        of_layers, config = get_forward_context().attn_metadata, self._runner.kv_cache_config
+        metadata, *with_states = (of_layers[name] for name in first_layers(config))
+        windows = [of_layers[config.kv_cache_groups[number].layer_names[0]] for number in window_numbers(config)]
         names = list(self._runner.input_batch.req_ids)
         tensors = {
             "input_ids": options["input_ids"],
@@ -100,11 +108,12 @@ class FirstRunnerObserver:
             "starts": metadata.query_start_loc[: len(names) + 1],
             "seq_lens": metadata.seq_lens[: len(names)],
             "tables": metadata.block_table[: len(names)],
+            **of_windows([(each.slot_mapping, each.block_table[: len(names)]) for each in windows]),
             **states_of(with_states),
             **copies_of(self._runner._mamba_bufs, len(names)),
         }
         drafts = [self._drafts.get(name, 0) for name in names]
-        bounds = bounds_of(first_layers(self._runner.kv_cache_config)[0])
+        bounds = bounds_of(first_layers(config)[0])
         self._inputs(names, drafts, tensors, bounds=bounds[: len(names)])
         return self._forward(*arguments, **options)
 
@@ -114,7 +123,7 @@ class SecondRunnerObserver:
 
     def __init__(self, runner: Any, inputs: Inputs) -> None:
         self._runner, self._inputs = runner, inputs
-        self._prepared: tuple[Any, torch.Tensor, torch.Tensor] | None = None
+        self._prepared: tuple[Any, Sequence[torch.Tensor], Sequence[torch.Tensor]] | None = None
         self._prepare: Callable[..., Any] = runner.prepare_attn
         self._forward: Callable[..., Any] = runner.model.forward
         runner.prepare_attn = self._observed_prepare
@@ -163,8 +172,7 @@ class SecondRunnerObserver:
 
     def _observed_prepare(self, batch: Any) -> Any:
         tables, slots = self._prepare(batch)
-        attention = group_numbers(self._runner.kv_cache_config)[0]
-        self._prepared = batch, tables[attention], slots[attention]
+        self._prepared = batch, tables, slots
         return tables, slots
 
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
@@ -178,16 +186,18 @@ class SecondRunnerObserver:
         if self._prepared is None:
             # A batch of padding alone is of no step.
             return
-        (batch, table, slots), self._prepared = self._prepared, None
-        _, *with_states = first_layers(self._runner.kv_cache_config)
-        count = batch.num_reqs
+        (batch, tables, slots), self._prepared = self._prepared, None
+        config = self._runner.kv_cache_config
+        _, *with_states = first_layers(config)
+        attention, count = group_numbers(config)[0], batch.num_reqs
         tensors = {
             "input_ids": input_ids,
             "positions": positions,
-            "slots": slots,
+            "slots": slots[attention],
             "starts": batch.query_start_loc[: count + 1],
             "seq_lens": batch.seq_lens[:count],
-            "tables": table[:count],
+            "tables": tables[attention][:count],
+            **of_windows([(slots[number], tables[number][:count]) for number in window_numbers(config)]),
             **states_of([of_layers[name] for name in with_states]),
         }
         drafts = batch.num_draft_tokens_per_req
