@@ -218,7 +218,9 @@ def references(trace: Trace, requests: Requests, capabilities: Capabilities) -> 
         return
     if calm is not trace:
         trace, requests = calm, requests.among(calm.submits())
-    if (trace.spec.depth > 1 or trace.spec.has_connector) and capabilities.allows("depth", 1):
+    # Under another schedule a synchronous engine is held against itself: what no order keeps apart may differ there.
+    is_other = trace.spec.depth > 1 or trace.spec.has_connector or trace.schedule.policy != "eager"
+    if is_other and capabilities.allows("depth", 1):
         yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
         # Later references are compared under eager.
