@@ -5,7 +5,7 @@ import pytest
 from scenarios.events import DummyStep, Schedule, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.record.evidence import Site
+from workers.record.evidence import Difference, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, VLLM, VLLM_V1
@@ -106,3 +106,30 @@ def test_rows_that_are_too_long_are_new_without_a_dummy_step_or_where_the_host_w
     # The step's own inputs are there, or nothing is planned.
     assert known_of_rows(steps=(BEGUN, CHUNK_AND_SAMPLE)) == known_of_rows(steps=()) == ""
     assert known_of_rows(SHORT) == known_of_rows("KernelError: _causal_conv1d_fwd_kernel: 1") == ""
+
+
+def known_of_outputs(
+    reference: Reference = Reference.SYNCHRONOUS,
+    plane: str = "tokens",
+    schedule: Schedule = LAZY,
+    has_dummy_steps: bool = True,
+    **changed: object,
+) -> str:
+    spec = EngineSpec.model_validate({"depth": 1, "graphs": "full", "num_speculative_tokens": 0} | changed)
+    events = (DummyStep(tick=0), *SUBMITS) if has_dummy_steps else SUBMITS
+    trace = Trace(spec=spec, events=events, schedule=schedule)
+    found = Difference(plane=plane, variable="tokens", step=9, request="a", expected=1, actual=2, reference=reference)
+    return kind_of(VLLM_V1).known(found, trace, (), DEFAULT_CONFIG)
+
+
+def test_outputs_that_a_late_synchronous_engine_alone_gives_beside_a_dummy_step_are_known_of_states() -> None:
+    assert known_of_outputs() == known_of_outputs(plane="logits", graphs="full_and_piecewise")
+    assert known_of_outputs() == "vllm_dummy_step_inputs"
+
+
+def test_outputs_are_new_that_an_eager_engine_gives_or_that_no_dummy_step_had_a_part_in() -> None:
+    assert (
+        known_of_outputs(schedule=EAGER) == known_of_outputs(has_dummy_steps=False) == known_of_outputs(depth=2) == ""
+    )
+    assert known_of_outputs(graphs="piecewise") == known_of_outputs(layers="attention") == ""
+    assert known_of_outputs(Reference.ALONE) == known_of_outputs(plane="contracts") == ""
