@@ -213,14 +213,15 @@ def one_by_one(trace: Trace, submits: Iterable[Submit], capabilities: Capabiliti
 
 def references(trace: Trace, requests: Requests, capabilities: Capabilities) -> Iterator[ReferenceRun]:
     """Yield the runs that the outputs of a trace are compared with, each with its kind."""
+    if trace.spec.depth == 1 and not trace.spec.has_connector and trace.schedule.policy != "eager":
+        # A synchronous engine is held against itself: what no order keeps apart may differ.
+        yield Reference.SYNCHRONOUS, trace.model_copy(update={"schedule": Schedule()})
     calm = undisturbed(trace)
     if calm is None:
         return
     if calm is not trace:
         trace, requests = calm, requests.among(calm.submits())
-    # Under another schedule a synchronous engine is held against itself: what no order keeps apart may differ there.
-    is_other = trace.spec.depth > 1 or trace.spec.has_connector or trace.schedule.policy != "eager"
-    if is_other and capabilities.allows("depth", 1):
+    if (trace.spec.depth > 1 or trace.spec.has_connector) and capabilities.allows("depth", 1):
         yield Reference.SYNCHRONOUS, synchronous(trace)
     if trace.schedule.policy != "eager" and capabilities.is_costly:
         # Later references are compared under eager.

@@ -5,9 +5,21 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from scenarios.events import AnyEvent, DummyStep, LoadWeights, Neighbour, Pause, Resume, SetK, Stall, Submit
+from scenarios.events import (
+    AnyEvent,
+    DummyStep,
+    LoadWeights,
+    Neighbour,
+    Pause,
+    Resume,
+    Schedule,
+    SetK,
+    Stall,
+    Submit,
+)
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
+from scenarios.transfers import Transfer
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Reference, Site
@@ -16,7 +28,7 @@ from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.comparison import Comparison
 from workers.run.engine_run import Options
-from workers.run.references import References, Requests, one_by_one, synchronous, undisturbed
+from workers.run.references import References, Requests, one_by_one, references, synchronous, undisturbed
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, Watch
 
@@ -193,3 +205,19 @@ def test_nobody_is_compared_who_may_be_given_blocks_that_other_weights_computed(
     kept = LoadWeights(tick=2, clear_cache=False)
     assert calm_events(submit("a", 0), kept, submit("b", 3), prefix_cache=True) is None
     assert calm_events(submit("a", 0), kept, submit("b", 3)) is not None
+
+
+@pytest.mark.parametrize("events", [(submit("a", 0),), (submit("a", 0), LoadWeights(tick=9))])
+def test_a_late_synchronous_engine_is_compared_with_itself_also_where_nobody_else_could_be(
+    events: tuple[AnyEvent, ...],
+) -> None:
+    late = Trace(spec=EngineSpec(depth=1, prefix_cache=True), events=events, schedule=Schedule(policy="lazy"))
+    eager = late.model_copy(update={"schedule": Schedule()})
+    nobody, capabilities = Requests({}, {}, {}, frozenset()), SamplerBoxKind("").capabilities
+    assert next(references(late, nobody, capabilities)) == (Reference.SYNCHRONOUS, eager)
+    assert (Reference.SYNCHRONOUS, eager) not in references(eager, nobody, capabilities)
+    # What may be loaded when is up to the device.
+    stored = late.model_copy(update={"spec": late.spec.model_copy(update={"transfer": Transfer()})})
+    assert stored.model_copy(update={"schedule": Schedule()}) not in [
+        trace for _, trace in references(stored, nobody, capabilities)
+    ]

@@ -113,7 +113,8 @@ _OF_SECOND = (
             ),
             "vllm_v2_loads_beside_drafters",
         )
-        for uses in ("do_kv_cache_update", "forward")
+        # States are copied to the ends of blocks behind that event as well.
+        for uses in ("do_kv_cache_update", "forward", "run_fused_postprocess_align")
         # Of a connector of ours, and of vLLM's simple one.
         for copies in ("_copy", "copy")
     ),
