@@ -13,6 +13,7 @@ from workers.record.evidence import Difference, Fact, Reference, Site
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
 from workers.targets.vllm import (
+    known_counts,
     known_grammars,
     known_graphs,
     known_sessions,
@@ -366,6 +367,11 @@ _CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
     ): _padded_below_threshold,
 }
 KNOWN_CRASHES: Mapping[RunnerName, Mapping[KnownBug, _CrashMatcher]] = {
-    "v1": {**_CRASHES_OF_BOTH, _LOGPROB_TOKENS: _narrow_bonus_logits, **known_staging.CRASHES_OF_FIRST},
+    "v1": {
+        **_CRASHES_OF_BOTH,
+        _LOGPROB_TOKENS: _narrow_bonus_logits,
+        **known_staging.CRASHES_OF_FIRST,
+        **known_counts.CRASHES_OF_FIRST,
+    },
     "v2": {**_CRASHES_OF_BOTH, **known_transfers.CRASHES_OF_SECOND},
 }
