@@ -17,9 +17,8 @@ from scenarios.events import (
     Stall,
     Submit,
 )
-from scenarios.spec import EngineSpec
+from scenarios.spec import EngineSpec, Transfer
 from scenarios.trace import Trace
-from scenarios.transfers import Transfer
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Reference, Site
@@ -217,7 +216,7 @@ def test_a_late_synchronous_engine_is_compared_with_itself_also_where_nobody_els
     assert next(references(late, nobody, capabilities)) == (Reference.SYNCHRONOUS, eager)
     assert (Reference.SYNCHRONOUS, eager) not in references(eager, nobody, capabilities)
     # What may be loaded when is up to the device.
-    stored = late.model_copy(update={"spec": late.spec.model_copy(update={"transfer": Transfer()})})
+    stored = late.model_copy(update={"spec": late.spec.model_copy(update={"transfer": Transfer(store_blocks=8)})})
     assert stored.model_copy(update={"schedule": Schedule()}) not in [
         trace for _, trace in references(stored, nobody, capabilities)
     ]
