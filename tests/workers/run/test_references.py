@@ -210,7 +210,9 @@ def test_nobody_is_compared_who_may_be_given_blocks_that_other_weights_computed(
 def test_a_late_synchronous_engine_is_compared_with_itself_also_where_nobody_else_could_be(
     events: tuple[AnyEvent, ...],
 ) -> None:
-    late = Trace(spec=EngineSpec(depth=1, prefix_cache=True), events=events, schedule=Schedule(policy="lazy"))
+    late = Trace(
+        spec=EngineSpec(depth=1, layers="attention", prefix_cache=True), events=events, schedule=Schedule(policy="lazy")
+    )
     eager = late.model_copy(update={"schedule": Schedule()})
     nobody, capabilities = Requests({}, {}, {}, frozenset()), SamplerBoxKind("").capabilities
     assert next(references(late, nobody, capabilities)) == (Reference.SYNCHRONOUS, eager)
