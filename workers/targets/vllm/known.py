@@ -375,3 +375,8 @@ KNOWN_CRASHES: Mapping[RunnerName, Mapping[KnownBug, _CrashMatcher]] = {
     },
     "v2": {**_CRASHES_OF_BOTH, **known_transfers.CRASHES_OF_SECOND},
 }
+# Of a trace that made no progress, and what was counted of it; the scheduler is that of both.
+KNOWN_HANGS: Mapping[KnownBug, Callable[[Trace, Mapping[str, int]], bool]] = {
+    **known_transfers.HANGS,
+    **known_states.HANGS,
+}

@@ -9,6 +9,11 @@ from workers.record.evidence import Difference, fact
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
 
+# Layers with states of the hybrid model, each in a group of its own.
+_GROUPS = 2
+# More than requests of a trace take in turns.
+_PREEMPTIONS = 100
+
 
 def _behind_prompts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a state goes on too early of a row of one token, without drafts, that stands behind a prompt's."""
@@ -179,4 +184,30 @@ BUGS_OF_SECOND: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observat
         "vLLM 0.32.0 takes a decode for a prompt behind one as long as a run of drafts, and its state too early.",
     ): _behind_prompts,
     _PADDED_PROMPTS: _of_padded_prompts,
+}
+
+
+def _hang_of_states_in_flight(trace: Trace, probes: Mapping[str, int]) -> bool:
+    """Tell whether a request is preempted again and again whose pool has not room for three states of each group.
+
+    Two are all that vLLM counts. What shows logprobs of its prompt finds nothing of it, and begins anew.
+    """
+    spec = trace.spec
+    if spec.depth == 1 or spec.layers != "hybrid" or not spec.prefix_cache or spec.match_tokens:
+        return False
+    if probes.get("preemption_by_blocks", 0) < _PREEMPTIONS:
+        return False
+    shown = [submit for submit in trace.submits() if submit.params.num_prompt_logprobs]
+    blocks = [spec.blocks_needed(submit.prompt_length, submit.max_tokens) for submit in shown]
+    # It has come to a third end of a block.
+    return any(count > 2 and count + _GROUPS > spec.num_blocks for count in blocks)
+
+
+# Of a trace that made no progress, and what was counted of it.
+HANGS: Mapping[KnownBug, Callable[[Trace, Mapping[str, int]], bool]] = {
+    KnownBug(
+        "vllm_states_in_flight",
+        "docs/findings/vllm_states_in_flight.md",
+        "vLLM 0.32.0 counts two states of a request, and needs a third while a step is in flight.",
+    ): _hang_of_states_in_flight,
 }

@@ -24,9 +24,8 @@ from workers.targets.vllm import limits, places, sources
 from workers.targets.vllm.areas import AREAS, SMOKE
 from workers.targets.vllm.export.test_file import exported_test
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
-from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES
+from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES, KNOWN_HANGS
 from workers.targets.vllm.known_races import is_known_race
-from workers.targets.vllm.known_transfers import HANGS
 
 # Seen to install beside the torch of constraints-vllm.txt, oldest first.
 RELEASES = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
@@ -96,12 +95,12 @@ class Vllm(ChildKind):
         return _first_of(KNOWN_CRASHES[self.runner.name], config, error, where, trace, steps)
 
     def known_hang(self, trace: Trace, probes: Mapping[str, int], config: RunConfig = DEFAULT_CONFIG) -> str:
-        return _first_of(HANGS, config, trace, probes)
+        return _first_of(KNOWN_HANGS, config, trace, probes)
 
     def known_bugs(self) -> Sequence[KnownBug]:
         """Return the known bugs of its runner, less races, which are counted."""
         name = self.runner.name
-        return list(dict.fromkeys((*KNOWN_BUGS[name], *KNOWN_CRASHES[name], *HANGS)))
+        return list(dict.fromkeys((*KNOWN_BUGS[name], *KNOWN_CRASHES[name], *KNOWN_HANGS)))
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:

@@ -6,6 +6,7 @@ from typing import Literal
 import pytest
 
 from scenarios.events import Submit
+from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Reference, fact
@@ -179,3 +180,28 @@ def test_states_of_prompts_that_were_padded_are_known(
     trace = Trace(spec=EngineSpec(layers="hybrid"), events=tuple(submits))
     assert VllmV1().known(found, trace, steps) == first_runner
     assert Vllm().known(found, trace, steps) == second_runner
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "length", "shown", "preempted", "depth", "name"),
+    [
+        (4, 100, 1, 1328, 2, "vllm_states_in_flight"),
+        # With room for a third state, of fewer chunks, of what the prefix cache keeps, of turns, and synchronous.
+        (6, 100, 1, 1328, 2, ""),
+        (4, 40, 1, 1328, 2, ""),
+        (4, 100, 0, 1328, 2, ""),
+        (4, 100, 1, 9, 2, ""),
+        (4, 100, 1, 1328, 1, ""),
+    ],
+)
+def test_no_progress_is_known_where_a_third_state_has_no_room_and_nothing_is_kept(
+    num_blocks: int, length: int, shown: int, preempted: int, depth: int, name: str
+) -> None:
+    keys = {"layers": "hybrid", "recurrent_cache": "align", "prefix_cache": True, "block_size": 32, "depth": depth}
+    spec = EngineSpec.model_validate({**keys, "num_blocks": num_blocks, "num_speculative_tokens": 0})
+    params = SamplingParams(num_prompt_logprobs=shown)
+    trace = Trace(spec=spec, events=(Submit(tick=0, request="a", prompt=(1,) * length, max_tokens=4, params=params),))
+    probes = {"preemption_by_blocks": preempted}
+    assert Vllm().known_hang(trace, probes) == VllmV1().known_hang(trace, probes) == name
+    others = trace.model_copy(update={"spec": spec.model_copy(update={"layers": "attention"})})
+    assert not Vllm().known_hang(others, probes)
