@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from scenarios.events import Continuation
 from scenarios.trace import Trace
-from workers.record.evidence import Difference
+from workers.record.evidence import Difference, Fact
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
 from workers.targets.vllm.graph_sizes import largest_graph
@@ -75,13 +75,21 @@ def _logprobs_behind_drafts(found: Difference, trace: Trace, steps: Sequence[Obs
     Of such a step the drafter's model has drafted before they are computed, and its graphs share memory with that one.
     """
     spec, at = trace.spec, found.position
+    if found.variable == "same_context" and isinstance(found.expected, Fact):
+        at = found.expected.values.get("place")
     is_beside = spec.graphs != "none" and spec.num_speculative_tokens > 0 and spec.drafter in _MODELS
     is_other = (found.plane, found.variable) == ("logits", "prompt_logprobs") and found.reference is not None
-    if not (is_beside and is_other) or at is None:
+    # Either of two requests may be the one whose logits are wrong.
+    is_of_two = (found.plane, found.variable) == ("contracts", "same_context") and found.is_kept_elsewhere
+    if not (is_beside and (is_other or is_of_two) and isinstance(at, int)):
         return False
-    numbers = [number for number, submit in enumerate(trace.submitted()) if submit.request == found.request]
+    asking = [
+        number
+        for number, submit in enumerate(trace.submitted())
+        if submit.params.num_prompt_logprobs and (is_of_two or submit.request == found.request)
+    ]
     inputs = (seen for seen in steps if seen.point == "inputs" and seen.values["starts"][-1] <= largest_graph(spec))
-    return any(at - 1 in _positions(seen, number) for seen in inputs for number in numbers)
+    return any(at - 1 in _positions(seen, number) for seen in inputs for number in asking)
 
 
 def _positions(inputs: Observation, request: int) -> Sequence[int]:

@@ -5,9 +5,10 @@ from typing import Literal
 import pytest
 
 from scenarios.events import Submit
+from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Reference
+from workers.record.evidence import Difference, Elsewhere, Reference, fact
 from workers.record.observation import Observation
 from workers.targets.vllm.target import VllmV1
 
@@ -75,6 +76,8 @@ def test_logprobs_of_a_prompt_behind_drafts_are_known_of_steps_in_graphs() -> No
     behind = "vllm_prompt_logprobs_behind_drafts"
     assert logprobs_known(position=5) == behind
     assert logprobs_known(position=8) == behind
+    assert logprobs_known(position=8, variable="same_context", request="b") == behind, "it is compared with that of `a`"
+    assert not logprobs_known(position=8, request="b")
     assert not logprobs_known(position=4), "what a step without a graph computed is behind its token"
     assert not logprobs_known(position=9), "no step was seen that computed it"
     assert not logprobs_known(position=5, drafts=0)
@@ -91,6 +94,7 @@ def logprobs_known(
     graphs: Literal["none", "piecewise"] = "piecewise",
     drafter: Literal["eagle", "ngram_gpu"] = "eagle",
     width: int = 4,
+    request: str = "a",
 ) -> str:
     """Return the known bug that a difference of `a` is, whose tokens from 4 on are in one step."""
     values = {"positions": [4 + token for token in range(width)], "starts": [0, width], "drafts": [0]}
@@ -102,7 +106,13 @@ def logprobs_known(
         drafter=drafter,
         max_num_batched_tokens=64,
     )
-    submits = [Submit(tick=0, request=name, prompt=(1,) * 60, max_tokens=9) for name in "ab"]
-    found = TOKENS.model_copy(update={"plane": "logits", "variable": variable, "position": position})
+    params = SamplingParams(num_prompt_logprobs=1)
+    submits = [Submit(tick=0, request=name, prompt=(1,) * 60, max_tokens=9, params=params) for name in "ab"]
+    plane = "contracts" if variable == "same_context" else "logits"
+    found = TOKENS.model_copy(update={"plane": plane, "variable": variable, "position": position, "request": request})
+    if plane == "contracts":
+        elsewhere = Elsewhere(reference=Reference.SYNCHRONOUS, how="keeps")
+        due = fact("in_prompt", what=fact("logit_of_context", token=1, logit=0.5), place=position)
+        found = found.model_copy(update={"expected": due, "position": None, "reference": None, "elsewhere": elsewhere})
     steps = [Observation("inputs", 4, (0,), values)]
     return VllmV1().known(found, Trace(spec=spec, events=tuple(submits)), steps)
