@@ -8,28 +8,22 @@ by a task that was captured with it.
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import takewhile
 from typing import Any, TypeAlias
 
 import torch
 
 from scenarios.spec import EngineSpec
 from workers.targets.simulated_torch.device import activate
+from workers.targets.vllm.graph_sizes import graph_sizes
 
 BREAKABLE = "VLLM_USE_BREAKABLE_CUDAGRAPH"
-# Few, so that most batches are padded, and an engine is made in little time; larger ones run without a graph, but where
-# more requests may decode at once than these have tokens.
-_SIZES = (2, 4, 8, 16, 32)
 
 
 def arguments_of(spec: EngineSpec) -> Mapping[str, Any]:
     """Return vLLM's arguments for the graphs of a specification: nothing is compiled, or run to warm kernels up."""
     if spec.graphs == "none":
         return {"enforce_eager": True}
-    # As vLLM has it by default: twice the most tokens of decodes.
-    largest = min(spec.max_num_batched_tokens, 2 * spec.max_num_seqs * (1 + spec.num_speculative_tokens))
-    largest = min(largest, max(2 * spec.max_num_seqs, _SIZES[-1]))
-    sizes = [*takewhile(lambda size: size < largest, _SIZES), largest]
+    sizes = list(graph_sizes(spec))
     config = {"mode": 0, "cudagraph_mode": spec.graphs.upper(), "cudagraph_capture_sizes": sizes}
     return {"compilation_config": config, "kernel_config": {"enable_jit_warmup": False}}
 
