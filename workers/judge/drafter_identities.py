@@ -173,6 +173,7 @@ class DrafterIdentities(Judge):
                 tokens=list(tokens),
                 blocks=blocks.get(request, []),
                 goes_on=goes_on,
+                is_chunk=not goes_on and not drafts,
                 is_open=is_open,
             )
 
@@ -309,8 +310,8 @@ class DrafterIdentities(Judge):
 
     def _is_chunk_end(self, row: Row, position: int) -> bool:
         """Tell whether the token behind a position is the next of a chunk, and a later one is given for it."""
-        is_end = position == row.end - 1 and self._shift > 0 and not row.goes_on
-        return is_end and row.is_open and row.end < len(row.tokens) and not self._chunk_ends_known
+        is_end = position == row.end - 1 and self._shift > 0 and row.is_chunk
+        return is_end and row.end < len(row.tokens) and not self._chunk_ends_known
 
     def _slot(self, row: Row, position: int) -> int | Fact:
         block = position // self._block_size
@@ -327,7 +328,7 @@ class DrafterIdentities(Judge):
             if block not in row.blocks:
                 due, where = fact("a_block_of_its_own"), (number, position)
                 yield broken(PLANE, "draft_slots", row.request, where, due, fact("block", block=block))
-            # What is given at the end of a chunk stands for the prompt's next token.
+            # What is given at the end of a chunk stands for the next token, in whichever stay.
             meant = row.tokens[position + self._shift] if self._is_chunk_end(row, position) else token
             self._cache[slot] = Written(row.request, position, meant)
 

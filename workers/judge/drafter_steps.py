@@ -52,7 +52,8 @@ class Row(NamedTuple):
     """A request in a step: the first position computed, and how many tokens are computed true behind the step.
 
     `tokens` are those known behind it, and the drafts proposed; `goes_on` is false of a chunk of a prompt, whose drafts
-    nobody verifies. Of a row that is not `is_open` nothing can be said.
+    nobody verifies, and of a row whose result is dropped: one without drafts `is_chunk`. Of a row that is not `is_open`
+    nothing can be said.
     """
 
     request: int
@@ -62,6 +63,7 @@ class Row(NamedTuple):
     tokens: list[int]
     blocks: list[int]
     goes_on: bool
+    is_chunk: bool
     is_open: bool
 
 

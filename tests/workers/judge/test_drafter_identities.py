@@ -257,6 +257,22 @@ def test_a_chunk_ends_with_the_next_token_or_with_the_last_one_where_the_next_is
         assert (breach.variable, breach.position) == ("draft_input_ids", 2)
 
 
+@pytest.mark.parametrize(("is_known", "breach"), [(False, None), (True, ("draft_cache", 3, 2))])
+def test_a_chunk_of_a_stay_that_an_earlier_result_may_come_into_ends_with_the_last_token_as_well(
+    is_known: bool, breach: Any
+) -> None:
+    # The first stay has a token more than the second begins with; the session goes on from that one.
+    part: Step = [
+        planned(5, 0, [(0, [*PROMPT, 6, 7])]),
+        inputs(0, [6, 7], [5, 6]),
+        drafting(0, [7, 8], [5, 6], 7),
+        ("proposed", {"proposed": [[20]]}),
+        ("processed", {"sampled": [[8]]}),
+    ]
+    found = judged([shifted()[0], *chunks(5), part], chunk_ends_known=is_known)
+    assert (found and (found.variable, found.step, found.position)) == breach
+
+
 def test_no_pass_is_due_beside_a_request_that_is_about_to_reach_the_longest_length() -> None:
     run = shifted()
     run[1] = [seen for seen in run[1] if seen[0] in ("scheduled", "inputs", "processed")]
