@@ -11,11 +11,12 @@ from hashlib import blake2b
 from scenarios.events import NoValidToken, Stall
 from scenarios.trace import Trace
 from workers.judge.checker import Checker
+from workers.judge.outputs import Outputs
 from workers.judge.races import RaceDetector
 from workers.lanes.lane import Deadlock, Observer
 from workers.oracle.tape import Tapes
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
-from workers.record.observation import HOST_POINTS, VARIABLES
+from workers.record.observation import HOST_POINTS, VARIABLES, Output
 from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
 from workers.run.event_feed import EventFeed, scripts_of, with_prompts
 from workers.run.panel import Case, Panel, detector_of, first_race_of, panel_of, shows_steps
@@ -53,6 +54,13 @@ DEFAULT_OPTIONS = Options()
 UNJUDGED = Options(races=False, judged=False)
 
 
+def digest_of(outputs: Outputs, device: str) -> str:
+    """Return a hash of outputs; of a GPU, where sums of floats are not always in one order, without logprobs."""
+    if device == "cuda":
+        outputs = {name: Output(each.tokens, each.finish_reason) for name, each in outputs.items()}
+    return blake2b(repr(sorted(outputs.items())).encode(), digest_size=16).hexdigest()
+
+
 class Run:
     """One engine under the events of a trace, with its judges."""
 
@@ -67,7 +75,7 @@ class Run:
         kind = kind if kind is not None else kind_of(config.engine)
         capabilities = self._capabilities = kind.capabilities
         self.trace = trace
-        self._options = options
+        self._options, self._device = options, config.device
         self.detector = detector_of(capabilities) if options.races else None
         scripts = scripts_of(trace, tapes, capabilities)
         self.target = kind.open(trace, config, self._watch(options))
@@ -123,8 +131,7 @@ class Run:
         """Return a hash of all outputs that are the same under whatever schedule, if no race changes them."""
         outputs = self.target.outputs()
         left_out = varying(self.trace, self._capabilities.scripts_drafts)
-        text = repr(sorted((name, outputs[name]) for name in outputs if name not in left_out))
-        return blake2b(text.encode(), digest_size=16).hexdigest()
+        return digest_of({name: outputs[name] for name in outputs if name not in left_out}, self._device)
 
     def to_end(self) -> Difference | NotDrained | None:
         """Step until the engine has drained, something differs, or it makes no progress."""

@@ -12,8 +12,10 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.run.mutants import HOST_MUTANTS
 from workers.oracle.tape import Tapes
+from workers.record.observation import Output
 from workers.record.verdict import Agreed, Diverged, Stats
 from workers.run.check import check
+from workers.run.engine_run import digest_of
 from workers.run.schedules import fixed_schedules
 from workers.targets.specstorm import Specstorm
 
@@ -96,3 +98,10 @@ def test_different_traces_capture_different_bytes() -> None:
         assert isinstance(verdict, Agreed)
         digests.append(verdict.stats.digest)
     assert len(set(digests)) == NUM_TRACES
+
+
+def test_last_bits_of_logprobs_are_part_of_a_digest_but_on_a_gpu() -> None:
+    first, again = ({"a": Output((3, 4), "length", (3, -0.5 - less))} for less in (0.0, 1e-7))
+    other = {"a": Output((3, 5), "length", (3, -0.5))}
+    assert digest_of(first, "sim") == digest_of(dict(first), "sim") != digest_of(again, "sim")
+    assert digest_of(first, "cuda") == digest_of(again, "cuda") != digest_of(other, "cuda")
