@@ -41,6 +41,7 @@ from workers.targets.vllm.connector_limits import (
     states_are_loaded_beside_steps,
     windows_are_without_connectors,
 )
+from workers.targets.vllm.state_blocks import sequences_in_graphs
 
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
@@ -216,19 +217,11 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
 _SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers != "attention" or spec.has_connector)
 # Nothing would be handed over, or fails with a load.
 _BROKEN_GRAMMARS_ALONE = Without(("broken_grammar",), when=lambda spec: spec.has_connector)
-
-
-def _sequences_with_states(spec: EngineSpec) -> int:
-    """Return how many requests may run at a time: with states in whole graphs as many as there are blocks."""
-    return spec.num_blocks if spec.layers == "hybrid" and "full" in spec.graphs else spec.max_num_seqs
-
-
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
     KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size allow"),
     KeyAtMost("long_prefill_token_threshold", lambda spec: spec.max_model_len, "max_model_len allows"),
-    # vLLM captures no whole graph of more states than it has blocks (#34094).
-    KeyAtMost("max_num_seqs", _sequences_with_states, "num_blocks beside states in graphs allow"),
+    KeyAtMost("max_num_seqs", sequences_in_graphs, "num_blocks and what states take beside graphs allow"),
 )
 
 FIRST_RUNNER = Capabilities(

@@ -84,8 +84,8 @@ REFUSED = {
     "spec: {layers: attention, sampling: standard, block_size: 32, num_blocks: 3}": (
         "spec.max_model_len: 128; num_blocks x block_size allow 96"
     ),
-    "spec: {sampling: standard, block_size: 32, num_blocks: 3, max_model_len: 96, graphs: full, max_num_seqs: 4}": (
-        "spec.max_num_seqs: 4; num_blocks beside states in graphs allow 3"
+    "spec: {sampling: standard, block_size: 32, num_blocks: 3, max_model_len: 96, graphs: full, max_num_seqs: 13}": (
+        "spec.max_num_seqs: 13; num_blocks and what states take beside graphs allow 12"
     ),
     "spec: {layers: attention, sampling: standard, block_size: 32, long_prefill_token_threshold: 200}": (
         "spec.long_prefill_token_threshold: 200; max_model_len allows 128"

@@ -24,7 +24,7 @@ from workers.targets.vllm.inside.drafter_weights import kept_asleep
 from workers.targets.vllm.inside.graphs import arguments_of, begin_graphs
 from workers.targets.vllm.inside.handoff_session import HandoffSession
 from workers.targets.vllm.inside.logits_processors import no_repeats
-from workers.targets.vllm.inside.models import RECURRENT_LAYERS, model_folder
+from workers.targets.vllm.inside.models import model_folder
 from workers.targets.vllm.inside.neighbour import OneRequest
 from workers.targets.vllm.inside.producer import Producer
 from workers.targets.vllm.inside.reasoning import parser_until
@@ -41,6 +41,7 @@ from workers.targets.vllm.inside.transfer.engine import (
 )
 from workers.targets.vllm.inside.transfer.flights import silent
 from workers.targets.vllm.runner_name import RunnerName
+from workers.targets.vllm.state_blocks import blocks_of_states
 
 ENGINES_MAX = 6
 # Engines that nobody has any more take four megabytes each, and half a second for all to be looked for.
@@ -187,7 +188,7 @@ class Engines:
             seed=0,
             kv_cache_memory_bytes=CACHE_BYTES,
             # One block of it is never handed out.
-            num_gpu_blocks_override=spec.num_blocks + 1 + _blocks_for_states(spec) + windows.blocks_of(spec),
+            num_gpu_blocks_override=spec.num_blocks + 1 + blocks_of_states(spec) + windows.blocks_of(spec),
             block_size=spec.block_size,
             max_model_len=spec.max_model_len,
             max_num_seqs=spec.max_num_seqs,
@@ -241,18 +242,6 @@ class Engines:
         if spec.drafter == "mtp":
             return found
         return found | {"prompt_lookup_min": LOOKUP_MIN, "prompt_lookup_max": LOOKUP_MAX}
-
-
-def _blocks_for_states(spec: EngineSpec) -> int:
-    """Return how many blocks states take at most of the pool: who has all others still fits.
-
-    One has a block, one more where it is kept at ends of blocks, and one for each draft. Who is hit inside a block
-    holds that and a copy, of each group of layers; vLLM lets it wait for ever if both do not fit.
-    """
-    if spec.layers != "hybrid":
-        return 0
-    copies = 1 + RECURRENT_LAYERS if spec.match_tokens else 0
-    return RECURRENT_LAYERS * (1 + spec.prefix_cache + spec.num_speculative_tokens) + copies
 
 
 def _target_of(spec: EngineSpec) -> tuple[str, str]:

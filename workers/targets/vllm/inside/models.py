@@ -33,8 +33,6 @@ from workers.targets.vllm.inside import windows
 
 HYBRID_LAYERS = ("conv", "full_attention", "conv")
 GATED_LAYERS = ("linear_attention", "full_attention", "linear_attention")
-# Of layers that have states, in either.
-RECURRENT_LAYERS = 2
 # Tokens that a convolution sees: all but the newest are its state.
 CONV_WIDTH = 3
 # Of the hybrid model's embeddings, which are its head too.
