@@ -71,10 +71,16 @@ def test_every_scenario_runs_on_the_engine_of_its_folder_and_on_the_first_runner
             assert lacking(load(file), kind_of(engine).capabilities) is None, file
 
 
+# What shows depends on where memory of graphs happens to lie.
+WITHOUT_TRACE = ("vllm_prompt_logprobs_behind_drafts",)
+
+
 @pytest.mark.parametrize(
     ("engine", "bug"), [(engine, bug.name) for engine in (VLLM, VLLM_V1) for bug in kind_of(engine).known_bugs()]
 )
 def test_every_known_bug_shows_in_the_trace_of_its_page(engine: str, bug: str) -> None:
+    if bug in WITHOUT_TRACE:
+        pytest.skip("its page says why it has no trace")
     trace = load(ROOT / "docs" / "findings" / f"{bug}.yaml").explicit()
     signature = signature_of(check(trace, TAPES, config=RunConfig(engine=engine)), trace)
     if (engine, bug) == (VLLM_V1, "vllm_session_drafts"):
