@@ -54,9 +54,9 @@ DEFAULT_OPTIONS = Options()
 UNJUDGED = Options(races=False, judged=False)
 
 
-def digest_of(outputs: Outputs, device: str) -> str:
-    """Return a hash of outputs; of a GPU, where sums of floats are not always in one order, without logprobs."""
-    if device == "cuda":
+def digest_of(outputs: Outputs, *, is_exact: bool) -> str:
+    """Return a hash of outputs, without logprobs where sums of floats are not always in one order."""
+    if not is_exact:
         outputs = {name: Output(each.tokens, each.finish_reason) for name, each in outputs.items()}
     return blake2b(repr(sorted(outputs.items())).encode(), digest_size=16).hexdigest()
 
@@ -75,7 +75,7 @@ class Run:
         kind = kind if kind is not None else kind_of(config.engine)
         capabilities = self._capabilities = kind.capabilities
         self.trace = trace
-        self._options, self._device = options, config.device
+        self._options, self._is_exact = options, config.device != "cuda"
         self.detector = detector_of(capabilities) if options.races else None
         scripts = scripts_of(trace, tapes, capabilities)
         self.target = kind.open(trace, config, self._watch(options))
@@ -131,7 +131,7 @@ class Run:
         """Return a hash of all outputs that are the same under whatever schedule, if no race changes them."""
         outputs = self.target.outputs()
         left_out = varying(self.trace, self._capabilities.scripts_drafts)
-        return digest_of({name: outputs[name] for name in outputs if name not in left_out}, self._device)
+        return digest_of({name: outputs[name] for name in outputs if name not in left_out}, is_exact=self._is_exact)
 
     def to_end(self) -> Difference | NotDrained | None:
         """Step until the engine has drained, something differs, or it makes no progress."""
