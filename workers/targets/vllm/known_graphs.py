@@ -74,9 +74,9 @@ def _logprobs_behind_drafts(found: Difference, trace: Trace, steps: Sequence[Obs
 
     Of such a step the drafter's model has drafted before they are computed, and its graphs share memory with that one.
     """
-    spec, at = trace.spec, found.position
-    if found.variable == "same_context" and isinstance(found.expected, Fact):
-        at = found.expected.values.get("place")
+    spec, expected = trace.spec, found.expected
+    is_of_context = found.variable == "same_context"
+    at = expected.values.get("place") if is_of_context and isinstance(expected, Fact) else found.position
     is_beside = spec.graphs != "none" and spec.num_speculative_tokens > 0 and spec.drafter in _MODELS
     is_other = (found.plane, found.variable) == ("logits", "prompt_logprobs") and found.reference is not None
     # Either of two requests may be the one whose logits are wrong.

@@ -163,7 +163,10 @@ FIRST_RUNNER: Places = {
     ("crash", "update_req_spec_token_ids"): _at(schedule=_SCHEDULER, update_draft_token_ids=_SCHEDULER),
     ("inputs", "inputs"): _at(execute_model=_RUNNER),
     ("inputs", "rows"): _at(_update_states=_RUNNER),
-    ("inputs", "slots"): _at(_get_slot_mappings=_RUNNER, compute_slot_mapping=_TABLES),
+    **dict.fromkeys(
+        [("inputs", name) for name in ("slots", "window_slots")],
+        _at(_get_slot_mappings=_RUNNER, compute_slot_mapping=_TABLES),
+    ),
     ("inputs", "seq_lens"): _at(_prepare_inputs=_RUNNER),
     ("counts", "bounds"): _at(_prepare_inputs=_RUNNER),
     ("inputs", "kept"): _at(_prepare_inputs=_RUNNER, _update_states_after_model_execute=_RUNNER),
@@ -255,7 +258,10 @@ SECOND_RUNNER: Places = {
     ("crash", "update_connector_output"): _at(pre_forward=_SECOND_LOADER, finish_forward=_SECOND_LOADER),
     **dict.fromkeys([("inputs", name) for name in ("input_ids", "positions")], _SECOND_INPUTS),
     **dict.fromkeys([("inputs", name) for name in ("inputs", "rows", "seq_lens")], _SECOND_STEP),
-    ("inputs", "slots"): _at(compute_slot_mappings=f"{_SECOND}/block_table.py"),
+    **dict.fromkeys(
+        [("inputs", name) for name in ("slots", "window_slots")],
+        _at(compute_slot_mappings=f"{_SECOND}/block_table.py"),
+    ),
     ("counts", "bounds"): _SECOND_STEP,
     **dict.fromkeys([("inputs", name) for name in ("kept", "copied")], _SECOND_STATES),
     ("counts", "mirror_computed"): _at(postprocess_num_computed_tokens=f"{_SECOND}/model_runner.py"),
