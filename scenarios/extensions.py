@@ -53,8 +53,7 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
 
     An engine whose hybrid models lack some features gets such a model in one trace of HYBRID_ONE_IN.
     """
-    own = capabilities.own_draws.keys(lambda bound, what, index: below(bound, seed, _SITE, what, index))
-    update: dict[str, object] = {**own}
+    update = dict(capabilities.own_draws.keys(lambda bound, what, index: below(bound, seed, _SITE, what, index)))
     if capabilities.allows("logprobs_mode", f"{spec.logprobs_mode}_logits") and not below(
         LOGITS_ONE_IN, seed, _SITE, "logits", 0
     ):

@@ -31,7 +31,7 @@ LANES_IN_COMMON = (
 )
 # What is loaded inside an engine's own process: nothing that judges, and nothing of our engine.
 MESSAGES = ("workers.targets.child.answers", "workers.targets.child.messages")
-SHARED_WITH_VLLM = ("workers.targets.vllm.runner_name", "workers.targets.vllm.sources")
+SHARED_WITH_VLLM = tuple(f"workers.targets.vllm.{name}" for name in ("engine_sizes", "runner_name", "sources"))
 INSIDE = ("scenarios", "workers.targets.simulated_torch", "workers.targets.child.inside", *MESSAGES)
 # The most specific prefix of a module's name decides what of the project it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {

@@ -13,7 +13,7 @@ from math import lcm
 
 from workers.judge.broken_identities import broken
 from workers.judge.judge import End, Judge
-from workers.judge.layer_groups import Group
+from workers.judge.layer_groups import Group, groups_of
 from workers.judge.prefixes import Prefixes
 from workers.record.evidence import Difference, fact
 from workers.record.log import Entry
@@ -34,6 +34,8 @@ class Hits(Judge):
         self._dropped = drafts
         self._prefixes = Prefixes()
         self._groups: list[Group] = []
+        # Tokens by which hits end: a block of each group does.
+        self._step = 1
         self._observations: list[Observation] = []
         self._inputs: dict[int, Observation] = {}
         # Prefixes of each request, as far as it was known when it began, and how many tokens its prompt has.
@@ -58,8 +60,8 @@ class Hits(Judge):
         for seen in self._observations:
             match seen.point:
                 case "opened":
-                    windows = (Group(size, window) for size, window in seen.values["windows"])
-                    self._groups = [Group(seen.values["block_size"], None), *windows]
+                    self._groups = groups_of(seen)
+                    self._step = lcm(*(group.size for group in self._groups))
                     # What is kept of a window depends on it; of full attention all is.
                     self._dropped &= not seen.values["windows"] or seen.values["draft_shift"] > 0
                 case "controlled" if seen.values["what"] == "cleared":
@@ -96,11 +98,6 @@ class Hits(Judge):
         entry = self._entry_of.pop(block, None)
         if entry is not None:
             self._registered[entry].discard(block)
-
-    @property
-    def _step(self) -> int:
-        """Tokens by which hits end: a block of each group does."""
-        return lcm(*(group.size for group in self._groups))
 
     def _needed(self, group: Group, length: int) -> range:
         """Return which blocks a group needs of the first tokens of a request."""

@@ -38,15 +38,20 @@ class Group(NamedTuple):
         return 0 if self.window is None else max(0, position + 1 - self.window)
 
 
+def groups_of(opened: Observation) -> list[Group]:
+    """Return the groups of an engine, that of full attention first, as it shows them once it is opened."""
+    windows = (Group(size, window) for size, window in opened.values["windows"])
+    return [Group(opened.values["block_size"], None), *windows]
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A request in a step, in one group: its first position, where its tokens are written, and its blocks."""
+    """A request in a step, in one group: its first position, where its tokens are written, and its table of blocks."""
 
     request: int
     first: int
     slots: Sequence[int]
     table: Sequence[int]
-    held: Sequence[int]
 
 
 class LayerGroups(Judge):
@@ -74,8 +79,7 @@ class LayerGroups(Judge):
             assert isinstance(seen, Observation), "its decisions are its own"
             match seen.point:
                 case "opened":
-                    windows = (Group(size, window) for size, window in seen.values["windows"])
-                    self._groups = [Group(seen.values["block_size"], None), *windows]
+                    self._groups = groups_of(seen)
                 case "scheduled":
                     self._planned[seen.step] = seen
                 case "inputs" if self._found is None:
@@ -87,7 +91,7 @@ class LayerGroups(Judge):
     def _of_step(self, seen: Observation) -> Iterator[Difference]:
         planned = self._planned[seen.step]
         self._begin(planned)
-        rows = [list(self._rows(number, seen, planned)) for number in range(len(self._groups))]
+        rows = [list(_rows(number, seen)) for number in range(len(self._groups))]
         holders = self._holders(planned)
         for number, group in enumerate(self._groups):
             for row in rows[number] if group.window is not None else ():
@@ -110,19 +114,6 @@ class LayerGroups(Judge):
         for request, tokens in planned.values["begun"]:
             self._hits[request] = done[request]
             self._known[request] = self._prefixes.extended([], tokens[: done[request]])
-
-    def _rows(self, number: int, seen: Observation, planned: Observation) -> Iterator[_Row]:
-        """Yield the rows of a step as a group of layers is given them."""
-        values, blocks = seen.values, dict(planned.values["blocks"])
-        windows = dict(planned.values["windows"])
-        slots, tables = values["slots"], values["tables"]
-        if number:
-            slots, tables = values[f"window_slots_{number - 1}"], values[f"window_tables_{number - 1}"]
-        starts = values["starts"]
-        for row, (request, start, stop) in enumerate(zip(seen.requests, starts, starts[1:], strict=False)):
-            held = windows.get(request, ())[number - 1 :][:1] if number else [blocks.get(request, [])]
-            first = values["positions"][start]
-            yield _Row(request, first, slots[start:stop], tables[row], next(iter(held), []))
 
     def _holders(self, planned: Observation) -> _Holders:
         """Return by block its holders."""
@@ -184,3 +175,14 @@ class LayerGroups(Judge):
                 yield broken(
                     "kv", "attended", row.request, (step, position), *self._prefixes.told(known[position], there)
                 )
+
+
+def _rows(number: int, seen: Observation) -> Iterator[_Row]:
+    """Yield the rows of a step as a group of layers is given them."""
+    values = seen.values
+    slots, tables = values["slots"], values["tables"]
+    if number:
+        slots, tables = values[f"window_slots_{number - 1}"], values[f"window_tables_{number - 1}"]
+    starts = values["starts"]
+    for row, (request, start, stop) in enumerate(zip(seen.requests, starts, starts[1:], strict=False)):
+        yield _Row(request, values["positions"][start], slots[start:stop], tables[row])

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from scenarios.drafters import drafters_where
 from scenarios.events import Continuation
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
-from workers.targets.vllm.graph_sizes import largest_graph
+from workers.targets.vllm.engine_sizes import largest_graph
 
 # Drafters with a model, whose pass vLLM launches as a graph where it does the target's.
-_MODELS = ("eagle", "eagle3", "draft_model", "mtp", "dflash")
+_MODELS = drafters_where(lambda traits: traits.has_positions)
 
 
 def _prompt_in_a_decode_graph(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:

@@ -7,6 +7,7 @@ Does not verify: which token, or which start of a row, the device was given.
 
 from collections.abc import Callable, Mapping, Sequence
 
+from scenarios.drafters import drafters_where
 from scenarios.events import DummyStep
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Reference, Site
@@ -15,7 +16,7 @@ from workers.targets.target import KnownBug
 
 _EMBEDDING = "in the task index_select of stream 0, launched at vllm/model_executor/layers/vocab_parallel_embedding.py"
 # Drafters that are given a next token of each request.
-_GIVEN_TOKENS = ("eagle", "eagle3", "draft_model", "mtp", "dflash")
+_GIVEN_TOKENS = drafters_where(lambda traits: traits.has_positions)
 
 
 def _backup_tokens(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -77,10 +78,7 @@ def _crash_of_a_dummy_step(error: str, where: Site, trace: Trace, steps: Sequenc
     is_there = error.startswith("KernelError: _causal_conv1d_update_kernel: it uses value ")
     # Of short convolutions it is the model's own operator.
     is_there |= (where.function, where.file) == ("_drafts_convolved", "hybrid.py") and "expanded size" in error
-    has_dummy_steps = any(isinstance(event, DummyStep) for event in trace.events)
-    if not (is_there and has_dummy_steps) or trace.spec.depth > 1 or trace.schedule.policy == "eager":
-        return False
-    if "full" not in trace.spec.graphs or not trace.spec.num_speculative_tokens:
+    if not is_there or not _is_late_beside_dummy_steps(trace) or not trace.spec.num_speculative_tokens:
         return False
     planned = max((seen.step for seen in steps if seen.point == "scheduled"), default=-1)
     return planned >= 0 and not any(seen.point == "inputs" and seen.step >= planned for seen in steps)
@@ -91,11 +89,15 @@ def _outputs_beside_a_dummy_step(found: Difference, trace: Trace, steps: Sequenc
 
     Without asynchronous scheduling an engine that is late is held against itself where it is not, whose races are told.
     """
-    has_dummy_steps = any(isinstance(event, DummyStep) for event in trace.events)
-    has_states = trace.spec.layers == "hybrid" and "full" in trace.spec.graphs
-    if not (has_dummy_steps and has_states) or trace.spec.depth > 1 or trace.schedule.policy == "eager":
+    if trace.spec.layers != "hybrid" or not _is_late_beside_dummy_steps(trace):
         return False
     return found.plane in ("tokens", "logits") and found.reference is Reference.SYNCHRONOUS
+
+
+def _is_late_beside_dummy_steps(trace: Trace) -> bool:
+    """Tell whether inputs of dummy steps are copied late, for graphs of whole steps, and nobody waits for that."""
+    is_late = trace.spec.depth == 1 and trace.schedule.policy != "eager" and "full" in trace.spec.graphs
+    return is_late and any(isinstance(event, DummyStep) for event in trace.events)
 
 
 _BACKUP_TOKENS = KnownBug(

@@ -8,9 +8,8 @@ from scenarios.trace import Trace
 from workers.record.evidence import Difference, fact
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
+from workers.targets.vllm.engine_sizes import RECURRENT_LAYERS
 
-# Layers with states of the hybrid model, each in a group of its own.
-_GROUPS = 2
 # More than requests of a trace take in turns.
 _PREEMPTIONS = 100
 
@@ -200,7 +199,7 @@ def _hang_of_states_in_flight(trace: Trace, probes: Mapping[str, int]) -> bool:
     shown = [submit for submit in trace.submits() if submit.params.num_prompt_logprobs]
     blocks = [spec.blocks_needed(submit.prompt_length, submit.max_tokens) for submit in shown]
     # It has come to a third end of a block.
-    return any(count > 2 and count + _GROUPS > spec.num_blocks for count in blocks)
+    return any(count > 2 and count + RECURRENT_LAYERS > spec.num_blocks for count in blocks)
 
 
 # Of a trace that made no progress, and what was counted of it.

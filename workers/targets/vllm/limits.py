@@ -41,7 +41,7 @@ from workers.targets.vllm.connector_limits import (
     states_are_loaded_beside_steps,
     windows_are_without_connectors,
 )
-from workers.targets.vllm.state_blocks import sequences_in_graphs
+from workers.targets.vllm.engine_sizes import sequences_in_graphs
 
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
@@ -201,12 +201,12 @@ def weights_with_heads_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEven
     return Excess("version", event.version, allowed, None, "it has one version here")
 
 
-# Of a CPU's own kernels.
 def own_keys(pick: Pick) -> Mapping[str, object]:
     """Return a processor of logits in one specification of PROCESSORS_ONE_IN."""
     return {} if pick(PROCESSORS_ONE_IN, "processor", 0) else {"logits_processor": True}
 
 
+# Of a CPU's own kernels.
 _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     "num_speculative_tokens",
     beside=("layers", "hybrid"),

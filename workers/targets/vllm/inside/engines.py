@@ -18,6 +18,7 @@ from scenarios.spec import ENGINE, PRODUCER, EngineName, EngineSpec, Handoff
 from workers.targets.child.inside.readback import readback_on
 from workers.targets.child.messages import Message
 from workers.targets.simulated_torch.kernel_definitions import Definitions
+from workers.targets.vllm.engine_sizes import blocks_of_states
 from workers.targets.vllm.inside import windows
 from workers.targets.vllm.inside.control import Beside, Surroundings
 from workers.targets.vllm.inside.drafter_weights import kept_asleep
@@ -41,7 +42,6 @@ from workers.targets.vllm.inside.transfer.engine import (
 )
 from workers.targets.vllm.inside.transfer.flights import silent
 from workers.targets.vllm.runner_name import RunnerName
-from workers.targets.vllm.state_blocks import blocks_of_states
 
 ENGINES_MAX = 6
 # Engines that nobody has any more take four megabytes each, and half a second for all to be looked for.

@@ -14,7 +14,7 @@ import torch
 
 from scenarios.spec import EngineSpec
 from workers.targets.simulated_torch.device import activate
-from workers.targets.vllm.graph_sizes import graph_sizes
+from workers.targets.vllm.engine_sizes import graph_sizes
 
 BREAKABLE = "VLLM_USE_BREAKABLE_CUDAGRAPH"
 
