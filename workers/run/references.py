@@ -63,10 +63,12 @@ ReferenceRun: TypeAlias = tuple[Reference, Trace]
 class References:
     """The reference runs of one trace under several schedules: each runs once, and its outputs are kept.
 
-    `until` is the last kind that matters. Of an engine that logs its decisions it is the run that was `agreed` last.
+    `until` is the last kind that matters, `only` the one that a run is compared with where the trace has it, the first one
+    where not. Of an engine that logs its decisions it is the run that was `agreed` last.
     """
 
     until: Reference | Literal["all", "none"] = "all"
+    only: Reference | None = None
     agreed: AgreedRun | None = None
     # By trace what was proposed in a run that shows it.
     proposed: dict[str, Proposals] = field(default_factory=dict)
@@ -76,6 +78,10 @@ class References:
 
     def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
         """Yield references up to the first of the last kind that matters."""
+        if self.only is not None:
+            every = list(references)
+            yield from [each for each in every if each[0] is self.only][:1] or every[:1]
+            return
         for kind, trace in references if self.until != "none" else ():
             yield kind, trace
             if kind == self.until:

@@ -1,23 +1,26 @@
 """Shard of a hunt on one worker: judge its generated traces, and try the candidates of the shrinker.
 
 Verifies: each trace under eager with the race detector, under lazy, and under one random schedule of its own; since a
-run without a race stands for every schedule of its trace, the three must capture the same bytes.
+run without a race stands for every schedule of its trace, the three must capture the same bytes. On an engine whose steps
+are costly most traces are sampled: run once, under one of the three with the race detector, beside one reference run;
+those that show anything are judged in full.
 Does not verify: other schedules (only where a race was reported are they searched, by `Worker.judge`).
 """
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from scenarios.capabilities import lacking, within
-from scenarios.events import Schedule
+from scenarios.events import Policy, Schedule
 from scenarios.shards import Shard, fitted
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.record.evidence import RACES, Reference
-from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous
+from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, is_finding, known_of
 from workers.run.check import check
 from workers.run.coverage import Coverage, coverage_of, joined_coverage
 from workers.run.engine_run import Options
@@ -30,7 +33,15 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 _SHORT = 8
 # The schedules that each trace is run under, in this order, to the first finding.
-POLICIES: tuple[Literal["eager", "lazy", "random"], ...] = ("eager", "lazy", "random")
+POLICIES: tuple[Policy, ...] = ("eager", "lazy", "random")
+# Of a costly engine one trace in so many is judged in full; all others in turn under a policy, beside a reference run.
+_FULL_EVERY = 13
+_SAMPLES: tuple[tuple[Policy, Reference], ...] = (
+    ("eager", Reference.ALONE),
+    ("lazy", Reference.SYNCHRONOUS),
+    ("eager", Reference.ALONE),
+    ("random", Reference.SYNCHRONOUS),
+)
 
 
 class Hit(Value):
@@ -86,7 +97,7 @@ def judge_shard(
     coverages: list[Coverage] = []
     for index, generated in enumerate(shard_traces(shard, config), shard.first):
         begin(generated)
-        verdicts, trace = judged_under_schedules(generated, tapes, config)
+        policies, verdicts, trace = judged_by_sample(generated, tapes, config)
         for verdict in verdicts:
             stats = verdict.stats
             totals.update(runs=1, steps=stats.steps, commits=stats.commits, captures=stats.captures)
@@ -94,8 +105,8 @@ def judge_shard(
         # The race detector watches the first run alone.
         others = [each for each in first.stats.planes if each != RACES]
         races = [each for each in first.stats.planes if each == RACES]
-        coverages.append(coverage_of(POLICIES[: len(verdicts)], generated, others))
-        coverages.append(coverage_of(POLICIES[:1], generated, races))
+        coverages.append(coverage_of(policies, generated, others))
+        coverages.append(coverage_of(policies[:1], generated, races))
         totals["reached"] += not isinstance(first, Vacuous)
         lengths.append(first.stats.steps)
         digests.append(first.stats.digest[:_SHORT])
@@ -128,14 +139,39 @@ def judge_shard(
 Ended = Agreed | Vacuous | Diverged | Crashed | Stuck
 
 
-def judged_under_schedules(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[list[Ended], Trace]:
-    """Run a trace under up to three schedules, to the first finding; return the verdicts and the last trace run."""
+class Judged(NamedTuple):
+    """The policies that a trace was run under, with what verdicts, and the last trace run."""
+
+    policies: tuple[Policy, ...]
+    verdicts: list[Ended]
+    trace: Trace
+
+
+def judged_by_sample(trace: Trace, tapes: Tapes, config: RunConfig) -> Judged:
+    """Judge a trace: of a costly engine most by one run, and in full only those in which that meets something new."""
+    if not kind_of(config.engine).capabilities.is_costly or trace.seed % _FULL_EVERY == 0:
+        return judged_in_full(trace, tapes, config)
+    policy, reference = _SAMPLES[trace.seed % len(_SAMPLES)]
+    if not has_lanes(config):
+        policy = POLICIES[0]
+    sampled = trace.model_copy(update={"schedule": _schedule(trace, policy)})
+    options = Options(compared=References(only=reference), confirm=False)
+    verdict = check(sampled, tapes, options, config=config)
+    if is_finding(verdict) and not known_of(verdict):
+        full = judged_in_full(trace, tapes, config)
+        if is_finding(full.verdicts[-1]):
+            return full
+        verdict = check(sampled, tapes, replace(options, confirm=True), config=config)
+    assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
+    return Judged((policy,), [verdict], sampled)
+
+
+def judged_in_full(trace: Trace, tapes: Tapes, config: RunConfig) -> Judged:
+    """Run a trace under up to three schedules, to the first finding."""
     verdicts: list[Ended] = []
     compared = References()
-    schedules = [Schedule(policy=policy, seed=trace.seed if policy == "random" else 0) for policy in POLICIES]
-    if not has_lanes(config):
-        del schedules[1:]
-    for schedule in schedules:
+    for policy in POLICIES if has_lanes(config) else POLICIES[:1]:
+        schedule = _schedule(trace, policy)
         trace = trace.model_copy(update={"schedule": schedule})
         verdict = check(trace, tapes, Options(races=not verdicts, compared=compared), config=config)
         assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
@@ -147,7 +183,11 @@ def judged_under_schedules(trace: Trace, tapes: Tapes, config: RunConfig) -> tup
         if verdict.stats.digest != first.stats.digest and _still_differs(trace, tapes, config):
             verdicts[-1] = differs(verdict, first, schedule)
             break
-    return verdicts, trace
+    return Judged(POLICIES[: len(verdicts)], verdicts, trace)
+
+
+def _schedule(trace: Trace, policy: Policy) -> Schedule:
+    return Schedule(policy=policy, seed=trace.seed if policy == "random" else 0)
 
 
 def _still_differs(trace: Trace, tapes: Tapes, config: RunConfig) -> bool:

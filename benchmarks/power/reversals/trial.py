@@ -20,7 +20,7 @@ from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
 from workers.record.verdict import Verdict
-from workers.run.shard import judged_under_schedules, shard_traces
+from workers.run.shard import judged_by_sample, judged_in_full, shard_traces
 from workers.run.worker import explained
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.child.process import Keeper
@@ -171,7 +171,7 @@ class _Trial:
     def _found(self, name: str, trace: Trace) -> Found | None:
         """Return what a trace shows that the release does not show on it."""
         try:
-            verdicts, last = judged_under_schedules(trace, self._tapes, self._config)
+            _, verdicts, last = judged_by_sample(trace, self._tapes, self._config)
         except Unconfirmed:
             self._num_passed += 1
             return None
@@ -195,7 +195,7 @@ class _Trial:
 
     def _shown_by_release(self, trace: Trace) -> set[str]:
         try:
-            verdicts, last = judged_under_schedules(trace, self._tapes, self._clean)
+            _, verdicts, last = judged_in_full(trace, self._tapes, self._clean)
         except Unconfirmed:
             return set()
         signature = signature_of(verdicts[-1], last)

@@ -10,7 +10,7 @@ from scenarios.codec import load
 from tests.benchmarks.power.edited_sources import check_edits
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Diverged
-from workers.run.shard import judged_under_schedules
+from workers.run.shard import judged_in_full
 from workers.targets.target import VLLM_V1, RunConfig
 from workers.targets.vllm.installation import ROOT
 
@@ -49,7 +49,7 @@ def test_what_a_fix_of_connectors_mended_is_found_on_a_scenario(
     reversal = next(each for each in all_reversals() if each.number == number)
     config = RunConfig(engine=VLLM_V1, engine_path=str(overlay(edits_of(reversal), installed(VLLM_V1), tmp_path)))
     trace = load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit()
-    verdicts, _ = judged_under_schedules(trace, Tapes(), config)
+    _, verdicts, _ = judged_in_full(trace, Tapes(), config)
     found = verdicts[-1]
     assert isinstance(found, Diverged)
     assert found.difference.plane == plane

@@ -1,11 +1,13 @@
 """An engine that shows outputs alone is driven, judged and shrunk by the same run as ours, by what it shows."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cluster.cli import main as cli
-from scenarios.capabilities import lacking, within
+from scenarios.capabilities import Capabilities, lacking, within
 from scenarios.codec import dumps, loads
 from scenarios.shards import Shard
 from scenarios.strategies import random_trace
@@ -16,7 +18,7 @@ from workers.record.evidence import Reference, fact
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck
 from workers.record.words import finding_lines
 from workers.run.check import check
-from workers.run.shard import judge_shard
+from workers.run.shard import judge_shard, judged_by_sample, judged_in_full
 from workers.run.worker import Worker
 from workers.targets import registry
 from workers.targets.devices import faults_on
@@ -137,6 +139,40 @@ def test_a_worker_sweeps_and_hunts_with_it_under_the_one_schedule_it_has() -> No
     report = judge_shard(Shard(profile="labelled", seed=1, number=0), TAPES, lambda trace: None, CONFIG)
     assert report.runs == report.traces == 12
     assert report.hits == ()
+
+
+class Costly(BlackBoxKind):
+    """The tiny engine as one whose steps are costly."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, is_costly=True)
+
+
+def costly_neighbour() -> Costly:
+    return Costly("neighbour")
+
+
+def costly_ahead() -> Costly:
+    return Costly("ahead")
+
+
+@pytest.mark.parametrize("wrong", [costly_neighbour, costly_ahead])
+def test_a_costly_engine_is_compared_with_one_run_and_in_full_where_that_shows_something(
+    wrong: Callable[[], Costly], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = [trace_of(seed).model_copy(update={"seed": seed}) for seed in range(1, 13)]
+    monkeypatch.setitem(registry._KINDS, "black_box", (__name__, "Costly"))
+    for trace in traces:
+        policies, [verdict], _ = judged_by_sample(trace, TAPES, CONFIG)
+        assert (policies, isinstance(verdict, Agreed)) == (("eager",), True)
+        assert verdict.stats.captures <= 1
+    assert max(judged_in_full(trace, TAPES, CONFIG).verdicts[0].stats.captures for trace in traces) > 1
+    monkeypatch.setitem(registry._KINDS, "black_box", (__name__, wrong.__name__))
+    found = [judged_by_sample(trace, TAPES, CONFIG).verdicts[-1] for trace in traces]
+    in_full = [judged_in_full(trace, TAPES, CONFIG).verdicts[-1] for trace in traces]
+    assert any(isinstance(verdict, Diverged) for verdict in found)
+    assert all(isinstance(one, Agreed) or one == other for one, other in zip(found, in_full, strict=True))
 
 
 @pytest.mark.usefixtures("registered")

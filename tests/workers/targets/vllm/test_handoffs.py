@@ -11,7 +11,7 @@ from workers.oracle.tape import Tapes
 from workers.record.observation import Observation
 from workers.record.verdict import Agreed
 from workers.run.engine_run import Run
-from workers.run.shard import judged_under_schedules
+from workers.run.shard import judged_in_full
 from workers.targets.target import VLLM, VLLM_V1, RunConfig
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
@@ -26,7 +26,7 @@ def trace_of(name: str) -> Trace:
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize("name", NAMES)
 def test_requests_whose_prompts_another_engine_computes_have_the_outputs_of_those_alone(name: str, engine: str) -> None:
-    verdicts, _ = judged_under_schedules(trace_of(name), TAPES, RunConfig(engine=engine))
+    _, verdicts, _ = judged_in_full(trace_of(name), TAPES, RunConfig(engine=engine))
     assert all(isinstance(verdict, Agreed) for verdict in verdicts)
     assert {"kv", "transfers", "books"} <= set(verdicts[-1].stats.planes)
 
@@ -52,5 +52,5 @@ def test_a_cpu_without_streams_hands_over_as_well(depth: int) -> None:
     trace = trace_of("handed_over_and_cached")
     spec = trace.spec.model_copy(update={"depth": depth})
     config = RunConfig(engine=VLLM_V1, device="cpu")
-    verdicts, _ = judged_under_schedules(trace.model_copy(update={"spec": spec}), TAPES, config)
+    _, verdicts, _ = judged_in_full(trace.model_copy(update={"spec": spec}), TAPES, config)
     assert all(isinstance(verdict, Agreed) for verdict in verdicts)
