@@ -62,6 +62,22 @@ def _copied(b: Batch) -> Iterator[Launch]:
         "TEMPORAL_TILES": 1,
     }
     states = "vllm.v1.worker.mamba_utils"
+    yield Launch(
+        f"{states}.preprocess_mamba_align_fused_kernel",
+        (num_blocks_of(sizes.rows, 4),),
+        {
+            "idx_mapping_ptr": b.states.astype(np.int32),
+            "state_idx_ptr": drawn(-1, 4),
+            "num_computed_tokens_ptr": drawn(0, 12),
+            "query_start_loc_ptr": b.starts.astype(np.int32),
+            "num_accepted_tokens_ptr": drawn(1, 1 + width),
+            "src_col_ptr": np.full(sizes.requests, POISON, dtype=np.int32),
+            "src_off_ptr": np.full(sizes.requests, POISON, dtype=np.int32),
+            "num_reqs": sizes.rows,
+            "BLOCK_SIZE": 4,
+            "MAMBA_BLOCK_SIZE": 4,
+        },
+    )
     for has_mapping in (False, True):
         of = {**common, "idx_mapping_ptr": mapping if has_mapping else None, "HAS_IDX_MAPPING": has_mapping}
         yield Launch(

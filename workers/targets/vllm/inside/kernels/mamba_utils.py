@@ -17,6 +17,22 @@ def _requests(programs: tuple[int, ...], given: Given) -> Iterator[int]:
             yield at
 
 
+def preprocess(programs: tuple[int, ...], given: Given) -> None:
+    """Go on to the block that each request's state is written in behind a step.
+
+    The block that it is in, and the tokens of it that count, are kept for `precopy`; in another block one token counts.
+    """
+    for row in range(given.num_reqs):
+        at = given.idx_mapping_ptr[row]
+        source, accepted = given.state_idx_ptr[at], given.num_accepted_tokens_ptr[at]
+        given.src_col_ptr[at], given.src_off_ptr[at] = source, max(accepted - 1, 0)
+        length = given.query_start_loc_ptr[row + 1] - given.query_start_loc_ptr[row]
+        target = -(-(given.num_computed_tokens_ptr[at] + length) // given.MAMBA_BLOCK_SIZE) - 1
+        given.state_idx_ptr[at] = target
+        if 0 <= source != target:
+            given.num_accepted_tokens_ptr[at] = 1
+
+
 def precopy(programs: tuple[int, ...], given: Given) -> None:
     """Copy the state that each request goes on from to the block that its next one is written in."""
     for at in _requests(programs, given):
@@ -74,6 +90,7 @@ def _copy(given: Given, state: int, row: int, columns: tuple[int, int], bias: in
 
 
 DEFINITIONS = {
+    "preprocess_mamba_align_fused_kernel": Definition(preprocess, "75d2a4e78716c966"),
     # The second digest is that of a process without Triton.
     "precopy_mamba_align_fused_kernel": Definition(
         precopy, "db12bfe48df0a2e0", others=(Definition(precopy, "5af28798e82eeda9"),)
