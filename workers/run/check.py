@@ -75,8 +75,10 @@ def check(
         if stats is not None:
             return _as_expected(trace, stats)
     verdict = judged(trace, tapes, options, kind, config)
-    # What a verdict depends on is in the trace: nothing that an engine did before may have a part in it.
-    if is_finding(verdict) and kind.renew(config):
+    # What a verdict depends on is in the trace: nothing that an engine did before may have a part in it. What is only
+    # counted, as it is known, needs no second run.
+    is_told = options.confirm or not known_of(verdict)
+    if is_finding(verdict) and is_told and kind.renew(config):
         # The message of a crash depends on whether races are watched; watched, it may have more.
         races = options.races or isinstance(verdict, Crashed)
         until = options.compared.until if options.compared is not None else "all"

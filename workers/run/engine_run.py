@@ -37,7 +37,7 @@ class Options:
     (slower); `without` removes waits and records, see `workers.lanes.base`; `observe` makes an observer of the lanes
     out of the race detector; runs of one trace may share what they are `compared` with. An unjudged run is asked for
     its outputs alone, within `steps_max` steps if that is given. `confirm` has a finding confirmed by a slower run of
-    engines that have one.
+    engines that have one; without it what is known is not judged again on a new engine, either.
     """
 
     races: bool = True
