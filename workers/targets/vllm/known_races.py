@@ -4,6 +4,7 @@ Each is of the model runner that has it, and recognised by both functions and th
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from scenarios.spec import PRODUCER
@@ -38,6 +39,14 @@ def _is_of_a_dummy_step(race: MissingOrder) -> bool:
         and race.memory.startswith("runner.")
         and race.memory.endswith(("cpu", "_cpu_tensor"))
     )
+
+
+def _is_before_a_load(race: MissingOrder, caches: tuple[str, ...]) -> bool:
+    """Tell whether one of some caches is written by a load next.
+
+    What a consumer's load reads of its producer is another race.
+    """
+    return race.memory.startswith(caches) and (race.second.op, race.second.how) == ("load_blocks", "write")
 
 
 _OF_FIRST = (
@@ -106,15 +115,15 @@ _OF_SECOND = (
         KnownRace(
             uses,
             copies,
-            # What a consumer's load reads of its producer is another race.
-            lambda race: (
-                race.memory.startswith("drafter.caches")
-                and (race.second.op, race.second.how) == ("load_blocks", "write")
-            ),
+            partial(_is_before_a_load, caches=caches),
             "vllm_v2_loads_beside_drafters",
         )
-        # States are copied to the ends of blocks behind that event as well.
-        for uses in ("do_kv_cache_update", "forward", "run_fused_postprocess_align")
+        # States are copied to the ends of blocks behind that event as well; a drafter without layers has none in them.
+        for uses, caches in (
+            ("do_kv_cache_update", ("drafter.caches",)),
+            ("forward", ("drafter.caches",)),
+            ("run_fused_postprocess_align", ("drafter.caches", "runner.kv_caches")),
+        )
         # Of a connector of ours, and of vLLM's simple one.
         for copies in ("_copy", "copy")
     ),

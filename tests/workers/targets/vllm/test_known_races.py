@@ -44,6 +44,7 @@ def race(
         (race("forward", "_copy", "drafter.caches[0]", op="load_blocks"), ["v2"]),
         (race("do_kv_cache_update", "copy", "drafter.caches[0]", op="load_blocks"), ["v2"]),
         (race("run_fused_postprocess_align", "_copy", "drafter.caches[0]", op="load_blocks"), ["v2"]),
+        (race("run_fused_postprocess_align", "_copy", "runner.kv_caches[0]", op="load_blocks"), ["v2"]),
         # So is one in a producer, but none between what it writes and what its consumer reads.
         (race("copy_to_gpu", "prepare_next_token_ids_padded", f"producer.{STAGED}"), ["v1"]),
         (race("forward", "_copy", "producer.drafter.caches[0]", op="load_blocks", how="read"), []),
