@@ -24,7 +24,7 @@ from workers.record.observation import Output, width_of
 # and elsewhere in another batch: the logprob of an unlikely token is off by that.
 TOLERANCE, RELATIVE_TOLERANCE = 1e-4, 1e-5
 # A probability below the smallest normal float32 may be nothing to an engine whose arithmetic is not exact: beside a
-# request with a top-p such tokens are masked for all.
+# request with a top-p such tokens are masked for all. Where logits are shown it is so far below the largest of them.
 LOGPROB_MIN = -87.3
 
 Outputs: TypeAlias = Mapping[str, Output]
@@ -77,13 +77,13 @@ def compare(
         for event in trace.submits()
         if not (has_drafts and depends_on_drafts(event.params, trace.spec))
     }
-    is_raw, near_ties = trace.spec.logprobs_mode.startswith("raw"), tuple[str, ...]()
+    mode, near_ties = trace.spec.logprobs_mode, tuple[str, ...]()
     for name, output in wanted.items():
         if submitted[name] > 1 or name not in submits or name in excused:
             continue
         if name not in seen:
             return Comparison(_difference("tokens", name, None, fact("output"), fact("nothing")), near_ties)
-        pair = _Pair(submits[name], seen[name], output, name in cut_short, logit_margin, is_raw)
+        pair = _Pair(submits[name], seen[name], output, name in cut_short, logit_margin, mode)
         found = pair.first_difference()
         if found is not None:
             return Comparison(found, near_ties)
@@ -107,15 +107,16 @@ def _difference(variable: str, request: str, position: int | None, expected: obj
 class _Pair:
     """The outputs of one request from two runs; their tokens are equal up to `end_of_common`, a near tie.
 
-    Logits closer than `margin` are tied; logprobs that are `is_raw` are of unprocessed ones.
+    Logits closer than `margin` are tied; `mode` says which of them are shown with tokens, or their logprobs.
     """
 
     def __init__(
-        self, submit: Submit, seen: Output, wanted: Output, is_cut_short: bool, margin: float, is_raw: bool
+        self, submit: Submit, seen: Output, wanted: Output, is_cut_short: bool, margin: float, mode: str
     ) -> None:
         self.end_of_common: int | None = None
         self._submit, self._seen, self._wanted = submit, seen, wanted
-        self._is_cut_short, self._margin, self._is_raw = is_cut_short, margin, is_raw
+        self._is_cut_short, self._margin = is_cut_short, margin
+        self._is_raw, self._has_logits = mode.startswith("raw"), mode.endswith("logits")
 
     def first_difference(self) -> Difference | None:
         """Return the first difference between both, or None."""
@@ -147,7 +148,7 @@ class _Pair:
             return _difference("prompt_logprobs", self._submit.request, None, expected, actual)
         for first in range(0, len(wanted), width) if width else ():
             one, other = seen[first : first + width], wanted[first : first + width]
-            if not _are_alike(one, other, self._margin):
+            if not self._are_alike(one, other):
                 return _difference("prompt_logprobs", self._submit.request, first // width + 1, other, one)
         return None
 
@@ -182,38 +183,37 @@ class _Pair:
             # They are not equally many for each token, so they cannot be matched to tokens.
             length = 2 * asked * num_tokens if self._is_cut_short else None
             first, second = self._seen.logprobs[:length], self._wanted.logprobs[:length]
-            is_alike = _are_alike(first, second, self._margin)
+            is_alike = self._are_alike(first, second)
             return None if is_alike else _difference("logprobs", self._submit.request, None, second, first)
         for position in range(num_tokens) if asked else ():
             seen, wanted = (_shown(output, position)[: 2 * asked] for output in (self._seen, self._wanted))
-            if not _are_alike(seen, wanted, self._margin):
+            if not self._are_alike(seen, wanted):
                 return _difference("logprobs", self._submit.request, position, wanted, seen)
         return None
+
+    def _are_alike(self, seen: Sequence[int | float], wanted: Sequence[int | float]) -> bool:
+        """Tell whether logprobs are close, rank by rank, and those of the same tokens but where two are a near tie."""
+        if len(seen) != len(wanted):
+            return False
+        if self._margin > 0:
+            seen, wanted = self._possible(seen), self._possible(wanted)
+        for rank in range(1, len(wanted), 2):
+            if not _is_close(seen[rank], wanted[rank]):
+                return False
+            if seen[rank - 1] != wanted[rank - 1] and not _is_tied(seen, wanted, rank, self._margin):
+                return False
+        return True
+
+    def _possible(self, logprobs: Sequence[int | float]) -> list[int | float]:
+        """Return logprobs, or logits, with those of practically impossible tokens set to -inf."""
+        least = LOGPROB_MIN + (max(logprobs[1::2], default=0.0) if self._has_logits else 0.0)
+        return [-inf if index % 2 and value < least else value for index, value in enumerate(logprobs)]
 
 
 def _shown(output: Output, position: int) -> tuple[int | float, ...]:
     """Return the logprobs of one token: ids, each followed by its logprob."""
     width = len(output.logprobs) // (2 * len(output.tokens))
     return output.logprobs[2 * width * position : 2 * width * (position + 1)]
-
-
-def _are_alike(seen: Sequence[int | float], wanted: Sequence[int | float], margin: float) -> bool:
-    """Tell whether logprobs are close, rank by rank, and those of the same tokens but where two are a near tie."""
-    if len(seen) != len(wanted):
-        return False
-    if margin > 0:
-        seen, wanted = _possible(seen), _possible(wanted)
-    for rank in range(1, len(wanted), 2):
-        if not _is_close(seen[rank], wanted[rank]):
-            return False
-        if seen[rank - 1] != wanted[rank - 1] and not _is_tied(seen, wanted, rank, margin):
-            return False
-    return True
-
-
-def _possible(logprobs: Sequence[int | float]) -> list[int | float]:
-    """Return logprobs with those of practically impossible tokens set to -inf."""
-    return [-inf if index % 2 and value < LOGPROB_MIN else value for index, value in enumerate(logprobs)]
 
 
 def _is_close(seen: float, wanted: float) -> bool:

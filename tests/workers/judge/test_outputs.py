@@ -1,5 +1,6 @@
 """Output comparison: strict where an engine is exact; where it is not, up to a near tie that both runs show."""
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -155,8 +156,7 @@ def test_ranks_change_places_where_they_are_a_near_tie() -> None:
 
 
 def test_of_tokens_that_may_not_come_any_may_be_shown() -> None:
-    none = float("-inf")
-    one, other = (4, -0.1, 4, -0.1, 2, none), (4, -0.1, 4, -0.1, 3, none)
+    one, other = (4, -0.1, 4, -0.1, 2, -inf), (4, -0.1, 4, -0.1, 3, -inf)
     assert compared(output(one), output(other)).difference is None
     assert compared(output(one), output(other), 0.0).difference is not None
     assert compared(output(one), output(FIRST)).difference is not None
@@ -165,6 +165,17 @@ def test_of_tokens_that_may_not_come_any_may_be_shown() -> None:
     assert compared(output(least), output(other)).difference is None
     assert compared(output(least), output(other), 0.0).difference is not None
     assert compared(output((4, -0.1, 4, -0.1, 2, -80.0)), output(other)).difference is not None
+
+
+@pytest.mark.parametrize(("gap", "is_possible"), [(184.0, False), (80.0, True)])
+def test_a_logit_far_below_the_largest_is_as_good_as_impossible(gap: float, is_possible: bool) -> None:
+    spec = trace_of().spec.model_copy(update={"logprobs_mode": "processed_logits"})
+    trace = trace_of().model_copy(update={"spec": spec})
+    shown, masked = (output((4, 281.9, 4, 281.9, token, logit)) for token, logit in ((2, 281.9 - gap), (3, -inf)))
+    assert (compared(shown, masked, trace=trace).difference is not None) is is_possible
+    assert compared(shown, masked, 0.0, trace).difference is not None
+    # Of logprobs none is far above 0.
+    assert compared(shown, masked).difference is not None
 
 
 def test_logprobs_that_are_not_equally_many_are_seen() -> None:
