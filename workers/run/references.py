@@ -63,8 +63,8 @@ ReferenceRun: TypeAlias = tuple[Reference, Trace]
 class References:
     """The reference runs of one trace under several schedules: each runs once, and its outputs are kept.
 
-    `until` is the last kind that matters, `only` the one that a run is compared with where the trace has it, the first one
-    where not. Of an engine that logs its decisions it is the run that was `agreed` last.
+    `until` is the last kind that matters, `only` the one that a run is compared with where the trace has it, the first
+    one where not. Of an engine that logs its decisions it is the run that was `agreed` last.
     """
 
     until: Reference | Literal["all", "none"] = "all"

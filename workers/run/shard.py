@@ -1,9 +1,9 @@
 """Shard of a hunt on one worker: judge its generated traces, and try the candidates of the shrinker.
 
 Verifies: each trace under eager with the race detector, under lazy, and under one random schedule of its own; since a
-run without a race stands for every schedule of its trace, the three must capture the same bytes. On an engine whose steps
-are costly most traces are sampled: run once, under one of the three with the race detector, beside one reference run;
-those that show anything are judged in full.
+run without a race stands for every schedule of its trace, the three must capture the same bytes. On an engine whose
+steps are costly most traces are sampled: run once, under one of the three with the race detector, beside one reference
+run; those that show anything new are judged in full.
 Does not verify: other schedules (only where a race was reported are they searched, by `Worker.judge`).
 """
 
