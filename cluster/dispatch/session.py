@@ -33,7 +33,8 @@ def stop_on_signal(stop: Stop) -> Iterator[Callable[[], None]]:
 
     def handler(signum: int, frame: FrameType | None) -> None:
         stop.signum = signum
-        signal.signal(signum, before[signal.Signals(signum)])
+        for each, previous in before.items():
+            signal.signal(each, previous)
 
     def arm() -> None:
         seen = os.read(reader, 4096) if select.select([reader], [], [], 0)[0] else b""
