@@ -18,7 +18,7 @@ from workers.record.observation import Observation, Output
 from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Reported, Seen, Stepped
 from workers.targets.child.installation import packages_of
 from workers.targets.child.messages import Message
-from workers.targets.child.process import EngineProcess, EngineRaised, Keeper
+from workers.targets.child.process import INTERRUPTS, EngineProcess, EngineRaised, Keeper
 from workers.targets.target import (
     DEFAULT_CONFIG,
     Confirmation,
@@ -229,7 +229,7 @@ class ChildTarget(Target):
     def _ask(self, question: Message, kind: type[A]) -> A:
         try:
             return self._process.ask(question, kind)
-        except EngineFailed as error:
+        except (EngineFailed, *INTERRUPTS) as error:
             # The process has abandoned the trace, or ended.
             self._has_failed = True
             if isinstance(error, EngineRaised):

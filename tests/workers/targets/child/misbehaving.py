@@ -164,6 +164,7 @@ THEN: dict[str, Callable[[], None]] = {
     "ends with exit code 0": lambda: os._exit(0),
     "ends with exit code 1": lambda: os._exit(1),
     "says half a line and ends": lambda: os._exit(1),
+    "interrupts": lambda: os.kill(os.getppid(), signal.SIGINT),
     "says nothing": silence,
     "says half a line": silence,
     "says a line without an end": silence,
