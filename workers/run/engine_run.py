@@ -25,8 +25,8 @@ from workers.run.varying_outputs import varying
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, TargetKind, Watch
 
-# Of an engine whose preemptions are its own: steps of a run, and steps in which nobody gets a result, beside those that
-# a request of the longest prompt takes alone, a token a step, and that events hold it back.
+# Of an engine whose preemptions are its own: the most steps of a run, and those in which nobody gets a result, beside
+# the ones in which the longest request is computed, a token a step, or held back by events.
 STEPS_MAX = 4000
 IDLE_MAX = 300
 
@@ -88,7 +88,7 @@ class Run:
         self.feed = EventFeed(trace, self.target, scripts, self.panel.contracts)
         # The bound on steps only grows: it is asked for again where the last answer is passed.
         self._steps_known = 0
-        # How many results requests had, and the tick since when; whose decisions are logged has a bound that is sharper.
+        # How many results requests have got, and since which tick no more.
         self._num_results = self._idle_since = 0
         self._idle_max = None if capabilities.logs_decisions else idle_max(trace)
 

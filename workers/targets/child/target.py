@@ -38,6 +38,9 @@ _DEVICES = {
     "cuda": "cuda (a GPU, whose streams a schedule delays)",
 }
 
+# An interpreted step takes about a second.
+CONFIRMED_STEPS_MAX = 128
+
 A = TypeVar("A", bound=Value)
 
 
@@ -288,7 +291,8 @@ class ChildKind(TargetKind):
         """Have a finding seen with interpreted kernels, too: they are the engine's, their definitions ours."""
         if not self.kernels or config.kernels == "interpreted":
             return None
-        return Confirmation(config.model_copy(update={"kernels": "interpreted"}), self.definition_is_wrong)
+        interpreted = config.model_copy(update={"kernels": "interpreted"})
+        return Confirmation(interpreted, self.definition_is_wrong, CONFIRMED_STEPS_MAX)
 
     def installed(self, config: RunConfig) -> Path | None:
         return packages_of(self.home(config), self.package) if self.package else None
