@@ -84,10 +84,10 @@ def test_the_last_shard_holds_what_is_left_of_the_traces() -> None:
 def test_traces_are_done_as_soon_as_they_are_judged_or_lost_whatever_shards_before_them_wait_for() -> None:
     hunt = hunt_of(3 * TRACES_PER_SHARD)
     tasks = [task for task in hunt.tasks(3, 4, True) if isinstance(task.job, ShardJob) and task.job.role == "hunt"]
-    results = {2: report, 1: lambda shard: Lost(reason="the worker raised ValueError: x"), 0: report}
-    for num_done, (number, result) in enumerate(results.items(), 1):
+    for num_done, number in enumerate((2, 1, 0), 1):
         job = tasks[number].job
         assert isinstance(job, ShardJob)
-        hunt.take(Record(job.key, 1, result(job.shard)), 0)
+        result = Lost(reason="the worker raised ValueError: x") if number == 1 else report(job.shard)
+        hunt.take(Record(job.key, 1, result), 0)
         assert hunt.num_done == num_done * TRACES_PER_SHARD
     assert hunt.totals.tally.traces == 2 * TRACES_PER_SHARD
