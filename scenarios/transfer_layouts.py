@@ -17,7 +17,7 @@ SITE = "transfer"
 # these.
 Layout: TypeAlias = Literal["beside one", "undisturbed", "in turn", "behind one", "any"]
 _ONE: tuple[Layout, ...] = ("beside one", "undisturbed", "undisturbed", "undisturbed")
-OFFLOADED: tuple[Layout, ...] = (*_ONE, "in turn", "in turn", "in turn", "any", "any", "any")
+OFFLOADED: tuple[Layout, ...] = (*_ONE, "in turn", "undisturbed", "in turn", "any", "any", "any")
 STORED: tuple[Layout, ...] = ("in turn", "any", "any", "any")
 # Of this store nobody meets the end.
 STORE_OF_ALL = 64

@@ -58,7 +58,7 @@ class Measurement:
 
     def counts(self) -> Counts:
         found = sum(trial.detected.at is not None for trial in self._trials.values())
-        return Counts(len(self._trials), len(self._jobs), 0, expected=found)
+        return Counts(len(self._trials) + len(self.lost), len(self._jobs), 0, expected=found)
 
     def trials(self) -> list[Trial]:
         """Return the finished trials, by fault and number."""

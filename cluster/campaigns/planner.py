@@ -21,6 +21,7 @@ class Task:
 class Counts:
     """How far a campaign is: units done of `total` (None if there is no bound), findings, those being shrunk.
 
+    What was lost is done: nothing more comes of it.
     `expected` are those that a campaign looks for, beside the others; None where it looks for none in particular.
     """
 

@@ -12,7 +12,18 @@ from cluster.dispatch.job import AnyJob, Job, TryJob, build, digest_of
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.evidence import Site
-from workers.record.verdict import NO_STATS, Agreed, Crashed, Judgement, Lost, Vacuous, Verdict, is_finding, known_of
+from workers.record.verdict import (
+    NO_STATS,
+    Agreed,
+    Crashed,
+    Judgement,
+    Lost,
+    Vacuous,
+    Verdict,
+    is_finding,
+    known_of,
+    unconfirmed_of,
+)
 from workers.run.shard import Hit
 from workers.shrink.shrinker import LIMIT, Finding, Shrinking, Tried
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
@@ -157,7 +168,7 @@ class Triage:
             case Judgement() | Lost() as result if self.state.stage == "explain":
                 self._explained(result, record.deaths)
             case Judgement() | Lost() as result:
-                self._confirmed(result)
+                self._confirmed(result, record.deaths)
 
     def _key(self, *parts: object) -> str:
         return digest_of(build(), self._config.text, self.state.bug, self.state.stage, *parts)
@@ -236,7 +247,7 @@ class Triage:
         else:
             self._confirmed_as(verdict, state.trace)
 
-    def _confirmed(self, result: Judgement | Lost) -> None:
+    def _confirmed(self, result: Judgement | Lost, deaths: tuple[str, ...]) -> None:
         shrinking, met = self.state.shrinking, self.state.verdict
         assert shrinking is not None, "what is confirmed was shrunk"
         assert met is not None, "what was shrunk failed"
@@ -244,6 +255,9 @@ class Triage:
             self._update(stage="confirmed", judgement=result)
         elif isinstance(result, Lost) is self.state.kills:
             self._confirmed_as(shrinking.verdict, shrinking.trace)
+        elif isinstance(result, Lost) and not deaths and unconfirmed_of(met) is not None:
+            # Too long to be confirmed as it was met, it was not confirmed when it was small.
+            self._confirmed_as(result, self.state.trace)
         elif self.state.kills:
             # Workers that are killed from outside die as well, whatever they run.
             self._confirmed_as(Lost(reason="its workers died, and did not when it was run again"), self.state.trace)

@@ -238,6 +238,9 @@ def _carry_out(
     except CampaignFailure as error:
         report_failure(error, store.folder, context)
         return exit_code(suite.verdicts()) or EXIT_NOT_JUDGED
+    except KeyboardInterrupt:
+        print(f"interrupted; {resumed(context, store.folder)}", file=sys.stderr)
+        raise
     finally:
         progress.close()
     return 0 if stop.signum is None else 128 + stop.signum

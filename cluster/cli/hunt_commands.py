@@ -193,6 +193,9 @@ def carry_out(
     except CampaignFailure as error:
         report_failure(error, folder, context)
         return EXIT_NOT_JUDGED
+    except KeyboardInterrupt:
+        print(f"interrupted; {resumed(context, folder)}", file=sys.stderr)
+        raise
     if stop.signum is None:
         return EXIT_AGREED
     print(f"interrupted by {signal.Signals(stop.signum).name}; {resumed(context, folder)}", file=sys.stderr)

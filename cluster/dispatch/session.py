@@ -14,6 +14,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 Pools: TypeAlias = Callable[[], AbstractContextManager[WorkerPool]]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOPPING = b"\nspecstorm: stopping once the job at hand is done; a second signal stops it at once\n"
 
 
 @dataclass(slots=True)
@@ -24,16 +25,20 @@ class Stop:
 
 
 @contextmanager
-def stop_on_signal(stop: Stop) -> Iterator[Callable[[], None]]:
+def stop_on_signal(stop: Stop, waits: bool = False) -> Iterator[Callable[[], None]]:
     """Let the first SIGINT or SIGTERM stop the campaign after the results at hand; a second one acts at once.
 
+    Where it `waits` for the end of a job, the first one says so.
     Yields a function to be called once Ray has started: Ray puts a handler for SIGTERM of its own in place, and what
     that one raises is swallowed at a fork. The wakeup pipe has seen the signal all the same.
     """
 
     def handler(signum: int, frame: FrameType | None) -> None:
         stop.signum = signum
-        signal.signal(signum, before[signal.Signals(signum)])
+        for each, previous in before.items():
+            signal.signal(each, previous)
+        if waits:
+            os.write(2, STOPPING)
 
     def arm() -> None:
         seen = os.read(reader, 4096) if select.select([reader], [], [], 0)[0] else b""
@@ -65,7 +70,7 @@ def open_pools(
     Ray starts once in a process. It prints a paragraph on stdout for each dead worker: stdout belongs to the report
     and is closed until then.
     """
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), stop_on_signal(stop) as arm:
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), stop_on_signal(stop, waits=address is None) as arm:
         if address is None:
             arm()
             yield lambda: nullcontext(InProcessPool())

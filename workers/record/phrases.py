@@ -186,6 +186,7 @@ FACTS: Mapping[str, str] = {
     "probe": "{probe}: expected at least {least}, seen {seen}",
     "fault_not_reached": "fault {fault}: never reached",
     "no_event": "no event: nothing was asked of the engine",
+    "unconfirmed": "not confirmed with interpreted kernels: it has {steps} steps, more than {steps_max} take too long",
     "fault_requires": "fault {fault} requires {key} = {wanted}, the trace has {seen}",
 }
 

@@ -45,11 +45,15 @@ class Agreed(Value):
 
 
 class Diverged(Value):
-    """Engine and oracle part."""
+    """Engine and oracle part.
+
+    `unconfirmed` says, as of any finding, why no slower run of the engine was asked to show it, where one was due.
+    """
 
     kind: Literal["diverged"] = "diverged"
     stats: Stats
     difference: Difference
+    unconfirmed: Fact | None = None
 
 
 class Crashed(Value):
@@ -69,6 +73,7 @@ class Crashed(Value):
     missing_order: MissingOrder | None = None
     made_at: tuple[Site, ...] = ()
     known: str = ""
+    unconfirmed: Fact | None = None
 
 
 class Waiting(Value):
@@ -113,6 +118,7 @@ class Stuck(Value):
     waits: NotDrained | LanesWait = Field(discriminator="kind")
     made_at: tuple[Site, ...] = ()
     known: str = ""
+    unconfirmed: Fact | None = None
 
 
 class Vacuous(Value):
@@ -165,6 +171,11 @@ def known_of(verdict: Verdict) -> str:
             return known
         case _:
             return ""
+
+
+def unconfirmed_of(verdict: Verdict) -> Fact | None:
+    """Return why a finding was not confirmed, None if it was, or nothing had to confirm it."""
+    return verdict.unconfirmed if isinstance(verdict, Diverged | Crashed | Stuck) else None
 
 
 def missing_order_of(verdict: Verdict) -> MissingOrder | None:

@@ -34,6 +34,7 @@ from workers.record.verdict import (
     Verdict,
     missing_order_of,
     telling_pairs,
+    unconfirmed_of,
 )
 
 # Integers above are states, hashes and seeds: they are shown as such.
@@ -173,6 +174,11 @@ def reason_text(verdict: Stuck) -> str:
 
 def finding_lines(verdict: Verdict) -> list[str]:
     """Format a finding, a fact a line."""
+    unconfirmed = unconfirmed_of(verdict)
+    return [*_finding_lines(verdict), *([shown_text(unconfirmed)] if unconfirmed is not None else [])]
+
+
+def _finding_lines(verdict: Verdict) -> list[str]:
     match verdict:
         case Diverged(difference=difference):
             return list(difference_lines(difference))

@@ -40,7 +40,15 @@ from workers.run.places import of_crash, placed
 from workers.run.references import References, numbered, requests_of
 from workers.run.repetition import kept_by, repeated
 from workers.targets.registry import kind_of
-from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind, Unconfirmed
+from workers.targets.target import (
+    DEFAULT_CONFIG,
+    Confirmation,
+    DeviceError,
+    EngineFailed,
+    RunConfig,
+    TargetKind,
+    Unconfirmed,
+)
 
 # Counts the requests that part from another run where two logits are too close for the engine's arithmetic.
 NEAR_TIE = "near_tie"
@@ -84,20 +92,22 @@ def check(
         until = options.compared.until if options.compared is not None else "all"
         options = replace(options, races=races, compared=References(until))
         verdict = judged(trace, tapes, options, kind, config)
-        if options.confirm and is_finding(verdict) and not known_of(verdict):
-            return _confirmed(trace, tapes, replace(options, compared=References(until)), kind, config) or verdict
+        confirmation = kind.confirmation(config) if options.confirm and not known_of(verdict) else None
+        if confirmation is not None and isinstance(verdict, Diverged | Crashed | Stuck):
+            steps = verdict.stats.steps
+            if steps > confirmation.steps_max:
+                why = fact("unconfirmed", steps=steps, steps_max=confirmation.steps_max)
+                return verdict.model_copy(update={"unconfirmed": why})
+            return _confirmed(trace, tapes, replace(options, compared=References(until)), kind, confirmation)
     return verdict
 
 
-def _confirmed(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict | None:
-    """Return the finding of a slower run of the same engine that confirms one, None if nothing needs to.
+def _confirmed(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confirmation: Confirmation) -> Verdict:
+    """Return the finding of a slower run of the same engine that confirms one.
 
     Raises:
         Unconfirmed: there is none.
     """
-    confirmation = kind.confirmation(config)
-    if confirmation is None:
-        return None
     kind.renew(confirmation.config)
     verdict = judged(trace, tapes, options, kind, confirmation.config)
     if not is_finding(verdict):

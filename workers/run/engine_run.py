@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from scenarios.events import NoValidToken, Stall
+from scenarios.events import DisturbTransfer, NoValidToken, Pausing, Stall
 from scenarios.trace import Trace
 from workers.judge.checker import Checker
 from workers.judge.outputs import Outputs
@@ -25,8 +25,10 @@ from workers.run.varying_outputs import varying
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, TargetKind, Watch
 
-# Of an engine whose preemptions are its own.
+# Of an engine whose preemptions are its own: the most steps of a run, and those in which nobody gets a result, beside
+# the ones in which the longest request is computed, a token a step, or held back by events.
 STEPS_MAX = 4000
+IDLE_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,9 @@ class Run:
         self.feed = EventFeed(trace, self.target, scripts, self.panel.contracts)
         # The bound on steps only grows: it is asked for again where the last answer is passed.
         self._steps_known = 0
+        # How many results requests have got, and since which tick no more.
+        self._num_results = self._idle_since = 0
+        self._idle_max = None if capabilities.logs_decisions else idle_max(trace)
 
     def _watch(self, options: Options) -> Watch:
         observer = options.observe(self.detector) if options.observe and self.detector else None
@@ -146,8 +151,17 @@ class Run:
             found = panel.look(target)
             if found is not None:
                 return found
+            if self._idle_max is not None and self._idle_steps() > self._idle_max:
+                return NotDrained(steps=feed.tick)
         target.drain()
         return panel.look(target) or panel.at_end(target, feed.tick)
+
+    def _idle_steps(self) -> int:
+        """Return the number of steps behind the last event since when no request has got a result."""
+        num_results = self.target.progress().commits
+        if num_results != self._num_results or self.feed.tick <= self.feed.events.last_tick:
+            self._num_results, self._idle_since = num_results, self.feed.tick
+        return self.feed.tick - self._idle_since
 
     def _steps_max(self) -> int:
         if self._options.steps_max is not None:
@@ -211,6 +225,15 @@ def steps_max(trace: Trace, probes: Mapping[str, int]) -> int:
     work, for_blocks = trace.spec.depth + work_of(trace), probes.get("preemption_by_blocks", 0)
     again = 1 + probes.get("preemption", 0) - for_blocks + min(for_blocks, work) + samples_taken
     return last_tick + held_back + work * again
+
+
+def idle_max(trace: Trace) -> int:
+    """Return the bound on steps behind the last event in which no request gets a result.
+
+    However requests set each other back, one is always computed to its next token; loads take it some steps more.
+    """
+    held_back = sum(event.ticks for event in trace.events if isinstance(event, Stall | Pausing | DisturbTransfer))
+    return IDLE_MAX + trace.spec.max_model_len + held_back
 
 
 def error_text(error: Exception) -> str:

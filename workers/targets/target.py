@@ -128,10 +128,14 @@ Places: TypeAlias = Mapping[tuple[str, str], tuple[Site, ...]]
 
 
 class Confirmation(NamedTuple):
-    """The configuration under which a finding is confirmed before it is told, and what is wrong if it is not seen."""
+    """The configuration under which a finding is confirmed before it is told, and what is wrong if it is not seen.
+
+    A run of more than `steps_max` steps takes too long there, and is told as it is.
+    """
 
     config: RunConfig
     otherwise: str
+    steps_max: int
 
 
 class Unconfirmed(Exception):

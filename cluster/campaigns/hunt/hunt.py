@@ -49,6 +49,11 @@ class Hunt:
         """Return the shards that were not judged to the end, by number, with the reason."""
         return self._lost | self.findings.refuted
 
+    @property
+    def num_done(self) -> int:
+        """Return the number of traces that were judged or lost, whatever traces before them have come to."""
+        return self.totals.num_done + self._split.num_done
+
     def tasks(self, slots: int, room: int, may_begin: bool) -> list[Task]:
         """Return jobs to run: findings first, then what earlier shards are owed, then new ones if there is room."""
         self._take_known()
@@ -122,9 +127,11 @@ class Hunt:
             case "again":
                 self._lost[shard.number] = f"run again: {lost.reason}"
             case "hunt" if not deaths:
-                self._lost[shard.number] = lost.reason
-                self._split.give_up(shard.number)
-                self.totals.add(shard.number, unjudged_report())
+                # Of a shard that was split another trace may have been lost before.
+                if shard.number not in self._lost:
+                    self._lost[shard.number] = lost.reason
+                    self._split.give_up(shard.number)
+                    self.totals.add(shard.number, unjudged_report())
             case "hunt" if shard.traces == 1:
                 report = unjudged_report(deadly_hit(shard, deaths))
                 self._ledger.keep_shard(job, 0, report)

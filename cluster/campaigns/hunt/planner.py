@@ -56,7 +56,7 @@ class HuntPlanner:
 
     def counts(self) -> Counts:
         findings = self.hunt.findings
-        return Counts(self.hunt.totals.tally.traces, self._num_traces, len(findings), findings.num_open)
+        return Counts(self.hunt.num_done, self._num_traces, len(findings), findings.num_open)
 
     def bugs(self) -> list[str]:
         """Return the fingerprints of the findings, in the order in which they were met."""

@@ -51,20 +51,22 @@ class Tally:
 class Totals:
     """Sums over the first `num_shards` shards: `tally` over all, `shares` over the traces of each generator.
 
-    `firsts` has the number of the first trace that hit each probe.
+    `firsts` has the number of the first trace that hit each probe; `num_done` counts the traces of all shards that have
+    a report, those that wait and those that were lost among them.
     """
 
     def __init__(self, jobs: ShardJobs) -> None:
         self.tally = Tally()
         self.shares: dict[Generator, Tally] = {generator: Tally() for generator in GENERATORS}
         self.firsts: dict[str, int] = {}
-        self.num_shards = 0
+        self.num_shards = self.num_done = 0
         self._jobs = jobs
         self._waiting: dict[int, ShardReport] = {}
 
     def add(self, number: int, report: ShardReport) -> None:
         """Add the report of a shard, which waits for those of all shards before it."""
         self._waiting[number] = report
+        self.num_done += self._jobs.job("hunt", number).shard.traces
 
     def fold(self) -> Iterator[tuple[int, ShardReport]]:
         """Sum up the reports that wait for none before them, and yield each with the number of its shard."""

@@ -15,9 +15,15 @@ class SplitShards:
         self._ledger = ledger
         self._due: list[Task] = []
         self._parts: dict[int, dict[int, ShardReport]] = {}
+        self._given_up: set[int] = set()
 
     def __contains__(self, number: int) -> bool:
-        return number in self._parts
+        return number in self._parts or number in self._given_up
+
+    @property
+    def num_done(self) -> int:
+        """Return the number of traces judged so far of shards whose others are not."""
+        return sum(map(len, self._parts.values()))
 
     def tasks(self) -> list[Task]:
         """Return the jobs that became due since the last call."""
@@ -32,6 +38,8 @@ class SplitShards:
 
     def take(self, shard: Shard, report: ShardReport) -> ShardReport | None:
         """Take the report of one trace; return that of the whole shard, which is kept, once there are all."""
+        if shard.number in self._given_up:
+            return None
         parts = self._parts[shard.number]
         parts[shard.first] = report
         whole = self._jobs.job("hunt", shard.number)
@@ -43,5 +51,6 @@ class SplitShards:
         return report
 
     def give_up(self, number: int) -> None:
-        """Forget a shard of which a trace could not be judged."""
-        self._parts.pop(number, None)
+        """Forget what was judged of a split shard of which a trace could not be, and what comes of its others."""
+        if self._parts.pop(number, None) is not None:
+            self._given_up.add(number)

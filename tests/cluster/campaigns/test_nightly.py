@@ -133,4 +133,5 @@ def test_trials_that_were_not_made_are_none_that_found_nothing(tmp_path: Path) -
         measurement = Measurement(faults_on(DEFAULT_CONFIG)[:3], 3, 5, False, store)
     assert measured_code(measurement, list(by_fault(measurement.trials()))) == EXIT_AGREED
     measurement.lost.append("trial 0 of x: its worker died")
+    assert measurement.counts().done == 1, "nothing more comes of it"
     assert measured_code(measurement, []) == EXIT_NOT_JUDGED

@@ -1,9 +1,12 @@
 """Candidates that kill their workers or come too late do not disturb the triage of a finding."""
 
+import pytest
+
 from cluster.campaigns.triage import FindingState, Triage
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import Answer, AnyJob, TryJob
-from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, buggy, hit
+from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, buggy, diverged, hit
+from workers.record.evidence import fact
 from workers.record.verdict import Diverged, Judgement, Lost
 
 
@@ -55,3 +58,18 @@ def test_a_bug_that_the_engine_is_known_for_is_judged_again_and_not_shrunk() -> 
     assert not triage.is_open
     assert triage.state.judgement == told
     assert triage.tasks(2) == []
+
+
+@pytest.mark.parametrize("was_confirmed", [True, False])
+def test_a_finding_that_was_too_long_to_be_confirmed_is_none_if_it_is_not_when_it_is_small(was_confirmed: bool) -> None:
+    why = None if was_confirmed else fact("unconfirmed", steps=200, steps_max=100)
+    verdict = diverged("x").model_copy(update={"unconfirmed": why})
+    triage = Triage(FindingState.of(hit("x").model_copy(update={"verdict": verdict}), 0))
+    raised = Lost(reason="the worker raised Unconfirmed: a definition is wrong")
+    while triage.is_open:
+        for task in triage.tasks(2):
+            triage.take(Record(task.job.key, 1, raised if triage.state.stage == "confirm" else buggy(task.job)))
+    assert triage.state.is_refuted is not was_confirmed
+    judgement = triage.state.judgement
+    assert judgement is not None
+    assert judgement.verdict == (verdict if was_confirmed else raised)

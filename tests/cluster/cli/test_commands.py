@@ -262,6 +262,27 @@ def test_a_signal_stops_a_run_that_a_second_run_completes(
     assert num_results(tmp_path / "out") == STOPPED
 
 
+def test_a_second_signal_stops_what_runs_in_this_process_at_once_and_it_runs_again(tmp_path: Path) -> None:
+    # All schedules of it take seconds.
+    submits = [
+        f"{{tick: 0, do: submit, request: r{each}, prompt: {{tokens: 20}}, max_tokens: 100}}" for each in range(4)
+    ]
+    (tmp_path / "long.yaml").write_text("events:\n" + "".join(f"  - {submit}\n" for submit in submits))
+    process = start(tmp_path, "run", "long.yaml", "--ray", "off", "--out", "out")
+    wait_for(lambda: any((tmp_path / "out" / "running").glob("*.yaml")), process)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    while "a second signal stops it at once" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 130, out + err
+    assert "interrupted; go on with: " in err
+    assert num_results(tmp_path / "out") == 0
+    assert specstorm(tmp_path, "run", "long.yaml", "--ray", "off", "--out", "out").returncode == 0
+    assert num_results(tmp_path / "out") == 1
+
+
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_ray_starts_stops_the_run_as_well(tmp_path: Path, signum: signal.Signals, code: int) -> None:
     scenarios(tmp_path, 1)

@@ -15,9 +15,10 @@ from scenarios.trace import Trace, problems
 from tests.workers.targets.black_box import RACE, SUBMIT, BlackBoxKind, Mistake
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Reference, fact
-from workers.record.verdict import Agreed, Crashed, Diverged, Stuck
+from workers.record.verdict import Agreed, Crashed, Diverged, NotDrained, Stuck
 from workers.record.words import finding_lines
 from workers.run.check import check
+from workers.run.engine_run import STEPS_MAX, idle_max
 from workers.run.shard import judge_shard, judged_by_sample, judged_in_full
 from workers.run.worker import Worker
 from workers.targets import registry
@@ -78,7 +79,18 @@ def test_an_engine_that_raises_is_crashed_where_it_raised_also_when_it_cannot_be
 
 
 def test_an_engine_that_does_not_end_is_stuck() -> None:
-    assert isinstance(check(trace_of(0), TAPES, kind=BlackBoxKind("endless")), Stuck)
+    verdict = check(trace_of(0), TAPES, kind=BlackBoxKind("endless"))
+    assert isinstance(verdict, Stuck)
+    assert verdict.waits == NotDrained(steps=STEPS_MAX + 1)
+
+
+def test_an_engine_that_gives_nobody_a_result_is_stuck_long_before() -> None:
+    trace = trace_of(0)
+    verdict = check(trace, TAPES, kind=BlackBoxKind("idle"))
+    assert isinstance(verdict, Stuck)
+    last_tick = max(event.tick for event in trace.events)
+    assert verdict.waits == NotDrained(steps=last_tick + 1 + idle_max(trace))
+    assert verdict.stats.steps < STEPS_MAX // 4
 
 
 def test_what_an_engine_shows_of_its_steps_is_judged_though_its_outputs_are_right() -> None:

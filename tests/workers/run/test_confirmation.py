@@ -9,8 +9,9 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Difference
+from workers.record.evidence import Difference, fact
 from workers.record.verdict import Diverged
+from workers.record.words import finding_lines
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.targets.target import DEFAULT_CONFIG, Confirmation, Kernels, RunConfig, Unconfirmed, Watch
@@ -26,6 +27,7 @@ class DefinedKind(SamplerBoxKind):
 
     wrong: tuple[Kernels, ...] = BOTH
     bug: str = ""
+    steps_max: int = 100
     ran: list[Kernels] = field(default_factory=list)
 
     def renew(self, config: RunConfig) -> bool:
@@ -34,7 +36,9 @@ class DefinedKind(SamplerBoxKind):
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Have it seen with interpreted kernels."""
         interpreted = config.model_copy(update={"kernels": "interpreted"})
-        return Confirmation(interpreted, "a definition is wrong") if config.kernels == "defined" else None
+        if config.kernels == "interpreted":
+            return None
+        return Confirmation(interpreted, "a definition is wrong", self.steps_max)
 
     def known(self, found: Difference, trace: Trace, steps: object, config: RunConfig = DEFAULT_CONFIG) -> str:
         return self.bug
@@ -59,6 +63,15 @@ def test_what_a_slower_run_does_not_show_is_our_own_mistake() -> None:
 def test_what_is_known_and_candidates_of_the_shrinker_need_no_slower_run(bug: str, options: Options) -> None:
     kind = DefinedKind("max_tokens", bug=bug)
     assert isinstance(check(TRACE, Tapes(), options, kind), Diverged)
+    assert set(kind.ran) == {"defined"}
+
+
+def test_a_finding_of_more_steps_than_a_slower_run_may_have_is_told_as_not_confirmed() -> None:
+    kind = DefinedKind("max_tokens", wrong=("defined",), steps_max=2)
+    verdict = check(TRACE, Tapes(), kind=kind)
+    assert isinstance(verdict, Diverged)
+    assert verdict.unconfirmed == fact("unconfirmed", steps=verdict.stats.steps, steps_max=2)
+    assert finding_lines(verdict)[-1].startswith("not confirmed with interpreted kernels: it has ")
     assert set(kind.ran) == {"defined"}
 
 

@@ -26,7 +26,7 @@ RACE = MissingOrder(
     memory="rows",
 )
 SUBMIT = Site(function="submit", file="black_box.py")
-Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless", "leak"]
+Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless", "idle", "leak"]
 
 
 @dataclass(slots=True)
@@ -89,6 +89,8 @@ class BlackBox(Target):
         return (1 + sum(token * token for token in tokens)) % self.trace.spec.vocab_size
 
     def _commit(self, request: Request, token: int) -> None:
+        if self.mistake == "idle":
+            return
         self.num_commits += 1
         is_stale = self.in_flight and len(request.tokens) > request.num_prompt and self.mistake != "ahead"
         if request.finish_reason is not None:

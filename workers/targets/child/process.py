@@ -31,6 +31,8 @@ _FOLDER = "specstorm-engine-"
 # The place of a failure that the process died of without a message.
 ITS_PROCESS = Site(function="its process")
 _READ_BYTES = 1 << 16
+# What handlers of signals raise.
+INTERRUPTS = KeyboardInterrupt, SystemExit
 
 A = TypeVar("A", bound=Value)
 
@@ -126,6 +128,8 @@ class EngineProcess:
     def ask(self, question: Message, kind: type[A]) -> A:
         """Return the answer to a question, checked to be of a kind.
 
+        A signal that ends the wait for it ends the process as well: the next question would get this one's answer.
+
         Raises:
             EngineFailed: the engine raised, its process died, or it did not answer as asked.
         """
@@ -134,8 +138,12 @@ class EngineProcess:
         deadline = _Deadline(self._seconds.answer)
         self._number += 1
         self._check_silent()
-        self._write(line_of({"number": self._number, **question}), deadline)
-        return self._answer(kind, deadline, question["do"])
+        try:
+            self._write(line_of({"number": self._number, **question}), deadline)
+            return self._answer(kind, deadline, question["do"])
+        except INTERRUPTS:
+            self._end()
+            raise
 
     @property
     def pid(self) -> int:

@@ -18,7 +18,7 @@ from workers.record.observation import Observation, Output
 from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Reported, Seen, Stepped
 from workers.targets.child.installation import packages_of
 from workers.targets.child.messages import Message
-from workers.targets.child.process import EngineProcess, EngineRaised, Keeper
+from workers.targets.child.process import INTERRUPTS, EngineProcess, EngineRaised, Keeper
 from workers.targets.target import (
     DEFAULT_CONFIG,
     Confirmation,
@@ -37,6 +37,9 @@ _DEVICES = {
     "sim": "sim (streams and pinned memory, simulated)",
     "cuda": "cuda (a GPU, whose streams a schedule delays)",
 }
+
+# An interpreted step takes about a second.
+CONFIRMED_STEPS_MAX = 128
 
 A = TypeVar("A", bound=Value)
 
@@ -229,7 +232,7 @@ class ChildTarget(Target):
     def _ask(self, question: Message, kind: type[A]) -> A:
         try:
             return self._process.ask(question, kind)
-        except EngineFailed as error:
+        except (EngineFailed, *INTERRUPTS) as error:
             # The process has abandoned the trace, or ended.
             self._has_failed = True
             if isinstance(error, EngineRaised):
@@ -288,7 +291,8 @@ class ChildKind(TargetKind):
         """Have a finding seen with interpreted kernels, too: they are the engine's, their definitions ours."""
         if not self.kernels or config.kernels == "interpreted":
             return None
-        return Confirmation(config.model_copy(update={"kernels": "interpreted"}), self.definition_is_wrong)
+        interpreted = config.model_copy(update={"kernels": "interpreted"})
+        return Confirmation(interpreted, self.definition_is_wrong, CONFIRMED_STEPS_MAX)
 
     def installed(self, config: RunConfig) -> Path | None:
         return packages_of(self.home(config), self.package) if self.package else None

@@ -11,7 +11,7 @@ from workers.targets.target import KnownBug
 from workers.targets.vllm.engine_sizes import RECURRENT_LAYERS
 
 # More than requests of a trace take in turns.
-_PREEMPTIONS = 100
+_PREEMPTIONS = 20
 
 
 def _behind_prompts(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:

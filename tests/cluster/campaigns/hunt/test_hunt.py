@@ -17,6 +17,7 @@ from tests.cluster.campaigns.hunt.fakes import (
     canary_or,
     clean,
     hunt_of,
+    report,
     run_through,
 )
 from workers.record.verdict import Lost
@@ -78,3 +79,15 @@ def test_the_last_shard_holds_what_is_left_of_the_traces() -> None:
     shards: Sequence[Shard] = [t.job.shard for t in tasks if isinstance(t.job, ShardJob) and t.job.role == "hunt"]
     assert [shard.traces for shard in shards] == [TRACES_PER_SHARD, TRACES_PER_SHARD, 1]
     assert hunt.totals.tally.traces == 2 * TRACES_PER_SHARD + 1
+
+
+def test_traces_are_done_as_soon_as_they_are_judged_or_lost_whatever_shards_before_them_wait_for() -> None:
+    hunt = hunt_of(3 * TRACES_PER_SHARD)
+    tasks = [task for task in hunt.tasks(3, 4, True) if isinstance(task.job, ShardJob) and task.job.role == "hunt"]
+    for num_done, number in enumerate((2, 1, 0), 1):
+        job = tasks[number].job
+        assert isinstance(job, ShardJob)
+        result = Lost(reason="the worker raised ValueError: x") if number == 1 else report(job.shard)
+        hunt.take(Record(job.key, 1, result), 0)
+        assert hunt.num_done == num_done * TRACES_PER_SHARD
+    assert hunt.totals.tally.traces == 2 * TRACES_PER_SHARD

@@ -1,6 +1,7 @@
 """A trace that kills its worker is found, and a worker that is killed from outside is no finding."""
 
 from cluster.campaigns.hunt.split_shards import SplitShards
+from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, TryJob
 from scenarios.shards import TRACES_PER_SHARD, Shard
 from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, NOTHING, Memory, canary_or, hunt_of, report, run_through
@@ -79,3 +80,19 @@ def test_the_report_of_a_split_shard_is_kept_once_all_its_traces_have_theirs() -
         joined = split.take(part.shard, report(part.shard))
     assert joined == ledger.shards[whole.key] == report(whole.shard)
     assert 0 not in split
+
+
+def test_a_split_shard_of_which_traces_are_lost_is_unjudged_once_and_what_comes_of_its_others_is_ignored() -> None:
+    hunt = hunt_of(TRACES_PER_SHARD)
+    raised = Lost(reason="the worker raised ValueError: x")
+    _canary, whole = hunt.tasks(1, 2, True)
+    hunt.take(Record(whole.job.key, 1, DEATH, DEATHS), 0)
+    parts = [task.job for task in hunt.tasks(1, 1, False) if isinstance(task.job, ShardJob)]
+    assert len(parts) == TRACES_PER_SHARD
+    for number, part in enumerate(parts):
+        result = raised if number in (3, 5) else report(part.shard)
+        hunt.take(Record(part.key, 1, result), 0)
+        assert hunt.num_done == (number + 1 if number < 3 else TRACES_PER_SHARD)
+    assert hunt.unjudged == {0: raised.reason}
+    assert hunt.totals.tally.traces == 0
+    assert hunt.repeats.tasks() == []

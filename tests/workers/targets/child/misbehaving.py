@@ -104,6 +104,12 @@ def half(number: int, answer: Message) -> bytes:
     return line[: len(line) // 2]
 
 
+def interrupting(number: int, answer: Message) -> bytes:
+    """Interrupt who waits for the right answer, which comes then."""
+    os.kill(os.getppid(), signal.SIGINT)
+    return right(number, answer)
+
+
 def deaf(number: int, answer: Message) -> bytes:
     """Close the input, and answer for the last time."""
     os.close(0)
@@ -131,6 +137,7 @@ SAYS: dict[str, Callable[[int, Message], bytes]] = {
     "says half a line and ends": half,
     "says half a line": half,
     "closes its input": deaf,
+    "interrupts": interrupting,
     "raises": lambda number, answer: line_of({"number": number, "error": "RuntimeError: no", "where": _SITE}),
     "raises without a place": lambda number, answer: line_of({"number": number, "error": "RuntimeError: no"}),
     "raises what is no text": lambda number, answer: line_of({"number": number, "error": 7, "where": _SITE}),

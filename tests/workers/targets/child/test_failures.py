@@ -130,6 +130,12 @@ def test_whatever_a_process_does_at_a_question_is_a_crash(at: str, how: str, mon
     assert verdict.where == (Site(function="run", file="core.py", line=1) if how == "raises" else ITS_PROCESS)
 
 
+@pytest.mark.parametrize("at", QUESTIONS)
+def test_a_signal_while_a_process_is_asked_ends_the_check_and_is_no_verdict(at: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        judged(Misbehaving(at, "interrupts", races=at == "harm"))
+
+
 def test_an_engine_that_one_process_could_not_make_is_made_by_another() -> None:
     kind, well = Misbehaving("open", "raises"), Misbehaving("never", "")
     launches = chain([kind.kept.launch()], repeat(well.kept.launch()))

@@ -29,6 +29,7 @@ for line in sys.stdin:
         case "die": os.kill(os.getpid(), signal.SIGSEGV)
         case "litter": say(number, {"text": tempfile.mkstemp()[1]})
         case "be deaf": say(number, {}); signal.pause()
+        case "be interrupted": os.kill(os.getppid(), signal.SIGINT)
         case "babble when told":
             signal.signal(signal.SIGUSR1, lambda *_: print("more", flush=True))
             say(number, {})
@@ -86,6 +87,14 @@ def test_a_process_that_does_not_read_a_long_question_is_ended() -> None:
     child.ask({"do": "be deaf"}, Nothing)
     with pytest.raises(EngineFailed, match="gave no answer in 1 s"):
         child.ask({"do": "echo", "a": "b" * (1 << 20)}, Text)
+    assert not child.is_alive()
+    child.kill()
+
+
+def test_a_signal_while_an_answer_is_waited_for_ends_the_process() -> None:
+    child = started(ECHO)
+    with pytest.raises(KeyboardInterrupt):
+        child.ask({"do": "be interrupted"}, Nothing)
     assert not child.is_alive()
     child.kill()
 

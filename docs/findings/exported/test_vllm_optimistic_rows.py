@@ -1,0 +1,233 @@
+"""A row keeps rejected drafts in its count, and the engine ends near the model's
+length.
+
+An engine in this process, on a CPU. Fails on vLLM 0.32.0.
+Written by `specstorm export` from docs/findings/vllm_optimistic_rows.yaml.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from vllm import SamplingParams
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms.cpu import CpuPlatform
+from vllm.v1.engine import EngineCoreRequest
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor import Executor
+
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+
+HIDDEN = 64
+INTERMEDIATE = 96
+MAX_STEPS = 500
+
+
+def decoder_layer(
+    prefix: str, generator: torch.Generator, scale: float
+) -> dict[str, torch.Tensor]:
+    """Return random weights of a layer, of which `scale` says how much it adds."""
+    shapes = {
+        "self_attn.q_proj": (HIDDEN, HIDDEN, 3),
+        "self_attn.k_proj": (HIDDEN // 2, HIDDEN, 3),
+        "self_attn.v_proj": (HIDDEN // 2, HIDDEN, 1),
+        "self_attn.o_proj": (HIDDEN, HIDDEN, 2 * scale),
+        "mlp.gate_proj": (INTERMEDIATE, HIDDEN, 1),
+        "mlp.up_proj": (INTERMEDIATE, HIDDEN, 1),
+        "mlp.down_proj": (HIDDEN, INTERMEDIATE, 2 * scale),
+    }
+    weights = {
+        "input_layernorm": torch.ones(HIDDEN),
+        "post_attention_layernorm": torch.ones(HIDDEN),
+    }
+    for name, (rows, columns, factor) in shapes.items():
+        weights[name] = torch.randn(rows, columns, generator=generator) * (
+            factor * HIDDEN**-0.5
+        )
+    return {f"{prefix}.{name}.weight": weight for name, weight in weights.items()}
+
+
+def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
+    """Return random weights of a Llama with two layers."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {
+        "model.embed_tokens.weight": torch.randn(
+            vocab_size, HIDDEN, generator=generator
+        ),
+        "lm_head.weight": torch.randn(vocab_size, HIDDEN, generator=generator) * 0.5,
+        "model.norm.weight": torch.ones(HIDDEN),
+    }
+    for index in range(2):
+        weights |= decoder_layer(f"model.layers.{index}", generator, 0.45)
+    return weights
+
+
+def eagle_head(
+    target: dict[str, torch.Tensor], seed: int, of_states: float, scale: float
+) -> dict[str, torch.Tensor]:
+    """Return an EAGLE head: embeddings, and so much of the hidden states."""
+    one = torch.eye(HIDDEN)
+    layer = decoder_layer("layers.0", torch.Generator().manual_seed(seed), scale)
+    del layer["layers.0.input_layernorm.weight"]
+    embeddings = target["model.embed_tokens.weight"]
+    return layer | {
+        "fc.weight": torch.cat((one, of_states * one), dim=1),
+        "embed_tokens.weight": embeddings,
+    }
+
+
+def save_config(folder: Path, vocab_size: int, num_layers: int = 2) -> str:
+    """Write the configuration of a model and return its path."""
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocab_size,
+        "hidden_size": HIDDEN,
+        "intermediate_size": INTERMEDIATE,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "max_position_embeddings": 65536,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+    }
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def save_model(
+    folder: Path, weights: dict[str, torch.Tensor], vocab_size: int, num_layers: int = 2
+) -> str:
+    """Write a model and return its path."""
+    path = save_config(folder, vocab_size, num_layers)
+    save_file(weights, folder / "model.safetensors")
+    return path
+
+
+def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep asynchronous scheduling, which the platform of CPUs switches off."""
+    update = CpuPlatform.check_and_update_config
+
+    def update_the_rest(vllm_config: VllmConfig) -> None:
+        asked = vllm_config.scheduler_config.async_scheduling
+        update(vllm_config)
+        vllm_config.scheduler_config.async_scheduling = asked
+
+    replaced = staticmethod(update_the_rest)
+    monkeypatch.setattr(CpuPlatform, "check_and_update_config", replaced)
+
+
+def make_engine(model: str, **options: Any) -> EngineCore:
+    """Make an engine of a tiny model, whose outputs are kept by request."""
+    torch.set_num_threads(1)
+    sizes = {
+        "block_size": 32,
+        "num_gpu_blocks_override": 129,
+        "max_model_len": 128,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 32,
+        "enable_prefix_caching": False,
+        "skip_tokenizer_init": True,
+    }
+    config = EngineArgs(
+        model=model,
+        dtype="float32",
+        enforce_eager=True,
+        kv_cache_memory_bytes=8 << 20,
+        disable_log_stats=True,
+        **sizes | options,
+    ).create_engine_config()
+    engine = EngineCore(config, Executor.get_class(config), log_stats=False)
+    engine.outputs = {}
+    return engine
+
+
+def add_request(
+    engine: EngineCore,
+    request_id: str,
+    prompt: list[int],
+    resumable: bool = False,
+    **sampling: Any,
+) -> None:
+    """Add a request, greedy unless it says otherwise."""
+    sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
+    request = EngineCoreRequest(
+        request_id=request_id,
+        prompt_token_ids=list(prompt),
+        mm_features=None,
+        sampling_params=SamplingParams(**sampling),
+        pooling_params=None,
+        arrival_time=float(len(engine.outputs)),
+        lora_request=None,
+        cache_salt=None,
+        data_parallel_rank=None,
+        resumable=resumable,
+    )
+    engine.outputs.setdefault(request_id, [])
+    engine.add_request(*engine.preprocess_add_request(request))
+
+
+def step(engine: EngineCore) -> None:
+    """One turn of the engine's loop."""
+    delivered, executed = engine.step_fn()
+    engine.post_step(executed)
+    for outputs in (delivered or {}).values():
+        for output in outputs.outputs:
+            engine.outputs[output.request_id].append(output)
+
+
+def drain(engine: EngineCore) -> None:
+    """Go on until nothing is left to do."""
+    for _ in range(MAX_STEPS):
+        if not engine.scheduler.has_requests() and not engine.batch_queue:
+            return
+        step(engine)
+    raise AssertionError(f"not done after {MAX_STEPS} steps")
+
+
+def test_optimistic_rows(tmp_path, monkeypatch):
+    leave_asynchrony(monkeypatch)
+    target = llama(32, seed=11234929914115)
+    model = save_model(tmp_path / "model", target, 32)
+    head = save_model(
+        tmp_path / "head",
+        eagle_head(target, seed=165155539596411, of_states=0.6, scale=0.2),
+        32,
+        num_layers=1,
+    )
+    engine = make_engine(
+        model,
+        async_scheduling=True,
+        max_model_len=40,
+        speculative_config={
+            "method": "eagle",
+            "num_speculative_tokens": 3,
+            "model": head,
+        },
+    )
+    add_request(
+        engine,
+        "a",
+        [
+            29, 14, 14, 30, 28, 14, 16, 28, 27, 9, 18, 10, 4, 11, 18, 18, 25, 3, 5, 1,
+            22, 23, 24, 23, 30, 30, 27, 14,
+        ],
+        max_tokens=12,
+    )
+    for _ in range(4):
+        step(engine)
+    add_request(engine, "b", [14, 9, 4], max_tokens=20, presence_penalty=1.0)
+    drain(engine)
+    # Every request comes to its end.
+    ends = [outputs[-1].finish_reason for outputs in engine.outputs.values()]
+    assert None not in ends

@@ -1,0 +1,34 @@
+"""Signals that stop a command: the first asks for it, the next acts as it would have before, whichever it is."""
+
+import signal
+
+import pytest
+
+from cluster.dispatch.session import SIGNALS, STOPPING, Stop, stop_on_signal
+
+
+@pytest.mark.parametrize("first", SIGNALS)
+@pytest.mark.parametrize("second", SIGNALS)
+def test_the_first_signal_asks_for_a_stop_and_a_second_one_acts_at_once(
+    first: signal.Signals, second: signal.Signals
+) -> None:
+    seen: list[int] = []
+    before = {each: signal.signal(each, lambda signum, frame: seen.append(signum)) for each in SIGNALS}
+    try:
+        stop = Stop()
+        with stop_on_signal(stop):
+            signal.raise_signal(first)
+            assert stop.signum == first
+            assert seen == []
+            signal.raise_signal(second)
+            assert seen == [second]
+            assert stop.signum == first
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def test_the_first_signal_is_answered_where_a_job_is_waited_for(capfd: pytest.CaptureFixture[str]) -> None:
+    with stop_on_signal(Stop(), waits=True):
+        signal.raise_signal(signal.SIGINT)
+    assert capfd.readouterr().err == STOPPING.decode()
