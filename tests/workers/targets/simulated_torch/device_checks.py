@@ -370,6 +370,28 @@ def a_schedule_of_lanes_is_refused(device: Device) -> None:
         device.begin(Schedule(policy="lane_order"))
 
 
+def memory_bears_the_tag_that_was_set_as_it_was_handed_out(device: Device) -> None:
+    device.begin()
+    outer, inner = device.new_tag(), device.new_tag()
+    with device.tagging(outer):
+        one = torch.ones(5, device=SIM)
+        with device.tagging(inner):
+            other = torch.ones(7, dtype=torch.int64, device=SIM)
+        gone = torch.ones(9, device=SIM)
+    untagged = torch.ones(11, device=SIM)
+    address = gone.data_ptr()
+    del gone
+    (bytes_of_one,), (bytes_of_other,) = device.tagged(outer), device.tagged(inner)
+    assert (bytes_of_one.dtype, bytes_of_one.numel(), bytes_of_other.numel()) == (torch.uint8, 20, 56)
+    bytes_of_other.fill_(1)
+    assert other.tolist() == [0x0101010101010101] * 7
+    assert one.tolist() == [1] * 5
+    assert untagged.tolist() == [1] * 11
+    again = torch.ones(9, device=SIM)
+    assert again.data_ptr() == address
+    assert len(device.tagged(outer)) == 1
+
+
 def the_last_writers_of_memory_are_kept_newest_first(device: Device) -> None:
     numbers = _written(device, Watching(writers=True))
     found = [(access.op, access.step) for access in device.writers(numbers)]
