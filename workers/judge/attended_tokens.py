@@ -61,6 +61,16 @@ class _Cache:
     def planned(self, seen: Observation) -> None:
         self._planned[seen.step] = seen
 
+    def copied(self, seen: Observation) -> None:
+        """Copy blocks of which a hit ends inside, whichever they hold."""
+        for source, target in seen.values["blocks"]:
+            for held in (self.blocks, self.states):
+                held.pop(target, None)
+            if source in self.states:
+                self.states[target] = self.states[source]
+            else:
+                self.blocks[target] = list(self.blocks.get(source, [UNWRITTEN] * self.size))
+
     def processed(self, seen: Observation) -> None:
         """Leave the states behind the drafts that were kept: those at ends of blocks stay there."""
         rows = self._rows.pop(seen.step, {})
@@ -194,6 +204,8 @@ class AttendedTokens(Judge):
                     cache.opened(seen)
                 case "scheduled":
                     cache.planned(seen)
+                case "copied":
+                    cache.copied(seen)
                 case "processed":
                     cache.processed(seen)
                 case "transfer" if seen.values["phase"] == "copies" and not _belongs_to_step(seen):
