@@ -52,6 +52,8 @@ class _Cache:
         # Tokens and prefixes of each request, as far as it has computed them.
         self._known: dict[int, list[int]] = {}
         self._planned: dict[int, Observation] = {}
+        # Blocks that are copied ahead of a step, each with the block that it is copied to.
+        self._copies: dict[int, list[Sequence[int]]] = {}
         # Rows of steps that have not come back.
         self._rows: dict[int, dict[int, _Row]] = {}
 
@@ -62,8 +64,11 @@ class _Cache:
         self._planned[seen.step] = seen
 
     def copied(self, seen: Observation) -> None:
-        """Copy blocks of which a hit ends inside, whichever they hold."""
-        for source, target in seen.values["blocks"]:
+        self._copies.setdefault(seen.step, []).extend(seen.values["blocks"])
+
+    def _copy(self, copies: Sequence[Sequence[int]]) -> None:
+        """Copy blocks of which a hit ends inside, whatever they hold."""
+        for source, target in copies:
             for held in (self.blocks, self.states):
                 held.pop(target, None)
             if source in self.states:
@@ -91,6 +96,7 @@ class _Cache:
     def step(self, seen: Observation) -> Difference | None:
         """Write what a step writes, and compare what lies behind it."""
         planned, values, size = self._planned[seen.step], seen.values, self.size
+        self._copy(self._copies.pop(seen.step, ()))
         # What a request that begins need not compute is known.
         done = dict(zip(planned.requests, planned.values["scheduled_computed"], strict=True))
         states = dict(planned.values["states"])
