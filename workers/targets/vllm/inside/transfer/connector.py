@@ -163,6 +163,10 @@ class StoreConnector(_Connector):
         """Tell that what is not stored is a miss, and nothing worse."""
         return False
 
+    def has_pending_push_work(self) -> bool:
+        """Tell whether states are being stored, for which no request is kept: the engine is not idle until they are."""
+        return any(flight.of == "store" and flight.num_states for flight in self.flights.flights)
+
 
 class ProducerConnector(_Connector):
     """Connector of an engine that computes prompts for another one."""
