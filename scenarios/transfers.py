@@ -34,6 +34,8 @@ from scenarios.transfer_layouts import (
 ONE_IN = 4
 # Of so many of hybrid models one has a store, and of so many others one is handed over.
 HYBRID_ONE_IN = 4
+# Of so many of these whose hits end inside blocks, of which there are few.
+HITS_INSIDE_ONE_IN = 2
 HYBRID_HANDED_OVER_ONE_IN = 8
 # Of so many others one is offloaded, and of so many that are left one is handed over.
 OFFLOADED_ONE_IN = 2
@@ -62,17 +64,20 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with transfers, for an engine that has them; the trace itself in most cases."""
     # Engines have sessions without connectors alone, and beside one nobody is woken in parts.
     is_alone = any(isinstance(event, WakeUp) or getattr(event, "session", None) is not None for event in trace.events)
-    # Few traces have graphs beside states, or hits that end inside blocks, which do not go beside a connector.
-    is_alone |= trace.spec.layers == "hybrid" and (trace.spec.graphs != "none" or trace.spec.match_tokens > 0)
+    # Few traces have graphs beside states, which do not go beside a connector.
+    is_alone |= trace.spec.layers == "hybrid" and trace.spec.graphs != "none"
     if is_alone:
         return trace
     seed = trace.seed
     has_them = capabilities.allowed("transfer") is None and "disturb_transfer" in capabilities.events
     has_producer = capabilities.allowed("handoff") is None and "disturb_transfer" in capabilities.events
     if trace.spec.layers == "hybrid":
-        if has_them and not below(HYBRID_ONE_IN, seed, SITE, "hybrid", 0):
+        one_in = HITS_INSIDE_ONE_IN if trace.spec.match_tokens else HYBRID_ONE_IN
+        if has_them and not below(one_in, seed, SITE, "hybrid", 0):
             return _with_states(trace)
-        is_handed_over = has_producer and not below(HYBRID_HANDED_OVER_ONE_IN, seed, SITE, "hybrid handed over", 0)
+        # Nor do hits that end inside blocks go beside a producer.
+        may_be = has_producer and not trace.spec.match_tokens
+        is_handed_over = may_be and not below(HYBRID_HANDED_OVER_ONE_IN, seed, SITE, "hybrid handed over", 0)
         # Beside drafts each of its prompts is padded, which is known.
         keys = {"recurrent_layers": "short_conv", "num_speculative_tokens": 0}
         return _handed_over(trace, keys) if is_handed_over else trace

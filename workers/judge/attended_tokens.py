@@ -52,6 +52,8 @@ class _Cache:
         # Tokens and prefixes of each request, as far as it has computed them.
         self._known: dict[int, list[int]] = {}
         self._planned: dict[int, Observation] = {}
+        # Blocks that are copied ahead of a step, each with the block that it is copied to.
+        self._copies: dict[int, list[Sequence[int]]] = {}
         # Rows of steps that have not come back.
         self._rows: dict[int, dict[int, _Row]] = {}
 
@@ -60,6 +62,19 @@ class _Cache:
 
     def planned(self, seen: Observation) -> None:
         self._planned[seen.step] = seen
+
+    def copied(self, seen: Observation) -> None:
+        self._copies.setdefault(seen.step, []).extend(seen.values["blocks"])
+
+    def _copy(self, copies: Sequence[Sequence[int]]) -> None:
+        """Copy blocks of which a hit ends inside, whatever they hold."""
+        for source, target in copies:
+            for held in (self.blocks, self.states):
+                held.pop(target, None)
+            if source in self.states:
+                self.states[target] = self.states[source]
+            else:
+                self.blocks[target] = list(self.blocks.get(source, [UNWRITTEN] * self.size))
 
     def processed(self, seen: Observation) -> None:
         """Leave the states behind the drafts that were kept: those at ends of blocks stay there."""
@@ -81,6 +96,7 @@ class _Cache:
     def step(self, seen: Observation) -> Difference | None:
         """Write what a step writes, and compare what lies behind it."""
         planned, values, size = self._planned[seen.step], seen.values, self.size
+        self._copy(self._copies.pop(seen.step, ()))
         # What a request that begins need not compute is known.
         done = dict(zip(planned.requests, planned.values["scheduled_computed"], strict=True))
         states = dict(planned.values["states"])
@@ -194,6 +210,8 @@ class AttendedTokens(Judge):
                     cache.opened(seen)
                 case "scheduled":
                     cache.planned(seen)
+                case "copied":
+                    cache.copied(seen)
                 case "processed":
                     cache.processed(seen)
                 case "transfer" if seen.values["phase"] == "copies" and not _belongs_to_step(seen):

@@ -109,6 +109,29 @@ def test_a_block_that_others_overwrote_is_found() -> None:
     assert found.position == 0
 
 
+def copy(source: int, target: int) -> Observation:
+    return Observation("copied", 1, (), {"blocks": [[source, target]]})
+
+
+def test_a_copy_of_a_block_of_which_a_hit_ends_inside_has_what_that_had() -> None:
+    first = step(0, 0, PROMPT[:3], 0, [1, 2], True)
+    behind = step(1, 1, PROMPT, 3, [1, 4, 5], True)
+    assert judged([*first, copy(2, 4), *behind]) is None
+    for copies in ([], [copy(1, 4)]):
+        found = judged([*first, *copies, *behind])
+        assert found is not None
+        assert (found.variable, found.position) == ("attended", 2)
+
+
+def test_a_copy_of_a_state_is_gone_on_from_as_that_is() -> None:
+    first = step(0, 0, PROMPT[:3], 0, [1, 2], True, states=[[10, 11]])
+    behind = step(1, 1, PROMPT, 3, [1, 2, 5], True, states=[[10, 12, 13]])
+    assert judged([*first, copy(11, 12), *behind], [SIZE]) is None
+    found = judged([*first, copy(10, 12), *behind], [SIZE])
+    assert found is not None
+    assert found.variable == "first_state"
+
+
 def test_blocks_that_are_stored_with_all_that_they_are_told_of_are_passed_over() -> None:
     first = step(0, 0, PROMPT, 0, [1, 2, 3], True)
     assert judged([*first, stored([1, 2], PROMPT), stored([2], [*PROMPT, 4], first=1)]) is None

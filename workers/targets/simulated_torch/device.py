@@ -211,6 +211,23 @@ class Device:
         """
         return self._native.weak_view(tensor)
 
+    def new_tag(self) -> int:
+        """Return a tag for memory, which none bears yet."""
+        return self._native.new_tag()
+
+    @contextmanager
+    def tagging(self, tag: int) -> Iterator[None]:
+        """Let memory of the device that is handed out meanwhile bear a tag until it is released, as a pool's does."""
+        before = self._native.set_tag(tag)
+        try:
+            yield
+        finally:
+            self._native.set_tag(before)
+
+    def tagged(self, tag: int) -> Sequence[torch.Tensor]:
+        """Return tensors of bytes over the memory in use that bears a tag; they do not keep it alive."""
+        return self._native.tagged(tag)
+
     def queue_op(self, library: str, name: str) -> None:
         """Make tasks of the calls of an operator `library::name` whose kernel is registered for every device.
 

@@ -156,6 +156,15 @@ class Native(Protocol):
     def weak_view(self, tensor: Tensor) -> Tensor:
         """Return a tensor of the device over the same bytes, which it does not keep."""
 
+    def new_tag(self) -> int:
+        """Return a tag that no memory bears."""
+
+    def set_tag(self, tag: int) -> int:
+        """Tag the device's memory that is handed out from here on, and return the tag before; 0 is none."""
+
+    def tagged(self, tag: int) -> list[Tensor]:
+        """Return tensors of bytes over all memory in use that bears a tag, which they do not keep."""
+
     def default_generator(self) -> Generator:
         """Return the device's default generator of random numbers."""
 

@@ -174,15 +174,17 @@ def windows_are_of_their_layers(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def hits_end_inside_blocks_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: hits end inside a block where states are kept with it, and no drafter or store has entries there."""
+    """Limit: hits end inside a block where states are kept with it, and nothing else has entries of a part of it."""
     if not spec.match_tokens:
         return None
     mended = spec.model_copy(update={"match_tokens": 0})
     if spec.layers != "hybrid" or not spec.prefix_cache:
         return Excess("match_tokens", spec.match_tokens, "with layers hybrid and prefix_cache alone", mended)
-    if spec.has_connector or (spec.num_speculative_tokens and spec.drafter == "eagle"):
+    drafts = spec.num_speculative_tokens > 0 and spec.drafter == "eagle"
+    if drafts or spec.offloading is not None or spec.handoff is not None:
         reason = "what they keep of a part of a block is not known"
-        return Excess("match_tokens", spec.match_tokens, "beside a connector or drafter eagle 0", mended, reason)
+        allowed = "beside offloading, handoff or drafter eagle 0"
+        return Excess("match_tokens", spec.match_tokens, allowed, mended, reason)
     return None
 
 

@@ -368,29 +368,3 @@ def the_same_two_lines_are_one_race_however_often(device: Device) -> None:
 def a_schedule_of_lanes_is_refused(device: Device) -> None:
     with pytest.raises(ValueError, match="takes eager, lazy, random"):
         device.begin(Schedule(policy="lane_order"))
-
-
-def the_last_writers_of_memory_are_kept_newest_first(device: Device) -> None:
-    numbers = _written(device, Watching(writers=True))
-    found = [(access.op, access.step) for access in device.writers(numbers)]
-    assert found == [("zero_", 1), ("fill_", 0)]
-    assert [access.op for access in device.writers(numbers[4:])] == ["zero_"]
-    assert [access.op for access in device.writers(numbers[:4])] == ["fill_"]
-    (access,) = device.writers(numbers[:4])
-    assert access.lines[0].function == "_written"
-    # Written over as a whole, nothing is left of them; what is handed out again is nobody's yet.
-    numbers.add_(1)
-    assert [access.op for access in device.writers(numbers)] == ["add"]
-    del numbers
-    assert device.writers(torch.empty(8, device=SIM)) == ()
-    assert device.writers(_written(device, Watching())) == ()
-
-
-def _written(sim: Device, watching: Watching) -> torch.Tensor:
-    """Return eight numbers of which the first four are of one task, the others of one in the next step."""
-    sim.begin(LAZY, watching)
-    numbers = torch.empty(8, device=SIM)
-    numbers.fill_(1)
-    sim.step(1)
-    numbers[4:].zero_()
-    return numbers

@@ -111,12 +111,13 @@ def test_graphs_go_beside_no_connector(engine: str, beside: dict[str, Value]) ->
         ({}, True),
         ({"drafter": "ngram_gpu", "num_speculative_tokens": 2}, True),
         ({"drafter": "eagle", "num_speculative_tokens": 2}, False),
-        ({"transfer": Transfer()}, False),
+        ({"transfer": Transfer()}, True),
+        ({"handoff": Handoff()}, False),
         ({"prefix_cache": False}, False),
         ({"match_tokens": 5}, False),
     ],
 )
-def test_hits_end_inside_blocks_beside_nothing_that_keeps_entries(
+def test_hits_end_inside_blocks_beside_nothing_that_keeps_parts_of_them(
     engine: str, beside: dict[str, Value], is_allowed: bool
 ) -> None:
     keys = {"sampling": "standard", "block_size": 32, "num_speculative_tokens": 0, "match_tokens": 16}

@@ -114,6 +114,19 @@ def test_a_kernel_that_is_edited_is_named_and_interpreted_as_it_is(
     assert isinstance(verdict, Crashed | Diverged)
 
 
+def test_tables_that_are_allocated_in_the_pool_of_the_caches_are_lost_in_a_sleep_with_these(tmp_path: Path) -> None:
+    kept, lost = 'context(tag="runtime")', 'context(tag="kv_cache")'
+    config = CONFIG.model_copy(
+        update={"engine_path": laid_over(tmp_path, "v1/worker/gpu_worker.py", kept, lost).engine_path}
+    )
+    trace = load(SCENARIOS / "asleep.yaml").explicit()
+    verdict = check(trace, TAPES, config=config)
+    KIND.keeper(config).stop()
+    assert isinstance(verdict, Crashed)
+    assert any(site.function == "gather_block_tables" for site in verdict.callers)
+    assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
+
+
 def test_interpreted_kernels_show_what_their_definitions_show() -> None:
     trace = load(SCENARIOS / "accepted_drafts.yaml").explicit()
     seen = []

@@ -261,6 +261,20 @@ at::Tensor weak_view(const at::Tensor& tensor) {
   return view;
 }
 
+std::vector<at::Tensor> tagged(int tag) {
+  std::vector<at::Tensor> found;
+  Locked lock(machine());
+  for (const Block* block : machine().memory.tagged(tag)) {
+    auto size = static_cast<int64_t>(block->tenancies.back().size);
+    c10::DataPtr data(reinterpret_cast<void*>(block->base), the_device());
+    auto over = c10::Storage(c10::Storage::use_byte_size_t(), size, std::move(data), nullptr, false);
+    found.push_back(at::detail::make_tensor<c10::TensorImpl>(
+        std::move(over), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), caffe2::TypeMeta::Make<uint8_t>()));
+    found.back().unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  }
+  return found;
+}
+
 Span span_of(const at::Tensor& tensor) {
   return span_of(first_byte(tensor), tensor.sizes().data(), tensor.strides().data(), tensor.dim(),
                  static_cast<int64_t>(tensor.element_size()));

@@ -194,6 +194,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("host_view", &host_view);
   module.def("device_view", &device_view);
   module.def("weak_view", &weak_view);
+  module.def("new_tag", [] { return machine().memory.new_tag(); });
+  module.def("set_tag", [](int tag) { return machine().memory.set_tag(tag); });
+  module.def("tagged", &tagged);
 }
 
 }  // namespace simulated

@@ -71,7 +71,7 @@ Block* Memory::take(size_t size, bool pinned, int stream, int graph_pool, const 
   block->streams.clear();
   block->recorded.clear();
   uint32_t number = block->tenancies.empty() ? 1 : block->tenancies.back().number + 1;
-  block->tenancies.push_back({number, size, site, ""});
+  block->tenancies.push_back({number, size, site, "", pinned ? 0 : tag_});
   block->forget_owners();
   if (!pinned) {
     counts_.used += block->capacity;
@@ -170,6 +170,14 @@ void Memory::sweep(const Clock& host, const Clock& asking, int stream) {
     free(block);
   }
   waiting_ = std::move(left);
+}
+
+std::vector<const Block*> Memory::tagged(int tag) const {
+  std::vector<const Block*> found;
+  for (const auto& block : blocks_)
+    if (block->state == BlockState::kUsed && !block->tenancies.empty() && block->tenancies.back().tag == tag)
+      found.push_back(block.get());
+  return found;
 }
 
 Block* Memory::at(uintptr_t base) const {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "types.h"
 
@@ -17,6 +18,7 @@ struct Tenancy {
   size_t size = 0;
   uint32_t site = 0;
   std::string name;
+  int tag = 0;  // which was set as it was handed out; 0 is none
 };
 
 enum class BlockState { kUsed, kWaiting, kFree };
@@ -61,6 +63,11 @@ class Memory {
   // Count the graphs of a pool: while there is one, their memory stays theirs.
   void keep_pool(int graph_pool) { graphs_[graph_pool]++; }
   void drop_pool(int graph_pool) { graphs_[graph_pool]--; }
+  // Tag what is handed out of the device from here on, and return the tag before; a new one is nobody's yet.
+  int set_tag(int tag) { return std::exchange(tag_, tag); }
+  int new_tag() { return ++tags_; }
+  // The blocks in use that bear a tag.
+  std::vector<const Block*> tagged(int tag) const;
   // The block that begins at an address, or that an address lies in; null if there is none in use or free.
   Block* at(uintptr_t base) const;
   Block* around(uintptr_t address) const;
@@ -92,6 +99,7 @@ class Memory {
   std::map<uintptr_t, Block*> by_address_;
   uintptr_t segment_ = 0, segment_end_ = 0;
   std::vector<std::pair<uintptr_t, size_t>> segments_;  // all of the device's
+  int tag_ = 0, tags_ = 0;
   MemoryCounts counts_;
 };
 

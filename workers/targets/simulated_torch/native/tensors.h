@@ -33,6 +33,8 @@ at::Tensor host_view(const at::Tensor& tensor);
 at::Tensor device_view(const at::Tensor& tensor);
 // A tensor of the device over the same bytes, which it does not keep.
 at::Tensor weak_view(const at::Tensor& tensor);
+// Tensors of bytes over the memory that bears a tag; they do not keep it.
+std::vector<at::Tensor> tagged(int tag);
 
 // The bytes that a tensor reaches.
 Span span_of(const at::Tensor& tensor);

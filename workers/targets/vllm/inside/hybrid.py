@@ -5,7 +5,7 @@ stands: rows are found by tables on the device, and the state a row goes on from
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -149,6 +149,26 @@ def states_remembered(before: Callable[..., None]) -> Callable[..., None]:
         remember_pointers(self.aligned_index_block_table_ptrs, aligned)
 
     return _populate_metadata
+
+
+def blocks_copied(before: Callable[..., None]) -> Callable[..., None]:
+    """Return what copies blocks of which a hit ends inside; beside a connector it uses no others of the caches."""
+    from vllm.distributed.kv_transfer import has_kv_transfer_group  # noqa: PLC0415
+
+    @wraps(before)
+    def copy_kv_cache_blocks_inplace(
+        kv_caches: Iterable[torch.Tensor], num_blocks: int, kv_cache_block_copies: Sequence[tuple[int, int]]
+    ) -> None:
+        if not has_kv_transfer_group():
+            before(kv_caches, num_blocks, kv_cache_block_copies)
+            return
+        for cache in kv_caches:
+            assert len(cache) == num_blocks, "a kernel's blocks are the scheduler's"
+            rows = [cache[source].clone() for source, _ in kv_cache_block_copies]
+            for row, (_, target) in zip(rows, kv_cache_block_copies, strict=True):
+                cache[target].copy_(row)
+
+    return copy_kv_cache_blocks_inplace
 
 
 class StatesCopied:

@@ -1,7 +1,7 @@
 """What vLLM's own GPU model runner needs beside it on the simulated device: a worker, and attention as tasks."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from vllm.v1.worker.worker_base import CompilationTimes
 from workers.targets.simulated_torch.device import activate
 from workers.targets.vllm.inside.drafting import telling_passes
 from workers.targets.vllm.inside.platform import DEVICE
+from workers.targets.vllm.inside.tagged_memory import TaggedMemory
 
 
 class SimulatedWorker(Worker):  # type: ignore[misc]
@@ -34,10 +35,12 @@ class SimulatedWorker(Worker):  # type: ignore[misc]
             self.vllm_config, self.rank, self.distributed_init_method, self.local_rank, "gloo"
         )
         set_random_seed(self.model_config.seed)
+        self.pools = TaggedMemory()
         self._init_workspace_and_model_runner()
 
     def _maybe_get_memory_pool_context(self, tag: str) -> AbstractContextManager[None]:
-        return nullcontext()
+        """Return a pool of the device's memory, of which a sleep gives up what vLLM gives up of pools with its tag."""
+        return self.pools.pool(tag)
 
     def determine_available_memory(self) -> int:
         """Return what was asked for."""

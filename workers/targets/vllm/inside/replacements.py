@@ -17,6 +17,7 @@ from workers.targets.vllm.inside import gated_delta
 from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
     StatesCopied,
+    blocks_copied,
     caches_remembered,
     prompts_convolved,
     states_remembered,
@@ -273,6 +274,15 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "a kernel of Triton's alone: a hybrid model's new blocks are zeroed, as states may have been in them",
         BlocksZeroed,
         devices=("sim",),
+    ),
+    RunnerReplacement(
+        "vllm.v1.worker.utils",
+        "copy_kv_cache_blocks_inplace",
+        "it tells the device alone which blocks it copies, so that it would use all beside those in a transfer",
+        blocks_copied,
+        devices=("sim",),
+        runners=("v1", "v2"),
+        since="0.32.0",
     ),
     RunnerReplacement(
         "vllm.v1.worker.mamba_utils",

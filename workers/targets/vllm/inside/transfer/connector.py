@@ -164,7 +164,7 @@ class StoreConnector(_Connector):
         return False
 
     def has_pending_push_work(self) -> bool:
-        """Tell whether states are being stored, for which no request is kept."""
+        """Tell whether states are being stored, for which no request is kept: the engine is not idle until they are."""
         return any(flight.of == "store" and flight.num_states for flight in self.flights.flights)
 
 

@@ -186,6 +186,9 @@ class StorePlanner(Planner):
             for number, block, boundary in offers:
                 boundaries.setdefault(boundary, {})[self.groups.index(number)] = block
             for boundary, held in boundaries.items():
+                # A load ends with a block; nobody would ask for a state inside one.
+                if boundary % flights.block_size:
+                    continue
                 keys = [(group, tuple(self._requests[name].all_token_ids[:boundary])) for group in sorted(held)]
                 if any(map(flights.store.knows, keys)):
                     continue
