@@ -145,7 +145,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         return _as_expected(trace, stats) if found is None else Diverged(stats=stats, difference=found)
     explicit = run.explicit()
     requests = requests_of(explicit, taken)
-    comparison = Comparison(explicit, tapes, kind, config, options.compared or References(), requests)
+    comparison = Comparison(trace, explicit, tapes, kind, config, options.compared or References(), requests)
     if found is None:
         found = comparison.first_difference(outputs, stats.steps, steps)
         probes = {**stats.probes, NEAR_TIE: len(comparison.ties)} if comparison.ties and found is None else stats.probes

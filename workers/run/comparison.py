@@ -68,9 +68,11 @@ def outputs_of(
 class Comparison:
     """The outputs of one run, whose explicit trace and requests these are, beside those of its reference runs.
 
-    `count` is how many it was compared with, `ties` are the requests that part where two logits are too close.
+    The trace was `given` with parts of sessions, and with requests that go on from others. `count` is how many it was
+    compared with, `ties` are the requests that part where two logits are too close.
     """
 
+    given: Trace
     trace: Trace
     tapes: Tapes
     kind: TargetKind
@@ -134,7 +136,7 @@ class Comparison:
         )
 
     def _references(self) -> list[ReferenceRun]:
-        return list(references(self.trace, self.requests, self.kind.capabilities))
+        return list(references(self.given, self.trace, self.requests, self.kind.capabilities))
 
     def _outputs_of(self, trace: Trace) -> Outputs | BrokenOff:
         if trace.spec.depth > 1 or not trace.spec.num_speculative_tokens or not shows_steps(self.kind.capabilities):

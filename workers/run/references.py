@@ -112,18 +112,18 @@ def without_drafts(trace: Trace) -> Trace:
     return trace.model_copy(update={"spec": trace.spec.model_copy(update=nothing)})
 
 
-def undisturbed(trace: Trace) -> Trace | None:
+def undisturbed(trace: Trace, has_sessions: bool = False) -> Trace | None:
     """Return a trace without its control plane, of requests whose outputs that must not change; None if there are none.
 
     Of weights that are exchanged the last ones are there from the start, for the requests that are submitted behind
-    them. Those may be asked of blocks computed by others if these were kept for them.
+    them. Those may be asked of blocks computed by others if these were kept for them, by a prefix cache or by sessions.
     """
     events = sorted(trace.events, key=lambda event: (event.tick, PLACES.index(event.at)))
     loads = [(index, event) for index, event in enumerate(events) if isinstance(event, LoadWeights)]
     kept: list[AnyEvent] = []
     if loads:
         index, last = loads[-1]
-        if trace.spec.prefix_cache and not last.clear_cache:
+        if (trace.spec.prefix_cache or has_sessions) and not last.clear_cache:
             return None
         kept, events = [last.model_copy(update={"tick": 0})], events[index + 1 :]
     kept += [event for event in events if not isinstance(event, DummyStep | SetK) and event.do not in CONTROL_EVENTS]
@@ -217,12 +217,16 @@ def one_by_one(trace: Trace, submits: Iterable[Submit], capabilities: Capabiliti
     )
 
 
-def references(trace: Trace, requests: Requests, capabilities: Capabilities) -> Iterator[ReferenceRun]:
-    """Yield the runs that the outputs of a trace are compared with, each with its kind."""
+def references(given: Trace, trace: Trace, requests: Requests, capabilities: Capabilities) -> Iterator[ReferenceRun]:
+    """Yield the runs that the outputs of a trace are compared with, each with its kind.
+
+    It was `given`, and has come to have the prompts of `trace`, in which parts of sessions are requests.
+    """
     if trace.spec.depth == 1 and not trace.spec.has_connector and trace.schedule.policy != "eager":
-        # A synchronous engine is held against itself: what no order keeps apart may differ.
-        yield Reference.SYNCHRONOUS, trace.model_copy(update={"schedule": Schedule()})
-    calm = undisturbed(trace)
+        # A synchronous engine is held against itself: what no order keeps apart may differ. A part of a session begins
+        # later than a request that was submitted with it: what an event does to it is other.
+        yield Reference.SYNCHRONOUS, given.model_copy(update={"schedule": Schedule()})
+    calm = undisturbed(trace, any(submit.session is not None for submit in given.submits()))
     if calm is None:
         return
     if calm is not trace:

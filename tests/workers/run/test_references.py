@@ -133,7 +133,7 @@ def test_a_difference_from_a_run_that_was_wrong_of_the_same_request_is_a_finding
     compared = References(wrong={synchronous(trace).model_dump_json(): (request_name, "told_before")})
     compared.outputs_of(synchronous(trace), lambda _: wanted)
     requests = Requests(taken, seen, {"a": "a"}, frozenset())
-    found = Comparison(trace, Tapes(), kind, DEFAULT_CONFIG, compared, requests).first_difference(seen, 9)
+    found = Comparison(trace, trace, Tapes(), kind, DEFAULT_CONFIG, compared, requests).first_difference(seen, 9)
     assert found is not None
     assert (found.request, found.reference, found.known) == ("a", Reference.SYNCHRONOUS, bug)
 
@@ -142,9 +142,11 @@ def submit(name: str, tick: int) -> Submit:
     return Submit(tick=tick, request=name, prompt=(1,), max_tokens=2)
 
 
-def calm_events(*events: AnyEvent, prefix_cache: bool = False) -> tuple[AnyEvent, ...] | None:
+def calm_events(
+    *events: AnyEvent, prefix_cache: bool = False, has_sessions: bool = False
+) -> tuple[AnyEvent, ...] | None:
     spec = EngineSpec(layers="attention", prefix_cache=prefix_cache)
-    calm = undisturbed(Trace(spec=spec, events=events))
+    calm = undisturbed(Trace(spec=spec, events=events), has_sessions)
     return None if calm is None else calm.events
 
 
@@ -203,6 +205,7 @@ def test_a_request_alone_has_no_events_no_drafts_and_room_for_all_of_it() -> Non
 def test_nobody_is_compared_who_may_be_given_blocks_that_other_weights_computed() -> None:
     kept = LoadWeights(tick=2, clear_cache=False)
     assert calm_events(submit("a", 0), kept, submit("b", 3), prefix_cache=True) is None
+    assert calm_events(submit("a", 0), kept, submit("b", 3), has_sessions=True) is None
     assert calm_events(submit("a", 0), kept, submit("b", 3)) is not None
 
 
@@ -215,10 +218,22 @@ def test_a_late_synchronous_engine_is_compared_with_itself_also_where_nobody_els
     )
     eager = late.model_copy(update={"schedule": Schedule()})
     nobody, capabilities = Requests({}, {}, {}, frozenset()), SamplerBoxKind("").capabilities
-    assert next(references(late, nobody, capabilities)) == (Reference.SYNCHRONOUS, eager)
-    assert (Reference.SYNCHRONOUS, eager) not in references(eager, nobody, capabilities)
+    assert next(references(late, late, nobody, capabilities)) == (Reference.SYNCHRONOUS, eager)
+    assert (Reference.SYNCHRONOUS, eager) not in references(eager, eager, nobody, capabilities)
     # What may be loaded when is up to the device.
     stored = late.model_copy(update={"spec": late.spec.model_copy(update={"transfer": Transfer(store_blocks=8)})})
     assert stored.model_copy(update={"schedule": Schedule()}) not in [
-        trace for _, trace in references(stored, nobody, capabilities)
+        trace for _, trace in references(stored, stored, nobody, capabilities)
     ]
+
+
+def test_a_late_synchronous_engine_with_sessions_is_compared_with_itself_part_for_part() -> None:
+    parts = tuple(submit(name, tick).model_copy(update={"session": "s"}) for tick, name in enumerate(("a", "a.1")))
+    spec = EngineSpec(depth=1, layers="attention")
+    given = Trace(spec=spec, events=parts, schedule=Schedule(policy="lazy"))
+    # As it came to be: requests of their own, which would not wait for each other.
+    trace = given.model_copy(update={"events": (submit("a", 0), submit("a.1", 1))})
+    requests = Requests({each.request: each for each in trace.submits()}, {}, {}, frozenset())
+    first, *others = references(given, trace, requests, SamplerBoxKind("").capabilities)
+    assert first == (Reference.SYNCHRONOUS, given.model_copy(update={"schedule": Schedule()}))
+    assert all(each.session is None for _, other in others for each in other.submits())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from scenarios.events import Abort, AnyEvent, EndSession, Place, Submit
+from scenarios.events import Abort, AnyEvent, EndSession, Pausing, Place, Submit
 from scenarios.spec import ENGINE, Value
 from scenarios.trace import Trace
 from workers.record.evidence import Access, MissingOrder
@@ -134,10 +134,19 @@ class ChildTarget(Target):
         if request is not None and request.finish_reason is None:
             self._delivered[event.request] = request._replace(finish_reason="abort")
             self._pending.append(event.model_dump(mode="json"))
+            # A part that comes in the same tick is already too late.
+            self._begin_parts()
 
     def apply(self, event: AnyEvent) -> None:
-        if isinstance(event, EndSession) and event.session in self._sessions:
-            self._sessions[event.session].is_over = True
+        match event:
+            case EndSession(session=session) if session in self._sessions:
+                self._sessions[session].is_over = True
+            case Pausing(mode="abort"):
+                # Ends of the parts that it gives up are delivered later.
+                for parts in self._sessions.values():
+                    parts.is_over |= self._delivered[parts.current].finish_reason is None
+            case _:
+                pass
         self._pending.append(event.model_dump(mode="json"))
 
     def step(self, happen: Callable[[Place], None]) -> None:

@@ -71,6 +71,14 @@ def of_preemptions(found: Difference, trace: Trace, steps: Sequence[Observation]
     return lengths != sorted(lengths)
 
 
+def of_lookups(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether drafts are looked up in a session that has gone on, of which the device has not all tokens."""
+    if (found.plane, found.variable, trace.spec.drafter) != ("drafts", "looked_up", "ngram_gpu"):
+        return False
+    goes_on = len(_session_of(found, trace)) > 1 and len(list(_begun(found, trace, steps))) > 1
+    return trace.spec.depth > 1 and goes_on
+
+
 def of_drafters(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a drafter's entry in front of a part is that of the token which the session has dropped."""
     if found.variable != "draft_cache" or found.position is None:
@@ -128,6 +136,11 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
         "docs/findings/vllm_session_seeds.md",
         "vLLM 0.32.0 draws tokens of a part of a session with the generator of its first part, or with none.",
     ): of_seeds,
+    KnownBug(
+        "vllm_session_lookups",
+        "docs/findings/vllm_session_lookups.md",
+        "vLLM 0.32.0 looks drafts of a session's next part up in tokens of which it has not copied the part's.",
+    ): of_lookups,
 }
 CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], bool]] = {
     _DRAFTS_BEHIND_ENDS: crash_of_drafts_behind_ends,

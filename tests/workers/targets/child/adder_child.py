@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from scenarios.events import Abort, AnyEvent, Submit
+from scenarios.events import Abort, AnyEvent, EndSession, Pausing, Submit
 from scenarios.spec import EngineSpec
 from workers.targets.child.answers import Delivery
 from workers.targets.child.inside.host import Host
@@ -19,6 +19,7 @@ class AdderSession:
         self.memory: Mapping[str, object] = {}
         self._vocab_size, self._ahead = spec.vocab_size, ahead and spec.depth > 1
         self._live: dict[str, tuple[list[int], int]] = {}
+        self._given_up: list[str] = []
 
     def happen(self, event: AnyEvent) -> None:
         match event:
@@ -26,24 +27,28 @@ class AdderSession:
                 self._live[name] = [*prompt], len(prompt) + event.max_tokens
             case Abort(request=name):
                 self.probes["abort"] += self._live.pop(name, None) is not None
+            case Pausing(mode="abort"):
+                self._given_up += self._live
+                self._live.clear()
+            case EndSession():
+                # Each part is a request of its own here.
+                pass
             case _:
                 raise ValueError(f"{event.do} is no event of this engine")
 
     def step(self) -> Sequence[Delivery]:
-        found = []
+        found = [_delivery(name, (), "abort") for name in self._given_up]
+        self._given_up.clear()
         for name, (tokens, length) in [*self._live.items()]:
             tokens.append(sum(tokens[: -1 if self._ahead else None]) % self._vocab_size)
             reason = "length" if len(tokens) == length else None
-            new = (tokens[-1],)
-            found.append(
-                Delivery(request=name, tokens=new, finish_reason=reason, logprobs=(), prompt_logprobs=(), is_late=False)
-            )
+            found.append(_delivery(name, (tokens[-1],), reason))
             if reason is not None:
                 del self._live[name]
         return found
 
     def drained(self) -> bool:
-        return not self._live
+        return not (self._live or self._given_up)
 
     def ended(self) -> None:
         """Nothing is observed."""
@@ -53,6 +58,10 @@ class AdderSession:
 
     def close(self) -> None:
         """No engine is kept."""
+
+
+def _delivery(name: str, tokens: tuple[int, ...], reason: str | None) -> Delivery:
+    return Delivery(request=name, tokens=tokens, finish_reason=reason, logprobs=(), prompt_logprobs=(), is_late=False)
 
 
 class Adders:

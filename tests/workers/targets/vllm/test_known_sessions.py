@@ -59,3 +59,24 @@ def test_a_cache_is_known_not_to_be_cleared_beside_a_session(
     where = Site(function="reset_prefix_cache", file="scheduler.py", line=2870)
     known = VllmV1().known_crash(error, where, Trace(spec=spec, events=parts), DEFAULT_CONFIG)
     assert (known == "vllm_session_reset") is is_known
+
+
+@pytest.mark.parametrize(
+    ("drafter", "depth", "steps", "is_known"),
+    [
+        ("ngram_gpu", 2, [begun(0, 0), begun(3, 0)], True),
+        # Who begins is copied whole; so is every row of a synchronous engine. Others look up on the host.
+        ("ngram_gpu", 2, [begun(0, 0)], False),
+        ("ngram_gpu", 2, [begun(0, 0), begun(3, 5)], False),
+        ("ngram_gpu", 1, [begun(0, 0), begun(3, 0)], False),
+        ("ngram", 1, [begun(0, 0), begun(3, 0)], False),
+    ],
+)
+def test_lookups_are_known_to_miss_the_tokens_of_a_part_that_goes_on(
+    drafter: str, depth: int, steps: list[Observation], is_known: bool
+) -> None:
+    trace = Trace(spec=EngineSpec.model_validate({"drafter": drafter, "depth": depth}), events=PARTS)
+    wrong = Difference(
+        plane="drafts", variable="looked_up", request="submit 0", step=4, position=3, expected=1, actual=2
+    )
+    assert (VllmV1().known(wrong, trace, steps) == "vllm_session_lookups") is is_known

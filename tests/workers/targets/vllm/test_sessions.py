@@ -30,7 +30,7 @@ def test_parts_of_sessions_are_answered_as_requests_with_their_prompts(name: str
     ("name", "engine"),
     [
         *((name, VLLM) for name in ("preempted", "drafts", "grammars", "drafters", "paused", "reset")),
-        ("seeds", VLLM_V1),
+        *((name, VLLM_V1) for name in ("seeds", "lookups")),
     ],
 )
 def test_what_is_known_of_sessions_is_found_under_the_name_of_its_page(name: str, engine: str) -> None:

@@ -1,0 +1,30 @@
+"""Sessions of engines in a process of their own: a part that comes too late is not handed to the engine."""
+
+import pytest
+
+from scenarios.events import Abort, AnyEvent, Pause, Submit
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from tests.workers.targets.child.test_adder import Adder
+from workers.oracle.tape import Tapes
+from workers.record.observation import Output
+from workers.run.engine_run import UNJUDGED, Run
+from workers.targets.target import DEFAULT_CONFIG
+
+PARTS = tuple(
+    Submit(tick=tick, request=name, prompt=(3, 5), max_tokens=6, session="s") for tick, name in ((0, "a"), (2, "a.1"))
+)
+
+
+@pytest.mark.parametrize("given_up", [Abort(tick=2, request="a"), Pause(tick=2)])
+def test_a_part_of_the_tick_in_which_the_part_before_is_given_up_does_not_come(given_up: AnyEvent) -> None:
+    kind = Adder()
+    trace = Trace(spec=EngineSpec(depth=1, num_speculative_tokens=0), events=(PARTS[0], given_up, PARTS[1]))
+    try:
+        run = Run(trace.explicit(), Tapes(), UNJUDGED, kind, DEFAULT_CONFIG)
+        assert run.to_end() is None
+        outputs = run.target.outputs()
+        run.target.close()
+    finally:
+        kind.kept.stop()
+    assert outputs == {"a": Output((8, 16), "abort")}
