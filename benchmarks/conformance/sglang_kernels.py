@@ -16,6 +16,7 @@ from workers.targets.child.inside.interpreter import interpret
 from workers.targets.sglang.inside import absent, plugin
 
 LAUNCHES = 60
+# Tensors are pointers, lists of them pointers to pointers.
 Arguments = dict[str, Any]
 Launch = tuple[tuple[int, ...], Arguments]
 
@@ -221,6 +222,81 @@ def _assigned(chance: random.Random) -> Launch:
     }
 
 
+def _extended(chance: random.Random) -> Launch:
+    programs, given = _assigned(chance)
+    return programs, given | {"out_cache_loc": torch.full_like(given["out_cache_loc"], -7)}
+
+
+def _accepted(chance: random.Random) -> Launch:
+    size = chance.randint(1, 9)
+    return (size,), {
+        "accept_index": _integers([chance.choice((-1, chance.randrange(20))) for _ in range(size)], torch.int32),
+        "out_cache_loc": _integers(chance.sample(range(100), 20)),
+        "accept_out_cache_loc": torch.full((size,), -7),
+        "size_upper": 16,
+    }
+
+
+def _moved(chance: random.Random) -> Launch:
+    """Return a launch that moves entries of some caches, where a slot may be read and written."""
+    slots, count, widths = 12, chance.randint(1, 6), [chance.choice((4, 16, 40)) for _ in range(3)]
+    caches = [torch.arange(slots * width).to(torch.uint8) for width in widths]
+    return (len(caches), 3), {
+        "data_ptrs": caches,
+        "strides": _integers(widths),
+        "tgt_loc_ptr": _integers(chance.sample(range(slots), count)),
+        "src_loc_ptr": _integers(chance.sample(range(slots), count)),
+        "num_locs": count,
+        "num_locs_upper": 8,
+        "BYTES_PER_TILE": 16,
+    }
+
+
+def _hashed(chance: random.Random) -> Launch:
+    rows, columns, block = chance.randint(1, 4), chance.randint(1, 40), 16
+    return (rows, -(-columns // block)), {
+        "seed_ptr": _integers([chance.choice((0, 1, -1, chance.getrandbits(62))) for _ in range(rows)]),
+        "positions_ptr": _integers([chance.choice((0, 7, chance.getrandbits(31))) for _ in range(rows)]),
+        "col_indices_ptr": _integers(range(columns)),
+        "output_ptr": torch.zeros(rows * columns, dtype=torch.uint32),
+        "num_rows": rows,
+        "num_cols": columns,
+        "BLOCK_SIZE": block,
+    }
+
+
+def _masked(chance: random.Random) -> Launch:
+    rows, vocab, block = chance.randint(1, 4), chance.choice((31, 32, 33, 70)), 64
+    words, stride = -(-vocab // 32), vocab + chance.choice((0, 3))
+    chosen = _integers(chance.sample(range(rows), chance.randint(1, rows))) if chance.random() < 0.5 else None
+    bits = [chance.getrandbits(32) - (1 << 31) for _ in range(rows * words)]
+    return (4,), {
+        "logits_ptr": torch.arange(rows * stride, dtype=torch.float32),
+        "bitmask_ptr": _integers(bits, torch.int32),
+        "indices_ptr": chosen,
+        "num_rows": rows if chosen is None else len(chosen),
+        "vocab_size": vocab,
+        "logits_strides": stride,
+        "bitmask_strides": words,
+        "NUM_SMS": 4,
+        "BLOCK_SIZE": block,
+    }
+
+
+def _rebuilt(chance: random.Random) -> Launch:
+    rows, size = chance.randint(1, 4), chance.randint(1, 8)
+    return (rows,), {
+        "tree_mask_ptr": torch.tensor([chance.random() < 0.5 for _ in range(rows * size * size)]),
+        "verified_seq_len_ptr": _integers([chance.randint(0, 90) for _ in range(rows)]),
+        **{
+            f"{name}_ptr": torch.full((rows * size,), -7)
+            for name in ("positions", "retrieve_index", "retrieve_next_token", "retrieve_next_sibling")
+        },
+        "n": size,
+        "BLOCK_N": 8,
+    }
+
+
 def _last(chance: random.Random) -> Launch:
     rows, block = chance.randint(1, 9), 4
     return (-(-rows // block),), {
@@ -248,24 +324,49 @@ def _positions(chance: random.Random) -> Launch:
 
 CASES: Mapping[str, Callable[[random.Random], Launch]] = {
     "_gather_rows_kernel": _gathered,
+    "_reconstruct_tree_mask_kernel": _rebuilt,
     "alloc_decode_kernel": _decode_allocation,
     "alloc_extend_kernel": _allocation,
+    "apply_token_bitmask_inplace_kernel": _masked,
+    "assign_extend_cache_locs": _extended,
     "assign_draft_cache_locs_contiguous": _draft_slots,
     "assign_req_to_token_pool": _assigned,
     "compute_position_kernel": _positions,
+    "copy_all_layer_kv_cache_tiled": _moved,
+    "fill_accept_out_cache_loc": _accepted,
     "fill_bonus_tokens": _bonus,
     "get_last_loc_kernel": _last,
     "create_flashinfer_kv_indices_triton": _indices,
+    "murmur_hash32_kernel": _hashed,
     "generate_draft_decode_kv_indices": _drafted_indices,
     "sgl_build_tree_kernel_efficient_triton": _tree,
     "verify_tree_greedy_kernel_triton": _verification,
 }
 
 
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return value if isinstance(value, list) else [value] if isinstance(value, torch.Tensor) else []
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, list):
+        return [each.clone() for each in value]
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def _addresses(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.tensor([each.data_ptr() for each in tensors], dtype=torch.uint64)
+
+
 def _checked() -> Iterator[str]:
     """Hold each definition of the table against its kernel; yield what is said of it."""
     from workers.targets.sglang.inside.kernels.table import TABLE  # noqa: PLC0415
-    from workers.targets.simulated_torch.kernel_definitions import Memory, digest_of, flat  # noqa: PLC0415
+    from workers.targets.simulated_torch.kernel_definitions import Memory, Pointers, digest_of, flat  # noqa: PLC0415
+
+    def memory_of(value: Any) -> Any:
+        if isinstance(value, list):
+            return Pointers(_addresses(value).numpy(), value)
+        return Memory(flat(value)) if isinstance(value, torch.Tensor) else value
 
     assert {name.rpartition(".")[2] for name in TABLE} == set(CASES), "each definition has launches"
     for name, definition in TABLE.items():
@@ -274,18 +375,14 @@ def _checked() -> Iterator[str]:
         for number in range(LAUNCHES):
             programs, given = CASES[last](random.Random(number))
             assert definition.covers(given), f"{last}: launch {number} is not covered"
-            one, other = (
-                {key: each.clone() if isinstance(each, torch.Tensor) else each for key, each in given.items()}
-                for _ in range(2)
-            )
-            kernel[programs](**one)
-            memory = {
-                key: Memory(flat(each)) if isinstance(each, torch.Tensor) else each for key, each in other.items()
-            }
+            one, other = ({key: _copied(each) for key, each in given.items()} for _ in range(2))
+            kernel[programs](**{key: _addresses(each) if isinstance(each, list) else each for key, each in one.items()})
+            memory = {key: memory_of(each) for key, each in other.items()}
             definition.run(programs, SimpleNamespace(**memory))
             for key, each in one.items():
-                same = not isinstance(each, torch.Tensor) or torch.equal(each, other[key])
-                assert same, f"{last}: launch {number}: {key} is {other[key].tolist()}, interpreted {each.tolist()}"
+                for seen, wanted in zip(_tensors(other[key]), _tensors(each), strict=True):
+                    same = torch.equal(seen, wanted)
+                    assert same, f"{last}: launch {number}: {key} is {seen.tolist()}, interpreted {wanted.tolist()}"
         yield f"{last} {digest_of(kernel.fn)} {LAUNCHES}"
 
 

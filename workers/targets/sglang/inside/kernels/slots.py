@@ -7,6 +7,8 @@ import numpy as np
 
 from workers.targets.simulated_torch.kernel_definitions import Definition, Given
 
+_SPECULATIVE = "sglang.kernels.ops.speculative"
+
 
 def create_indices(programs: tuple[int, ...], given: Given) -> None:
     """Write the slots of each request's tokens behind those of the requests before it."""
@@ -60,6 +62,36 @@ def assign_slots(programs: tuple[int, ...], given: Given) -> None:
         out += count
 
 
+def extend_slots(programs: tuple[int, ...], given: Given) -> None:
+    """Write the slots of each request from its start to its end, behind those of the requests before it."""
+    out = 0
+    for row in range(programs[0]):
+        start, count = given.start_offset[row], given.end_offset[row] - given.start_offset[row]
+        slots = given.req_to_token.span(given.req_pool_indices[row] * given.pool_len + start, count)
+        given.out_cache_loc.span(out, count)[:] = slots
+        out += count
+
+
+def accepted_slots(programs: tuple[int, ...], given: Given) -> None:
+    """Write the slots of accepted tokens one behind the other."""
+    places = [place for place in given.accept_index.span(0, programs[0]).tolist() if place != -1]
+    for number, place in enumerate(places):
+        given.accept_out_cache_loc[number] = given.out_cache_loc[place]
+
+
+def move_entries(programs: tuple[int, ...], given: Given) -> None:
+    """Copy entries of each layer's cache to other slots; all are read before any is written."""
+    sources, targets = (
+        each.span(0, given.num_locs).astype(np.int64) for each in (given.src_loc_ptr, given.tgt_loc_ptr)
+    )
+    for layer in range(programs[0]):
+        width = given.strides[layer]
+        within = np.arange(min(width, programs[1] * given.BYTES_PER_TILE))
+        memory = given.data_ptrs.to(layer, np.uint8)
+        read, written = ((slots[:, None] * width + within).ravel() for slots in (sources, targets))
+        memory.put(written, memory.at(read))
+
+
 def last_slots(programs: tuple[int, ...], given: Given) -> None:
     """Write the slot of each request's last token, -1 of one that has none."""
     for row in range(min(given.num_tokens, programs[0] * given.BLOCK_SIZE)):
@@ -85,6 +117,9 @@ DEFINITIONS = {
     "sglang.kernels.ops.memory.allocator.alloc_extend_kernel": Definition(extend_allocation, "2d6ffbc793c5f0f3"),
     "sglang.kernels.ops.memory.allocator.alloc_decode_kernel": Definition(decode_allocation, "51bda2571a159d5b"),
     "sglang.srt.mem_cache.allocation.assign_req_to_token_pool": Definition(assign_slots, "9e534fd7ff181d88"),
+    f"{_SPECULATIVE}.cache_locs.assign_extend_cache_locs": Definition(extend_slots, "f4d59da6d5048a03"),
+    f"{_SPECULATIVE}.eagle.fill_accept_out_cache_loc": Definition(accepted_slots, "266739ae08ad7efa"),
+    "sglang.kernels.ops.kvcache.cache_move.copy_all_layer_kv_cache_tiled": Definition(move_entries, "b0f60f6d0bf1d4d7"),
     "sglang.kernels.ops.memory.common.get_last_loc_kernel": Definition(last_slots, "f3be54b42e4bded8"),
     "sglang.kernels.ops.attention.position.compute_position_kernel": Definition(compute_positions, "eb2f0b9afee15c55"),
 }

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from workers.targets.simulated_torch.kernel_definitions import Definition, Given, Memory
 
 _MODULE = "sglang.kernels.ops.speculative.spec_tree"
@@ -83,7 +85,31 @@ def verify_greedily(programs: tuple[int, ...], given: Given) -> None:
         given.predicts_ptr[last] = given.target_predict_ptr[last]
 
 
+def rebuild_tree(programs: tuple[int, ...], given: Given) -> None:
+    """Write each node's position, its first child and its next sibling, by a mask of each node's ancestors.
+
+    The mask is n x n for each request. A node comes behind its ancestors; the last of them is its parent.
+    """
+    size = given.n
+    for row in range(programs[0]):
+        first = row * size
+        mask = given.tree_mask_ptr.span(first * size, size * size).reshape(size, size)
+        parents = [max(np.flatnonzero(mask[node, :node]), default=-1) for node in range(size)]
+        for node in range(size):
+            behind = range(node + 1, size)
+            child = next((other for other in behind if mask[other, node]), -1)
+            siblings = (other for other in behind if parents[other] == parents[node])
+            depth = np.count_nonzero(mask[node, :node])
+            given.positions_ptr[first + node] = given.verified_seq_len_ptr[row] + depth
+            given.retrieve_index_ptr[first + node] = first + node
+            given.retrieve_next_token_ptr[first + node] = child
+            given.retrieve_next_sibling_ptr[first + node] = next(siblings, -1) if parents[node] >= 0 else -1
+
+
 DEFINITIONS = {
+    "sglang.kernels.ops.speculative.reconstruct_tree._reconstruct_tree_mask_kernel": Definition(
+        rebuild_tree, "bea15aaef934d142"
+    ),
     f"{_MODULE}.sgl_build_tree_kernel_efficient_triton": Definition(build_tree, "e75000a317491c75"),
     f"{_MODULE}.verify_tree_greedy_kernel_triton": Definition(verify_greedily, "9babab392dc63f59"),
 }

@@ -1,0 +1,53 @@
+"""Definitions of kernels around sampling: hashes that stand for random numbers, and masks of grammars."""
+
+import numpy as np
+
+from workers.targets.simulated_torch.kernel_definitions import Array, Definition, Given
+
+_WORD = 0xFFFFFFFF
+
+
+def hash_positions(programs: tuple[int, ...], given: Given) -> None:
+    """Write the MurmurHash3 of each row's seed (two words) and position with each column, 32 bits wide."""
+    columns = given.col_indices_ptr.span(0, given.num_cols).astype(np.uint64) & _WORD
+    for row in range(programs[0]):
+        seed, hashed = given.seed_ptr[row], np.zeros(given.num_cols, np.uint64)
+        for word in (seed & _WORD, seed >> 32 & _WORD, given.positions_ptr[row] & _WORD, columns):
+            hashed = _mixed(hashed, word * np.uint64(1))
+        given.output_ptr.span(row * given.num_cols, given.num_cols)[:] = _final(hashed ^ 16)
+
+
+def _mixed(hashed: Array, word: Array) -> Array:
+    """Mix one word into hashes (`Murmur3_x86_32`, body)."""
+    word = _rotated(word * 0xCC9E2D51 & _WORD, 15) * 0x1B873593 & _WORD
+    return _rotated(hashed ^ word, 13) * 5 + 0xE6546B64 & _WORD
+
+
+def _rotated(word: Array, count: int) -> Array:
+    return (word << count | word >> 32 - count) & _WORD
+
+
+def _final(hashed: Array) -> Array:
+    """Spread the bits of hashes (`fmix32`)."""
+    hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & _WORD
+    hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & _WORD
+    return hashed ^ hashed >> 16
+
+
+def mask_logits(programs: tuple[int, ...], given: Given) -> None:
+    """Set logits to -inf whose bit is not set in a mask of a row, 32 bits a word."""
+    num_words = -(-given.vocab_size // 32)
+    for number in range(given.num_rows):
+        row = number if given.indices_ptr is None else given.indices_ptr[number]
+        words = given.bitmask_ptr.span(row * given.bitmask_strides, num_words)
+        is_allowed = words[:, None] >> np.arange(32, dtype=np.int32) & 1
+        logits = given.logits_ptr.span(row * given.logits_strides, given.vocab_size)
+        logits[is_allowed.ravel()[: given.vocab_size] == 0] = -np.inf
+
+
+DEFINITIONS = {
+    "sglang.kernels.ops.sampling.murmur_hash.murmur_hash32_kernel": Definition(hash_positions, "c21dcf630d379a04"),
+    "sglang.kernels.ops.grammar.bitmask_ops.apply_token_bitmask_inplace_kernel": Definition(
+        mask_logits, "30092dac846c041a"
+    ),
+}
