@@ -125,11 +125,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         where = site_of(error)
         made_at = of_crash([where], kind.places)
         return Crashed(stats=NO_STATS, error=error_text(error), where=where, made_at=made_at)
-    try:
-        ended = _ended(run, options)
-    except EngineFailed as error:
-        # It failed to give the engine back.
-        return Crashed(stats=run.stats(), error=error_text(error), where=error.where)
+    ended = _ended(run, options)
     if isinstance(ended, Crashed):
         known = kind.known_crash(ended.error, ended.where, trace, config, run.panel.observations)
         before = placed(ended.before, kind.places, trace) if ended.before is not None else None
@@ -177,6 +173,22 @@ class _Ended(NamedTuple):
 def _ended(run: Run, options: Options) -> _Ended | Verdict:
     """Drive a run to its end, and close its engine; return a verdict where it does not come to an end."""
     try:
+        ended = _driven(run, options)
+    except BaseException:
+        run.target.close()
+        raise
+    try:
+        run.target.close()
+    except EngineFailed as error:
+        # It failed to give the engine back; what was found before comes first.
+        if isinstance(ended, _Ended) and ended.found is None:
+            return Crashed(stats=ended.stats, error=error_text(error), where=error.where)
+    return ended
+
+
+def _driven(run: Run, options: Options) -> _Ended | Verdict:
+    """Drive a run to its end; return a verdict where it does not come to one."""
+    try:
         keeps = kept_by(run, options.compared)
         found = run.to_end()
         if isinstance(found, NotDrained):
@@ -192,8 +204,6 @@ def _ended(run: Run, options: Options) -> _Ended | Verdict:
         if isinstance(error.__cause__, DeviceError):
             raise error.__cause__ from None
         return run.broken_off(error)
-    finally:
-        run.target.close()
 
 
 def _as_expected(trace: Trace, stats: Stats) -> Verdict:

@@ -1,6 +1,6 @@
 """An engine that shows outputs alone is driven, judged and shrunk by the same run as ours, by what it shows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from scenarios.codec import dumps, loads
 from scenarios.shards import Shard
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
-from tests.workers.targets.black_box import RACE, SUBMIT, BlackBoxKind, Mistake
+from tests.workers.targets.black_box import RACE, SUBMIT, BlackBox, BlackBoxKind, Mistake
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Reference, fact
+from workers.record.evidence import Reference, Site, fact
+from workers.record.observation import Observation
 from workers.record.verdict import Agreed, Crashed, Diverged, NotDrained, Stuck
 from workers.record.words import finding_lines
 from workers.run.check import check
@@ -23,11 +24,12 @@ from workers.run.shard import judge_shard, judged_by_sample, judged_in_full
 from workers.run.worker import Worker
 from workers.targets import registry
 from workers.targets.devices import faults_on
-from workers.targets.target import RunConfig
+from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, Watch
 
 TAPES = Tapes()
 KIND = BlackBoxKind()
 CONFIG = RunConfig(engine="black_box")
+HELD = Site(function="close", file="black_box.py")
 
 
 def trace_of(seed: int) -> Trace:
@@ -99,6 +101,40 @@ def test_what_an_engine_shows_of_its_steps_is_judged_though_its_outputs_are_righ
     told = verdict.difference
     assert (told.plane, told.variable) == ("books", "leaks")
     assert (told.expected, told.actual) == (fact("none_held", what="rows"), 2)
+
+
+class NotGivenBack(BlackBox):
+    """The tiny engine, which cannot be used again: what it still holds is an error."""
+
+    def close(self) -> None:
+        super().close()
+        raise EngineFailed("ValueError: two rows are held", HELD)
+
+
+class NotGivenBackKind(BlackBoxKind):
+    """The kind of tiny engines that cannot be used again."""
+
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> BlackBox:
+        return NotGivenBack(trace, self.mistake, watch.steps)
+
+    def known_crash(
+        self,
+        error: str,
+        where: Site,
+        trace: Trace,
+        config: RunConfig = DEFAULT_CONFIG,
+        steps: Sequence[Observation] = (),
+    ) -> str:
+        return "rows_held" if where == HELD else ""
+
+
+def test_an_engine_that_is_not_given_back_has_crashed_unless_something_was_found_before() -> None:
+    crashed = check(trace_of(0), TAPES, kind=NotGivenBackKind())
+    assert isinstance(crashed, Crashed)
+    assert (crashed.error, crashed.where, crashed.known) == ("ValueError: two rows are held", HELD, "rows_held")
+    found = check(trace_of(0), TAPES, kind=NotGivenBackKind("leak"))
+    assert isinstance(found, Diverged)
+    assert found.difference.variable == "leaks"
 
 
 REFUSED = {

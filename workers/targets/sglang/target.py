@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, MissingOrder
+from workers.record.evidence import Difference, MissingOrder, Site
 from workers.record.observation import Observation
 from workers.targets.child.process import Keeper
 from workers.targets.child.releases import Release, environment_of, is_older
@@ -15,8 +15,10 @@ from workers.targets.sglang import limits, sources
 from workers.targets.sglang.export.test_file import exported_test
 from workers.targets.sglang.installation import home_of, keeper_of, python_at
 from workers.targets.sglang.known import BUGS, gives_results_away
+from workers.targets.sglang.known_overflows import CRASHES, OVERFLOWS
 from workers.targets.target import DEFAULT_CONFIG, SGLANG, Kernels, KnownBug, RunConfig
 
+_BUGS = {**BUGS, **OVERFLOWS}
 _DEFINITION_IS_WRONG = (
     "what is found with the definitions of kernels in workers/targets/sglang/inside/kernels is not found with those "
     "themselves, interpreted: a definition is wrong; `make test-sglang` says which, --kernels interpreted does without"
@@ -45,10 +47,20 @@ class Sglang(ChildKind):
     def known(
         self, found: Difference, trace: Trace, steps: Sequence[Observation], config: RunConfig = DEFAULT_CONFIG
     ) -> str:
-        return next((bug.name for bug, matches in BUGS.items() if matches(found, trace, steps)), "")
+        return next((bug.name for bug, matches in _BUGS.items() if matches(found, trace, steps)), "")
+
+    def known_crash(
+        self,
+        error: str,
+        where: Site,
+        trace: Trace,
+        config: RunConfig = DEFAULT_CONFIG,
+        steps: Sequence[Observation] = (),
+    ) -> str:
+        return next((bug.name for bug, matches in CRASHES.items() if matches(error, trace, steps)), "")
 
     def known_bugs(self) -> Sequence[KnownBug]:
-        return list(BUGS)
+        return list(dict.fromkeys((*_BUGS, *CRASHES)))
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:

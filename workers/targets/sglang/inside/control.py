@@ -21,6 +21,8 @@ class Pauses:
         self._scheduler, self._probes, self._note = scheduler, probes, note
         self._pausing: Pause | None = None
         self._is_complete = False
+        # Whether the scheduler was told to stand still.
+        self._stands_still = False
         # Whether all were asked to be given up, and whether the cache is to be cleared.
         self._has_asked = self._is_clearing = False
         # The tick in which the pause ends, if it is complete by then.
@@ -43,8 +45,11 @@ class Pauses:
         self._is_complete, self._has_asked, self._is_clearing = event.mode == "keep", False, event.clear_cache
         if event.mode == "abort":
             # Who stands still gives nobody up.
+            if self._stands_still:
+                self._note("resume")
             return self._going_on()
         self._note("pause_keep")
+        self._stands_still = True
         mode = "retract" if event.clear_cache else "in_place"
         return [io_struct.PauseGenerationReqInput(mode=mode), *self._clearing()]
 
@@ -108,6 +113,7 @@ class Pauses:
         """Return what has a scheduler that stands still go on."""
         from sglang.srt.managers import io_struct  # noqa: PLC0415
 
-        if not self._scheduler._engine_paused:
+        if not self._stands_still:
             return []
+        self._stands_still = False
         return [io_struct.ContinueGenerationReqInput(torch_empty_cache=False)]

@@ -103,9 +103,14 @@ class Session:
             self._coming.append(request)
 
     def _give_up_all(self) -> None:
-        """Have the requests end that are not held back; what was in flight is told to nobody, as of other aborts."""
-        ended = [request_id for request_id in self._names if not self._pauses.holds(request_id)]
-        self._ended += [ending(self._names.pop(request_id)) for request_id in ended]
+        """Have all requests end, also those held back; what was in flight is told to nobody, as of other aborts.
+
+        Held back they are unknown to the scheduler. SGLang's front would keep them: they are given up by their clients.
+        """
+        for request_id in self._names:
+            self._pauses.drop(request_id)
+        self._ended += [ending(name) for name in self._names.values()]
+        self._names.clear()
 
     def _note(self, what: str) -> None:
         if self._recorder is not None:
