@@ -24,7 +24,8 @@ def _mixed(hashed: Array, word: Array) -> Array:
 
 
 def _rotated(word: Array, count: int) -> Array:
-    return (word << count | word >> 32 - count) & _WORD
+    rotated: Array = (word << count | word >> 32 - count) & _WORD
+    return rotated
 
 
 def _final(hashed: Array) -> Array:
