@@ -20,7 +20,8 @@ def hash_positions(programs: tuple[int, ...], given: Given) -> None:
 def _mixed(hashed: Array, word: Array) -> Array:
     """Mix one word into hashes (`Murmur3_x86_32`, body)."""
     word = _rotated(word * 0xCC9E2D51 & _WORD, 15) * 0x1B873593 & _WORD
-    return _rotated(hashed ^ word, 13) * 5 + 0xE6546B64 & _WORD
+    mixed: Array = _rotated(hashed ^ word, 13) * 5 + 0xE6546B64 & _WORD
+    return mixed
 
 
 def _rotated(word: Array, count: int) -> Array:
@@ -32,7 +33,8 @@ def _final(hashed: Array) -> Array:
     """Spread the bits of hashes (`fmix32`)."""
     hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & _WORD
     hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & _WORD
-    return hashed ^ hashed >> 16
+    hashed ^= hashed >> 16
+    return hashed
 
 
 def mask_logits(programs: tuple[int, ...], given: Given) -> None:
