@@ -25,8 +25,10 @@ def _prompt_in_a_decode_graph(found: Difference, trace: Trace, steps: Sequence[O
     token each, or one and a run of drafts. One token behind others is computed as a decode is, whatever it is of.
     What such a step leaves in the prefix cache is wrong for whoever finds it there.
     """
+    if not _is_of_states_in_graphs(found, trace):
+        return False
     wrong = [(seen.step, seen.requests) for seen in steps if seen.point == "inputs" and _is_wrong(seen, trace)]
-    return _is_of_states_in_graphs(found, trace) and _is_behind(found, trace, steps, wrong)
+    return _is_behind(found, trace, steps, wrong)
 
 
 def _dummy_step_in_a_prompt(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -34,21 +36,25 @@ def _dummy_step_in_a_prompt(found: Difference, trace: Trace, steps: Sequence[Obs
 
     That is one whose slot was left in the graphs, and was not handed out again since.
     """
+    if not _is_of_states_in_graphs(found, trace):
+        return False
     wrong: list[tuple[int, Sequence[int]]] = []
     for replay in _dummy_replays(trace, steps):
         if replay.is_stale:
             wrong += _going_on(_plans_behind(replay.step, steps), replay.slots)
-    return _is_of_states_in_graphs(found, trace) and _is_behind(found, trace, steps, wrong)
+    return _is_behind(found, trace, steps, wrong)
 
 
 def _dummy_step_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a request was in a row of a dummy step while a pause kept it, and goes on behind that."""
+    if not _is_of_states_in_graphs(found, trace):
+        return False
     wrong: list[tuple[int, Sequence[int]]] = []
     for replay in _dummy_replays(trace, steps):
         plans = _plans_behind(replay.step, steps)
         if replay.is_kept and not replay.is_stale:
             wrong.append((replay.step, [request for request in replay.requests if _computed_next(request, plans)]))
-    return _is_of_states_in_graphs(found, trace) and _is_behind(found, trace, steps, wrong)
+    return _is_behind(found, trace, steps, wrong)
 
 
 def _plans_behind(step: int, steps: Sequence[Observation]) -> Sequence[Observation]:
