@@ -1,4 +1,4 @@
-"""Known bugs of graphs: recognised by steps that look like decodes and hold a prompt."""
+"""Known bugs of graphs: recognised by steps that look like decodes and hold a prompt, and by dummy steps."""
 
 from typing import Literal
 
@@ -70,6 +70,79 @@ def test_who_finds_what_such_a_step_left_in_the_prefix_cache_is_wrong(
 def begun(step: int, request: int, tokens: list[int], computed: int) -> Observation:
     """Return the plan of a step in which a request begins behind so many tokens."""
     return Observation("scheduled", step, (request,), {"begun": [(request, tokens)], "scheduled_computed": [computed]})
+
+
+def dummy_known(
+    *steps: Observation,
+    num_speculative_tokens: int = 0,
+    graphs: Literal["full", "piecewise"] = "full",
+    layers: Literal["short_conv", "gated_delta"] = "short_conv",
+) -> str:
+    """Return the known bug that wrong tokens of `a`, which is request 0, are behind some steps."""
+    spec = EngineSpec(
+        layers="hybrid",
+        recurrent_layers=layers,
+        sampling="standard",
+        num_speculative_tokens=num_speculative_tokens,
+        graphs=graphs,
+    )
+    submits = [Submit(tick=0, request=name, prompt=(1,) * 9, max_tokens=9) for name in "ab"]
+    return VllmV1().known(TOKENS, Trace(spec=spec, events=tuple(submits)), steps)
+
+
+def controlled(step: int, what: str) -> Observation:
+    return Observation("controlled", step, (), {"what": what, "version": 0, "tokens": []})
+
+
+def computed(step: int, first: int, slot: int, request: int = 0, whole: bool = False) -> Observation:
+    """Return the inputs of a step with one row, of two tokens if all of it is computed as a prompt is."""
+    width = 1 + whole
+    values = {"positions": [*range(first, first + width)], "starts": [0, width], "drafts": [0]}
+    return Observation("inputs", step, (request,), {**values, "states_0": [slot], "whole_0": [whole]})
+
+
+def planned(step: int, computed: int, slot: int, taken: tuple[int, ...] = (), request: int = 0) -> Observation:
+    values = {"scheduled_computed": [computed], "states": [[request, [[slot]]]], "taken": [*taken], "begun": []}
+    return Observation("scheduled", step, (request,), values)
+
+
+DUMMY_STEP = controlled(4, "dummy_step")
+LAST_CHUNK = computed(4, 8, slot=5)
+NEXT = planned(5, 9, slot=5)
+
+
+def test_a_dummy_step_behind_a_prompts_token_goes_on_from_the_slots_of_the_last_step_of_decodes() -> None:
+    name = "vllm_dummy_step_in_a_prompt"
+    assert dummy_known(LAST_CHUNK, DUMMY_STEP, NEXT) == name
+    assert dummy_known(DUMMY_STEP, NEXT, LAST_CHUNK) == name, "inputs may be told of later"
+    assert dummy_known(LAST_CHUNK, DUMMY_STEP, NEXT, num_speculative_tokens=3) == name
+    assert dummy_known(LAST_CHUNK, DUMMY_STEP, NEXT, layers="gated_delta") == name
+    decode, chunk = computed(3, 9, slot=5, request=1), computed(4, 4, slot=7, request=1, whole=True)
+    assert dummy_known(decode, chunk, DUMMY_STEP, NEXT) == name, "the slot was left by another step"
+
+
+def test_other_dummy_steps_are_new() -> None:
+    assert not dummy_known(LAST_CHUNK, NEXT)
+    assert not dummy_known(LAST_CHUNK, DUMMY_STEP, NEXT, graphs="piecewise")
+    assert not dummy_known(LAST_CHUNK, DUMMY_STEP, NEXT, layers="gated_delta", num_speculative_tokens=3)
+    assert not dummy_known(computed(4, 9, slot=5), DUMMY_STEP, NEXT), "the row is behind its prompt"
+    assert not dummy_known(computed(4, 4, slot=5, whole=True), DUMMY_STEP, NEXT), "no graph was given its slot"
+    assert not dummy_known(LAST_CHUNK, DUMMY_STEP, planned(5, 9, slot=6)), "its state is elsewhere"
+    assert not dummy_known(LAST_CHUNK, DUMMY_STEP, planned(5, 9, slot=5, taken=(5,))), "it was handed the block since"
+    assert not dummy_known(LAST_CHUNK, DUMMY_STEP, planned(5, 0, slot=5)), "it begins"
+    assert not dummy_known(LAST_CHUNK, DUMMY_STEP, planned(5, 9, slot=5, request=1)), "it is another request's"
+
+
+def test_a_dummy_step_during_a_pause_goes_on_from_states_of_requests_that_it_keeps() -> None:
+    name = "vllm_dummy_step_of_kept_requests"
+    pause, decode = controlled(4, "pause_keep"), computed(4, 9, slot=5)
+    assert dummy_known(decode, pause, DUMMY_STEP, NEXT) == name
+    assert dummy_known(decode, pause, DUMMY_STEP, NEXT, layers="gated_delta", num_speculative_tokens=3) == name
+    assert not dummy_known(decode, pause, controlled(4, "resume"), DUMMY_STEP, NEXT)
+    assert not dummy_known(decode, controlled(4, "pause_wait"), DUMMY_STEP, NEXT)
+    assert not dummy_known(decode, pause, NEXT)
+    assert not dummy_known(decode, pause, DUMMY_STEP, planned(5, 0, slot=5)), "it is computed again"
+    assert not dummy_known(computed(4, 9, slot=5, request=1), pause, DUMMY_STEP, NEXT), "it is another request's"
 
 
 def test_logprobs_of_a_prompt_behind_drafts_are_known_of_steps_in_graphs() -> None:

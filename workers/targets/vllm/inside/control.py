@@ -122,6 +122,7 @@ class ControlPlane:
             self._probes["dummy_step"] += 1
             self._probes["dummy_step_in_flight"] += bool(self._engine.batch_queue)
             execute_dummy_batch(self._engine)
+            self._note("dummy_step", 0, ())
         # Engines of a process share the table of rotations, which sleeps with the weights.
         if self._tick < self._beside_until and not executor.is_sleeping:
             if self._beside is None:
