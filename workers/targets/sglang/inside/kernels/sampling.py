@@ -13,7 +13,7 @@ def hash_positions(programs: tuple[int, ...], given: Given) -> None:
     for row in range(programs[0]):
         seed, hashed = given.seed_ptr[row], np.zeros(given.num_cols, np.uint64)
         for word in (seed & _WORD, seed >> 32 & _WORD, given.positions_ptr[row] & _WORD, columns):
-            hashed = _mixed(hashed, word * np.uint64(1))
+            hashed = _mixed(hashed, np.asarray(word, np.uint64))
         given.output_ptr.span(row * given.num_cols, given.num_cols)[:] = _final(hashed ^ 16)
 
 

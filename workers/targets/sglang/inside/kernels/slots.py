@@ -1,11 +1,11 @@
 """Definitions of kernels around slots: those of a batch, pages that are handed out, and positions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+from workers.targets.simulated_torch.kernel_definitions import Array, Definition, Given
 
 _SPECULATIVE = "sglang.kernels.ops.speculative"
 
@@ -54,21 +54,23 @@ def decode_allocation(programs: tuple[int, ...], given: Given) -> None:
 
 def assign_slots(programs: tuple[int, ...], given: Given) -> None:
     """Write new slots into the table, from each request's start to its end."""
-    out = 0
-    for row in range(programs[0]):
-        start, count = given.start_offset[row], given.end_offset[row] - given.start_offset[row]
-        place = given.req_pool_indices[row] * given.pool_len + start
-        given.req_to_token.span(place, count)[:] = given.out_cache_loc.span(out, count)
-        out += count
+    for in_table, in_batch in _new_slots(programs, given):
+        in_table[:] = in_batch
 
 
 def extend_slots(programs: tuple[int, ...], given: Given) -> None:
     """Write the slots of each request from its start to its end, behind those of the requests before it."""
+    for in_table, in_batch in _new_slots(programs, given):
+        in_batch[:] = in_table
+
+
+def _new_slots(programs: tuple[int, ...], given: Given) -> Iterator[tuple[Array, Array]]:
+    """Yield where slots of each request from its start to its end stand in the table, and in the batch."""
     out = 0
     for row in range(programs[0]):
         start, count = given.start_offset[row], given.end_offset[row] - given.start_offset[row]
-        slots = given.req_to_token.span(given.req_pool_indices[row] * given.pool_len + start, count)
-        given.out_cache_loc.span(out, count)[:] = slots
+        place = given.req_pool_indices[row] * given.pool_len + start
+        yield given.req_to_token.span(place, count), given.out_cache_loc.span(out, count)
         out += count
 
 
