@@ -227,6 +227,43 @@ def _extended(chance: random.Random) -> Launch:
     return programs, given | {"out_cache_loc": torch.full_like(given["out_cache_loc"], -7)}
 
 
+def _extended_alike(chance: random.Random) -> Launch:
+    rows, count = chance.randint(1, 5), chance.choice((1, 3, 63, 65))
+    has_positions, has_anchors = chance.random() < 0.5, chance.random() < 0.5
+    return (rows,), {
+        "req_pool_indices": _integers(chance.sample(range(8), rows)),
+        "req_to_token": _table(chance, 8, 120),
+        "start_offset": _integers([chance.choice((0, 1, 31, 55)) for _ in range(rows)]),
+        "out_cache_loc": torch.full((rows * count,), -7),
+        "pool_len": 120,
+        "draft_token_num": count,
+        **dict.fromkeys(("full_v2p", "swa_v2p", "full_out", "swa_out")),
+        "PAGE_SIZE": 1,
+        "num_v_pages": 0,
+        "num_swa_pages": 0,
+        "positions_out": torch.full((rows * count,), -7) if has_positions else None,
+        "anchor_src": _integers(chance.sample(range(90), rows)) if has_anchors else None,
+        "anchor_out": torch.full((rows * count,), -7) if has_anchors else None,
+        "anchor_stride": count if has_anchors else 0,
+    }
+
+
+def _filled(chance: random.Random) -> Launch:
+    rows, width = chance.randint(1, 5), 1100
+    before = [chance.choice((0, 1, 5, 511, 513)) for _ in range(rows)]
+    new = [chance.choice((0, 1, 7, 511, 513)) for _ in range(rows)]
+    return (rows,), {
+        "req_to_token_ptr": torch.full((8 * width,), -7, dtype=torch.int32),
+        "req_pool_indices": _integers(chance.sample(range(8), rows)),
+        "prefix_tensors": [_integers(chance.sample(range(2000), max(length, 1))) for length in before],
+        "pre_lens": _integers(before),
+        "seq_lens": _integers([sum(each) for each in zip(before, new, strict=True)]),
+        "extend_lens": _integers(new),
+        "out_cache_loc": _integers(range(3000, 3001 + sum(new))),
+        "req_to_token_ptr_stride": width,
+    }
+
+
 def _accepted(chance: random.Random) -> Launch:
     size = chance.randint(1, 9)
     return (size,), {
@@ -330,6 +367,7 @@ CASES: Mapping[str, Callable[[random.Random], Launch]] = {
     "apply_token_bitmask_inplace_kernel": _masked,
     "assign_draft_cache_locs_contiguous": _draft_slots,
     "assign_extend_cache_locs": _extended,
+    "assign_extend_cache_locs_uniform": _extended_alike,
     "assign_req_to_token_pool": _assigned,
     "compute_position_kernel": _positions,
     "copy_all_layer_kv_cache_tiled": _moved,
@@ -341,6 +379,7 @@ CASES: Mapping[str, Callable[[random.Random], Launch]] = {
     "generate_draft_decode_kv_indices": _drafted_indices,
     "sgl_build_tree_kernel_efficient_triton": _tree,
     "verify_tree_greedy_kernel_triton": _verification,
+    "write_req_to_token_pool_triton": _filled,
 }
 
 

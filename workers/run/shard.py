@@ -35,7 +35,7 @@ _SHORT = 8
 # The schedules that each trace is run under, in this order, to the first finding.
 POLICIES: tuple[Policy, ...] = ("eager", "lazy", "random")
 # Of a costly engine one trace in so many is judged in full; all others in turn under a policy, beside a reference run.
-_FULL_EVERY = 13
+_FULL_EVERY = 25
 _SAMPLES: tuple[tuple[Policy, Reference], ...] = (
     ("eager", Reference.ALONE),
     ("lazy", Reference.SYNCHRONOUS),

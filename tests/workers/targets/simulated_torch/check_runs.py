@@ -12,14 +12,16 @@ from tests.workers.targets.simulated_torch import (
     device_checks,
     digest_checks,
     graph_checks,
+    layer_checks,
     memory_checks,
     order_checks,
 )
 from workers.targets.simulated_torch.device import Device, activate
 
+_MODULES = (batch_copy_checks, device_checks, digest_checks, graph_checks, layer_checks, memory_checks, order_checks)
 CHECKS: dict[str, Callable[[Device], None]] = {
     name: check
-    for module in (batch_copy_checks, device_checks, digest_checks, graph_checks, memory_checks, order_checks)
+    for module in _MODULES
     for name, check in vars(module).items()
     if getattr(check, "__annotations__", {}).get("device") is Device and check.__module__ == module.__name__
 }

@@ -14,6 +14,7 @@ from workers.targets.sglang.inside import attention, verification
 from workers.targets.sglang.inside.channels import unconnected
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.kernel_definitions import Definitions
+from workers.targets.simulated_torch.layers import gated, normed, rotated
 from workers.targets.simulated_torch.triton_tasks import remember_pointers
 
 _KERNELS = "sglang.kernels.ops"
@@ -148,6 +149,19 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "extend_attention_fwd",
         "the same",
         attention.extending,
+    ),
+    *(
+        Replacement(
+            f"sglang.srt.layers.{module}",
+            f"{name}.forward_native",
+            "on a GPU it is one compiled kernel, and here one task of the device, in place of many operators",
+            made,
+        )
+        for module, name, made in (
+            ("layernorm", "RMSNorm", normed),
+            ("rotary_embedding.base", "RotaryEmbedding", rotated),
+            ("activation", "SiluAndMul", gated),
+        )
     ),
     Replacement(
         "sglang.srt.mem_cache.allocation",

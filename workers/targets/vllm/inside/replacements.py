@@ -12,6 +12,7 @@ from workers.targets.child.inside.interpreter import interpreted
 from workers.targets.child.inside.replacements import Replacement
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.kernel_definitions import Definitions
+from workers.targets.simulated_torch.layers import gated, normed, rotated
 from workers.targets.simulated_torch.triton_tasks import DefinedKernel, remember_pointers
 from workers.targets.vllm.inside import gated_delta
 from workers.targets.vllm.inside.hybrid import (
@@ -244,6 +245,21 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "RotaryEmbedding.forward_cpu",
         "its kernel for CPUs takes heads for tokens where these have two dimensions: docs/findings/heads_for_tokens.md",
         _rotating_all_heads,
+    ),
+    *(
+        RunnerReplacement(
+            f"vllm.model_executor.layers.{module}",
+            f"{name}.forward_native",
+            "on a GPU it is one compiled kernel, and here one task of the device, in place of many operators",
+            made,
+            devices=("sim",),
+            runners=("v1", "v2"),
+        )
+        for module, name, made in (
+            ("layernorm", "RMSNorm", normed),
+            ("rotary_embedding.base", "RotaryEmbedding", rotated),
+            ("activation", "SiluAndMul", gated),
+        )
     ),
     *(
         RunnerReplacement(

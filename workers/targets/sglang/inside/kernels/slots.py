@@ -74,6 +74,37 @@ def _new_slots(programs: tuple[int, ...], given: Given) -> Iterator[tuple[Array,
         out += count
 
 
+def extend_slots_alike(programs: tuple[int, ...], given: Given) -> None:
+    """Write the slots of as many tokens of each request from its start on, their positions, and an anchor of each."""
+    count = given.draft_token_num
+    for row in range(programs[0]):
+        start = given.start_offset[row]
+        slots = given.req_to_token.span(given.req_pool_indices[row] * given.pool_len + start, count)
+        given.out_cache_loc.span(row * count, count)[:] = slots
+        if given.positions_out is not None:
+            given.positions_out.span(row * count, count)[:] = np.arange(start, start + count)
+        if given.anchor_out is not None:
+            given.anchor_out[row * given.anchor_stride] = given.anchor_src[row]
+
+
+def _is_untranslated(given: Mapping[str, Any]) -> bool:
+    return given["full_v2p"] is None
+
+
+def fill_rows(programs: tuple[int, ...], given: Given) -> None:
+    """Write each request's row of the table: the slots of its cached prefix, then those of its new tokens."""
+    out = 0
+    for row in range(programs[0]):
+        before, after = given.pre_lens[row], given.seq_lens[row]
+        slots = given.req_to_token_ptr.span(
+            given.req_pool_indices[row] * given.req_to_token_ptr_stride, max(before, after)
+        )
+        if before:
+            slots[:before] = given.prefix_tensors.to(row, np.int64).span(0, before)
+        slots[before:after] = given.out_cache_loc.span(out, after - before)
+        out += given.extend_lens[row]
+
+
 def accepted_slots(programs: tuple[int, ...], given: Given) -> None:
     """Write the slots of accepted tokens one behind the other."""
     places = [place for place in given.accept_index.span(0, programs[0]).tolist() if place != -1]
@@ -120,6 +151,10 @@ DEFINITIONS = {
     "sglang.kernels.ops.memory.allocator.alloc_decode_kernel": Definition(decode_allocation, "51bda2571a159d5b"),
     "sglang.srt.mem_cache.allocation.assign_req_to_token_pool": Definition(assign_slots, "9e534fd7ff181d88"),
     f"{_SPECULATIVE}.cache_locs.assign_extend_cache_locs": Definition(extend_slots, "f4d59da6d5048a03"),
+    f"{_SPECULATIVE}.cache_locs.assign_extend_cache_locs_uniform": Definition(
+        extend_slots_alike, "c40c42a89146eeb6", _is_untranslated
+    ),
+    "sglang.kernels.ops.memory.common.write_req_to_token_pool_triton": Definition(fill_rows, "53072cc8185f9708"),
     f"{_SPECULATIVE}.eagle.fill_accept_out_cache_loc": Definition(accepted_slots, "266739ae08ad7efa"),
     "sglang.kernels.ops.kvcache.cache_move.copy_all_layer_kv_cache_tiled": Definition(move_entries, "b0f60f6d0bf1d4d7"),
     "sglang.kernels.ops.memory.common.get_last_loc_kernel": Definition(last_slots, "f3be54b42e4bded8"),
