@@ -176,6 +176,21 @@ def _here(before: Any) -> Any:
     return lambda look: look()
 
 
+def _breaking_always(before: Any) -> Any:
+    names = before.__globals__
+
+    @wraps(before)
+    def eager_break_during_capture(function: Any) -> Any:
+        asked = names["is_breakable_cudagraph_enabled"]
+        names["is_breakable_cudagraph_enabled"] = lambda: True
+        try:
+            return before(function)
+        finally:
+            names["is_breakable_cudagraph_enabled"] = asked
+
+    return eager_break_during_capture
+
+
 _STATES = StatesCopied()
 REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
@@ -185,6 +200,15 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         _here,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
+    ),
+    RunnerReplacement(
+        "vllm.compilation.breakable_cudagraph",
+        "eager_break_during_capture",
+        "a layer's module keeps whether graphs were broken when it was loaded, for engines that have others behind it",
+        _breaking_always,
+        devices=("sim",),
+        runners=("v1", "v2"),
+        since="0.32.0",
     ),
     RunnerReplacement(
         "vllm.platforms.cpu",
