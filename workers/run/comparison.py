@@ -1,7 +1,8 @@
 """Comparison of a run's outputs with those of reference runs on the same engine.
 
 Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic aside, and names that are used again where
-the schedule alone is another or a request is alone; whether another run keeps a contract; that a drafter proposes what it does in the synchronous run (`judge.proposals`).
+the schedule alone is another or a request is alone; whether another run keeps a contract; that a drafter proposes what
+it does in the synchronous run (`judge.proposals`).
 """
 
 from collections.abc import Callable, Sequence
