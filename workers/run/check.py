@@ -53,8 +53,8 @@ from workers.targets.target import (
 # Counts the requests that part from another run where two logits are too close for the engine's arithmetic.
 NEAR_TIE = "near_tie"
 _LEFT_BEHIND = (
-    "what is found is not found in a process in which no other trace ran before: what engines leave behind there is kept "
-    "apart wrongly, which is a mistake of ours"
+    "what is found is not found in a process in which no other trace ran before: the engine's process keeps something "
+    "of other traces, which is a mistake of ours"
 )
 
 
