@@ -14,6 +14,7 @@ from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.simulated_torch.triton_tasks import DefinedKernel, remember_pointers
 from workers.targets.vllm.inside import gated_delta
+from workers.targets.vllm.inside.graphs import OF_GRAPHS
 from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
     StatesCopied,
@@ -176,21 +177,6 @@ def _here(before: Any) -> Any:
     return lambda look: look()
 
 
-def _breaking_always(before: Any) -> Any:
-    names = before.__globals__
-
-    @wraps(before)
-    def eager_break_during_capture(function: Any) -> Any:
-        asked = names["is_breakable_cudagraph_enabled"]
-        names["is_breakable_cudagraph_enabled"] = lambda: True
-        try:
-            return before(function)
-        finally:
-            names["is_breakable_cudagraph_enabled"] = asked
-
-    return eager_break_during_capture
-
-
 _STATES = StatesCopied()
 REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
@@ -200,15 +186,6 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         _here,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
-    ),
-    RunnerReplacement(
-        "vllm.compilation.breakable_cudagraph",
-        "eager_break_during_capture",
-        "a layer's module keeps whether graphs were broken when it was loaded, for engines that have others behind it",
-        _breaking_always,
-        devices=("sim",),
-        runners=("v1", "v2"),
-        since="0.32.0",
     ),
     RunnerReplacement(
         "vllm.platforms.cpu",
@@ -281,7 +258,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     ),
     *(
         RunnerReplacement(*each, devices=("sim",), runners=("v1", "v2"), since="0.32.0")
-        for each in gated_delta.IN_BOTH_RUNNERS
+        for each in (*gated_delta.IN_BOTH_RUNNERS, *OF_SIMPLE_OFFLOADING, OF_GRAPHS)
     ),
     *(RunnerReplacement(*each, devices=("sim",), since="0.32.0") for each in gated_delta.WITHOUT_TRITON),
     RunnerReplacement(
@@ -360,10 +337,6 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "torch",
         "its events are those of an accelerator, of which a CPU build has none",
         lambda before: TorchWithEvents(),
-    ),
-    *(
-        RunnerReplacement(*each, devices=("sim",), runners=("v1", "v2"), since="0.32.0")
-        for each in OF_SIMPLE_OFFLOADING
     ),
     RunnerReplacement(
         "vllm.v1.worker.gpu.buffer_utils",
