@@ -52,6 +52,10 @@ from workers.targets.target import (
 
 # Counts the requests that part from another run where two logits are too close for the engine's arithmetic.
 NEAR_TIE = "near_tie"
+_LEFT_BEHIND = (
+    "what is found is not found in a process in which no other trace ran before: the engine's process keeps something "
+    "of other traces, which is a mistake of ours"
+)
 
 
 def check(
@@ -98,11 +102,13 @@ def check(
             if steps > confirmation.steps_max:
                 why = fact("unconfirmed", steps=steps, steps_max=confirmation.steps_max)
                 return verdict.model_copy(update={"unconfirmed": why})
-            return _confirmed(trace, tapes, replace(options, compared=References(until)), kind, confirmation)
+            return _confirmed(trace, tapes, replace(options, compared=References(until)), kind, config, confirmation)
     return verdict
 
 
-def _confirmed(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confirmation: Confirmation) -> Verdict:
+def _confirmed(
+    trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig, confirmation: Confirmation
+) -> Verdict:
     """Return the finding of a slower run of the same engine that confirms one.
 
     Raises:
@@ -111,7 +117,9 @@ def _confirmed(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, c
     kind.renew(confirmation.config)
     verdict = judged(trace, tapes, options, kind, confirmation.config)
     if not is_finding(verdict):
-        raise Unconfirmed(confirmation.otherwise)
+        kind.restart(config)
+        is_there = is_finding(judged(trace, tapes, options, kind, config))
+        raise Unconfirmed(confirmation.otherwise if is_there else _LEFT_BEHIND)
     return verdict
 
 

@@ -1,7 +1,8 @@
 """Comparison of a run's outputs with those of reference runs on the same engine.
 
-Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic aside; whether another run keeps a contract;
-that a drafter proposes what it does in the synchronous run (`judge.proposals`).
+Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic aside, and names that are used again where
+the schedule alone is another or a request is alone; whether another run keeps a contract; that a drafter proposes what
+it does in the synchronous run (`judge.proposals`).
 """
 
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from workers.run.references import (
     references,
     undecided_trace,
 )
+from workers.run.varying_outputs import varying
 from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind
 
 
@@ -92,6 +94,9 @@ class Comparison:
             else:
                 # Also what was delivered under a name that was used again.
                 found = self._beyond_ties(self.requests.judged(self.trace), self.requests.outputs, wanted)
+            if found is None and other.model_copy(update={"schedule": self.given.schedule}) == self.given:
+                # Of itself under another schedule: the same requests were submitted under a name that was used again.
+                found = self._beyond_ties(self.requests.judged(self.trace), self.requests.outputs, self._steady(wanted))
             if found is not None:
                 name = self.requests.names.get(found.request, found.request)
                 known = self._known_failure(wanted, other, name)
@@ -134,6 +139,13 @@ class Comparison:
             contract=breach.contract,
             request=breach.request,
         )
+
+    def _steady(self, outputs: Outputs | BrokenOff) -> Outputs | BrokenOff:
+        """Return of the outputs of a run those that are the same under every schedule."""
+        if isinstance(outputs, BrokenOff):
+            return outputs
+        left_out = varying(self.trace, self.kind.capabilities.scripts_drafts)
+        return {name: output for name, output in outputs.items() if name not in left_out}
 
     def _references(self) -> list[ReferenceRun]:
         return list(references(self.given, self.trace, self.requests, self.kind.capabilities))

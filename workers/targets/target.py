@@ -285,6 +285,10 @@ class TargetKind(Protocol):
         """Drop the engines that are kept between runs; tell whether any might be."""
         return False
 
+    def restart(self, config: RunConfig) -> None:
+        """End the process that an engine has of its own between runs, and all that it has loaded."""
+        return
+
     def interpreted(self, config: RunConfig) -> Mapping[str, str]:
         """Return why kernels do not run as their definitions, by name, where it has definitions of kernels.
 

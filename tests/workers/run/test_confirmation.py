@@ -28,10 +28,15 @@ class DefinedKind(SamplerBoxKind):
     wrong: tuple[Kernels, ...] = BOTH
     bug: str = ""
     steps_max: int = 100
+    is_left_behind: bool = False
+    restarted: list[Kernels] = field(default_factory=list)
     ran: list[Kernels] = field(default_factory=list)
 
     def renew(self, config: RunConfig) -> bool:
         return True
+
+    def restart(self, config: RunConfig) -> None:
+        self.restarted.append(config.kernels)
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
         """Have it seen with interpreted kernels."""
@@ -45,7 +50,8 @@ class DefinedKind(SamplerBoxKind):
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
         self.ran.append(config.kernels)
-        return SamplerBox(trace, self.breach if config.kernels in self.wrong else "none")
+        is_wrong = config.kernels in self.wrong and not (self.is_left_behind and self.restarted)
+        return SamplerBox(trace, self.breach if is_wrong else "none")
 
 
 def test_a_finding_is_told_once_a_slower_run_has_shown_it() -> None:
@@ -57,6 +63,13 @@ def test_a_finding_is_told_once_a_slower_run_has_shown_it() -> None:
 def test_what_a_slower_run_does_not_show_is_our_own_mistake() -> None:
     with pytest.raises(Unconfirmed, match="a definition is wrong"):
         check(TRACE, Tapes(), kind=DefinedKind("max_tokens", wrong=("defined",)))
+
+
+def test_what_a_new_process_does_not_show_either_was_left_behind_by_other_traces() -> None:
+    kind = DefinedKind("max_tokens", wrong=("defined",), is_left_behind=True)
+    with pytest.raises(Unconfirmed, match="not found in a process in which no other trace ran before"):
+        check(TRACE, Tapes(), kind=kind)
+    assert kind.restarted == ["defined"]
 
 
 @pytest.mark.parametrize(("bug", "options"), [("known", Options()), ("", Options(confirm=False))])

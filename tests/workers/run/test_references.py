@@ -237,3 +237,22 @@ def test_a_late_synchronous_engine_with_sessions_is_compared_with_itself_part_fo
     first, *others = references(given, trace, requests, SamplerBoxKind("").capabilities)
     assert first == (Reference.SYNCHRONOUS, given.model_copy(update={"schedule": Schedule()}))
     assert all(each.session is None for _, other in others for each in other.submits())
+
+
+@pytest.mark.parametrize(("drafts", "is_compared"), [(0, True), (2, False)])
+def test_a_late_synchronous_engine_is_compared_with_itself_also_under_a_name_that_is_used_again(
+    drafts: int, is_compared: bool
+) -> None:
+    spec = EngineSpec(depth=1, layers="attention", num_speculative_tokens=drafts)
+    late = Trace(spec=spec, events=(submit("a", 0), submit("a", 2)), schedule=Schedule(policy="lazy"))
+    seen, wanted = ({"a": Output(tokens, "length")} for tokens in ((1, 2), (1, 3)))
+    compared = References(only=Reference.SYNCHRONOUS)
+    compared.outputs_of(late.model_copy(update={"schedule": Schedule()}), lambda _: wanted)
+    # The first one has not ended when the second one comes, unless drafts are accepted.
+    requests = Requests({"a": late.submits()[0]}, seen, {"a": "a"}, frozenset())
+    kind = SamplerBoxKind("")
+    found = Comparison(late, late, Tapes(), kind, DEFAULT_CONFIG, compared, requests).first_difference(seen, 9)
+    assert (found is not None) is is_compared
+    if found is not None:
+        told = found.plane, found.request, found.position, found.reference
+        assert told == ("tokens", "a", 1, Reference.SYNCHRONOUS)

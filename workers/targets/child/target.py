@@ -288,6 +288,9 @@ class ChildKind(TargetKind):
             keeper.stop()
         return True
 
+    def restart(self, config: RunConfig) -> None:
+        self.keeper(config).stop()
+
     def interpreted(self, config: RunConfig) -> Mapping[str, str]:
         if not self.kernels:
             return {}

@@ -65,3 +65,15 @@ def test_a_mistake_of_the_asynchronous_engine_is_found() -> None:
     assert isinstance(verdict, Diverged)
     assert (verdict.difference.variable, verdict.difference.position) == ("tokens", 0)
     assert signature_of(verdict, TRACE) is not None
+
+
+def test_a_new_engine_is_in_the_same_process_until_that_is_restarted() -> None:
+    kind, config = Adder(), RunConfig()
+    first = kind.kept.process()
+    try:
+        assert kind.renew(config)
+        assert kind.kept.process() is first
+        kind.restart(config)
+        assert not first.is_alive()
+    finally:
+        kind.kept.stop()

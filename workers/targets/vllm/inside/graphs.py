@@ -7,7 +7,7 @@ by a task that was captured with it.
 
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, wraps
 from typing import Any, TypeAlias
 
 import torch
@@ -42,6 +42,29 @@ def begin_graphs(spec: EngineSpec) -> None:
     os.environ[BREAKABLE] = str(int("piecewise" in spec.graphs))
     envs.disable_envs_cache()
 
+
+def _broken_always(before: Any) -> Callable[..., Any]:
+    names = before.__globals__
+
+    @wraps(before)
+    def eager_break_during_capture(function: Callable[..., Any]) -> Any:
+        asked = names["is_breakable_cudagraph_enabled"]
+        names["is_breakable_cudagraph_enabled"] = lambda: True
+        try:
+            return before(function)
+        finally:
+            names["is_breakable_cudagraph_enabled"] = asked
+
+    return eager_break_during_capture
+
+
+# Module, name, reason, and what is made of it.
+OF_GRAPHS = (
+    "vllm.compilation.breakable_cudagraph",
+    "eager_break_during_capture",
+    "whether graphs are broken at a layer is settled where its module is loaded: by an engine that comes before theirs",
+    _broken_always,
+)
 
 # Is told tensors by name, as they are when it is.
 Told: TypeAlias = Callable[[str, Mapping[str, torch.Tensor]], None]

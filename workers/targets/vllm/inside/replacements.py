@@ -15,6 +15,7 @@ from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.simulated_torch.layers import gated, normed, rotated
 from workers.targets.simulated_torch.triton_tasks import DefinedKernel, remember_pointers
 from workers.targets.vllm.inside import gated_delta
+from workers.targets.vllm.inside.graphs import OF_GRAPHS
 from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
     StatesCopied,
@@ -273,7 +274,7 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     ),
     *(
         RunnerReplacement(*each, devices=("sim",), runners=("v1", "v2"), since="0.32.0")
-        for each in gated_delta.IN_BOTH_RUNNERS
+        for each in (*gated_delta.IN_BOTH_RUNNERS, *OF_SIMPLE_OFFLOADING, OF_GRAPHS)
     ),
     *(RunnerReplacement(*each, devices=("sim",), since="0.32.0") for each in gated_delta.WITHOUT_TRITON),
     RunnerReplacement(
@@ -352,10 +353,6 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "torch",
         "its events are those of an accelerator, of which a CPU build has none",
         lambda before: TorchWithEvents(),
-    ),
-    *(
-        RunnerReplacement(*each, devices=("sim",), runners=("v1", "v2"), since="0.32.0")
-        for each in OF_SIMPLE_OFFLOADING
     ),
     RunnerReplacement(
         "vllm.v1.worker.gpu.buffer_utils",
