@@ -65,3 +65,12 @@ def gated(before: Callable[..., Any]) -> Callable[..., Any]:
         return _OPS.silu_and_mul.default(x) if _is_plain(x) else before(*given[-takes:])
 
     return forward_native
+
+
+ONE_KERNEL = "on a GPU it is one compiled kernel, and here one task of the device, in place of many operators"
+# Of each layer its module, below those of an engine's layers, its class, and what makes its forward pass.
+LAYERS = (
+    ("layernorm", "RMSNorm", normed),
+    ("rotary_embedding.base", "RotaryEmbedding", rotated),
+    ("activation", "SiluAndMul", gated),
+)

@@ -14,7 +14,7 @@ from workers.targets.sglang.inside import attention, verification
 from workers.targets.sglang.inside.channels import unconnected
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.kernel_definitions import Definitions
-from workers.targets.simulated_torch.layers import gated, normed, rotated
+from workers.targets.simulated_torch.layers import LAYERS, ONE_KERNEL
 from workers.targets.simulated_torch.triton_tasks import remember_pointers
 
 _KERNELS = "sglang.kernels.ops"
@@ -151,17 +151,8 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         attention.extending,
     ),
     *(
-        Replacement(
-            f"sglang.srt.layers.{module}",
-            f"{name}.forward_native",
-            "on a GPU it is one compiled kernel, and here one task of the device, in place of many operators",
-            made,
-        )
-        for module, name, made in (
-            ("layernorm", "RMSNorm", normed),
-            ("rotary_embedding.base", "RotaryEmbedding", rotated),
-            ("activation", "SiluAndMul", gated),
-        )
+        Replacement(f"sglang.srt.layers.{module}", f"{name}.forward_native", ONE_KERNEL, made)
+        for module, name, made in LAYERS
     ),
     Replacement(
         "sglang.srt.mem_cache.allocation",

@@ -12,9 +12,20 @@ from workers.targets.child.inside.interpreter import interpreted
 from workers.targets.child.inside.replacements import Replacement
 from workers.targets.simulated_torch.device import activate
 from workers.targets.simulated_torch.kernel_definitions import Definitions
-from workers.targets.simulated_torch.layers import gated, normed, rotated
+from workers.targets.simulated_torch.layers import LAYERS, ONE_KERNEL
 from workers.targets.simulated_torch.triton_tasks import DefinedKernel, remember_pointers
 from workers.targets.vllm.inside import gated_delta
+from workers.targets.vllm.inside.cpu_build import (
+    RewindableGenerator,
+    expanded,
+    keeping_asynchrony,
+    of_some,
+    once,
+    rejecting_padding,
+    remembering,
+    rotating_all_heads,
+    unpinned,
+)
 from workers.targets.vllm.inside.graphs import OF_GRAPHS
 from workers.targets.vllm.inside.hybrid import (
     BlocksZeroed,
@@ -34,8 +45,6 @@ from workers.targets.vllm.inside.transfer.pool import (
 )
 from workers.targets.vllm.runner_name import RunnerName
 
-_COUNTS_A_DRAW = 4
-
 
 @dataclass(frozen=True, slots=True)
 class RunnerReplacement(Replacement):
@@ -43,119 +52,6 @@ class RunnerReplacement(Replacement):
 
     devices: tuple[str, ...] = ("cpu",)
     runners: tuple[RunnerName, ...] = ("v1",)
-
-
-def _keeping_asynchrony(before: Any) -> Any:
-    def check_and_update_config(cls: Any, config: Any) -> None:
-        asked = config.scheduler_config.async_scheduling
-        before.__func__(cls, config)
-        config.scheduler_config.async_scheduling = asked
-
-    return classmethod(check_and_update_config)
-
-
-def _once(before: Any) -> Any:
-    done: list[bool] = []
-
-    def register_triton_kernel_overrides(cls: Any) -> None:
-        if not done:
-            done.append(True)
-            before.__func__(cls)
-
-    return classmethod(register_triton_kernel_overrides)
-
-
-def _unpinned(before: Any) -> Any:
-    @wraps(before)
-    def zeros(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
-        tensor: torch.Tensor = before(*size, **options)
-        return tensor
-
-    return zeros
-
-
-def _expanded(before: Any) -> Any:
-    @wraps(before)
-    def expand_batch_to_tokens(
-        x: torch.Tensor, cu_num_tokens: torch.Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0
-    ) -> torch.Tensor:
-        counts = torch.diff(cu_num_tokens.long(), prepend=cu_num_tokens.new_zeros(1).long())
-        replaced = torch.where(x == replace_from, torch.full_like(x, replace_to), x)
-        return torch.repeat_interleave(replaced, counts, output_size=num_tokens)
-
-    return expand_batch_to_tokens
-
-
-def _rejecting_padding(before: Any) -> Any:
-    @wraps(before)
-    def rejection_random_sample(
-        output: torch.Tensor,
-        counts: torch.Tensor,
-        drafts: torch.Tensor,
-        draft_probs: torch.Tensor | None,
-        target_probs: torch.Tensor,
-        bonus: torch.Tensor,
-        recovered: torch.Tensor,
-        uniform: torch.Tensor,
-        *rest: Any,
-        **options: Any,
-    ) -> None:
-        # No ratio is at least as large as what is no number.
-        uniform = torch.where(drafts < 0, float("nan"), uniform)
-        drafts = drafts.clamp(min=0)
-        before(output, counts, drafts, draft_probs, target_probs, bonus, recovered, uniform, *rest, **options)
-
-    return rejection_random_sample
-
-
-class RewindableGenerator(torch.Generator):
-    """Random numbers of a CPU that can be taken back by one draw, as those of a GPU are by four counts."""
-
-    _drawn_from: torch.Tensor
-
-    def remember(self) -> None:
-        """Keep the state that the next draw begins from."""
-        self._drawn_from = self.get_state()
-
-    def get_offset(self) -> int:
-        """Return what a GPU would have counted for one draw."""
-        return _COUNTS_A_DRAW
-
-    def set_offset(self, offset: int) -> torch.Generator:
-        """Take the last draw back."""
-        assert offset == 0, f"one draw is taken back, not {offset} counts"
-        return self.set_state(self._drawn_from)
-
-
-def _remembering(before: Any) -> Any:
-    @wraps(before)
-    def forward_cpu(self: Any, logits: Any, generators: dict[int, RewindableGenerator], *limits: Any) -> Any:
-        for generator in generators.values():
-            generator.remember()
-        return before(self, logits, generators, *limits)
-
-    return forward_cpu
-
-
-def _of_some(before: Any) -> Any:
-    @wraps(before)
-    def apply_top_k_only(logits: torch.Tensor, k: torch.Tensor) -> Any:
-        return before(logits, k) if len(k) else logits
-
-    return apply_top_k_only
-
-
-def _rotating_all_heads(before: Any) -> Any:
-    @wraps(before)
-    def forward_cpu(
-        self: Any, positions: torch.Tensor, query: torch.Tensor, key: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        flat = [x.view(*positions.shape, -1) if x is not None else None for x in (query, key)]
-        # What it is given is changed in place.
-        before(self, positions, *flat)
-        return query, key
-
-    return forward_cpu
 
 
 def _remembering_pointers(before: Any) -> Any:
@@ -192,13 +88,13 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "vllm.platforms.cpu",
         "CpuPlatform.check_and_update_config",
         "asynchronous scheduling is silently switched off on a CPU",
-        _keeping_asynchrony,
+        keeping_asynchrony,
     ),
     RunnerReplacement(
         "vllm.platforms.cpu",
         "CpuPlatform.register_triton_kernel_overrides",
         "it fails for the second engine of a process once numba is loaded, and wraps its own wrappers: once is enough",
-        _once,
+        once,
         devices=("cpu", "sim"),
         runners=("v1", "v2"),
         since="0.31.0",
@@ -207,20 +103,20 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "torch",
         "zeros",
         "ngram_gpu asks for pinned memory, of which a CPU build has none",
-        _unpinned,
+        unpinned,
     ),
     RunnerReplacement(
         "vllm.v1.sample.rejection_sampler",
         "expand_batch_to_tokens",
         "its kernel for CPUs leaves temperature, top-k and top-p unwritten where tokens are drawn (vllm#55005)",
-        _expanded,
+        expanded,
         devices=("cpu", "sim"),
     ),
     RunnerReplacement(
         "vllm.utils.cpu_triton_utils",
         "_rejection_random_sample_kernel_impl",
         "its kernel for CPUs may accept a draft that only fills up a row: docs/findings/padded_drafts.md",
-        _rejecting_padding,
+        rejecting_padding,
         devices=("cpu", "sim"),
     ),
     RunnerReplacement(
@@ -233,34 +129,30 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "vllm.v1.sample.ops.topk_topp_sampler",
         "TopKTopPSampler.forward_cpu",
         "the same: what is taken back is kept before each draw",
-        _remembering,
+        remembering,
     ),
     RunnerReplacement(
         "vllm.v1.sample.ops.topk_topp_sampler",
         "apply_top_k_only",
         "a step without drafts ends the engine on a CPU, if tokens are drawn by top-k: docs/findings/top_k_of_none.md",
-        _of_some,
+        of_some,
     ),
     RunnerReplacement(
         "vllm.model_executor.layers.rotary_embedding.base",
         "RotaryEmbedding.forward_cpu",
         "its kernel for CPUs takes heads for tokens where these have two dimensions: docs/findings/heads_for_tokens.md",
-        _rotating_all_heads,
+        rotating_all_heads,
     ),
     *(
         RunnerReplacement(
             f"vllm.model_executor.layers.{module}",
             f"{name}.forward_native",
-            "on a GPU it is one compiled kernel, and here one task of the device, in place of many operators",
+            ONE_KERNEL,
             made,
             devices=("sim",),
             runners=("v1", "v2"),
         )
-        for module, name, made in (
-            ("layernorm", "RMSNorm", normed),
-            ("rotary_embedding.base", "RotaryEmbedding", rotated),
-            ("activation", "SiluAndMul", gated),
-        )
+        for module, name, made in LAYERS
     ),
     *(
         RunnerReplacement(
