@@ -88,7 +88,7 @@ class _Edges(BatchEdges):
         if self.spec.num_speculative_tokens and self.spec.layers == "attention":
             is_at_once = self.spec.drafter == "dflash"
             if self._one_in(2 if is_at_once else RUNS_ONE_IN, "runs at ends"):
-                self._set_if_allowed(drafter="dflash")
+                self._set_if_allowed(drafter="dflash", draft_sampling="greedy")
                 self._runs_up_to_a_block()
         if self.spec.layers == "hybrid" and self.spec.prefix_cache:
             self._prefixes_of_states()

@@ -17,6 +17,22 @@ WITH_RAY = (
     ("tests/cluster/dispatch/", "tests/cluster/jobs/"),
 )
 WAITING = "tests/cluster/dispatch/test_ray_parts.py"
+# They look at the same drawn traces, which one process draws once.
+WITH_DRAWN = tuple(
+    f"tests/scenarios/test_{name}.py"
+    for name in (
+        "batch_edges",
+        "capabilities",
+        "control_draws",
+        "edges",
+        "extensions",
+        "session_draws",
+        "strategies",
+        "transfer_layouts",
+        "transfers",
+        "window_draws",
+    )
+)
 # They start the real engine, or interpret its kernels, for minutes.
 NEEDS_VLLM = {
     FOLDER / "benchmarks/power/test_vllm_power_installed.py",
@@ -82,12 +98,12 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], is_left: Callabl
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of a file together, since they share what they have computed, and half of those with a Ray."""
+    """Keep together the tests of a file, of files that share what they have computed, and half of those with a Ray."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  there is none unless tests are given to several
 
     def together(nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        groups = [str(folders) for folders in WITH_RAY if file.startswith(folders) and file != WAITING]
+        groups = [str(files) for files in (*WITH_RAY, WITH_DRAWN) if file.startswith(files) and file != WAITING]
         return next(iter(groups), file)
 
     scheduler = LoadScopeScheduling(config, log)

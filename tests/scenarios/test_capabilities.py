@@ -21,8 +21,8 @@ from scenarios.events import AnyEvent, Preempt, Schedule, Submit
 from scenarios.extensions import extended
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
+from tests.scenarios.drawn import random_traces
 from workers.targets.registry import kind_of, known_engines
 
 # An engine that has something of everything, and not all of it.
@@ -61,7 +61,7 @@ ENGINES = {name: kind_of(name).capabilities for name in known_engines()} | {
 def test_a_trace_is_changed_exactly_where_a_limit_refuses_it_and_is_refused_no_more(engine: str) -> None:
     capabilities = ENGINES[engine]
     for seed in range(60):
-        drawn = random_trace(seed)
+        drawn = random_traces()[seed]
         for trace in (drawn, extended(drawn, capabilities)):
             mended = within(trace, capabilities)
             assert (mended == trace) is (lacking(trace, capabilities) is None)

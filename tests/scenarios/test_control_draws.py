@@ -3,9 +3,9 @@
 from scenarios.capabilities import Capabilities
 from scenarios.control_draws import ONE_IN, controlled
 from scenarios.events import CONTROL_EVENTS
-from scenarios.random_trace import random_trace
+from tests.scenarios.drawn import random_traces
 
-TRACES = [random_trace(seed) for seed in range(200)]
+TRACES = random_traces()[:200]
 ENGINE = Capabilities(events=CONTROL_EVENTS)
 
 

@@ -1,18 +1,18 @@
 """Traces drawn for an engine with blocks of its own reach the edges there; those of any other stay as they are."""
 
 from dataclasses import replace
-from functools import cache
-from itertools import islice
 
 import pytest
 
-from benchmarks.conformance.edges import EDGES, drawn, shares
+from benchmarks.conformance.edges import EDGES, shares
+from benchmarks.conformance.edges import drawn as hunted
 from scenarios.capabilities import CONTINUES, lacking
 from scenarios.edges import drawn_for
 from scenarios.events import Abort, Preempt, PromptDraw, SetK, Stall, Submit
 from scenarios.extensions import extended
 from scenarios.random_trace import random_trace
 from scenarios.trace import Trace, problems
+from tests.scenarios.drawn import drawn, random_traces
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import VLLM, VLLM_V1
@@ -34,14 +34,8 @@ LEAST = {
 }
 
 
-@cache
-def some_drawn(engine: str) -> list[Trace]:
-    """Return the traces of some seeds for an engine."""
-    return [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(150)]
-
-
 def test_traces_of_an_engine_with_its_own_blocks_reach_every_edge() -> None:
-    found = shares(list(islice(drawn(VLLM_V1, 300, seed=25), 300)))
+    found = shares(list(hunted(VLLM_V1, 300, seed=25)))
     assert found.keys() == EDGES.keys() == LEAST.keys()
     assert {name: share for name, share in found.items() if share < LEAST[name]} == {}
 
@@ -49,17 +43,15 @@ def test_traces_of_an_engine_with_its_own_blocks_reach_every_edge() -> None:
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_traces_with_edges_are_valid_and_ask_for_nothing_that_their_engine_lacks(engine: str) -> None:
     capabilities = kind_of(engine).capabilities
-    traces = some_drawn(engine)
-    assert traces
-    for seed, trace in enumerate(traces):
+    for trace in drawn(engine):
         assert problems(trace) == []
         assert lacking(trace, capabilities) is None
-        assert trace == drawn_for(random_trace(seed), capabilities)
+    assert [drawn_for(random_trace(seed), capabilities) for seed in range(40)] == list(drawn(engine)[:40])
 
 
 def test_drafts_beside_states_that_are_kept_reach_over_ends_of_blocks_where_their_number_falls() -> None:
     falling = wide = having = 0
-    for trace in some_drawn(VLLM):
+    for trace in drawn(VLLM):
         spec, k = trace.spec, trace.spec.num_speculative_tokens
         if spec.layers == "hybrid" and spec.prefix_cache and k:
             having += 1
@@ -73,7 +65,7 @@ def test_drafts_beside_states_that_are_kept_reach_over_ends_of_blocks_where_thei
 
 def test_prompts_of_drafters_that_depend_on_the_next_token_part_behind_whole_blocks() -> None:
     parting = 0
-    for trace in some_drawn(VLLM_V1):
+    for trace in drawn(VLLM_V1):
         if trace.spec.drafter == "eagle" and trace.spec.prefix_cache:
             drawn_prompts = [each.prompt for each in trace.submits() if isinstance(each.prompt, PromptDraw)]
             parting += sum(p.common % 32 == 0 < p.common < p.tokens for p in drawn_prompts) > 1
@@ -81,8 +73,9 @@ def test_prompts_of_drafters_that_depend_on_the_next_token_part_behind_whole_blo
 
 
 def test_traces_of_an_engine_that_scripts_drafts_have_no_edges() -> None:
-    for seed in range(100):
-        assert drawn_for(random_trace(seed), Specstorm.capabilities) == random_trace(seed)
+    for seed in range(1000):
+        trace = random_traces()[seed]
+        assert drawn_for(trace, Specstorm.capabilities) == trace
 
 
 def test_an_engine_that_lacks_what_an_edge_needs_is_drawn_none_of_it() -> None:
@@ -90,7 +83,7 @@ def test_an_engine_that_lacks_what_an_edge_needs_is_drawn_none_of_it() -> None:
     features = tuple(feature for feature in ours.features if feature != CONTINUES)
     less = replace(ours, features=features, spec={**ours.spec, "decodes_first": (False,), "policy": ("fcfs",)})
     for seed in range(60):
-        trace = drawn_for(random_trace(seed), less)
+        trace = drawn_for(random_traces()[seed], less)
         assert (trace.spec.decodes_first, trace.spec.policy) == (False, "fcfs")
         assert all(isinstance(event.prompt, PromptDraw) for event in trace.submits())
 

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from scenarios.capabilities import CONTINUES, FEATURES, Limits, Without, lacking, within
-from scenarios.edges import drawn_for
 from scenarios.extensions import extended
 from scenarios.sampling import SamplingParams
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
+from tests.scenarios.drawn import drawn, random_traces
 from workers.targets.specstorm import Specstorm
-from workers.targets.vllm.limits import FIRST_RUNNER, SECOND_RUNNER
+from workers.targets.target import VLLM, VLLM_V1
 
 OURS = Specstorm().capabilities
 MORE = replace(OURS, features=FEATURES, spec={**OURS.spec, "drafter_quality": ()})
@@ -17,7 +17,7 @@ MORE = replace(OURS, features=FEATURES, spec={**OURS.spec, "drafter_quality": ()
 
 def test_traces_of_our_own_engine_stay_as_they_are() -> None:
     for seed in range(100):
-        trace = random_trace(seed)
+        trace = random_traces()[seed]
         assert extended(trace, OURS) is trace
         assert within(trace, OURS) == trace
 
@@ -27,7 +27,7 @@ def test_an_engine_with_more_features_gets_them_in_valid_traces() -> None:
     without = Without(("logit_bias",), when=lambda spec: spec.num_speculative_tokens > 0)
     beside = replace(MORE, limits=Limits(features=(without,)))
     for capabilities in (MORE, fewer, beside):
-        traces = [extended(random_trace(seed), capabilities) for seed in range(120)]
+        traces = [extended(trace, capabilities) for trace in random_traces()[:120]]
         assert all(problems(trace) == [] for trace in traces)
         assert all(lacking(within(trace, capabilities), capabilities) is None for trace in traces)
         submits = [event for trace in traces for event in trace.submits()]
@@ -42,14 +42,14 @@ def test_an_engine_with_more_features_gets_them_in_valid_traces() -> None:
 
 
 def test_first_runners_get_logits_reasoning_and_processors_where_these_may_be() -> None:
-    traces = [drawn_for(random_trace(seed), FIRST_RUNNER) for seed in range(100)]
+    traces = drawn(VLLM_V1)
     assert {trace.spec.logprobs_mode for trace in traces} == {"raw", "processed", "raw_logits", "processed_logits"}
     assert any(trace.spec.reasoning_end is not None and has_grammar(trace) for trace in traces)
     processed = [trace for trace in traces if trace.spec.logits_processor]
     assert processed
     assert all(trace.spec.num_speculative_tokens == 0 for trace in processed)
     assert any(submit.params.no_repeats for trace in processed for submit in trace.submits())
-    assert not any(drawn_for(random_trace(seed), SECOND_RUNNER).spec.logits_processor for seed in range(40))
+    assert not any(trace.spec.logits_processor for trace in drawn(VLLM))
 
 
 def has_grammar(trace: Trace) -> bool:

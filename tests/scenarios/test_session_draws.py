@@ -1,26 +1,19 @@
 """Drawn sessions: valid, of engines that have them, and without what is known to go wrong in them."""
 
-from functools import cache
-
 from scenarios.events import EndSession, Preempt, ResetPrefixCache
-from scenarios.shards import Shard
 from scenarios.trace import Trace, problems
-from workers.run.shard import shard_traces
-from workers.targets.target import SPECSTORM, VLLM, VLLM_V1, RunConfig
+from tests.scenarios.drawn import drawn
+from workers.targets.target import SPECSTORM, VLLM, VLLM_V1
 
 
-@cache
 def with_sessions(engine: str) -> list[Trace]:
-    """Return the traces with sessions among the first 120 of a hunt."""
-    config = RunConfig(engine=engine)
-    shards = [Shard(profile="mixed", seed=5, number=number) for number in range(20)]
-    drawn = [trace for shard in shards for trace in shard_traces(shard, config)]
-    return [trace for trace in drawn if any(submit.session is not None for submit in trace.submits())]
+    """Return the traces with sessions of those drawn for an engine."""
+    return [trace for trace in drawn(engine) if any(submit.session is not None for submit in trace.submits())]
 
 
 def test_one_trace_in_so_many_of_vllm_has_sessions_and_no_other_engine_s() -> None:
     for engine in (VLLM, VLLM_V1):
-        assert 12 <= len(with_sessions(engine)) <= 60
+        assert len(drawn(engine)) // 16 <= len(with_sessions(engine)) <= len(drawn(engine)) // 6
     assert with_sessions(SPECSTORM) == []
 
 

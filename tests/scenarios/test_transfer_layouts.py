@@ -6,22 +6,22 @@ from typing import get_args
 
 import pytest
 
-from scenarios.edges import drawn_for
 from scenarios.events import Abort, Preempt, PromptDraw, Submit
 from scenarios.random_trace import random_trace
 from scenarios.spec import Offloading, Transfer
 from scenarios.trace import Trace
 from scenarios.transfer_layouts import Layout, arranged, first_of_their_names, goes_on, is_calm, layout_of
 from scenarios.transfers import with_transfers
+from tests.scenarios.drawn import drawn
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM_V1
 
 
 @cache
 def laid_out() -> list[tuple[Layout, Trace]]:
-    """Return the traces with a store or offloading of some seeds, each with its layout."""
-    traces = [drawn_for(random_trace(seed), kind_of(VLLM_V1).capabilities) for seed in range(400)]
-    return [(layout_of(trace), trace) for trace in traces if trace.spec.transfer or trace.spec.offloading]
+    """Return the drawn traces with a store or offloading, each with its layout."""
+    traces = [trace for trace in drawn(VLLM_V1) if trace.spec.transfer or trace.spec.offloading]
+    return [(layout_of(trace), trace) for trace in traces]
 
 
 def of(layout: Layout) -> list[Trace]:

@@ -1,23 +1,12 @@
 """Transfers of random traces: who has them is given some of each kind, and room for what is loaded twice."""
 
-from functools import cache
-
 import pytest
 
-from scenarios.edges import drawn_for
 from scenarios.events import DisturbTransfer, Preempt, PromptDraw, ResetPrefixCache
-from scenarios.random_trace import random_trace
 from scenarios.spec import Handoff, Transfer
-from scenarios.trace import Trace
 from scenarios.transfer_layouts import SHORT_BY
-from workers.targets.registry import kind_of
+from tests.scenarios.drawn import drawn
 from workers.targets.target import VLLM, VLLM_V1
-
-
-@cache
-def drawn(engine: str) -> list[Trace]:
-    """Return the traces of some seeds for an engine."""
-    return [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(400)]
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])

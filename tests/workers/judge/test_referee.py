@@ -25,8 +25,8 @@ from workers.run.event_feed import EventQueue
 from workers.targets.specstorm import Specstorm, ours
 
 TAPES = Tapes()
-SEEDS = range(100)
-PLACES_MAX = 12
+SEEDS = range(70)
+PLACES_MAX = 8
 ALL_REFUSED = {**REFUSED, **REFUSED_BY_HISTORY}
 
 

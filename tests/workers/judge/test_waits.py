@@ -25,8 +25,8 @@ from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 
 SEEDS = range(4)
-SEEDS_SILENT = range(60)
-SEEDS_SWEPT = range(100, 105)
+SEEDS_SILENT = range(30)
+SEEDS_SWEPT = range(100, 103)
 # A dummy step is needed to have ended only where its staging slot is used again before anything else is waited for.
 SEEDS_DUMMY = range(78, 104)
 CONFIGURATIONS: tuple[Configuration, ...] = ("device", "host")

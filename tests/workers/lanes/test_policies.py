@@ -232,7 +232,7 @@ def every_policy() -> list[Policy]:
     return [Eager(), Lazy(), *map(LaneOrder, ORDERS), *map(Random, range(6))]
 
 
-@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+@settings(max_examples=120, deadline=None, database=None, derandomize=True)
 @given(actions(5))
 def test_a_program_that_orders_its_accesses_ends_the_same_under_every_policy(actions_drawn: list[Action]) -> None:
     program = ordered(actions_drawn)

