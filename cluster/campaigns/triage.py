@@ -65,8 +65,14 @@ class FindingState(Value):
 
     @classmethod
     def of(cls, hit: Hit, first: int) -> "FindingState":
-        """Return the first state of a finding of a hunt."""
-        return cls(bug=hit.signature.bug, first=first, size=len(hit.trace.events), trace=hit.trace, verdict=hit.verdict)
+        """Return the first state of a finding of a hunt; of a known bug the first trace that met it will do."""
+        state = cls(
+            bug=hit.signature.bug, first=first, size=len(hit.trace.events), trace=hit.trace, verdict=hit.verdict
+        )
+        if not known_of(hit.verdict):
+            return state
+        judgement = Judgement(verdict=hit.verdict, trace=hit.trace, schedules=1)
+        return state.model_copy(update={"stage": "confirmed", "judgement": judgement})
 
     @classmethod
     def unseen(cls, trace: Trace) -> "FindingState":

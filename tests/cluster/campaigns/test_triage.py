@@ -46,14 +46,26 @@ def test_candidates_that_are_lost_after_the_last_round_was_settled_leave_the_sma
     assert len(judgement.trace.events) == 1
 
 
-def test_a_bug_that_the_engine_is_known_for_is_judged_again_and_not_shrunk() -> None:
+def _known(verdict: Diverged) -> Diverged:
+    known = verdict.difference.model_copy(update={"known": "told_before"})
+    return verdict.model_copy(update={"difference": known})
+
+
+def test_a_bug_that_the_engine_is_known_for_is_neither_judged_again_nor_shrunk() -> None:
+    met = hit("x").model_copy(update={"verdict": _known(diverged("x"))})
+    triage = Triage(FindingState.of(met, 0))
+    assert not triage.is_open
+    assert triage.state.judgement == Judgement(verdict=met.verdict, trace=met.trace, schedules=1)
+    assert triage.tasks(2) == []
+
+
+def test_what_turns_out_to_be_a_known_bug_when_it_is_judged_again_is_not_shrunk() -> None:
     triage = Triage(FindingState.of(hit("x"), 0))
     (judge,) = triage.tasks(2)
     answer = buggy(judge.job)
     assert isinstance(answer, Judgement)
     assert isinstance(answer.verdict, Diverged)
-    known = answer.verdict.difference.model_copy(update={"known": "told_before"})
-    told = answer.model_copy(update={"verdict": answer.verdict.model_copy(update={"difference": known})})
+    told = answer.model_copy(update={"verdict": _known(answer.verdict)})
     triage.take(Record(judge.job.key, 1, told))
     assert not triage.is_open
     assert triage.state.judgement == told
