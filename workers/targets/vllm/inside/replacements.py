@@ -143,6 +143,14 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
         "its kernel for CPUs takes heads for tokens where these have two dimensions: docs/findings/heads_for_tokens.md",
         rotating_all_heads,
     ),
+    RunnerReplacement(
+        "vllm.model_executor.parameter",
+        "BasevLLMParameter.__torch_function__",
+        "operators on a weight go through Python, to do what PyTorch does of any parameter: that is called at once",
+        lambda before: torch.nn.Parameter.__torch_function__,
+        devices=("sim",),
+        runners=("v1", "v2"),
+    ),
     *(
         RunnerReplacement(
             f"vllm.model_executor.layers.{module}",
