@@ -158,7 +158,7 @@ BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "vllm_v2_zeroed_before_stored",
         "docs/findings/vllm_v2_zeroed_before_stored.md",
-        "vLLM 0.32.0 zeroes blocks that a preempted request has lost before its connector is told to finish storing them.",
+        "vLLM 0.32.0 zeroes blocks that a preempted request has lost before its connector may finish storing them.",
     ): of_blocks_zeroed_before_stored,
 }
 CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], bool]] = {
