@@ -2,6 +2,7 @@
 
 The judge keeps a cache of its own in which an entry is the identity of a whole prefix. Steps write it where they say
 that they write theirs, and transfers copy from it and to it when their bytes are copied, whatever the engine believes.
+A block that is zeroed holds nothing until it is written again.
 
 Verifies: that behind whatever a request computes lie the entries of exactly its own tokens, at their positions: of its
 own earlier steps, of a prefix that it takes over, or of blocks that it has loaded, from a store or the cache of a
@@ -65,6 +66,11 @@ class _Cache:
 
     def copied(self, seen: Observation) -> None:
         self._copies.setdefault(seen.step, []).extend(seen.values["blocks"])
+
+    def zeroed(self, seen: Observation) -> None:
+        for block in seen.values["blocks"]:
+            self.blocks.pop(block, None)
+            self.states.pop(block, None)
 
     def _copy(self, copies: Sequence[Sequence[int]]) -> None:
         """Copy blocks of which a hit ends inside, whatever they hold."""
@@ -212,6 +218,8 @@ class AttendedTokens(Judge):
                     cache.planned(seen)
                 case "copied":
                     cache.copied(seen)
+                case "zeroed":
+                    cache.zeroed(seen)
                 case "processed":
                     cache.processed(seen)
                 case "transfer" if seen.values["phase"] == "copies" and not _belongs_to_step(seen):

@@ -94,6 +94,25 @@ def test_what_was_stored_before_it_was_computed_is_found_where_it_is_loaded() ->
     assert found.actual == Fact(kind="entry_unwritten")
 
 
+def test_what_was_zeroed_before_it_was_stored_is_found_where_it_is_loaded() -> None:
+    first, store = step(0, 0, PROMPT, 0, [1, 2, 3], True), copied("store", [1, 2], [0, 1])
+    again = [copied("load", [4, 5], [0, 1]), *step(1, 1, PROMPT, 4, [4, 5, 6], True)]
+    zeroed = Observation("zeroed", 1, (), {"blocks": [2]})
+    assert judged([*first, store, zeroed, *again]) is None
+    found = judged([*first, zeroed, store, *again])
+    assert found is not None
+    assert (found.position, found.actual) == (2, Fact(kind="entry_unwritten"))
+
+
+def test_a_state_whose_block_was_zeroed_is_found_where_a_request_goes_on_from_it() -> None:
+    first = step(0, 0, PROMPT[:4], 0, [1, 2], True, states=[[8]])
+    again = step(1, 1, PROMPT, 4, [1, 2, 3], True, states=[[8, 9]])
+    assert judged([*first, *again], [4]) is None
+    found = judged([*first, Observation("zeroed", 1, (), {"blocks": [8]}), *again], [4])
+    assert found is not None
+    assert found.variable == "first_state"
+
+
 def test_the_same_block_behind_another_prefix_is_another_one() -> None:
     first = [*step(0, 0, [1, 2, 7, 8], 0, [1, 2], True), copied("store", [1, 2], [0, 1])]
     own = step(1, 1, [5, 6], 0, [4], True)

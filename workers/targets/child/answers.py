@@ -224,6 +224,12 @@ class CopiedValues(Value):
     blocks: list[tuple[int, int]]
 
 
+class ZeroedValues(Value):
+    """Blocks that hold nothing from there on."""
+
+    blocks: Integers
+
+
 class PreemptedValues(Value):
     """Blocks that a request held alone when it was preempted for room, and that were not free then."""
 
@@ -275,6 +281,8 @@ Stored: TypeAlias = _SeenAt[Literal["stored"], StoredValues]
 Offered: TypeAlias = _SeenAt[Literal["offered"], OfferedValues]
 # Copies from block to block of a cache, ahead of a step.
 Copied: TypeAlias = _SeenAt[Literal["copied"], CopiedValues]
+# Blocks of a cache that are zeroed ahead of a step.
+Zeroed: TypeAlias = _SeenAt[Literal["zeroed"], ZeroedValues]
 # A request that gave its place up, while a step was planned.
 Preempted: TypeAlias = _SeenAt[Literal["preempted"], PreemptedValues]
 Seen: TypeAlias = Annotated[
@@ -295,6 +303,7 @@ Seen: TypeAlias = Annotated[
     | Stored
     | Offered
     | Copied
+    | Zeroed
     | Preempted,
     Field(discriminator="point"),
 ]

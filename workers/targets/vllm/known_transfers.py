@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from scenarios.events import DisturbTransfer, ResetPrefixCache, Submit
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Fact, Site
+from workers.record.evidence import Difference, Fact, Site, fact
 from workers.record.observation import Observation
 from workers.targets.target import KnownBug
 
@@ -53,6 +53,29 @@ def _positions_behind_blocks(trace: Trace, until: int, steps: Sequence[Observati
                 end = len(blocks.get(request, ())) * trace.spec.block_size
                 computed = values["positions"][values["starts"][row] : values["starts"][row + 1]]
                 yield from (position for position in computed if request in failed and position >= end)
+
+
+def of_blocks_zeroed_before_stored(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a request attends to nothing in a block that a store had lost by the time that it kept it.
+
+    It was zeroed for another request in the step in which the store was ended ahead, and loaded from there.
+    """
+    if (found.plane, found.variable, found.actual) != ("kv", "attended", fact("entry_unwritten")):
+        return False
+    if found.position is None:
+        return False
+    zeroed = {seen.step: set(seen.values["blocks"]) for seen in steps if seen.point == "zeroed"}
+    slots, loaded = set[int](), set[int]()
+    for seen in (each for each in steps if each.point == "transfer" and each.values["phase"] == "ends"):
+        pairs = list(zip(seen.values["blocks"], seen.values["slots"], strict=True))
+        if seen.values["of"] == "store" and seen.values["is_ahead"]:
+            slots |= {slot for block, slot in pairs if block in zeroed.get(seen.step, ())}
+        elif seen.values["of"] == "load" and seen.step < found.step:
+            loaded |= {block for block, slot in pairs if slot in slots}
+    index = found.position // trace.spec.block_size
+    planned = (seen for seen in steps if (seen.point, seen.step) == ("scheduled", found.step))
+    held = {f"submit {number}": blocks for seen in planned for number, blocks in seen.values["blocks"]}
+    return loaded.intersection(held.get(found.request, ())[index : index + 1]) != set()
 
 
 def _failed_loads(found: Difference, trace: Trace, steps: Sequence[Observation]) -> Iterator[Observation]:
@@ -132,6 +155,11 @@ BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {_FAILED_LOAD: of_load_failed_in_fl
 BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     _FAILED_LOAD: of_load_failed_in_a_step,
     _BESIDE: of_load_failed_beside,
+    KnownBug(
+        "vllm_v2_zeroed_before_stored",
+        "docs/findings/vllm_v2_zeroed_before_stored.md",
+        "vLLM 0.32.0 zeroes blocks that a preempted request has lost before its connector may finish storing them.",
+    ): of_blocks_zeroed_before_stored,
 }
 CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], bool]] = {
     _FAILED_LOAD: crash_of_failed_load,

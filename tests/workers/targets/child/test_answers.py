@@ -64,6 +64,7 @@ _SEEN: dict[str, dict[str, Any]] = {
     "processed": {"sampled": [[5]]},
     "drained": {"leaks": {"blocks": 1}},
     "copied": {"blocks": [[3, 4]]},
+    "zeroed": {"blocks": [3, 4]},
     "offered": {"prompt": 4, "tokens": 9, "found": 0, "offered": [0, 1]},
 }
 SEEN = [

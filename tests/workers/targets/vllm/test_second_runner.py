@@ -53,6 +53,7 @@ def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
         "vllm_v2_drafts_past_the_model",
         "vllm_v2_states_behind_prompts",
         "vllm_v2_prompt_logprobs_padded",
+        "vllm_v2_zeroed_before_stored",
         "vllm_padded_prompts_of_one_token",
     ],
 )

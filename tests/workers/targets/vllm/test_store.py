@@ -214,6 +214,31 @@ def test_entries_behind_the_blocks_of_a_failed_load_are_known_in_the_second_runn
     assert known(64, steps, variable="draft_cache") == known(64, steps, VLLM_V1) == ""
 
 
+def test_a_block_that_was_zeroed_before_it_was_stored_is_known_where_it_was_loaded_and_nowhere_else() -> None:
+    trace = load(FINDINGS / "vllm_v2_zeroed_before_stored.yaml").explicit()
+
+    def ended(of: str, step: int, blocks: list[int], is_ahead: bool) -> Observation:
+        values = {"phase": "ends", "of": of, "blocks": blocks, "slots": [0, 1], "lost": [], "is_ahead": is_ahead}
+        return Observation("transfer", step, (0,), values)
+
+    zeroed = Observation("zeroed", 1, (), {"blocks": [4, 5]})
+    store, late = ended("store", 1, [3, 4], True), ended("store", 1, [3, 4], False)
+    behind = [ended("load", 3, [7, 8], False), Observation("scheduled", 4, (0,), {"blocks": [(0, [7, 8, 9])]})]
+    place = {"plane": "kv", "variable": "attended", "request": "submit 0", "step": 4}
+
+    def known(position: int, steps: list[Observation], engine: str = VLLM, actual: str = "entry_unwritten") -> str:
+        entry = {"expected": fact("entry_of_prefix", token=4), "actual": fact(actual), "position": position}
+        return kind_of(engine).known(Difference.model_validate({**place, **entry}), trace, steps)
+
+    steps = [zeroed, store, *behind]
+    assert known(32, steps) == known(63, steps) == "vllm_v2_zeroed_before_stored"
+    # Neither of another block, nor of one that was kept in time, nor of other entries, nor in the first runner.
+    assert (
+        known(0, steps) == known(64, steps) == known(32, [zeroed, late, *behind]) == known(32, [store, *behind]) == ""
+    )
+    assert known(32, steps, actual="entry_of_token") == known(32, steps, VLLM_V1) == ""
+
+
 def test_a_table_that_ends_is_known_behind_a_load_that_may_fail_in_a_step() -> None:
     trace = load(FINDINGS / "vllm_v2_failed_load_in_other_blocks.yaml").explicit()
     calm = trace.model_copy(update={"events": trace.events[:2]})

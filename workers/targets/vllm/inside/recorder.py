@@ -42,6 +42,11 @@ def runner_of(engine: Any) -> Any:
     return engine.model_executor.driver_worker.worker.model_runner
 
 
+def zeroer_of(runner: Any) -> Any:
+    """Return what zeroes new blocks of a runner's cache, None where nothing does."""
+    return getattr(runner, "kv_block_zeroer", None) or getattr(runner, "_kv_block_zeroer", None)
+
+
 def first_layers(config: Any) -> list[str]:
     """Return the name of a layer of the group of full attention, and of each with a state."""
     return [config.kv_cache_groups[number].layer_names[0] for number in group_numbers(config)]
@@ -230,8 +235,14 @@ class StepRecorder(PlanRecorder):
         self.opened(engine.vllm_config, traits)
         self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
         self._drafter = DrafterObserver(drafter, runner_of(engine), self._seen) if drafter is not None else None
+        self._zeroer = zeroer_of(runner_of(engine))
+        if self._zeroer is not None:
+            self._zero: Callable[[list[int]], None] = self._zeroer.zero_block_ids
+            self._zeroer.zero_block_ids = self._observed_zero
 
     def release(self) -> None:
+        if self._zeroer is not None:
+            del self._zeroer.zero_block_ids
         self._runner.release()
         if self._drafter is not None:
             self._drafter.release()
@@ -261,6 +272,10 @@ class StepRecorder(PlanRecorder):
 
     def drained(self, more: Mapping[str, int]) -> None:
         super().drained({**self._runner.held(), **more})
+
+    def _observed_zero(self, blocks: list[int]) -> None:
+        self._zero(blocks)
+        self._seen.observe("zeroed", [], {}, blocks=list(blocks))
 
     def _inputs(
         self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
