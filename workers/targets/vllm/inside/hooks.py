@@ -121,6 +121,13 @@ RECORDERS = (
         "_prepare_inputs _model_forward _mamba_bufs input_batch requests kv_cache_config",
         runners=("v1",),
     ),
+    RunnerHooks(
+        "vllm.v1.worker.gpu_model_runner", "GPUModelRunner", "_kv_block_zeroer", runners=("v1",), since="0.32.0"
+    ),
+    RunnerHooks(
+        "vllm.v1.worker.gpu.model_runner", "GPUModelRunner", "kv_block_zeroer", runners=("v2",), since="0.32.0"
+    ),
+    RunnerHooks("vllm.v1.worker.utils", "KVBlockZeroer", "zero_block_ids", since="0.32.0"),
     RunnerHooks("vllm.v1.worker.mamba_utils", "MambaBuffers", "postprocess_align", runners=("v1",)),
     RunnerHooks(
         "vllm.v1.worker.mamba_utils",
