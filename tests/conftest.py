@@ -23,6 +23,7 @@ WITH_DRAWN = tuple(
     for name in (
         "batch_edges",
         "capabilities",
+        "codec",
         "control_draws",
         "edges",
         "extensions",

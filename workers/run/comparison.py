@@ -1,8 +1,8 @@
 """Comparison of a run's outputs with those of reference runs on the same engine.
 
-Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic aside, and names that are used again where
-the schedule alone is another or a request is alone; whether another run keeps a contract; that a drafter proposes what
-it does in the synchronous run (`judge.proposals`).
+Verifies: what `judge.outputs` compares, near ties of an inexact arithmetic aside; the same under names that are used
+again, if the other run differs by its schedule alone or has each request alone; whether another run keeps a contract;
+that a drafter proposes what it does in the synchronous run (`judge.proposals`).
 """
 
 from collections.abc import Callable, Sequence
