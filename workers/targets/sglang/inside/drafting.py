@@ -43,9 +43,9 @@ class DrafterObserver:
         """Leave the drafter as it was."""
         del self._worker.draft, self._worker._draft_extend_for_decode, self._model.forward
 
-    def _observed_draft(self, batch: Any, **options: Any) -> Any:
+    def _observed_draft(self, batch: Any, *arguments: Any, **options: Any) -> Any:
         self._index = 0
-        proposed = self._draft(batch, **options)
+        proposed = self._draft(batch, *arguments, **options)
         if self._recorder.batch is None:
             return proposed
         width = proposed.draft_token_num
@@ -62,10 +62,10 @@ class DrafterObserver:
             del self._rows[step]
         return proposed
 
-    def _observed_extend(self, batch: Any, result: Any, **options: Any) -> Any:
+    def _observed_extend(self, batch: Any, result: Any, *arguments: Any, **options: Any) -> Any:
         self._accepted = result.accept_lens
         try:
-            return self._extend(batch, result, **options)
+            return self._extend(batch, result, *arguments, **options)
         finally:
             self._accepted = None
 
@@ -78,18 +78,20 @@ class DrafterObserver:
             found = of_steps[step]
             yield step, [name for name, _ in found], [row for _, row in found]
 
-    def _observed_forward(self, input_ids: Any, positions: Any, forward_batch: Any, **options: Any) -> Any:
+    def _observed_forward(
+        self, input_ids: Any, positions: Any, forward_batch: Any, *arguments: Any, **options: Any
+    ) -> Any:
         is_further = forward_batch.forward_mode.is_decode()
         if self._recorder.batch is None or (is_further and self._recorder.has_trees):
-            return self._forward(input_ids, positions, forward_batch, **options)
+            return self._forward(input_ids, positions, forward_batch, *arguments, **options)
         if is_further:
             self._index += 1
             self._note_further(input_ids, positions, forward_batch)
-            made = self._forward(input_ids, positions, forward_batch, **options)
+            made = self._forward(input_ids, positions, forward_batch, *arguments, **options)
             self._note_further_margins(made.next_token_logits)
         else:
             self._note_first(input_ids, positions, forward_batch)
-            made = self._forward(input_ids, positions, forward_batch, **options)
+            made = self._forward(input_ids, positions, forward_batch, *arguments, **options)
             self._note_first_margins(made.next_token_logits)
         return made
 

@@ -198,20 +198,22 @@ class Recorder:
         """Return what was seen since the last call; of a step on the device, once it has run."""
         return self.observations.take()
 
-    def _observed_run(self, batch: Any, *arguments: Any) -> Any:
+    def _observed_run(self, batch: Any, *arguments: Any, **options: Any) -> Any:
         self.observations.step += 1
         self.batch = batch
         try:
-            result = self._run(batch, *arguments)
+            result = self._run(batch, *arguments, **options)
         finally:
             self.batch = None
         self._results[id(result)] = self.observations.step
         return result
 
-    def _observed_forward(self, input_ids: Any, positions: Any, forward_batch: Any, **options: Any) -> Any:
+    def _observed_forward(
+        self, input_ids: Any, positions: Any, forward_batch: Any, *arguments: Any, **options: Any
+    ) -> Any:
         if self.batch is not None:
             self._note(forward_batch, input_ids, positions)
-        return self._forward(input_ids, positions, forward_batch, **options)
+        return self._forward(input_ids, positions, forward_batch, *arguments, **options)
 
     def _note(self, forward_batch: Any, input_ids: torch.Tensor, positions: torch.Tensor) -> None:
         """Note the plan and the inputs of a step."""
@@ -285,12 +287,12 @@ class Recorder:
                 begun.append([number_of(request.rid), [*request.origin_input_ids, *request.output_ids]])
         return begun
 
-    def _observed_process(self, batch: Any, result: Any) -> Any:
+    def _observed_process(self, batch: Any, result: Any, *arguments: Any, **options: Any) -> Any:
         step = self._results.pop(id(result), None)
         # Of a chunk no token is taken, nor of a request that has begun anew without it.
         has_none = [request.inflight_middle_chunks > 0 or request.is_retracted for request in batch.reqs]
         before = {request.rid: _holder_of(request) for request in batch.reqs if request.kv.holds_kv}
-        processed = self._process(batch, result)
+        processed = self._process(batch, result, *arguments, **options)
         self._ended |= {request.rid: before[request.rid] for request in batch.reqs if _has_left(request, before)}
         if step is not None:
             tokens, names = result.next_token_ids.tolist(), [request.rid for request in batch.reqs]

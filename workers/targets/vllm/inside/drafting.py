@@ -173,11 +173,11 @@ class DrafterObserver:
         read = {name: tensor.tolist() for name, tensor in _of_rows(tensors, len(names)).items()}
         self._record.keep(point, names, step, index=self._next(), blocks=[], bounds=[], **read)
 
-    def _observed_keep(self, states: Any, positions: Any, slots: Any = None) -> None:
+    def _observed_keep(self, states: Any, positions: Any, slots: Any = None, *arguments: Any, **options: Any) -> None:
         if slots is not None and self._names:
             slots_of_layer = slots[0] if isinstance(slots, list) else slots
             self._record.observe("context", self._names, {"positions": positions, "slots": slots_of_layer})
-        self._keep(states, positions, slots)
+        self._keep(states, positions, slots, *arguments, **options)
 
     def _observed_logits(self, *arguments: Any, **options: Any) -> Any:
         logits = self._logits(*arguments, **options)
@@ -192,9 +192,9 @@ class DrafterObserver:
 
         return observed
 
-    def _observed_pieces(self, model: Any, inputs: Mapping[str, Any]) -> Any:
+    def _observed_pieces(self, model: Any, inputs: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
         self._pass(inputs)
-        return self._run_pieces(model, inputs)
+        return self._run_pieces(model, inputs, *arguments, **options)
 
     def _pass(self, options: Mapping[str, Any]) -> None:
         """Tell what the model is given in a pass of a step; dummy ones are of none."""

@@ -108,23 +108,23 @@ class PlanRecorder:
         }
         self._seen.note("drained", [], leaks={name: count for name, count in held.items() if count})
 
-    def _observed_take(self, count: int) -> list[Any]:
-        blocks = self._take(count)
+    def _observed_take(self, count: int, *arguments: Any, **options: Any) -> list[Any]:
+        blocks = self._take(count, *arguments, **options)
         self._taken += [block.block_id for block in blocks]
         return blocks
 
-    def _observed_lookup(self, request: Any) -> Any:
+    def _observed_lookup(self, request: Any, *arguments: Any, **options: Any) -> Any:
         # Whose prompt has logprobs has it computed.
         if request.sampling_params is not None and request.sampling_params.prompt_logprobs is None:
             self._lookups[request.request_id] = len(self._taken)
-        return self._look_up(request)
+        return self._look_up(request, *arguments, **options)
 
-    def _observed_update(self, plan: Any, result: Any) -> Any:
+    def _observed_update(self, plan: Any, result: Any, *arguments: Any, **options: Any) -> Any:
         step = self._steps.pop(id(plan), None)
         if step is not None:
             sampled = [list(map(int, tokens)) for tokens in result.sampled_token_ids]
             self._seen.note("processed", list(result.req_ids), step, sampled=sampled)
-        outputs = self._update(plan, result)
+        outputs = self._update(plan, result, *arguments, **options)
         every = [each.scheduler_stats for each in outputs.values() if each.scheduler_stats is not None]
         counts = next((stats.spec_decoding_stats for stats in every), None)
         if step is not None and counts is not None:

@@ -114,8 +114,8 @@ class Producer:
             self._recorder.release()
         self._give_back(self.engine)
 
-    def _observed_schedule(self, *arguments: Any) -> Any:
-        plan = self._schedule(*arguments)
+    def _observed_schedule(self, *arguments: Any, **options: Any) -> Any:
+        plan = self._schedule(*arguments, **options)
         if self._recorder is not None:
             self._recorder.scheduled(plan)
         return plan

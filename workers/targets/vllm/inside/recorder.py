@@ -94,10 +94,10 @@ class FirstRunnerObserver:
         num_rows = self._runner.input_batch.num_reqs
         return {"requests of the runner": len(self._runner.requests), "rows of the batch": num_rows}
 
-    def _observed_prepare(self, plan: Any, *arguments: Any) -> Any:
+    def _observed_prepare(self, plan: Any, *arguments: Any, **options: Any) -> Any:
         # Of drafts that were looked up on the device some are taken out of the plan before it is carried out.
         self._drafts = {name: len(drafts) for name, drafts in plan.scheduled_spec_decode_tokens.items()}
-        return self._prepare(plan, *arguments)
+        return self._prepare(plan, *arguments, **options)
 
     def _observed_forward(self, *arguments: Any, **options: Any) -> Any:
         from vllm.forward_context import get_forward_context  # noqa: PLC0415  what they replace must be replaced by then
@@ -175,8 +175,8 @@ class SecondRunnerObserver:
         num_rows = states.max_num_reqs - len(states.free_indices)
         return {"requests of the runner": len(states.req_id_to_index), "rows of the runner": num_rows}
 
-    def _observed_prepare(self, batch: Any) -> Any:
-        tables, slots = self._prepare(batch)
+    def _observed_prepare(self, batch: Any, *arguments: Any, **options: Any) -> Any:
+        tables, slots = self._prepare(batch, *arguments, **options)
         self._prepared = batch, tables, slots
         return tables, slots
 
@@ -273,8 +273,8 @@ class StepRecorder(PlanRecorder):
     def drained(self, more: Mapping[str, int]) -> None:
         super().drained({**self._runner.held(), **more})
 
-    def _observed_zero(self, blocks: list[int]) -> None:
-        self._zero(blocks)
+    def _observed_zero(self, blocks: list[int], *arguments: Any, **options: Any) -> None:
+        self._zero(blocks, *arguments, **options)
         self._seen.observe("zeroed", [], {}, blocks=list(blocks))
 
     def _inputs(

@@ -287,40 +287,40 @@ class Session:
             kept = [block for block in own if manager.block_pool.blocks[block].ref_cnt]
             self._recorder.note("preempted", [request.request_id], kept=kept)
 
-    def _counted_validation(self, request: Any, drafts: list[int]) -> list[int]:
+    def _counted_validation(self, request: Any, drafts: list[int], *arguments: Any, **options: Any) -> list[int]:
         assert self._validate is not None, "it is in its place"
         proposed = sum(token >= 0 for token in drafts)
-        kept = self._validate(request, drafts)
+        kept: list[int] = self._validate(request, drafts, *arguments, **options)
         if request.use_structured_output:
             self.probes["grammar_drafts"] += bool(kept)
             self.probes["grammar_cut"] += len(kept) < proposed
         return kept
 
-    def _schedule_and_tell(self, *arguments: Any) -> Any:
+    def _schedule_and_tell(self, *arguments: Any, **options: Any) -> Any:
         self._is_scheduling = True
         try:
-            return self._schedule_all_but_the_stalled(*arguments)
+            return self._schedule_all_but_the_stalled(*arguments, **options)
         finally:
             self._is_scheduling = False
 
-    def _counted_condense(self, *arguments: Any) -> None:
+    def _counted_condense(self, *arguments: Any, **options: Any) -> None:
         before = dict(self._batch.req_id_to_index)
-        self._condense(*arguments)
+        self._condense(*arguments, **options)
         has_moved = before != self._batch.req_id_to_index
         self.probes["condense"] += has_moved
         self.probes["condense_in_flight"] += has_moved and bool(self.engine.batch_queue)
 
-    def _counted_swap(self, *rows: int) -> None:
+    def _counted_swap(self, *arguments: Any, **options: Any) -> None:
         self.probes["reorder"] += 1
-        self._swap(*rows)
+        self._swap(*arguments, **options)
 
-    def _schedule_all_but_the_stalled(self, *arguments: Any) -> Any:
+    def _schedule_all_but_the_stalled(self, *arguments: Any, **options: Any) -> Any:
         """Schedule a step as if the stalled requests were not there, but for their rows."""
         scheduler = self.engine.scheduler
         stalled = {request_id for request_id, until in self._stalled.items() if until > self._tick} | self._preempted
         self._preempted.clear()
         if not stalled:
-            plan = self._schedule(*arguments)
+            plan = self._schedule(*arguments, **options)
             self._count(plan)
             return plan
         before = list(scheduler.running)
@@ -332,7 +332,7 @@ class Session:
         for name, limit in limits.items():
             setattr(scheduler, name, limit - len(hidden))
         try:
-            plan = self._schedule(*arguments)
+            plan = self._schedule(*arguments, **options)
         finally:
             for name, limit in limits.items():
                 setattr(scheduler, name, limit)

@@ -89,9 +89,9 @@ class Offloads(OwnTransfers):
             around(handler, "transfer_async", partial(self._copying, of))
             around(handler, "get_finished", partial(self._due, handler))
 
-    def _planned(self, build: Callable[..., Any], output: Any) -> Any:
+    def _planned(self, build: Callable[..., Any], output: Any, *arguments: Any, **options: Any) -> Any:
         ended = [self._planner._req_status.get(name) for name in output.finished_req_ids or ()]
-        metadata = super()._planned(build, output)
+        metadata = super()._planned(build, output, *arguments, **options)
         for status in ended:
             if status is not None and status.req.status.name in _BY_ITSELF and not status.req.num_preemptions:
                 self._tell_offered(status)
@@ -113,26 +113,30 @@ class Offloads(OwnTransfers):
             offered=offered,
         )
 
-    def _looked_up(self, look: Callable[..., Any], request: Any, num_computed: int, **more: Any) -> Any:
-        found = look(request, num_computed, **more)
+    def _looked_up(
+        self, look: Callable[..., Any], request: Any, num_computed: int, *arguments: Any, **options: Any
+    ) -> Any:
+        found = look(request, num_computed, *arguments, **options)
         self.probes["lookup_wait"] += found[0] is None
         self._found[request.request_id] = num_computed + (found[0] or 0)
         return found
 
-    def _making_room(self, prepare: Callable[..., Any], keys: Sequence[Any], context: Any) -> Any:
+    def _making_room(
+        self, prepare: Callable[..., Any], keys: Sequence[Any], context: Any, *arguments: Any, **options: Any
+    ) -> Any:
         self._offered.setdefault(context.req_id, set()).update(keys)
-        room = prepare(keys, context)
+        room = prepare(keys, context, *arguments, **options)
         self.probes["store_eviction"] += len(room.evicted_keys) if room is not None else 0
         return room
 
-    def _before_a_step(self, handle: Callable[..., Any], metadata: Any) -> None:
+    def _before_a_step(self, handle: Callable[..., Any], metadata: Any, *arguments: Any, **options: Any) -> None:
         """Tell of the jobs of a plan: of stores before any of them is waited for, of loads behind that."""
         # What is waited for leaves the metadata.
         for job_id, planned in metadata.store_jobs.items():
             self._begin("store", job_id, planned)
         for job in self.jobs.values():
             self.probes["store_of_preempted"] += job.of == "store" and job.request in metadata.preempted
-        handle(metadata)
+        handle(metadata, *arguments, **options)
         # Loads may be given blocks of stores that were waited for.
         for job_id, planned in metadata.load_jobs.items():
             self._begin("load", job_id, planned)
@@ -147,12 +151,12 @@ class Offloads(OwnTransfers):
         self.probes[of] += 1
         self._tell(begun, "begins", begun.blocks, begun.slots)
 
-    def _copying(self, of: str, copy: Callable[..., bool], job_id: int, *specs: Any) -> bool:
+    def _copying(self, of: str, copy: Callable[..., bool], job_id: int, *arguments: Any, **options: Any) -> bool:
         job = self.jobs.get(job_id)
         if job is not None:
             job.due = self.tick + self._ticks[of]
             self._copies[of].told = partial(self._copied, job)
-        return copy(job_id, *specs)
+        return copy(job_id, *arguments, **options)
 
     def _copied(self, job: Job, rows: Addresses) -> None:
         """Tell which blocks were copied, each with its place in the pool: by the addresses of the first layer's."""
@@ -160,24 +164,24 @@ class Offloads(OwnTransfers):
         pairs = list(copied_blocks(job.of, rows, store.src_tensors[0], store.dst_tensors[0]))
         self._tell_copies(job, [block for block, _ in pairs], [slot for _, slot in pairs])
 
-    def _due(self, handler: Any, finished: Callable[[], list[Any]]) -> list[Any]:
+    def _due(self, handler: Any, finished: Callable[..., list[Any]], *arguments: Any, **options: Any) -> list[Any]:
         """Have the copies of one direction that are due be done, and no others: under every schedule alike."""
         every = list(handler._transfers)
         due = [each for each in every if each.job_id not in self.jobs or self.jobs[each.job_id].due <= self.tick]
         for copy in due:
             copy.end_event.synchronize()
         handler._transfers = deque(due)
-        results = finished()
+        results = finished(*arguments, **options)
         handler._transfers.extend(each for each in every if each.job_id not in {copy.job_id for copy in due})
         return results
 
-    def _waited(self, wait: Callable[..., None], job_ids: set[int]) -> None:
-        wait(job_ids)
+    def _waited(self, wait: Callable[..., None], job_ids: set[int], *arguments: Any, **options: Any) -> None:
+        wait(job_ids, *arguments, **options)
         for job_id in sorted(job_ids):
             self._end(job_id, is_ahead=True)
 
-    def _finished(self, finished: Callable[[], list[Any]]) -> list[Any]:
-        results = finished()
+    def _finished(self, finished: Callable[..., list[Any]], *arguments: Any, **options: Any) -> list[Any]:
+        results = finished(*arguments, **options)
         for result in results:
             self._end(result.job_id)
         return results

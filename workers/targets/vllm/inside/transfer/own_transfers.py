@@ -60,9 +60,9 @@ class OwnTransfers:
         reads, writes = self.agent._get_connector_metadata().touched
         return sorted(reads), sorted(writes)
 
-    def _planned(self, build: Callable[..., Any], output: Any) -> Any:
+    def _planned(self, build: Callable[..., Any], output: Any, *arguments: Any, **options: Any) -> Any:
         """Add to a plan's metadata which blocks its step uses, and who was preempted."""
-        metadata = build(output)
+        metadata = build(output, *arguments, **options)
         requests, manager = self._engine.requests, self._engine.kv_cache_manager
         metadata.touched = blocks_used(requests, manager, output, self._engine.block_size)
         metadata.preempted = set(output.preempted_req_ids or ())

@@ -75,20 +75,20 @@ class SimpleOffloads(OwnTransfers):
         around(self._worker, "_poll_stream_events", self._polled)
         around(self._worker, "get_finished", self._finished)
 
-    def _selected(self, select: Callable[..., Any], state: Any, tables: Any) -> Any:
-        found = select(state, tables)
+    def _selected(self, select: Callable[..., Any], state: Any, tables: Any, *arguments: Any, **options: Any) -> Any:
+        found = select(state, tables, *arguments, **options)
         table, tokens = list(tables[0]), state.request.all_token_ids[:]
         for block in found[0]:
             self._owners[block] = state.request.request_id, table.index(block), tokens
         return found
 
-    def _evicted(self, evict: Callable[..., bool], block: Any) -> bool:
-        is_evicted = evict(block)
+    def _evicted(self, evict: Callable[..., bool], *arguments: Any, **options: Any) -> bool:
+        is_evicted = evict(*arguments, **options)
         self.probes["store_eviction"] += is_evicted
         return is_evicted
 
-    def _planned(self, build: Callable[..., Any], output: Any) -> Any:
-        metadata = super()._planned(build, output)
+    def _planned(self, build: Callable[..., Any], output: Any, *arguments: Any, **options: Any) -> Any:
+        metadata = super()._planned(build, output, *arguments, **options)
         metadata.parts = [*self._loads(metadata), *self._stores(metadata)]
         return metadata
 
@@ -116,11 +116,11 @@ class SimpleOffloads(OwnTransfers):
         self._num_parts += 1
         return OwnTransfer(self._num_parts, of, name, blocks, slots, indexes, tokens)
 
-    def _before_a_step(self, handle: Callable[..., Any], metadata: Any) -> None:
+    def _before_a_step(self, handle: Callable[..., Any], metadata: Any, *arguments: Any, **options: Any) -> None:
         """Tell of what a plan begins."""
         for part in self._in_flight():
             self.probes["store_of_preempted"] += part.of == "store" and part.request in metadata.preempted
-        handle(metadata)
+        handle(metadata, *arguments, **options)
         for event, part in metadata.parts:
             self.parts.setdefault((part.of, event), []).append(part)
             self.probes[part.of] += 1
@@ -143,7 +143,7 @@ class SimpleOffloads(OwnTransfers):
         for part in self.parts.get((of, event), ()):
             self._tell_copies(part, part.blocks, [slots[block] for block in part.blocks])
 
-    def _polled(self, poll: Callable[..., int], is_store: bool) -> int:
+    def _polled(self, poll: Callable[..., int], is_store: bool, *arguments: Any, **options: Any) -> int:
         """Have the copies of one direction that are due be done, and no others: under every schedule alike."""
         of, name = _KINDS[is_store], "_store_events" if is_store else "_load_events"
         every: Sequence[tuple[int, Any]] = getattr(self._worker, name)
@@ -151,14 +151,14 @@ class SimpleOffloads(OwnTransfers):
         for _, event in due:
             event.synchronize()
         setattr(self._worker, name, list(due))
-        over = poll(is_store)
+        over = poll(is_store, *arguments, **options)
         setattr(self._worker, name, list(every[len(due) :]))
         return over
 
-    def _finished(self, finish: Callable[..., Any], names: set[str]) -> Any:
+    def _finished(self, finish: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         worker = self._worker
         before = {of: set(getattr(worker, f"_pending_{of}_event_indices")) for of in _KINDS}
-        results = finish(names)
+        results = finish(*arguments, **options)
         for of in _KINDS:
             for event in sorted(before[of] - getattr(worker, f"_pending_{of}_event_indices")):
                 for part in self.parts.pop((of, event), ()):
