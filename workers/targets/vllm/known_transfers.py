@@ -68,10 +68,11 @@ def of_blocks_zeroed_before_stored(found: Difference, trace: Trace, steps: Seque
     slots, loaded = set[int](), set[int]()
     for seen in (each for each in steps if each.point == "transfer" and each.values["phase"] == "ends"):
         pairs = list(zip(seen.values["blocks"], seen.values["slots"], strict=True))
-        if seen.values["of"] == "store" and seen.values["is_ahead"]:
-            slots |= {slot for block, slot in pairs if block in zeroed.get(seen.step, ())}
-        elif seen.values["of"] == "load" and seen.step < found.step:
-            loaded |= {block for block, slot in pairs if slot in slots}
+        if seen.values["of"] == "store":
+            gone = zeroed.get(seen.step, set()) if seen.values["is_ahead"] else set()
+            slots = slots - {slot for _, slot in pairs} | {slot for block, slot in pairs if block in gone}
+        elif seen.step < found.step:
+            loaded = loaded - {block for block, _ in pairs} | {block for block, slot in pairs if slot in slots}
     index = found.position // trace.spec.block_size
     planned = (seen for seen in steps if (seen.point, seen.step) == ("scheduled", found.step))
     held = {f"submit {number}": blocks for seen in planned for number, blocks in seen.values["blocks"]}

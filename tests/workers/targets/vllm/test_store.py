@@ -232,6 +232,8 @@ def test_a_block_that_was_zeroed_before_it_was_stored_is_known_where_it_was_load
 
     steps = [zeroed, store, *behind]
     assert known(32, steps) == known(63, steps) == "vllm_v2_zeroed_before_stored"
+    # Not what was stored once more before it was loaded.
+    assert known(32, [zeroed, store, ended("store", 2, [3, 4], False), *behind]) == ""
     # Neither of another block, nor of one that was kept in time, nor of other entries, nor in the first runner.
     assert (
         known(0, steps) == known(64, steps) == known(32, [zeroed, late, *behind]) == known(32, [store, *behind]) == ""
