@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workers.targets.child.inside.overlay import OtherName, Overlay, version_of
+from workers.targets.child.inside.overlay import OtherName, Overlay, from_packages_on, version_of
 from workers.targets.child.inside.replacements import Hooks, Replacement, Unknown, Version
 
 ENGINE = """
@@ -165,3 +165,11 @@ def test_sources_laid_over_another_version_are_told_with_both_and_a_checkout_is_
     assert laid_over.has("1.5.0")
     assert not VERSION.has("1.5.0")
     assert Version("engine", "dev", (), over="1.4.0").has("1.5.0")
+
+
+def test_a_message_names_files_from_their_package_on_wherever_the_package_lies(installed: Path) -> None:
+    text = f"at {installed}/over/tiny_engine/core/scheduler.py:3, called from /usr/lib/site-packages/torch/nn.py:1"
+    shorter = "called from torch/nn.py:1"
+    assert from_packages_on(text) == f"at {installed}/over/tiny_engine/core/scheduler.py:3, {shorter}"
+    sys.meta_path.insert(0, Overlay("tiny_engine", installed / "over"))
+    assert from_packages_on(text) == f"at tiny_engine/core/scheduler.py:3, {shorter}"

@@ -1,6 +1,5 @@
 """Host of an engine's process: answers messages, one session at a time on engines that are kept."""
 
-import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pydantic import TypeAdapter
 
 from scenarios.events import AnyEvent, Policy, Schedule
 from scenarios.spec import EngineSpec
+from workers.targets.child.inside.overlay import from_packages_on
 from workers.targets.child.inside.session import Engines, Session
 from workers.targets.child.messages import Message
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from workers.targets.child.inside.gpu import Gpu
     from workers.targets.child.inside.simulated_device import SimulatedDevice
 
-_INSTALLED = re.compile(r"/\S*/site-packages/")
 # Under these a race is looked for harm; a trace may then take so many steps more.
 _ORDERS: tuple[Policy, ...] = ("eager", "lazy")
 _STEPS_MORE = 100
@@ -179,7 +178,7 @@ def failure(error: BaseException) -> Message:
     callers = [_place(frame) for frame in above if frame in by_file.values()][:_CALLERS_MAX]
     # A path of this machine belongs to no finding, nor does advice behind an error of CUDA.
     is_last = loses_device(error)
-    text = _INSTALLED.sub("", str(error).partition("\n")[0] if is_last else str(error))
+    text = from_packages_on(str(error).partition("\n")[0] if is_last else str(error))
     return {"error": f"{type(error).__name__}: {text}", "where": _place(where), "callers": callers, "is_last": is_last}
 
 

@@ -1,10 +1,14 @@
 """Overlay of a package: a tree of its Python sources that is laid over an installation, whose compiled code stays."""
 
 import os
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from importlib.metadata import Distribution, DistributionFinder, PackageNotFoundError
 from pathlib import Path
+
+_INSTALLED = re.compile(r"/\S*/site-packages/")
 
 
 class Overlay:
@@ -16,7 +20,7 @@ class Overlay:
     def __init__(self, package: str, folder: Path, is_whole: bool = False) -> None:
         found = PathFinder.find_spec(package)
         assert found is not None, f"{package} is installed"
-        self._package = package
+        self.folder, self._package = folder, package
         self._installed = list(found.submodule_search_locations or ())
         self._roots = [str(folder / package), *([] if is_whole else self._installed)]
 
@@ -70,6 +74,14 @@ class _Named(Distribution):
 
     def locate_file(self, path: object) -> Path:
         raise FileNotFoundError(f"{path}: there is nothing but metadata")
+
+
+def from_packages_on(text: str) -> str:
+    """Return a text that names files from their package on, installed or laid over it, and no folders of this machine."""
+    for finder in sys.meta_path:
+        if isinstance(finder, Overlay):
+            text = text.replace(f"{finder.folder}/", "")
+    return _INSTALLED.sub("", text)
 
 
 def version_of(distribution: str) -> str:
