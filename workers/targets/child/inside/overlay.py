@@ -77,7 +77,7 @@ class _Named(Distribution):
 
 
 def from_packages_on(text: str) -> str:
-    """Return a text that names files from their package on, installed or laid over it, and no folders of this machine."""
+    """Return a text that names files from their package on, installed or laid over it, without folders before that."""
     for finder in sys.meta_path:
         if isinstance(finder, Overlay):
             text = text.replace(f"{finder.folder}/", "")
