@@ -34,8 +34,8 @@ class Hits(Judge):
         self._dropped = drafts
         self._prefixes = Prefixes()
         self._groups: list[Group] = []
-        # Tokens by which hits end: a block of each group does.
-        self._step = 1
+        # Tokens by which hits end: a block of each group does; and how many tokens ahead of a block its hash covers.
+        self._step, self._ahead = 1, 0
         self._observations: list[Observation] = []
         self._inputs: dict[int, Observation] = {}
         # Prefixes of each request, as far as it was known when it began, and how many tokens its prompt has.
@@ -64,6 +64,9 @@ class Hits(Judge):
                     self._step = lcm(*(group.size for group in self._groups))
                     # What is kept of a window depends on it; of full attention all is.
                     self._dropped &= not seen.values["windows"] or seen.values["draft_shift"] > 0
+                    # What a drafter reads ahead of a block is the same then.
+                    self._ahead = seen.values["hash_ahead"]
+                    self._dropped &= not self._ahead
                 case "controlled" if seen.values["what"] == "cleared":
                     self._registered.clear()
                     self._entry_of.clear()
@@ -127,12 +130,15 @@ class Hits(Judge):
             if group.window is not None and self._dropped and group.size < self._step and length < group.window:
                 # Of shorter blocks one is dropped there, and the rest up to a longer one with it.
                 return False
-            if needed.stop * group.size >= len(known):
+            if needed.stop * group.size + max(0, self._ahead - 1) >= len(known):
                 return False
-            ends = (known[(index + 1) * group.size - 1] for index in needed)
-            if not all(self._registered.get((number, end)) for end in ends):
+            if not all(self._registered.get((number, self._hashed(known, group, index))) for index in needed):
                 return False
         return True
+
+    def _hashed(self, known: Sequence[int], group: Group, index: int) -> int:
+        """Return the prefix that the hash of a block covers."""
+        return known[(index + 1) * group.size - 1 + self._ahead]
 
     def _register(self, planned: Observation, inputs: Observation) -> None:
         """Register the blocks that a step fills with tokens which were known when their request began."""
@@ -140,12 +146,12 @@ class Hits(Judge):
         blocks = dict(planned.values["blocks"])
         for request, start, stop in zip(inputs.requests, starts, starts[1:], strict=False):
             known = self._known[request]
-            end = min(inputs.values["positions"][start] + stop - start, len(known))
+            end = min(inputs.values["positions"][start] + stop - start, len(known) - self._ahead)
             held_by_group = (blocks.get(request, []), *windows.get(request, ()))
             for number, (group, held) in enumerate(zip(self._groups, held_by_group, strict=False)):
                 kept = self._kept(group, self._prompts[request])
                 for index, block in enumerate(held[: end // group.size]):
                     if block and (kept is None or index in kept):
                         self._forget(block)
-                        self._entry_of[block] = number, known[(index + 1) * group.size - 1]
+                        self._entry_of[block] = number, self._hashed(known, group, index)
                         self._registered.setdefault(self._entry_of[block], set()).add(block)

@@ -16,8 +16,11 @@ LONG = 8
 PROMPT = list(range(1, 22))
 
 
-def opened(shift: int = 0, windows: Sequence[tuple[int, int]] = ((SIZE, WINDOW),), size: int = LONG) -> Observation:
-    return Observation("opened", -1, (), {"block_size": size, "windows": list(windows), "draft_shift": shift})
+def opened(
+    shift: int = 0, windows: Sequence[tuple[int, int]] = ((SIZE, WINDOW),), size: int = LONG, ahead: int = 0
+) -> Observation:
+    values = {"block_size": size, "windows": list(windows), "draft_shift": shift, "hash_ahead": ahead}
+    return Observation("opened", -1, (), values)
 
 
 def planned(
@@ -63,6 +66,18 @@ def test_a_prompt_that_comes_again_is_found_up_to_the_last_whole_block(shift: in
             1,
             fact("at_least", least=least),
         )
+
+
+@pytest.mark.parametrize(("ahead", "own", "least"), [(1, 17, 16), (1, 16, 0), (2, 17, 0), (2, 18, 16)])
+def test_who_parts_from_others_within_what_a_hash_covers_does_not_find_its_block(
+    ahead: int, own: int, least: int
+) -> None:
+    # A window's blocks in front of position 8 are not kept: no shorter hit is there.
+    other = [*PROMPT[:own], *(30 + token for token in PROMPT[own:])]
+    for hit in (0, 16):
+        found = judged([*planned(0, 0, 0), *planned(1, 1, hit, other)], drafts=True, head=opened(1, ahead=ahead))
+        assert (found is None) == (hit >= least)
+        assert found is None or found.expected == fact("at_least", least=least)
 
 
 def test_what_was_taken_before_the_cache_was_looked_through_is_not_there() -> None:

@@ -64,7 +64,7 @@ class OpenedValues(Value):
     chunk that is the prompt's next one, or, unless `chunk_ends_known`, its last. One that proposes all drafts at once
     is given a `mask_token` for each. The host's bounds of its lengths may be `bounds_short` of these. It is asked for
     `drafts_max` drafts at most, in any step of the engine. Drafts that are looked up may be filled up with other tokens
-    (`lookups_filled_up`).
+    (`lookups_filled_up`). The hash of a block covers as many tokens behind it as `hash_ahead` says.
     """
 
     vocab_size: int
@@ -78,6 +78,7 @@ class OpenedValues(Value):
     drafts_max: int
     lookups_filled_up: bool
     windows: list[tuple[int, int]] = []
+    hash_ahead: int = 0
 
 
 class ScheduledValues(Value):

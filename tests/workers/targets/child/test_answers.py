@@ -18,7 +18,7 @@ _ORDER = {"first": _SIDE, "second": _SIDE, "memory": "rows", "reused_as": "more"
 _OPTIONAL = {"how", "replaced", "site", "file", "line", "reused_as", "allocated"}
 _OPTIONAL |= {"task", "what", "given", "policy", "error", "callers", "writers"}
 # Keys of engines whose layers are of one kind, or that tell nothing of their free blocks.
-_OPTIONAL |= {"windows", "taken", "lookups"}
+_OPTIONAL |= {"windows", "taken", "lookups", "hash_ahead"}
 _SEEN: dict[str, dict[str, Any]] = {
     "opened": {
         "vocab_size": 32,
@@ -32,6 +32,7 @@ _SEEN: dict[str, dict[str, Any]] = {
         "drafts_max": 2,
         "lookups_filled_up": True,
         "windows": [[4, 3]],
+        "hash_ahead": 1,
     },
     "scheduled": {
         "scheduled_computed": [0],

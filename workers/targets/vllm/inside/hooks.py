@@ -45,6 +45,7 @@ SESSIONS = (
         "kv_cache_config kv_cache_manager",
     ),
     RunnerHooks("vllm.v1.core.sched.scheduler", "Scheduler", "max_num_active_reqs", since="0.31.0"),
+    RunnerHooks("vllm.v1.core.sched.scheduler", "Scheduler", "num_hash_lookahead_tokens", since="0.33.0"),
     RunnerHooks("vllm.v1.core.sched.request_queue", "RequestQueue", "remove_requests prepend_request"),
     RunnerHooks("vllm.v1.structured_output", "StructuredOutputManager", "validate_tokens", since="0.30.0"),
     RunnerHooks("vllm.v1.structured_output.request", "StructuredOutputRequest", "_grammar"),

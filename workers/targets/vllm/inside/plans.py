@@ -52,6 +52,8 @@ class PlanRecorder:
                 [groups[number].kv_cache_spec.block_size, groups[number].kv_cache_spec.sliding_window]
                 for number in self._windows
             ],
+            # Of releases before 0.33.0 a hash covers its block alone, as it does without a drafter.
+            "hash_ahead": getattr(self._scheduler, "num_hash_lookahead_tokens", 0),
             "max_model_len": vllm_config.model_config.max_model_len,
         }
         self._seen.note("opened", [], **sizes, **traits)
