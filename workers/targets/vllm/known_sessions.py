@@ -106,6 +106,7 @@ _DRAFTS_BEHIND_ENDS = KnownBug(
     "vllm_session_drafts",
     "https://github.com/vllm-project/vllm/pull/44526",
     "vLLM 0.32.0 goes on with a session behind drafts that it does not have, if it is synchronous.",
+    mended="0.33.0",
 )
 BUGS: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
@@ -118,6 +119,7 @@ BUGS: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], boo
         "vllm_session_preempted",
         "docs/findings/vllm_session_preempted.md",
         "vLLM 0.32.0 loses a session, or its tokens, that is preempted with the last token of a part in flight.",
+        mended="0.33.0",
     ): of_preemptions,
     KnownBug(
         "vllm_session_drafters",

@@ -175,6 +175,7 @@ CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], b
         "vllm_offloaded_reset",
         "docs/findings/vllm_offloaded_reset.md",
         "vLLM 0.32.0 takes the load of a request that a reset has preempted for a store, and ends.",
+        mended="0.33.0",
     ): crash_of_reset_with_a_load,
 }
 CRASHES_OF_SECOND: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], bool]] = {
