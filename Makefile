@@ -4,6 +4,8 @@ STEPS ?= 200000
 HOURS ?= 8
 SAMPLE ?= 200
 BIN := .venv/bin
+# Some environments let no process keep what it has compiled: hundreds would each compile every module anew.
+export PYTHONDONTWRITEBYTECODE :=
 PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 SGLANG_PIP := .venv-sglang/bin/python -m pip install --quiet --no-deps

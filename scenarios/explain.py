@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias, cast
 
 from pydantic import ValidationError
@@ -17,7 +18,6 @@ Schema: TypeAlias = Mapping[str, Any]
 
 EXPLAINED_MAX = 100
 
-_SCHEMA = ScenarioFile.model_json_schema()
 _NAME = "text of 1 to 64 letters, digits and _ . -"
 
 
@@ -97,6 +97,12 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
     return Complaint(line, path, f"{subject} is {seen(value)}; {_wanted(schema)} is wanted", is_shape=True)
 
 
+@cache
+def _schema() -> Schema:
+    """Return the JSON schema of a scenario file; only a process that has read a wrong one needs it."""
+    return ScenarioFile.model_json_schema()
+
+
 def _place(location: Where, data: Data) -> tuple[Where, Data]:
     """Return the part of an error's location that exists in the data, without the names of union members."""
     path: Where = ()
@@ -114,7 +120,7 @@ def _place(location: Where, data: Data) -> tuple[Where, Data]:
 
 def _schema_at(path: Where, data: Data) -> Schema:
     """Return the JSON schema of the value at a path; the schema of the deepest known key where it has none."""
-    schema = _resolved(_SCHEMA, data)
+    schema = _resolved(_schema(), data)
     value = data
     for part in path:
         if isinstance(part, int):
@@ -133,7 +139,7 @@ def _schema_at(path: Where, data: Data) -> Schema:
 def _resolved(schema: Schema, value: Data) -> Schema:
     """Follow references, and choose the member of a union that has the value's shape."""
     if "$ref" in schema:
-        return _resolved(_SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]], value)
+        return _resolved(_schema()["$defs"][schema["$ref"].rpartition("/")[2]], value)
     if "discriminator" in schema and isinstance(value, dict):
         kind = value.get("do")
         reference = schema["discriminator"]["mapping"].get(kind) if isinstance(kind, str) else None

@@ -71,9 +71,9 @@ class Turn:
     eager_steps: int
 
 
-def turn(profile: Profile, number: int) -> Turn:
+def turn(shard: Shard) -> Turn:
     """Measure a shard; with races and without, its traces are run once before, and take turns in being first."""
-    shard, tapes = Shard(profile=profile, seed=SEED, number=number), Tapes()
+    tapes = Tapes()
     generating = spent(lambda: shard_traces(shard))
     start = time.process_time()
     report = judge_shard(shard, Tapes(), lambda trace: None)
@@ -83,7 +83,7 @@ def turn(profile: Profile, number: int) -> Turn:
     eager_steps = steps_of(traces, tapes, races=False)
     with_races = without_races = 0.0
     for index, trace in enumerate(traces):
-        for races in (True, False) if (number + index) % 2 else (False, True):
+        for races in (True, False) if (shard.number + index) % 2 else (False, True):
             one = spent(lambda trace=trace, races=races: steps_of([trace], tapes, races))  # type: ignore[misc]
             with_races, without_races = with_races + one * races, without_races + one * (not races)
     return Turn(seconds, generating, with_races, without_races, report.steps, eager_steps)
@@ -267,11 +267,11 @@ def main() -> None:
     options = parser.parse_args()
     profiles: tuple[Profile, ...] = ("labelled", "hypothesis")
     for profile in profiles:
-        turn(profile, 0)
+        turn(Shard(profile=profile, seed=SEED, number=0))
     turns: dict[Profile, list[Turn]] = {profile: [] for profile in profiles}
     for number in range(1, 1 + options.shards):
         for profile in profiles:
-            turns[profile].append(turn(profile, number))
+            turns[profile].append(turn(Shard(profile=profile, seed=SEED, number=number)))
     print_turns(turns)
     if options.repeats:
         print_rows(options.workers, options.repeats, options.jobs)

@@ -1,6 +1,9 @@
 """The script that writes measured figures into the page of faults."""
 
 import json
+from typing import Any
+
+import pytest
 
 from cluster.statistics.fault_table import by_fault, measure_document
 from generate.fault_page import KNOWN, PAGE, cells_of, summary, with_cells
@@ -8,25 +11,32 @@ from workers.oracle.tape import Tapes
 from workers.run.trials import run_trial
 
 FAULT = "vllm-38556-backup-token"
-TRIALS = [run_trial(FAULT, number, 3, True, Tapes()) for number in range(2)]
-MEASURED = json.loads(measure_document(list(by_fault(TRIALS)), TRIALS, [], 0).model_dump_json())
 
 
-def test_a_measured_fault_has_its_figures_and_every_other_row_keeps_what_is_known() -> None:
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Any]:
+    """Return the document of two trials of a fault."""
+    trials = [run_trial(FAULT, number, 3, True, Tapes()) for number in range(2)]
+    document = json.loads(measure_document(list(by_fault(trials)), trials, [], 0).model_dump_json())
+    assert isinstance(document, dict)
+    return document
+
+
+def test_a_measured_fault_has_its_figures_and_every_other_row_keeps_what_is_known(measured: dict[str, Any]) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    written = with_cells(page, {FAULT: MEASURED["faults"][0]})
-    assert with_cells(written, {FAULT: MEASURED["faults"][0]}) == written
+    written = with_cells(page, {FAULT: measured["faults"][0]})
+    assert with_cells(written, {FAULT: measured["faults"][0]}) == written
     before, after = (
         [line.split(" | ")[: len(KNOWN)] for line in text.splitlines() if line.startswith("| `")]
         for text in (page, written)
     )
     assert before == after
     row = next(line for line in written.splitlines() if line.startswith(f"| `{FAULT}`"))
-    assert row.endswith(" | ".join(["", *cells_of(MEASURED["faults"][0])]) + " |")
-    assert cells_of(MEASURED["faults"][0])[:2] == ("2 of 2", "1 [1, -]")
+    assert row.endswith(" | ".join(["", *cells_of(measured["faults"][0])]) + " |")
+    assert cells_of(measured["faults"][0])[:2] == ("2 of 2", "1 [1, -]")
 
 
-def test_what_a_measurement_comes_to_is_what_its_lines_say() -> None:
-    said = " ".join(summary(MEASURED, "a machine").split())
+def test_what_a_measurement_comes_to_is_what_its_lines_say(measured: dict[str, Any]) -> None:
+    said = " ".join(summary(measured, "a machine").split())
     assert "Of 1 faults 1 are found in every trial; of 2 trials 2 find theirs, 2 of them in the expected plane" in said
-    assert MEASURED["specstorm"] in said
+    assert measured["specstorm"] in said

@@ -10,9 +10,10 @@ from workers.run.worker import Worker
 
 
 def test_a_turn_counts_the_steps_of_its_shard_and_of_its_eager_runs() -> None:
-    seen = turn("labelled", 2)
+    shard = Shard(profile="labelled", seed=17, number=2, traces=3)
+    seen = turn(shard)
     assert min(seen.seconds, seen.generating, seen.with_races, seen.without_races) > 0
-    report = Worker().hunt(Shard(profile="labelled", seed=17, number=2), lambda trace: None)
+    report = Worker().hunt(shard, lambda trace: None)
     assert (seen.steps, seen.eager_steps) == (report.steps, sum(report.lengths))
 
 

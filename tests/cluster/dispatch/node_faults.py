@@ -28,7 +28,7 @@ from tests.cluster.processes import descendants
 
 # Slow enough that both nodes have a worker before all are done, on a busy machine too.
 SLOW_MS = 500
-NUM_JOBS = 48
+NUM_JOBS = 32
 SECONDS_MAX = 180.0
 NUM_SMOKE = 6
 

@@ -20,7 +20,7 @@ from workers.run.schedules import fixed_schedules
 from workers.targets.specstorm import Specstorm
 
 ROOT = Path(__file__).resolve().parents[3]
-NUM_TRACES = 8
+NUM_TRACES = 5
 
 
 def verdicts() -> str:

@@ -1,7 +1,6 @@
 """Runs whose tokens are drawn: what equal seeds mean, where a comparison ends, and mistakes in how rows are drawn.
 
 Verifies: no scenario file has a decision that float32 could take otherwise; where a run has one nothing is compared
-from workers.targets.specstorm import Specstorm
 from its step on and everything before; a mistake in what a row is drawn with is found and named.
 """
 
@@ -38,8 +37,8 @@ PATHS = find_scenarios([SCENARIOS])
 WITH_CHANCE = [
     path
     for path in PATHS
-    if any(event.params.temperature for event in load(path).submits())
-    and lacking(load(path), Specstorm.capabilities) is None
+    for trace in [load(path)]
+    if any(event.params.temperature for event in trace.submits()) and lacking(trace, Specstorm.capabilities) is None
 ]
 
 
