@@ -23,6 +23,7 @@ from scenarios.events import (
 )
 from scenarios.extensions import extended
 from scenarios.own_draws import Draws
+from scenarios.sampling import SamplingParams
 from scenarios.session_draws import room_for, with_sessions
 from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace
@@ -34,6 +35,8 @@ GRAPHS_ONE_IN = 6
 SESSIONS_ONE_IN = 6
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 RUNS_ONE_IN = 16
+# Of traces with drafts in which grammars wait for a token.
+WAITS_ONE_IN = 2
 # Where a request cannot be interrupted alone.
 PAUSED_ONE_IN = 6
 # Of hybrid models without drafts.
@@ -96,6 +99,8 @@ class _Edges(BatchEdges):
             self._branches()
         if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
             self._sessions()
+        elif self._waits_beside_drafts() and self._one_in(WAITS_ONE_IN, "long waits"):
+            self._long_waits()
         if sizes in own.meetings:
             self._set_if_possible(*own.meetings[sizes](self.spec, self.events, self._pick))
         return self._changed()
@@ -306,6 +311,33 @@ class _Edges(BatchEdges):
             spec = spec.model_copy(update={"max_num_batched_tokens": least + self._pick(16, "chunk of a part")})
         events = with_sessions(spec, self.events, self._pick)
         self._set_if_possible(room_for(spec, events), events)
+
+    def _waits_beside_drafts(self) -> bool:
+        """Tell whether grammars wait for a token that may come in the midst of accepted drafts."""
+        spec = self.spec
+        return spec.reasoning_end is not None and spec.num_speculative_tokens > 1 and spec.layers == "attention"
+
+    def _long_waits(self) -> None:
+        """Let grammars wait for a token that comes among accepted drafts: of few prompts, and outputs that are long.
+
+        Behind it tokens take turns by their remainders, so that one which a grammar misses shows in the next.
+        """
+        self._set_if_allowed(drafter="draft_model", drafter_quality="good", draft_sampling="greedy")
+        tokens = range(self.spec.vocab_size)
+        for place, submit in self._submits():
+            if not self._pick(4, "no grammar that waits", place):
+                continue
+            turns = 2 + self._pick(3, "turns of a grammar", place)
+            states = [(tokens[turn::turns], (turn + 1) % turns) for turn in range(turns)]
+            grammar = tuple(tuple((token, to) for token in allowed) for allowed, to in states)
+            params = SamplingParams(grammar=grammar, num_logprobs=submit.params.num_logprobs)
+            self._lengthen(place, 1 + self._pick(8, "prompt that waits", place), 0)
+            self._change(place, params=params, stop=(), max_tokens=32 + self._pick(16, "wait", place))
+        longest = max((each.prompt_length + each.max_tokens for _, each in self._submits()), default=0)
+        self._set(
+            max_model_len=max(self.spec.max_model_len, longest),
+            num_blocks=max(self.spec.num_blocks, -(-longest // self.spec.block_size)),
+        )
 
     def _turns(self) -> None:
         """Go on from requests when these have mostly ended; in every other trace from the prefix cache.
