@@ -72,6 +72,16 @@ def test_prompts_of_drafters_that_depend_on_the_next_token_part_behind_whole_blo
     assert parting > 2
 
 
+def test_grammars_wait_for_a_token_among_drafts_in_prompts_and_outputs_where_it_may_come() -> None:
+    waiting = 0
+    for trace in drawn(VLLM):
+        if trace.spec.reasoning_end is not None and trace.spec.num_speculative_tokens > 1:
+            own = [each for each in trace.submits() if each.params.grammar and each.max_tokens >= 32 and not each.stop]
+            is_free = any(each.prompt_length <= 8 and not each.params.temperature for each in own)
+            waiting += is_free and (trace.spec.drafter, trace.spec.drafter_quality) == ("draft_model", "good")
+    assert waiting > 4
+
+
 def test_traces_of_an_engine_that_scripts_drafts_have_no_edges() -> None:
     for seed in range(1000):
         trace = random_traces()[seed]
