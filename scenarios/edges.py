@@ -23,7 +23,7 @@ from scenarios.events import (
 )
 from scenarios.extensions import extended
 from scenarios.own_draws import Draws
-from scenarios.sampling import SamplingParams
+from scenarios.sampling import BAD_WORDS_MAX, SamplingParams
 from scenarios.session_draws import room_for, with_sessions
 from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace
@@ -35,8 +35,9 @@ GRAPHS_ONE_IN = 6
 SESSIONS_ONE_IN = 6
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 RUNS_ONE_IN = 16
-# Of traces with drafts in which grammars wait for a token.
+# Of traces with drafts in which grammars wait for a token, and of those with words that end a text.
 WAITS_ONE_IN = 2
+WORDS_ONE_IN = 2
 # Where a request cannot be interrupted alone.
 PAUSED_ONE_IN = 6
 # Of hybrid models without drafts.
@@ -101,6 +102,8 @@ class _Edges(BatchEdges):
             self._sessions()
         elif self._waits_beside_drafts() and self._one_in(WAITS_ONE_IN, "long waits"):
             self._long_waits()
+        elif self._ends_by_words_beside_drafts() and self._one_in(WORDS_ONE_IN, "many words"):
+            self._many_words()
         if sizes in own.meetings:
             self._set_if_possible(*own.meetings[sizes](self.spec, self.events, self._pick))
         return self._changed()
@@ -338,6 +341,23 @@ class _Edges(BatchEdges):
             max_model_len=max(self.spec.max_model_len, longest),
             num_blocks=max(self.spec.num_blocks, -(-longest // self.spec.block_size)),
         )
+
+    def _ends_by_words_beside_drafts(self) -> bool:
+        """Tell whether texts end by words of which several may be complete among accepted drafts."""
+        is_drafted = self.spec.num_speculative_tokens > 1 and self.spec.layers == "attention"
+        return is_drafted and any(submit.params.stop_words for _, submit in self._submits())
+
+    def _many_words(self) -> None:
+        """End most texts by any of many words of a token, so that several are complete in a run of accepted drafts."""
+        self._set_if_allowed(drafter="draft_model", drafter_quality="good", draft_sampling="greedy")
+        for place, submit in self._submits():
+            if self._pick(4, "other words", place):
+                tokens = [
+                    self._pick(self.spec.vocab_size, f"word in a run of {place}", word) for word in range(BAD_WORDS_MAX)
+                ]
+                words = tuple((token,) for token in dict.fromkeys(tokens))
+                params = SamplingParams(stop_words=words, num_logprobs=submit.params.num_logprobs)
+                self._change(place, params=params, stop=())
 
     def _turns(self) -> None:
         """Go on from requests when these have mostly ended; in every other trace from the prefix cache.
