@@ -82,6 +82,15 @@ def test_grammars_wait_for_a_token_among_drafts_in_prompts_and_outputs_where_it_
     assert waiting > 4
 
 
+def test_texts_end_by_any_of_many_words_of_a_token_beside_a_drafter_that_is_good() -> None:
+    many = 0
+    for trace in drawn(VLLM):
+        is_good = (trace.spec.drafter, trace.spec.drafter_quality) == ("draft_model", "good")
+        words = [each.params.stop_words for each in trace.submits() if not each.params.temperature and not each.stop]
+        many += is_good and any(len(each) > 5 and all(len(word) == 1 for word in each) for each in words)
+    assert many > 4
+
+
 def test_traces_of_an_engine_that_scripts_drafts_have_no_edges() -> None:
     for seed in range(1000):
         trace = random_traces()[seed]

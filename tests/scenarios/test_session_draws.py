@@ -1,6 +1,6 @@
 """Drawn sessions: valid, of engines that have them, and without what is known to go wrong in them."""
 
-from scenarios.events import Continuation, EndSession, Preempt, ResetPrefixCache
+from scenarios.events import Continuation, EndSession, Preempt, ResetPrefixCache, Submit
 from scenarios.trace import Trace, problems
 from tests.scenarios.drawn import drawn
 from workers.targets.target import SPECSTORM, VLLM, VLLM_V1
@@ -34,7 +34,8 @@ def test_sessions_are_valid_and_differ_in_what_may_go_wrong_in_them() -> None:
 def test_who_goes_on_from_what_ended_a_block_of_a_session_comes_when_its_next_part_has_filled_it() -> None:
     late = 0
     for trace in with_sessions(VLLM):
-        budget, parts = trace.spec.max_num_batched_tokens, {}
+        budget = trace.spec.max_num_batched_tokens
+        parts: dict[str, list[Submit]] = {}
         for each in trace.submits():
             if each.session is not None:
                 parts.setdefault(each.session, []).append(each)
