@@ -23,6 +23,7 @@ from scenarios.events import (
 )
 from scenarios.extensions import extended
 from scenarios.own_draws import Draws
+from scenarios.sampling import BAD_WORDS_MAX, SamplingParams
 from scenarios.session_draws import room_for, with_sessions
 from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace
@@ -34,6 +35,9 @@ GRAPHS_ONE_IN = 6
 SESSIONS_ONE_IN = 6
 GRAPHS = ("full_and_piecewise", "full_and_piecewise", "full", "piecewise")
 RUNS_ONE_IN = 16
+# Of traces with drafts in which grammars wait for a token, and of those with words that end a text.
+WAITS_ONE_IN = 2
+WORDS_ONE_IN = 2
 # Where a request cannot be interrupted alone.
 PAUSED_ONE_IN = 6
 # Of hybrid models without drafts.
@@ -96,6 +100,10 @@ class _Edges(BatchEdges):
             self._branches()
         if "session" in self._capabilities.features_on(self.spec) and self._one_in(SESSIONS_ONE_IN, "sessions"):
             self._sessions()
+        elif self._waits_beside_drafts() and self._one_in(WAITS_ONE_IN, "long waits"):
+            self._long_waits()
+        elif self._ends_by_words_beside_drafts() and self._one_in(WORDS_ONE_IN, "many words"):
+            self._many_words()
         if sizes in own.meetings:
             self._set_if_possible(*own.meetings[sizes](self.spec, self.events, self._pick))
         return self._changed()
@@ -306,6 +314,50 @@ class _Edges(BatchEdges):
             spec = spec.model_copy(update={"max_num_batched_tokens": least + self._pick(16, "chunk of a part")})
         events = with_sessions(spec, self.events, self._pick)
         self._set_if_possible(room_for(spec, events), events)
+
+    def _waits_beside_drafts(self) -> bool:
+        """Tell whether grammars wait for a token that may come in the midst of accepted drafts."""
+        spec = self.spec
+        return spec.reasoning_end is not None and spec.num_speculative_tokens > 1 and spec.layers == "attention"
+
+    def _long_waits(self) -> None:
+        """Let grammars wait for a token that comes among accepted drafts: of few prompts, and outputs that are long.
+
+        Behind it tokens take turns by their remainders, so that one which a grammar misses shows in the next.
+        """
+        self._set_if_allowed(drafter="draft_model", drafter_quality="good", draft_sampling="greedy")
+        tokens = range(self.spec.vocab_size)
+        for place, submit in self._submits():
+            if not self._pick(4, "no grammar that waits", place):
+                continue
+            turns = 2 + self._pick(3, "turns of a grammar", place)
+            states = [(tokens[turn::turns], (turn + 1) % turns) for turn in range(turns)]
+            grammar = tuple(tuple((token, to) for token in allowed) for allowed, to in states)
+            params = SamplingParams(grammar=grammar, num_logprobs=submit.params.num_logprobs)
+            self._lengthen(place, 1 + self._pick(8, "prompt that waits", place), 0)
+            self._change(place, params=params, stop=(), max_tokens=32 + self._pick(16, "wait", place))
+        longest = max((each.prompt_length + each.max_tokens for _, each in self._submits()), default=0)
+        self._set(
+            max_model_len=max(self.spec.max_model_len, longest),
+            num_blocks=max(self.spec.num_blocks, -(-longest // self.spec.block_size)),
+        )
+
+    def _ends_by_words_beside_drafts(self) -> bool:
+        """Tell whether texts end by words of which several may be complete among accepted drafts."""
+        is_drafted = self.spec.num_speculative_tokens > 1 and self.spec.layers == "attention"
+        return is_drafted and any(submit.params.stop_words for _, submit in self._submits())
+
+    def _many_words(self) -> None:
+        """End most texts by any of many words of a token, so that several are complete in a run of accepted drafts."""
+        self._set_if_allowed(drafter="draft_model", drafter_quality="good", draft_sampling="greedy")
+        for place, submit in self._submits():
+            if self._pick(4, "other words", place):
+                tokens = [
+                    self._pick(self.spec.vocab_size, f"word in a run of {place}", word) for word in range(BAD_WORDS_MAX)
+                ]
+                words = tuple((token,) for token in dict.fromkeys(tokens))
+                params = SamplingParams(stop_words=words, num_logprobs=submit.params.num_logprobs)
+                self._change(place, params=params, stop=())
 
     def _turns(self) -> None:
         """Go on from requests when these have mostly ended; in every other trace from the prefix cache.

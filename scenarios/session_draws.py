@@ -58,9 +58,10 @@ def with_sessions(spec: EngineSpec, events: Sequence[AnyEvent], pick: Pick) -> l
         if not pick(3, "session ended", number):
             found.append(EndSession(tick=behind, session=f"s{number}"))
         if spec.prefix_cache and pick(3, "goes on from a session", number):
-            # Also from what its session has dropped of it.
+            # Also from what its session has dropped of it; where that ended a block, once another part has filled it.
             prompt = Continuation(continues=parts[0].request, tokens=1 + pick(8, "own of who goes on", number))
-            fields = {"request": f"s{number}.behind", "tick": behind, "session": None, "prompt": prompt}
+            tick = behind + (_ticks(spec, found) if _ends_with_a_block(spec, parts[0]) else 0)
+            fields = {"request": f"s{number}.behind", "tick": tick, "session": None, "prompt": prompt}
             found.append(parts[0].model_copy(update={**fields, "stop": (), "max_tokens": 8}))
     return found
 
@@ -90,12 +91,23 @@ def _parts(spec: EngineSpec, first: Submit, number: int, pick: Pick) -> list[Sub
     return parts
 
 
+def _ends_with_a_block(spec: EngineSpec, part: Submit) -> bool:
+    return not part.stop and (part.prompt_length + part.max_tokens) % spec.block_size == 0
+
+
+def _ticks(spec: EngineSpec, events: Sequence[AnyEvent]) -> int:
+    """Return in how many ticks all requests among events are computed, if the budget of a step is what counts."""
+    submits = [each for each in events if isinstance(each, Submit)]
+    longest = max(each.max_tokens for each in submits)
+    return longest + sum(each.prompt_length + each.max_tokens for each in submits) // spec.max_num_batched_tokens
+
+
 def _ending_with_a_block(spec: EngineSpec, part: Submit) -> Submit:
     """Return a part whose last token, which its session drops, would fill a block up."""
     assert isinstance(part.prompt, PromptDraw), "the prompt is drawn"
     blocks = -(-(part.prompt.tokens + part.max_tokens) // spec.block_size)
     tokens = blocks * spec.block_size - part.max_tokens
-    if tokens < 1 or blocks * spec.block_size >= spec.max_model_len:
+    if tokens < 1:
         return part
     common = min(part.prompt.common, tokens)
     return part.model_copy(

@@ -5,6 +5,7 @@ Every draw is labelled by the trace's seed and its subject.
 
 from typing import Literal, TypeAlias
 
+from scenarios.drafters import TRAITS
 from scenarios.draw import below
 from scenarios.events import PromptDraw, Submit
 from scenarios.sampling import SamplingParams
@@ -13,9 +14,9 @@ from scenarios.trace import Trace, problems
 
 SITE = "transfer"
 # One request goes on beside short ones, whose chunks evict its own, perhaps with nothing else that happens; the pool of
-# blocks has room for one request after the other; the short ones come while a producer reads a long one; or none of
-# these.
-Layout: TypeAlias = Literal["beside one", "undisturbed", "in turn", "behind one", "any"]
+# blocks has room for one request after the other; the short ones come while a producer reads a long one; one after the
+# other they part behind whole blocks; or none of these.
+Layout: TypeAlias = Literal["beside one", "undisturbed", "in turn", "behind one", "branches", "any"]
 _ONE: tuple[Layout, ...] = ("beside one", "undisturbed", "undisturbed", "undisturbed")
 OFFLOADED: tuple[Layout, ...] = (*_ONE, "in turn", "undisturbed", "in turn", "any", "any", "any")
 STORED: tuple[Layout, ...] = ("in turn", "any", "any", "any")
@@ -37,6 +38,8 @@ def layout_of(trace: Trace) -> Layout:
     if spec.offloading is not None:
         chosen = OFFLOADED[below(len(OFFLOADED), seed, SITE, "layout", 0)]
         # The simple connector stores what a prefix cache has, which others have left there.
+        if spec.offloading.connector == "simple" and spec.num_speculative_tokens and TRAITS[spec.drafter].is_shifted:
+            return "branches"
         return "any" if is_calm(chosen) and spec.offloading.connector == "simple" else chosen
     is_waited_for = spec.transfer is not None and spec.transfer.loads == "asynchronous"
     return STORED[below(len(STORED), seed, SITE, "layout", 0)] if is_waited_for else "any"
@@ -83,6 +86,12 @@ def arranged(trace: Trace, layout: Layout) -> Trace:
             pool |= {"chunks": 3, "eviction": "lru", "load_ticks": 0, "store_ticks": 3 + pick("store beside one", 2)}
             keys = _undrafted(spec)
         spec = spec.model_copy(update={**keys, "offloading": spec.offloading.model_copy(update=pool)})
+    elif layout == "branches":
+        assert spec.offloading is not None, "they part in a store"
+        length = max(spec.max_model_len, (BLOCKS_MAX + 1) * spec.block_size)
+        pool = {"chunks": STORE_OF_ALL, "store_ticks": min(1, spec.offloading.store_ticks)}
+        keys = {"max_model_len": length, "num_blocks": max(spec.num_blocks, 2 * -(-length // spec.block_size))}
+        spec = spec.model_copy(update={**keys, "offloading": spec.offloading.model_copy(update=pool)})
     elif layout == "in turn":
         most = max(spec.max_num_batched_tokens, BLOCKS_MAX * spec.block_size)
         length = max(spec.max_model_len, (BLOCKS_MAX + 1) * spec.block_size)
@@ -112,7 +121,7 @@ def _undrafted(spec: EngineSpec) -> dict[str, object]:
 
 def is_calm(layout: Layout) -> bool:
     """Tell whether nothing happens in a layout but what meets in it."""
-    return layout in ("undisturbed", "in turn")
+    return layout in ("undisturbed", "in turn", "branches")
 
 
 def first_of_their_names(trace: Trace) -> tuple[Submit, ...]:
@@ -215,7 +224,29 @@ def _in_turn(index: int, trace: Trace) -> dict[str, object]:
     }
 
 
-_FIELDS = {"beside one": _beside_one, "undisturbed": _undisturbed, "behind one": _behind_one, "in turn": _in_turn}
+def _branches(index: int, trace: Trace) -> dict[str, object]:
+    """Return a prompt that begins with some whole blocks of the first one, when those before it have ended."""
+
+    def pick(what: str, bound: int) -> int:
+        return below(bound, trace.seed, SITE, what, index)
+
+    size = trace.spec.block_size
+    longest = BLOCKS_MAX * size
+    common = size * (1 + pick("blocks of a branch", 2)) if index else longest - pick("short of a branch", size)
+    return {
+        "prompt": PromptDraw(tokens=common + (1 + pick("own of a branch", 8) if index else 0), common=common),
+        "max_tokens": 2 + pick("output of a branch", 8),
+        "tick": index * (steps_of(longest, trace.spec) + 16),
+    }
+
+
+_FIELDS = {
+    "beside one": _beside_one,
+    "undisturbed": _undisturbed,
+    "behind one": _behind_one,
+    "in turn": _in_turn,
+    "branches": _branches,
+}
 
 
 def with_a_pool(trace: Trace, layout: Layout) -> Trace:

@@ -97,7 +97,12 @@ def with_transfers(trace: Trace, capabilities: Capabilities) -> Trace:
         spec = trace.spec.model_copy(update={"prefix_cache": bool(below(2, seed, SITE, "prefix cache", 0))})
         spec = trace.spec if refusals(spec, ()) else spec
         offloading = _offloading(seed, spec.prefix_cache)
-        return _transferring(trace.model_copy(update={"spec": spec.model_copy(update={"offloading": offloading})}))
+        keys = {"offloading": offloading}
+        is_simple = offloading.connector == "simple" and spec.num_speculative_tokens > 0
+        if is_simple and capabilities.allows("drafter", "eagle"):
+            # What it keeps in a block depends on the token behind that.
+            keys |= {"drafter": "eagle", "draft_sampling": "greedy"}
+        return _transferring(trace.model_copy(update={"spec": spec.model_copy(update=keys)}))
     if has_producer and not below(HANDED_OVER_ONE_IN, seed, SITE, "is handed over", 0):
         return _handed_over(trace, {})
     return trace
@@ -243,6 +248,10 @@ def _around(event: Submit, index: int, trace: Trace, layout: Layout) -> Iterator
         return below(bound, trace.seed, SITE, what, index)
 
     transfer, handoff = trace.spec.transfer, trace.spec.handoff
+    if layout == "branches":
+        # What the prefix cache has is not loaded.
+        yield ResetPrefixCache(tick=event.tick)
+        return
     if (transfer or handoff) and pick("disturbed", 3):
         is_whole = transfer is not None and _may_lose_in_steps(transfer) and trace.spec.depth > 1
         is_whole |= is_calm(layout)

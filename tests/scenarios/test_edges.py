@@ -72,6 +72,25 @@ def test_prompts_of_drafters_that_depend_on_the_next_token_part_behind_whole_blo
     assert parting > 2
 
 
+def test_grammars_wait_for_a_token_among_drafts_in_prompts_and_outputs_where_it_may_come() -> None:
+    waiting = 0
+    for trace in drawn(VLLM):
+        if trace.spec.reasoning_end is not None and trace.spec.num_speculative_tokens > 1:
+            own = [each for each in trace.submits() if each.params.grammar and each.max_tokens >= 32 and not each.stop]
+            is_free = any(each.prompt_length <= 8 and not each.params.temperature for each in own)
+            waiting += is_free and (trace.spec.drafter, trace.spec.drafter_quality) == ("draft_model", "good")
+    assert waiting > 4
+
+
+def test_texts_end_by_any_of_many_words_of_a_token_beside_a_drafter_that_is_good() -> None:
+    many = 0
+    for trace in drawn(VLLM):
+        is_good = (trace.spec.drafter, trace.spec.drafter_quality) == ("draft_model", "good")
+        words = [each.params.stop_words for each in trace.submits() if not each.params.temperature and not each.stop]
+        many += is_good and any(len(each) > 5 and all(len(word) == 1 for word in each) for each in words)
+    assert many > 4
+
+
 def test_traces_of_an_engine_that_scripts_drafts_have_no_edges() -> None:
     for seed in range(1000):
         trace = random_traces()[seed]

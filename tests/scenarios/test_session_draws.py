@@ -1,6 +1,6 @@
 """Drawn sessions: valid, of engines that have them, and without what is known to go wrong in them."""
 
-from scenarios.events import EndSession, Preempt, ResetPrefixCache
+from scenarios.events import Continuation, EndSession, Preempt, ResetPrefixCache, Submit
 from scenarios.trace import Trace, problems
 from tests.scenarios.drawn import drawn
 from workers.targets.target import SPECSTORM, VLLM, VLLM_V1
@@ -29,3 +29,21 @@ def test_sessions_are_valid_and_differ_in_what_may_go_wrong_in_them() -> None:
     assert {trace.spec.prefix_cache for trace in found} == {False, True}
     assert any(isinstance(event, EndSession) for trace in found for event in trace.events)
     assert {bool(submit.stop) for trace in found for submit in trace.submits() if submit.session} == {False, True}
+
+
+def test_who_goes_on_from_what_ended_a_block_of_a_session_comes_when_its_next_part_has_filled_it() -> None:
+    late = 0
+    for trace in with_sessions(VLLM):
+        budget = trace.spec.max_num_batched_tokens
+        parts: dict[str, list[Submit]] = {}
+        for each in trace.submits():
+            if each.session is not None:
+                parts.setdefault(each.session, []).append(each)
+        firsts = {each[0].request: each for each in parts.values()}
+        for each in trace.submits():
+            if isinstance(each.prompt, Continuation) and each.request.endswith(".behind"):
+                own = firsts[each.prompt.continues]
+                tokens = own[0].prompt_length + own[0].max_tokens
+                work = sum(part.prompt_length for part in own) // budget + max(part.max_tokens for part in own)
+                late += not own[0].stop and tokens % trace.spec.block_size == 0 and each.tick >= own[-1].tick + work
+    assert late > 4

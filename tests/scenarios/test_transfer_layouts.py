@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from scenarios.events import Abort, Preempt, PromptDraw, Submit
+from scenarios.events import Abort, Preempt, PromptDraw, ResetPrefixCache, Submit
 from scenarios.random_trace import random_trace
 from scenarios.spec import Offloading, Transfer
 from scenarios.trace import Trace
@@ -41,6 +41,18 @@ def test_requests_in_turn_have_room_for_the_longest_of_them_and_nothing_else_hap
     assert not any(trace.spec.prefix_cache for trace in traces)
 
 
+def test_branches_part_behind_whole_blocks_that_are_loaded_again_once_the_prefix_cache_has_forgotten_them() -> None:
+    traces = of("branches")
+    assert all(trace.spec.drafter == "eagle" and trace.spec.num_speculative_tokens for trace in traces)
+    for trace in filter(Trace.submits, traces):
+        first, *others = trace.submits()
+        prompts = [each.prompt for each in others]
+        assert all(isinstance(prompt, PromptDraw) and not prompt.common % trace.spec.block_size for prompt in prompts)
+        assert all(0 < prompt.common < first.prompt_length for prompt in prompts if isinstance(prompt, PromptDraw))
+        cleared = {event.tick for event in trace.events if isinstance(event, ResetPrefixCache)}
+        assert cleared == {each.tick for each in (first, *others)}
+
+
 def longest(trace: Trace) -> int:
     """Return the most blocks that a request of a trace fills, whose last token is computed by nobody."""
     ends = [trace.spec.length_limit(submit.prompt_length, submit.max_tokens) - 1 for submit in trace.submits()]
@@ -66,7 +78,7 @@ def preempted_behind(trace: Trace) -> int:
 
 @pytest.mark.parametrize("layout", get_args(Layout))
 def test_a_layout_is_calm_or_keeps_all_events(layout: Layout) -> None:
-    assert is_calm(layout) == (layout in ("undisturbed", "in turn"))
+    assert is_calm(layout) == (layout in ("undisturbed", "in turn", "branches"))
     assert [goes_on(layout, index) for index in range(3)] == [layout in ("undisturbed", "beside one")] * 2 + [False]
 
 

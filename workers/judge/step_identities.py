@@ -6,8 +6,9 @@ these and from the blocks planned; no block written that is another's but for a 
 twice in a step, and none by tokens that only fill a batch up; no more blocks of a request than the longest has; a state
 in a block that is its request's alone, from which the request goes on unless it begins, behind what was kept of the
 step before, as which it is copied, too; counts of the scheduler that are the true ones, or above them by drafts in
-flight, and mirrors that are the true ones once corrected; no token of a chunk of what is known; that no more drafts are
-counted for operators than were verified; that every planned step is shown, and that nothing is left at the end.
+flight, and mirrors that are the true ones once corrected; no token of a chunk of what is known, and no drafts behind
+one; that no more drafts are counted for operators than were verified; that every planned step is shown, and that
+nothing is left at the end.
 Does not verify: values that the model computes; which requests are planned; drafts that are tokens of the vocabulary.
 """
 
@@ -31,8 +32,8 @@ class Residency:
     """One stay of a request in the batch: from where it is scheduled first, or again after a preemption.
 
     `tokens` are all that are known of it, `computed` how many are; `last` is the last step that scheduled it, with how
-    many tokens it had and how many of them were drafts. `is_followed` is false where a result of an earlier stay may
-    come in.
+    many tokens it had and how many of them were drafts, and whether it was a chunk, behind which more was known.
+    `is_followed` is false where a result of an earlier stay may come in.
     """
 
     first: int
@@ -42,6 +43,7 @@ class Residency:
     last: int = -1
     num_scheduled: int = 0
     num_drafts: int = 0
+    is_chunk: bool = False
     is_followed: bool = True
     # A block that a step was to load is lost: what is computed behind it does not count, and how much is not told.
     has_lost: bool = False
@@ -232,6 +234,9 @@ class StepIdentities(Judge):
             if stay.has_lost:
                 continue
             seen = {name: values[name][start:stop] for name in ("input_ids", "positions", "slots")}
+            if stay.is_chunk and stay.is_followed and stay.num_drafts:
+                where = number, stay.computed + stay.num_scheduled - stay.num_drafts
+                yield broken("inputs", "drafts", request, where, fact("no_drafts"), stay.num_drafts)
             yield from self._row(number, request, seen, values["seq_lens"][row])
             yield from self._bounds(number, request, values.get("bounds", ())[row : row + 1], values["seq_lens"][row])
             yield from self._slots(number, request, seen["slots"], values["tables"][row], owners)
@@ -347,8 +352,7 @@ class StepIdentities(Judge):
         """Yield tokens that come of a chunk of what is known of a request."""
         for request, tokens in step.sampled.items():
             stay = self._residencies[request]
-            is_chunk = stay.computed + stay.num_scheduled < len(stay.tokens)
-            if tokens and is_chunk and stay.is_followed and not stay.has_lost:
+            if tokens and _is_chunk(stay) and stay.is_followed and not stay.has_lost:
                 where = number, stay.computed + stay.num_scheduled
                 yield broken("inputs", "sampled", request, where, fact("no_token"), tokens)
 
@@ -356,8 +360,13 @@ class StepIdentities(Judge):
         """Append a step's sampled tokens to the known ones of each request that it scheduled."""
         for request in step.planned.requests:
             stay = self._residencies[request]
-            stay.last = number
+            stay.last, stay.is_chunk = number, _is_chunk(stay)
             stay.tokens += step.sampled.get(request, [])
+
+
+def _is_chunk(stay: Residency) -> bool:
+    """Tell whether more is known of a request than the step that it is in computes."""
+    return stay.computed + stay.num_scheduled < len(stay.tokens)
 
 
 def _progress(stay: Residency, sampled: list[int]) -> int:

@@ -133,6 +133,7 @@ FACTS: Mapping[str, str] = {
     "between": "{least} to {most}",
     "at_least": "at least {least}",
     "no_token": "no token",
+    "no_drafts": "no drafts behind a part of what is known",
     "below_vocabulary": "a token below {size}",
     "only_drafts": "only drafts behind what is known",
     "padding_nowhere": "nothing of what only fills a batch up",

@@ -154,7 +154,10 @@ def _step_identities_of_producer(case: Case) -> StepIdentities | None:
 
 
 def _attended_tokens(case: Case) -> AttendedTokens | None:
-    return AttendedTokens() if case.trace.spec.has_connector else None
+    spec = case.trace.spec
+    # Without a prefix cache nothing is attended to but what a request has written itself.
+    is_found = spec.prefix_cache and spec.layers == "attention" and shows_steps(case.capabilities)
+    return AttendedTokens() if spec.has_connector or is_found else None
 
 
 def _transfer_identities(case: Case) -> TransferIdentities | None:

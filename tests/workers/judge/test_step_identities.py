@@ -206,8 +206,8 @@ def test_a_resumed_request_begins_again_from_what_it_is_given() -> None:
     assert (breach.variable, breach.step, breach.position) == ("input_ids", 3, 8)
 
 
-def test_no_token_comes_of_a_chunk() -> None:
-    def chunked(sampled: list[int]) -> list[Step]:
+def test_no_token_comes_of_a_chunk_and_no_draft_behind_it() -> None:
+    def chunked(sampled: list[int], drafts: int = 0) -> list[Step]:
         prompt, held = [1, 2, 3, 4, 5], [[0, [7, 8]]]
         return [
             {
@@ -216,16 +216,17 @@ def test_no_token_comes_of_a_chunk() -> None:
                 "processed": {"sampled": [sampled]},
             },
             {
-                "scheduled": planned([0], [3], [0], [], held),
-                "inputs": inputs([0], prompt[3:], [3, 4], [0, 2], [[7, 8]]),
+                "scheduled": planned([0], [3], [drafts], [], held),
+                "inputs": inputs([drafts], [4, 5, 6][: 2 + drafts], [3, 4, 5][: 2 + drafts], [0, 2 + drafts], [[7, 8]]),
                 "processed": {"sampled": [[6]]},
             },
         ]
 
     assert judged(chunked([])) is None
-    found = judged(chunked([9]))
-    assert found is not None
-    assert (found.variable, found.step, found.position, found.actual) == ("sampled", 0, 3, (9,))
+    for wrong, due in ((chunked([9]), ("sampled", 0, 3, (9,))), (chunked([], drafts=1), ("drafts", 1, 5, 1))):
+        found = judged(wrong)
+        assert found is not None
+        assert (found.variable, found.step, found.position, found.actual) == due
 
 
 @pytest.mark.parametrize(
@@ -236,9 +237,7 @@ def test_no_token_comes_of_a_chunk() -> None:
 def test_of_a_run_that_breaks_off_all_is_judged_that_can_be(wrong: int, is_told: bool) -> None:
     run = steps()
     run[1]["inputs"]["input_ids"][2] = wrong
-    for step in run[1:]:
-        del step["processed"]
-    del run[1]["counted"]
+    del run[1]["processed"], run[2]["processed"], run[1]["counted"]
     # What the next step is given does not follow from what has not come back.
     run[2]["inputs"]["positions"] = [4, 9]
     found = judged(run, ends=False)

@@ -67,6 +67,8 @@ _OF_SCHEDULER: Places = {
     ("crash", "_reset_caches"): _at(reset_prefix_cache=_SCHEDULER, _finish_pause=_CORE),
     ("crash", "apply_grammar_bitmask"): _at(grammar_bitmask=_GRAMMARS, update_draft_token_ids_in_output=_SCHEDULER),
     ("counts", "scheduled_computed"): _COUNTS,
+    # Drafts that were planned behind a step are forgotten where nobody proposed any.
+    ("inputs", "drafts"): _at(schedule=_SCHEDULER, _preempt_request=_SCHEDULER, _handle_stopped_request=_SCHEDULER),
     ("blocks", "tables"): _at(allocate_slots=_BLOCKS, get_new_blocks=_POOL),
     ("blocks", "held"): _at(allocate_slots=_BLOCKS),
     ("blocks", "states"): _at(allocate_new_blocks=_STATES),

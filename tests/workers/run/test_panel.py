@@ -1,0 +1,33 @@
+"""Panel: which judges are asked of a trace on an engine."""
+
+import pytest
+
+from scenarios.capabilities import Capabilities
+from scenarios.spec import EngineSpec, Transfer
+from scenarios.trace import Trace
+from workers.judge.attended_tokens import AttendedTokens
+from workers.oracle.tape import Tapes
+from workers.run.panel import Case, panel_of
+from workers.targets.registry import kind_of
+from workers.targets.specstorm import Specstorm
+from workers.targets.target import VLLM
+
+VLLMS = kind_of(VLLM).capabilities
+
+
+@pytest.mark.parametrize(
+    ("spec", "capabilities", "is_asked"),
+    [
+        (EngineSpec(layers="attention", prefix_cache=True), VLLMS, True),
+        (EngineSpec(layers="attention", transfer=Transfer()), VLLMS, True),
+        (EngineSpec(layers="attention"), VLLMS, False),
+        (EngineSpec(layers="hybrid", prefix_cache=True, recurrent_cache="align"), VLLMS, False),
+        (EngineSpec(layers="attention", prefix_cache=True), Specstorm.capabilities, False),
+    ],
+    ids=["found in the cache", "loaded", "its own", "states", "an engine with an oracle"],
+)
+def test_what_a_request_attends_to_is_judged_where_it_may_be_another_s(
+    spec: EngineSpec, capabilities: Capabilities, is_asked: bool
+) -> None:
+    panel = panel_of(Case(Trace(spec=spec, events=()), Tapes(), capabilities, None))
+    assert any(isinstance(judge, AttendedTokens) for judge in panel.judges) is is_asked
