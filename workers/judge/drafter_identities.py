@@ -51,6 +51,9 @@ class DrafterIdentities(Judge):
         # The drafter's cache by slot, and what a store keeps of it.
         self._cache: dict[int, Written] = {}
         self._store: dict[int, Written] = {}
+        # The last step whose first pass is shown, and by such a step what passes of earlier ones write behind it.
+        self._last_begun = -1
+        self._late: dict[int, dict[int, Written]] = {}
         # Copies from and to the store by step, in front of its passes and behind them.
         self._copies: dict[tuple[int, bool], list[Observation]] = {}
 
@@ -70,8 +73,12 @@ class DrafterIdentities(Judge):
                 case "context":
                     self._steps[seen.step].context = seen
                 case "drafting":
-                    assert seen.values["index"] == len(self._steps[seen.step].passes), "a pass is not shown"
-                    self._steps[seen.step].passes.append(seen)
+                    step = self._steps[seen.step]
+                    assert seen.values["index"] == len(step.passes), "a pass is not shown"
+                    if not step.passes:
+                        self._last_begun = max(self._last_begun, seen.step)
+                    step.passes.append(seen)
+                    step.behind.append(self._last_begun)
                 case "margins":
                     self._steps[seen.step].margins.append(seen.values["margins"])
                 case "proposed":
@@ -95,6 +102,7 @@ class DrafterIdentities(Judge):
             found = next(self._of_step(number, self._steps[number]), None)
             if found is not None:
                 return found
+            self._cache |= self._late.pop(number, {})
             self._copy(number, is_ahead=False)
         # Whatever else is wrong comes first.
         return next(iter(self._found), None)
@@ -134,8 +142,8 @@ class DrafterIdentities(Judge):
             yield from self._are_shown(number, step, rows)
             if step.context is not None:
                 yield from self._keeps(number, step.context, step.inputs, rows)
-            for seen in step.passes:
-                yield from self._pass(number, seen, rows)
+            for seen, behind in zip(step.passes, step.behind, strict=True):
+                yield from self._pass(number, seen, rows, behind)
             if not step.passes and step.context is None:
                 self._miss(rows.values())
             self._note(number, step, rows)
@@ -230,12 +238,14 @@ class DrafterIdentities(Judge):
             if row.is_open:
                 yield from self._places(number, row, row.first, row.end - row.first, given)
             tokens = [*row.tokens[row.first : row.end], *[-1] * (stop - start)][: stop - start]
-            yield from self._writes(number, row, given | {"input_ids": tokens})
+            yield from self._writes(number, row, given | {"input_ids": tokens}, self._cache)
 
-    def _pass(self, number: int, seen: Observation, rows: Mapping[int, Row]) -> Iterator[Difference]:
+    def _pass(self, number: int, seen: Observation, rows: Mapping[int, Row], behind: int) -> Iterator[Difference]:
+        """Yield what is wrong of a pass; one with blocks of its own may run, and write, behind later steps."""
         values, index = seen.values, seen.values["index"]
         starts = zip(seen.requests, values["starts"], values["starts"][1:], strict=False)
         held = dict(values.get("blocks", ()))
+        written = self._late.setdefault(behind, {}) if held and behind > number else self._cache
         for place, (request, start, stop) in enumerate(starts):
             row = rows[request]
             if request in held:
@@ -246,7 +256,7 @@ class DrafterIdentities(Judge):
                 yield from self._given(number, row, index, given, values["seq_lens"][place])
             for bound in values["bounds"][place : place + 1]:
                 yield from self._bounds(number, row, bound, values["seq_lens"][place])
-            yield from self._writes(number, row, given)
+            yield from self._writes(number, row, given, written)
         for request in seen.requests if index == 0 else ():
             if rows[request].is_open:
                 yield from self._reads(number, rows[request])
@@ -319,8 +329,10 @@ class DrafterIdentities(Judge):
             return fact("own_block", index=block)
         return row.blocks[block] * self._block_size + position % self._block_size
 
-    def _writes(self, number: int, row: Row, given: Mapping[str, list[int]]) -> Iterator[Difference]:
-        """Keep what a row writes; yield slots of blocks that its request does not hold."""
+    def _writes(
+        self, number: int, row: Row, given: Mapping[str, list[int]], written: dict[int, Written]
+    ) -> Iterator[Difference]:
+        """Keep what a row writes in `written`; yield slots of blocks that its request does not hold."""
         for token, position, slot in zip(given["input_ids"], given["positions"], given["slots"], strict=True):
             if slot < 0:
                 continue
@@ -330,7 +342,7 @@ class DrafterIdentities(Judge):
                 yield broken(PLANE, "draft_slots", row.request, where, due, fact("block", block=block))
             # What is given at the end of a chunk stands for the next token, in whichever stay.
             meant = row.tokens[position + self._shift] if self._is_chunk_end(row, position) else token
-            self._cache[slot] = Written(row.request, position, meant)
+            written[slot] = Written(row.request, position, meant)
 
     def _reads(self, number: int, row: Row) -> Iterator[Difference]:
         """Yield entries that a request attends to in the first pass and that were not written for it."""
