@@ -195,6 +195,11 @@ def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[O
     return len(having) > 1 or begun[having[0]] > 1
 
 
+def _prefix_successor_beside_a_connector(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether such an entry is met where blocks are stored, loaded or handed over."""
+    return trace.spec.has_connector and _drafter_prefix_successor(found, trace, steps)
+
+
 def _counts_of_kept_requests(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether a count is too small by the drafts rejected in the step before a pause, that kept its request."""
     if (found.plane, found.variable) != ("counts", "mirror_computed"):
@@ -284,6 +289,11 @@ _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
         "vLLM 0.32.0 hands a drafter blocks of which the last entry is of another token that followed.",
         mended="0.33.0",
     ): _drafter_prefix_successor,
+    KnownBug(
+        "vllm_drafter_prefix_successor",
+        "docs/findings/vllm_drafter_prefix_successor.md",
+        "vLLM 0.33.0 hands a drafter such blocks beside a connector alone, where hashes are as they were.",
+    ): _prefix_successor_beside_a_connector,
     _LOGPROB_TOKENS: _logprobs_beside_drafts,
     **known_sessions.BUGS,
 }

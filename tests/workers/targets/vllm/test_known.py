@@ -1,5 +1,7 @@
 """Known bugs of vLLM are recognised by their mechanism, and by nothing that is near it."""
 
+from pathlib import Path
+
 import pytest
 
 from scenarios.drafters import Drafter
@@ -7,8 +9,10 @@ from scenarios.events import DisturbTransfer, Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
+from tests.workers.targets.vllm.test_sources import make_whole
 from workers.record.evidence import Difference, Reference, fact
 from workers.record.observation import Observation
+from workers.targets.target import VLLM_V1, RunConfig
 from workers.targets.vllm.target import Vllm, VllmV1
 
 
@@ -193,7 +197,7 @@ def test_a_grammar_is_known_to_be_lost_in_the_first_step_behind_a_pause_alone(
     ],
 )
 def test_an_entry_at_the_end_of_a_found_block_is_known_where_the_block_behind_it_was_found_too(
-    others: list[list[int]], num_begun: int, name: str
+    others: list[list[int]], num_begun: int, name: str, tmp_path: Path
 ) -> None:
     known = [[1, 2, 3], *others, *[[1, 2, 3, 4, 6]] * num_begun]
     numbers = [*range(len(others) + 1), *[len(others) + 1] * num_begun]
@@ -213,6 +217,13 @@ def test_an_entry_at_the_end_of_a_found_block_is_known_where_the_block_behind_it
     submit = Submit(tick=0, request="a", prompt=(1,), max_tokens=1)
     trace = Trace(spec=EngineSpec(prefix_cache=True, block_size=2, layers="attention"), events=(submit,))
     assert VllmV1().known(found, trace, steps) == name
+    # 0.33.0 has mended it, but beside a connector.
+    make_whole(tmp_path / "vllm")
+    (tmp_path / "vllm" / "_version.py").write_text("__version__ = version = '0.33.0'\n")
+    mended = RunConfig(engine=VLLM_V1, engine_path=str(tmp_path))
+    beside = trace.model_copy(update={"spec": trace.spec.model_copy(update={"transfer": Transfer()})})
+    assert VllmV1().known(found, trace, steps, mended) == ""
+    assert VllmV1().known(found, beside, steps, mended) == name
 
 
 @pytest.mark.parametrize(
