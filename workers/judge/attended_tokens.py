@@ -48,6 +48,8 @@ class _Cache:
         self.size = 0
         # Tokens behind which each group of layers with states goes on in its next block.
         self._state_sizes: Sequence[int] = ()
+        # The last step that each block was filled in, or emptied: what an earlier one leaves there is gone by then.
+        self._changed: dict[int, int] = {}
         # Blocks that a step waited for in vain, until they are computed.
         self.lost: set[int] = set()
         # Tokens and prefixes of each request, as far as it has computed them.
@@ -69,12 +71,14 @@ class _Cache:
 
     def zeroed(self, seen: Observation) -> None:
         for block in seen.values["blocks"]:
+            self._changed[block] = seen.step
             self.blocks.pop(block, None)
             self.states.pop(block, None)
 
-    def _copy(self, copies: Sequence[Sequence[int]]) -> None:
+    def _copy(self, step: int, copies: Sequence[Sequence[int]]) -> None:
         """Copy blocks of which a hit ends inside, whatever they hold."""
         for source, target in copies:
+            self._changed[target] = step
             for held in (self.blocks, self.states):
                 held.pop(target, None)
             if source in self.states:
@@ -88,21 +92,25 @@ class _Cache:
         for request, sampled in zip(seen.requests, seen.values["sampled"], strict=True):
             if request in rows and rows[request].num_drafts and sampled:
                 row = rows[request]
-                self._leave(row, len(row.prefixes) - row.num_drafts + len(sampled) - 1)
+                self._leave(seen.step, row, len(row.prefixes) - row.num_drafts + len(sampled) - 1)
 
-    def _leave(self, row: _Row, stop: int) -> None:
-        """Leave the states of a row at ends of blocks up to a token, and the one behind that."""
+    def _leave(self, step: int, row: _Row, stop: int) -> None:
+        """Leave the states of a step's row at ends of blocks up to a token, and the one behind that.
+
+        It may come back once a later step has begun, for which the blocks of a request that has ended are another's.
+        """
         for size, held in zip(self._state_sizes, row.blocks, strict=True):
             ends = range(row.first // size * size + size, stop, size) if row.num_drafts else range(0)
             for end in (*ends, stop):
                 block = held[(end - 1) // size]
-                self.states[block] = row.prefixes[end - 1]
-                self.blocks.pop(block, None)
+                if self._changed.get(block, -1) <= step:
+                    self.states[block] = row.prefixes[end - 1]
+                    self.blocks.pop(block, None)
 
     def step(self, seen: Observation) -> Difference | None:
         """Write what a step writes, and compare what lies behind it."""
         planned, values, size = self._planned[seen.step], seen.values, self.size
-        self._copy(self._copies.pop(seen.step, ()))
+        self._copy(seen.step, self._copies.pop(seen.step, ()))
         # What a request that begins need not compute is known.
         done = dict(zip(planned.requests, planned.values["scheduled_computed"], strict=True))
         states = dict(planned.values["states"])
@@ -120,6 +128,7 @@ class _Cache:
             for slot, prefix in zip(values["slots"][start:stop], written, strict=True):
                 if slot % size == 0:
                     self.lost.discard(slot // size)
+                self._changed[slot // size] = seen.step
                 self.states.pop(slot // size, None)
                 self.blocks.setdefault(slot // size, [UNWRITTEN] * size)[slot % size] = prefix
         self._rows[seen.step] = {}
@@ -127,7 +136,7 @@ class _Cache:
             row = _Row(values["positions"][start], num_drafts, self._known[request], states.get(request, ()))
             self._rows[seen.step][request] = row
             if row.blocks and not num_drafts:
-                self._leave(row, len(row.prefixes))
+                self._leave(seen.step, row, len(row.prefixes))
         for request, start, _, table in rows:
             found = self._behind(seen.step, request, values["positions"][start], table)
             if found is not None:

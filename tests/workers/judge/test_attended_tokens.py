@@ -113,6 +113,15 @@ def test_a_state_whose_block_was_zeroed_is_found_where_a_request_goes_on_from_it
     assert found.variable == "first_state"
 
 
+def test_a_state_that_comes_back_late_is_not_left_in_a_block_that_is_another_request_s_by_then() -> None:
+    first = step(0, 0, PROMPT, 0, [1, 2, 3], True, states=[[8, 9]], drafts=1)
+    processed = Observation("processed", 0, (0,), {"sampled": [[9, 4]]})
+    # Once the first request has ended, its block for states has tokens of another one.
+    begun, goes_on = step(1, 1, [1, 2], 0, [9], True), step(2, 1, [1, 2, 3], 2, [9, 4], False)
+    assert judged([*first, *begun, processed, *goes_on], [4]) is None
+    assert judged([*first, processed, *begun, *goes_on], [4]) is None
+
+
 def test_the_same_block_behind_another_prefix_is_another_one() -> None:
     first = [*step(0, 0, [1, 2, 7, 8], 0, [1, 2], True), copied("store", [1, 2], [0, 1])]
     own = step(1, 1, [5, 6], 0, [4], True)
