@@ -104,6 +104,7 @@ class _Cache:
             for end in (*ends, stop):
                 block = held[(end - 1) // size]
                 if self._changed.get(block, -1) <= step:
+                    self._changed[block] = step
                     self.states[block] = row.prefixes[end - 1]
                     self.blocks.pop(block, None)
 

@@ -120,6 +120,11 @@ def test_a_state_that_comes_back_late_is_not_left_in_a_block_that_is_another_req
     begun, goes_on = step(1, 1, [1, 2], 0, [9], True), step(2, 1, [1, 2, 3], 2, [9, 4], False)
     assert judged([*first, *begun, processed, *goes_on], [4]) is None
     assert judged([*first, processed, *begun, *goes_on], [4]) is None
+    # Or a state of another one.
+    begun = step(1, 1, [1, 2, 3, 4], 0, [4, 5], True, states=[[9]])
+    found = step(2, 2, [1, 2, 3, 4, 7], 4, [4, 5, 6], True, states=[[9, 7]])
+    assert judged([*first, *begun, processed, *found], [4]) is None
+    assert judged([*first, *begun, *found], [4]) is None
 
 
 def test_the_same_block_behind_another_prefix_is_another_one() -> None:
