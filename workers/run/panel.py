@@ -156,7 +156,7 @@ def _step_identities_of_producer(case: Case) -> StepIdentities | None:
 def _attended_tokens(case: Case) -> AttendedTokens | None:
     spec = case.trace.spec
     # Without a prefix cache nothing is attended to but what a request has written itself.
-    is_found = spec.prefix_cache and spec.layers == "attention" and shows_steps(case.capabilities)
+    is_found = spec.prefix_cache and spec.layers != "windows" and shows_steps(case.capabilities)
     return AttendedTokens() if spec.has_connector or is_found else None
 
 

@@ -21,10 +21,11 @@ VLLMS = kind_of(VLLM).capabilities
         (EngineSpec(layers="attention", prefix_cache=True), VLLMS, True),
         (EngineSpec(layers="attention", transfer=Transfer()), VLLMS, True),
         (EngineSpec(layers="attention"), VLLMS, False),
-        (EngineSpec(layers="hybrid", prefix_cache=True, recurrent_cache="align"), VLLMS, False),
+        (EngineSpec(layers="hybrid", prefix_cache=True, recurrent_cache="align"), VLLMS, True),
+        (EngineSpec(layers="windows", prefix_cache=True), VLLMS, False),
         (EngineSpec(layers="attention", prefix_cache=True), Specstorm.capabilities, False),
     ],
-    ids=["found in the cache", "loaded", "its own", "states", "an engine with an oracle"],
+    ids=["found in the cache", "loaded", "its own", "states", "windows", "an engine with an oracle"],
 )
 def test_what_a_request_attends_to_is_judged_where_it_may_be_another_s(
     spec: EngineSpec, capabilities: Capabilities, is_asked: bool
