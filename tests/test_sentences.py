@@ -14,7 +14,7 @@ MAY_SAY_IT = ("cluster.reports", "cluster.storage.artefact", "cluster.campaigns.
 READS_TEXTS = {
     "workers.kernels.argument": "sizes of arguments, as an op declares them",
     "workers.shrink.fingerprint": "what an engine's exception says",
-    "workers.targets.child.inside.host": "what an engine's exception says",
+    "workers.targets.child.inside.overlay": "what an engine's exception says",
     "workers.targets.child.inside.replacements": "versions of a package",
     "workers.targets.simulated_torch.__main__": "an option",
     "workers.targets.child.releases": "an index of packages, what a package requires, and versions",

@@ -1,6 +1,5 @@
 """Known bugs of vLLM's transfers: matchers by mechanism, as far as a run shows it."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from scenarios.events import DisturbTransfer, ResetPrefixCache, Submit
@@ -11,8 +10,6 @@ from workers.targets.target import KnownBug
 
 # How a disturbed transfer loses blocks.
 _LOSING = ("drop", "fail")
-# What attention says that is given lengths beyond a request's row of the block table.
-_BEHIND_BLOCKS = re.compile(r"IndexError: a row of \d+ tokens attends to blocks of \d+.*")
 
 
 def of_load_failed_in_flight(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
@@ -137,7 +134,7 @@ def crash_of_position_behind_blocks(error: str, where: Site, trace: Trace, steps
     A slot is looked up there, and is in no row if that was the last; or attention would read there.
     """
     is_written = "_compute_slot_mappings_kernel" in error and error.rstrip("')").endswith("that it was given")
-    is_read = where.function == "attend" and _BEHIND_BLOCKS.fullmatch(error) is not None
+    is_read = (where.function, where.file) == ("attend", "lanes.py") and error.startswith("IndexError")
     return (is_written or is_read) and _loses_loads_in_steps(trace)
 
 
