@@ -44,8 +44,8 @@ from workers.targets.vllm.inside.transfer.flights import silent
 from workers.targets.vllm.runner_name import RunnerName
 
 ENGINES_MAX = 6
-# Engines that nobody has any more take four megabytes each, and a second for all to be looked for.
-MADE_BETWEEN_COLLECTIONS = 64
+# Engines that nobody has any more take four megabytes each, and half a second for all to be looked for.
+MADE_BETWEEN_COLLECTIONS = 16
 CACHE_BYTES = 8 << 20
 # An n-gram may have as few tokens, and as many.
 LOOKUP_MIN, LOOKUP_MAX = 1, 3

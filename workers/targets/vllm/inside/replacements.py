@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,14 +76,6 @@ def _here(before: Any) -> Any:
 
 _STATES = StatesCopied()
 REPLACEMENTS: tuple[RunnerReplacement, ...] = (
-    RunnerReplacement(
-        "importlib.metadata",
-        "entry_points",
-        "each engine asks it for plugins, and it reads what all installed packages say of themselves: once is enough",
-        cache,
-        devices=("cpu", "sim", "cuda"),
-        runners=("v1", "v2"),
-    ),
     RunnerReplacement(
         "vllm.model_executor.models.registry",
         "_run_in_subprocess",
