@@ -51,8 +51,7 @@ class DrafterIdentities(Judge):
         # The drafter's cache by slot, and what a store keeps of it.
         self._cache: dict[int, Written] = {}
         self._store: dict[int, Written] = {}
-        # The last step whose first pass is shown, and by such a step what passes of earlier ones write behind it.
-        self._last_begun = -1
+        # What later passes write behind a step.
         self._late: dict[int, dict[int, Written]] = {}
         # Copies from and to the store by step, in front of its passes and behind them.
         self._copies: dict[tuple[int, bool], list[Observation]] = {}
@@ -73,12 +72,8 @@ class DrafterIdentities(Judge):
                 case "context":
                     self._steps[seen.step].context = seen
                 case "drafting":
-                    step = self._steps[seen.step]
-                    assert seen.values["index"] == len(step.passes), "a pass is not shown"
-                    if not step.passes:
-                        self._last_begun = max(self._last_begun, seen.step)
-                    step.passes.append(seen)
-                    step.behind.append(self._last_begun)
+                    assert seen.values["index"] == len(self._steps[seen.step].passes), "a pass is not shown"
+                    self._steps[seen.step].passes.append(seen)
                 case "margins":
                     self._steps[seen.step].margins.append(seen.values["margins"])
                 case "proposed":
@@ -142,8 +137,8 @@ class DrafterIdentities(Judge):
             yield from self._are_shown(number, step, rows)
             if step.context is not None:
                 yield from self._keeps(number, step.context, step.inputs, rows)
-            for seen, behind in zip(step.passes, step.behind, strict=True):
-                yield from self._pass(number, seen, rows, behind)
+            for seen in step.passes:
+                yield from self._pass(number, seen, rows)
             if not step.passes and step.context is None:
                 self._miss(rows.values())
             self._note(number, step, rows)
@@ -240,12 +235,11 @@ class DrafterIdentities(Judge):
             tokens = [*row.tokens[row.first : row.end], *[-1] * (stop - start)][: stop - start]
             yield from self._writes(number, row, given | {"input_ids": tokens}, self._cache)
 
-    def _pass(self, number: int, seen: Observation, rows: Mapping[int, Row], behind: int) -> Iterator[Difference]:
-        """Yield what is wrong of a pass; one with blocks of its own may run, and write, behind later steps."""
+    def _pass(self, number: int, seen: Observation, rows: Mapping[int, Row]) -> Iterator[Difference]:
         values, index = seen.values, seen.values["index"]
         starts = zip(seen.requests, values["starts"], values["starts"][1:], strict=False)
-        held = dict(values.get("blocks", ()))
-        written = self._late.setdefault(behind, {}) if held and behind > number else self._cache
+        held, late = dict(values.get("blocks", ())), values.get("behind", -1)
+        written = self._late.setdefault(late, {}) if late > number else self._cache
         for place, (request, start, stop) in enumerate(starts):
             row = rows[request]
             if request in held:

@@ -37,13 +37,12 @@ class Known:
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """The observations of one step; `behind` has of each pass the last step whose first one was shown by then."""
+    """The observations of one step."""
 
     planned: Observation
     inputs: Observation | None = None
     context: Observation | None = None
     passes: list[Observation] = field(default_factory=list)
-    behind: list[int] = field(default_factory=list)
     margins: list[list[float]] = field(default_factory=list)
     proposed: Mapping[int, list[int]] = field(default_factory=dict)
     sampled: Mapping[int, list[int]] = field(default_factory=dict)

@@ -423,6 +423,7 @@ def test_a_pass_that_runs_behind_a_later_step_writes_behind_it(is_late: bool) ->
             "bounds": [],
             "tables": [[7, 5]],
             "blocks": [(0, [7, 5])],
+            "behind": int(is_late),
         },
     )
     seen = [
@@ -441,9 +442,8 @@ def test_a_pass_that_runs_behind_a_later_step_writes_behind_it(is_late: bool) ->
         Observation("processed", 1, (1,), {"sampled": [[9]]}),
         Observation("proposed", 0, (0,), {"proposed": [[20, 21]]}),
     ]
-    seen.insert(len(seen) if is_late else 3, further)
     judge = judge_of([])
-    judge.see_log(seen)
+    judge.see_log([*seen, further])
     found = judge.at_end(End(2, {}))
     assert (found is None) == is_late
     assert found is None or (found.variable, found.request, found.position) == ("draft_cache", "submit 1", 1)

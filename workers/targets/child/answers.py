@@ -104,8 +104,8 @@ class ScheduledValues(Value):
 class DraftingValues(Value):
     """What a drafter's model is given in one of its passes, which are counted from zero in each step.
 
-    Of a pass that is made later than the step's others, `blocks` are those that requests hold by then. The host's
-    `bounds` of lengths are there where it has some.
+    Of a pass that is made later than the step's others, `blocks` are those that requests hold by then, and it comes
+    `behind` a step. The host's `bounds` of lengths are there where it has some.
     """
 
     index: int
@@ -117,6 +117,7 @@ class DraftingValues(Value):
     tables: list[Integers]
     blocks: list[tuple[int, Integers]]
     bounds: Integers
+    behind: int = -1
 
 
 class ContextValues(Value):

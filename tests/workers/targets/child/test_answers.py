@@ -18,7 +18,7 @@ _ORDER = {"first": _SIDE, "second": _SIDE, "memory": "rows", "reused_as": "more"
 _OPTIONAL = {"how", "replaced", "site", "file", "line", "reused_as", "allocated"}
 _OPTIONAL |= {"task", "what", "given", "policy", "error", "callers", "writers"}
 # Keys of engines whose layers are of one kind, or that tell nothing of their free blocks.
-_OPTIONAL |= {"windows", "taken", "lookups", "hash_ahead"}
+_OPTIONAL |= {"windows", "taken", "lookups", "hash_ahead", "behind"}
 _SEEN: dict[str, dict[str, Any]] = {
     "opened": {
         "vocab_size": 32,
@@ -57,6 +57,7 @@ _SEEN: dict[str, dict[str, Any]] = {
         "seq_lens": [1],
         "tables": [[1]],
         "bounds": [5],
+        "behind": 1,
         "blocks": [[0, [1]]],
     },
     "margins": {"margins": [0.5]},

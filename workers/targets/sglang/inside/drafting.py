@@ -127,7 +127,9 @@ class DrafterObserver:
                 held = recorder.blocks([each for each in holders if each.name in names], views["rows"][0])
                 return {**of_rows, "starts": [*range(len(rows) + 1)], "blocks": held}
 
-            recorder.observations.read("drafting", names, tensors, inputs, step, index=self._index, bounds=[])
+            # It is of the step that is being launched, before that step's own first pass.
+            place = {"index": self._index, "behind": recorder.observations.step - 1}
+            recorder.observations.read("drafting", names, tensors, inputs, step, bounds=[], **place)
 
     def _note_first_margins(self, logits: torch.Tensor) -> None:
         observations, accepted = self._recorder.observations, self._accepted
