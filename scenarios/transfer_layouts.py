@@ -37,10 +37,12 @@ def layout_of(trace: Trace) -> Layout:
         return "behind one" if is_crowded(trace) else "any"
     if spec.offloading is not None:
         chosen = OFFLOADED[below(len(OFFLOADED), seed, SITE, "layout", 0)]
-        # The simple connector stores what a prefix cache has, which others have left there.
-        if spec.offloading.connector == "simple" and spec.num_speculative_tokens and TRAITS[spec.drafter].is_shifted:
+        if spec.offloading.connector != "simple":
+            return chosen
+        if spec.num_speculative_tokens and TRAITS[spec.drafter].is_shifted:
             return "branches"
-        return "any" if is_calm(chosen) and spec.offloading.connector == "simple" else chosen
+        # It stores what a prefix cache has, which others have left there.
+        return "any" if is_calm(chosen) else chosen
     is_waited_for = spec.transfer is not None and spec.transfer.loads == "asynchronous"
     return STORED[below(len(STORED), seed, SITE, "layout", 0)] if is_waited_for else "any"
 

@@ -64,7 +64,7 @@ class Hits(Judge):
                     self._step = lcm(*(group.size for group in self._groups))
                     # What is kept of a window depends on it; of full attention all is.
                     self._dropped &= not seen.values["windows"] or seen.values["draft_shift"] > 0
-                    # What a drafter reads ahead of a block is the same then.
+                    # Nothing is dropped where the hash covers what a drafter reads ahead of a block.
                     self._ahead = seen.values["hash_ahead"]
                     self._dropped &= not self._ahead
                 case "controlled" if seen.values["what"] == "cleared":
@@ -130,7 +130,8 @@ class Hits(Judge):
             if group.window is not None and self._dropped and group.size < self._step and length < group.window:
                 # Of shorter blocks one is dropped there, and the rest up to a longer one with it.
                 return False
-            if needed.stop * group.size + max(0, self._ahead - 1) >= len(known):
+            # A token is left to compute, and what the last hash covers is known.
+            if needed.stop * group.size + max(1, self._ahead) > len(known):
                 return False
             if not all(self._registered.get((number, self._hashed(known, group, index))) for index in needed):
                 return False

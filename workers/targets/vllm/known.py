@@ -196,7 +196,7 @@ def _drafter_prefix_successor(found: Difference, trace: Trace, steps: Sequence[O
 
 
 def _prefix_successor_beside_a_connector(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
-    """Tell whether such an entry is met where blocks are stored, loaded or handed over."""
+    """Tell whether that is met beside a connector, for whose blocks 0.33.0 has left the hashes as they were."""
     return trace.spec.has_connector and _drafter_prefix_successor(found, trace, steps)
 
 

@@ -27,8 +27,8 @@ class PlanRecorder:
         # Blocks that were handed out since the last plan, and how many of them when each request was looked up.
         self._taken: list[int] = []
         self._lookups: dict[str, int] = {}
-        self._take: Callable[[int], list[Any]] = self._manager.block_pool.get_new_blocks
-        self._look_up: Callable[[Any], Any] = self._manager.get_computed_blocks
+        self._take: Callable[..., list[Any]] = self._manager.block_pool.get_new_blocks
+        self._look_up: Callable[..., Any] = self._manager.get_computed_blocks
         self._manager.block_pool.get_new_blocks = self._observed_take
         self._manager.get_computed_blocks = self._observed_lookup
 

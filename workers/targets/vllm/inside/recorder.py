@@ -237,7 +237,7 @@ class StepRecorder(PlanRecorder):
         self._drafter = DrafterObserver(drafter, runner_of(engine), self._seen) if drafter is not None else None
         self._zeroer = zeroer_of(runner_of(engine))
         if self._zeroer is not None:
-            self._zero: Callable[[list[int]], None] = self._zeroer.zero_block_ids
+            self._zero: Callable[..., None] = self._zeroer.zero_block_ids
             self._zeroer.zero_block_ids = self._observed_zero
 
     def release(self) -> None:

@@ -290,7 +290,7 @@ class Session:
     def _counted_validation(self, request: Any, drafts: list[int], *arguments: Any, **options: Any) -> list[int]:
         assert self._validate is not None, "it is in its place"
         proposed = sum(token >= 0 for token in drafts)
-        kept: list[int] = self._validate(request, drafts, *arguments, **options)
+        kept = self._validate(request, drafts, *arguments, **options)
         if request.use_structured_output:
             self.probes["grammar_drafts"] += bool(kept)
             self.probes["grammar_cut"] += len(kept) < proposed
