@@ -30,10 +30,13 @@ CampaignFailure = OSError, StoreError, PoolError
 
 
 @contextmanager
-def open_campaign(out: Path | None, stem: str, seed: int | None = None, engine: str = "") -> Iterator[Store]:
+def open_campaign(
+    out: Path | None, stem: str, context: typer.Context, seed: int | None = None, engine: str = ""
+) -> Iterator[Store]:
     """Provide the store of the folder that was named, else of a new one below `campaigns`.
 
     A folder that was made here does not stay when the campaign cannot be opened, or Ray cannot be reached.
+    Whenever the command is interrupted meanwhile, it is said how to go on.
 
     Raises:
         CampaignError: the folder cannot be made or written, or holds something else than a campaign.
@@ -44,6 +47,9 @@ def open_campaign(out: Path | None, stem: str, seed: int | None = None, engine: 
         with open_store(folder, seed, engine) as store:
             yield store
         log_artefacts(folder, sys.stderr)
+    except KeyboardInterrupt:
+        print(f"interrupted; {resumed(context, folder)}", file=sys.stderr)
+        raise
     except (CampaignError, ReachError):
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)

@@ -176,7 +176,7 @@ def run(
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
     stop, budget, address = Stop(), Budget(time_limit), ray_address(ray, workers, config, context)
     pool = partial(open_pool, address, workers, deadline=deadline, stop=stop, config=config)
-    with open_campaign(out, campaign_stem(paths), seed, engine) as store:
+    with open_campaign(out, campaign_stem(paths), context, seed, engine) as store:
         suite = WatchedSuite(scenarios, store, sys.stderr if verbose else None, 1 if exit_first else maxfail)
         progress = LineProgress(sys.stderr) if verbose else progress_for(sys.stderr)
         code = _carry_out(suite, progress, store, pool, stop=stop, budget=budget, context=context)
@@ -187,11 +187,11 @@ def run(
             remarks += [f"two attempts of job {job} came to different results: see table late" for job in twice]
         code = weightiest(code, least)
         remarks += [*_cut_short(suite, budget, stop, resumed(context, store.folder)), f"results: {store.folder}"]
-    if as_json:
-        print(document(lines, code).model_dump_json(indent=2))
-        print("\n".join(remarks), file=sys.stderr)
-    else:
-        print_report(lines, sys.stdout, remarks, quiet)
+        if as_json:
+            print(document(lines, code).model_dump_json(indent=2))
+            print("\n".join(remarks), file=sys.stderr)
+        else:
+            print_report(lines, sys.stdout, remarks, quiet)
     return code
 
 
@@ -238,9 +238,6 @@ def _carry_out(
     except CampaignFailure as error:
         report_failure(error, store.folder, context)
         return exit_code(suite.verdicts()) or EXIT_NOT_JUDGED
-    except KeyboardInterrupt:
-        print(f"interrupted; {resumed(context, store.folder)}", file=sys.stderr)
-        raise
     finally:
         progress.close()
     return 0 if stop.signum is None else 128 + stop.signum

@@ -57,7 +57,7 @@ def measure(
     address = ray_address(ray, workers, config, context)
     stop = Stop()
     broken = False
-    with open_campaign(out, "faults", engine=engine) as store:
+    with open_campaign(out, "faults", context, engine=engine) as store:
         folder = store.folder
         measurement = Measurement(names, trials, traces, not no_baseline, store, config)
         try:

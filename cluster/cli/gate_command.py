@@ -92,7 +92,7 @@ def gate(
     history = FindingHistory(known_folder(known, config.engine), config.engine, is_night=False)
     address = ray_address(ray, workers, config, context)
     stop = Stop()
-    with open_campaign(out, "gate", SEED, config.engine) as store:
+    with open_campaign(out, "gate", context, SEED, config.engine) as store:
         folder = store.folder
         planner = HuntPlanner(settings, store, None, corpus)
         gated = Gate(Suite(chosen.scenarios, store), planner, Budget(60 * minutes), traces)

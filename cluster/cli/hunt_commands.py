@@ -105,7 +105,7 @@ def hunt(
     history = FindingHistory(known_folder(known, engine), engine, is_night=False)
     address = ray_address(ray, workers, config, context)
     stop = Stop()
-    with open_campaign(out, "hunt", seed, engine) as store:
+    with open_campaign(out, "hunt", context, seed, engine) as store:
         folder = store.folder
         planner = HuntPlanner(settings, store, num_traces, begun_from)
         seconds = None if minutes is None else 60 * minutes
@@ -193,9 +193,6 @@ def carry_out(
     except CampaignFailure as error:
         report_failure(error, folder, context)
         return EXIT_NOT_JUDGED
-    except KeyboardInterrupt:
-        print(f"interrupted; {resumed(context, folder)}", file=sys.stderr)
-        raise
     if stop.signum is None:
         return EXIT_AGREED
     print(f"interrupted by {signal.Signals(stop.signum).name}; {resumed(context, folder)}", file=sys.stderr)

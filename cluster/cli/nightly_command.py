@@ -148,7 +148,7 @@ def nightly(
     address = ray_address(ray, workers, config, context)
     print(division(hours, len(tonight)), file=sys.stderr)
     stop = Stop()
-    with _stores(out, seed, engine) as (store, kept):
+    with _stores(out, seed, engine, context) as (store, kept):
         folder = store.folder
         replayed = Regressions(known_bugs, kept, config, night=number)
         planner = HuntPlanner(settings, store, None, begun_from)
@@ -168,10 +168,10 @@ def nightly(
 
 
 @contextmanager
-def _stores(out: Path | None, seed: int, engine: str) -> Iterator[tuple[Store, Store]]:
+def _stores(out: Path | None, seed: int, engine: str, context: typer.Context) -> Iterator[tuple[Store, Store]]:
     """Provide the store of a night and that of its regressions."""
     with (
-        open_campaign(out, "nightly", seed, engine) as store,
+        open_campaign(out, "nightly", context, seed, engine) as store,
         open_store(store.folder / "regressions", engine=engine) as kept,
     ):
         yield store, kept
