@@ -50,6 +50,8 @@ class _Cache:
         self._state_sizes: Sequence[int] = ()
         # The last step that each block was filled in, or emptied: what an earlier one leaves there is gone by then.
         self._changed: dict[int, int] = {}
+        # The last step that has begun.
+        self._begun = -1
         # Blocks that a step waited for in vain, until they are computed.
         self.lost: set[int] = set()
         # Tokens and prefixes of each request, as far as it has computed them.
@@ -74,6 +76,14 @@ class _Cache:
             self._changed[block] = seen.step
             self.blocks.pop(block, None)
             self.states.pop(block, None)
+
+    def loaded(self, block: int, entries: list[int]) -> None:
+        self._changed[block] = self._begun + 1
+        self.blocks[block] = entries
+
+    def loaded_state(self, block: int, state: int) -> None:
+        self._changed[block] = self._begun + 1
+        self.states[block] = state
 
     def _copy(self, step: int, copies: Sequence[Sequence[int]]) -> None:
         """Copy blocks of which a hit ends inside, whatever they hold."""
@@ -111,6 +121,7 @@ class _Cache:
     def step(self, seen: Observation) -> Difference | None:
         """Write what a step writes, and compare what lies behind it."""
         planned, values, size = self._planned[seen.step], seen.values, self.size
+        self._begun = seen.step
         self._copy(seen.step, self._copies.pop(seen.step, ()))
         # What a request that begins need not compute is known.
         done = dict(zip(planned.requests, planned.values["scheduled_computed"], strict=True))
@@ -259,16 +270,16 @@ class AttendedTokens(Judge):
             if index >= first_state:
                 self._copy_state(values["of"], block, slot)
             elif values["of"] == "load":
-                cache.blocks[block] = list(self._store.get(slot, [UNWRITTEN] * cache.size))
+                cache.loaded(block, list(self._store.get(slot, [UNWRITTEN] * cache.size)))
             else:
                 self._store[slot] = list(cache.blocks.get(block, [UNWRITTEN] * cache.size))
 
     def _copy_state(self, of: str, block: int, slot: int) -> None:
-        states = self._caches[ENGINE].states
+        cache = self._caches[ENGINE]
         if of == "load":
-            states[block] = self._stored_states.get(slot, UNWRITTEN)
+            cache.loaded_state(block, self._stored_states.get(slot, UNWRITTEN))
         else:
-            self._stored_states[slot] = states.get(block, UNWRITTEN)
+            self._stored_states[slot] = cache.states.get(block, UNWRITTEN)
 
 
 def _belongs_to_step(seen: Observation) -> bool:

@@ -127,6 +127,24 @@ def test_a_state_that_comes_back_late_is_not_left_in_a_block_that_is_another_req
     assert judged([*first, *begun, *found], [4]) is None
 
 
+@pytest.mark.parametrize(
+    ("blocks", "num_states", "states"), [([9, 8], 0, []), ([9, 10, 8], 1, [[8, 12]])], ids=("tokens", "state")
+)
+def test_a_state_that_comes_back_late_is_not_left_in_a_block_that_was_loaded_meanwhile(
+    blocks: list[int], num_states: int, states: list[list[int]]
+) -> None:
+    stored_blocks, slots = [4, 5, 7][: len(blocks)], [0, 1, 2][: len(blocks)]
+    kept = [*step(0, 0, [1, 2, 3, 4], 0, [4, 5], True, states=[[7]])]
+    kept.append(copied("store", stored_blocks, slots, num_states=num_states))
+    late = step(1, 1, PROMPT, 0, [1, 2, 3], True, states=[[6, 8]], drafts=1)
+    processed = Observation("processed", 1, (1,), {"sampled": [[9, 4]]})
+    # Once the request of the late step has ended, its block for states is one of what another one loads.
+    load = copied("load", blocks, slots, num_states=num_states)
+    again = step(2, 2, [1, 2, 3, 4, 7], 4, [*blocks[:2], 11], True, states=states)
+    assert judged([*kept, *late, load, processed, *again], [4]) is None
+    assert judged([*kept, *late, processed, *again], [4]) is not None
+
+
 def test_the_same_block_behind_another_prefix_is_another_one() -> None:
     first = [*step(0, 0, [1, 2, 7, 8], 0, [1, 2], True), copied("store", [1, 2], [0, 1])]
     own = step(1, 1, [5, 6], 0, [4], True)
