@@ -1,7 +1,7 @@
 """Reversals of vLLM; files by class in `reversals/`."""
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -63,7 +63,6 @@ Need: TypeAlias = Literal[
     "graphs",
     "set_k",
 ]
-NEEDS: tuple[Need, ...] = get_args(Need)
 # Needs that no drawn trace meets together, and why.
 UNMET: dict[frozenset[Need], str] = {
     frozenset({"offloading", "hybrid"}): "nothing of a hybrid model is offloaded",
