@@ -20,7 +20,7 @@ from tests.cluster.cli.test_bisect_commits import repository_of
 from workers.judge.proposals import first_unlike
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
-from workers.record.verdict import Agreed, Crashed, Diverged
+from workers.record.verdict import Agreed, Crashed, Diverged, known_of
 from workers.run.check import check, judged
 from workers.run.comparison import outputs_of
 from workers.run.engine_run import UNJUDGED, Options, Run
@@ -57,12 +57,19 @@ OF_STATES = {
 FILES = find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)])
 
 
+# Scenarios of the second runner by which the first one shows a known bug.
+SHOWN = {("hybrid_gated_lookups", VLLM_V1): "vllm_lookups_of_moved_rows"}
+
+
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 def test_every_scenario_that_an_engine_can_run_agrees_and_what_it_expects_happens(file: Path, engine: str) -> None:
     trace = load(file).explicit()
     if lacking(trace, kind_of(engine).capabilities) is None:
-        assert isinstance(check(trace, TAPES, config=RunConfig(engine=engine)), Agreed)
+        verdict = check(trace, TAPES, config=RunConfig(engine=engine))
+        known = SHOWN.get((file.stem, engine), "")
+        assert known_of(verdict) == known
+        assert isinstance(verdict, Agreed) == (not known)
 
 
 def test_every_scenario_runs_on_the_engine_of_its_folder_and_on_the_first_runner() -> None:
