@@ -2,7 +2,7 @@
 
 The judge keeps a cache of its own in which an entry is the identity of a whole prefix. Steps write it where they say
 that they write theirs, and transfers copy from it and to it when their bytes are copied, whatever the engine believes.
-A block that is zeroed holds nothing until it is written again.
+A block that is zeroed holds nothing until it is written again, and so does what is computed behind one that was lost.
 
 Verifies: that behind whatever a request computes lie the entries of exactly its own tokens, at their positions: of its
 own earlier steps, of a prefix that it takes over, or of blocks that it has loaded, from a store or the cache of a
@@ -132,11 +132,13 @@ class _Cache:
             if found is not None:
                 return found
         rows = list(zip(seen.requests, values["starts"], values["starts"][1:], values["tables"], strict=False))
-        for request, start, stop, _ in rows:
+        for request, start, stop, table in rows:
             first = values["positions"][start]
             known = self._known.get(request, [])[:first]
             self._known[request] = self._prefixes.extended(known, values["input_ids"][start:stop])
             written = self._known[request][len(known) :]
+            if not self._is_whole(table, first):
+                written = [UNWRITTEN] * len(written)
             for slot, prefix in zip(values["slots"][start:stop], written, strict=True):
                 if slot % size == 0:
                     self.lost.discard(slot // size)
@@ -164,10 +166,14 @@ class _Cache:
                 return self._difference(step, request, len(known) - 1, known[-1], there, variable="first_state")
         return None
 
+    def _is_whole(self, table: Sequence[int], first: int) -> bool:
+        """Tell whether nothing is lost of the blocks up to a position."""
+        return self.lost.isdisjoint(table[: -(-first // self.size)])
+
     def _behind(self, step: int, request: int, first: int, table: Sequence[int]) -> Difference | None:
         """Return the first entry behind a request that is not of its own tokens."""
         size, known = self.size, self._known[request]
-        if not self.lost.isdisjoint(table[: -(-first // size)]):
+        if not self._is_whole(table, first):
             return None
         for index in range(-(-first // size)):
             due = known[index * size : min(first, (index + 1) * size)]

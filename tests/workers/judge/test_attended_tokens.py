@@ -218,6 +218,17 @@ def test_a_step_waits_for_its_own_loads_and_is_not_judged_behind_what_they_lose(
     assert judged([*first, *late, copied("load", [4, 5], [0, 1], [1], step=1)]) is not None
 
 
+def test_what_is_computed_behind_a_lost_block_is_nobody_s_until_that_is_computed() -> None:
+    first = [*step(0, 0, PROMPT, 0, [1, 2, 3], True), copied("store", [1, 2], [0, 1])]
+    late = [copied("load", [4], [0], [0], step=1, now=True), *step(1, 1, PROMPT[:4], 2, [4, 5], True)]
+    behind = [copied("store", [5], [2]), copied("load", [8, 9], [0, 2])]
+    again = step(3, 2, PROMPT, 4, [8, 9, 10], True)
+    found = judged([*first, *late, *behind, *again])
+    assert found is not None
+    assert (found.position, found.actual) == (2, Fact(kind="entry_unwritten"))
+    assert judged([*first, *late, *step(2, 1, PROMPT[:4], 0, [4, 5], False), *behind, *again]) is None
+
+
 def of_producer(*seen: Observation) -> list[Observation]:
     return [each._replace(of=PRODUCER) for each in seen]
 

@@ -8,12 +8,13 @@ from pydantic import ValidationError
 from scenarios.capabilities import lacking, within
 from scenarios.codec import load
 from scenarios.events import AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep, Submit
-from scenarios.spec import EngineSpec, Handoff
+from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Site, fact
 from workers.record.observation import Observation
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1
+from workers.targets.vllm.inside.transfer.flights import StoreFlights
 from workers.targets.vllm.inside.transfer.store import Store
 
 FINDINGS = Path(__file__).resolve().parents[4] / "docs" / "findings"
@@ -58,6 +59,23 @@ def test_the_block_used_least_recently_makes_room_unless_it_is_read() -> None:
     store.unpin([0])
     assert store.write((0, (9, 9))) == 0
     assert store.num_evicted == 2
+
+
+def test_what_follows_from_a_block_that_failed_to_load_is_not_kept_whenever_the_end_of_its_store_is_told() -> None:
+    for is_told_late in (False, True):
+        for invalid in ((), (6,)):
+            flights = StoreFlights(Transfer(stores="synchronous"), 2, drops_last_match=False)
+            slot = flights.store.write(KEYS[1])
+            assert slot is not None
+            values = {"blocks": [7], "slots": [slot], "keys": [KEYS[1]], "context": frozenset({6, 7})}
+            flight = flights.planned("store", "r", **values)
+            flights.start(flight)
+            flights.end(flight, is_ahead=False)
+            flights.forget(invalid)
+            if is_told_late:
+                flights.forget(())
+            flights.written(flight)
+            assert flights.store.knows(KEYS[1]) == (not invalid)
 
 
 def test_what_is_not_kept_leaves_its_slot() -> None:

@@ -194,6 +194,13 @@ class StoreFlights(Flights):
         super().begin(probes, note)
         self.store = Store(self.spec.store_blocks)
         self.held_back: set[str] = set()
+        # Stores whose end the scheduler has not been told of: with a drafter that comes a step late.
+        self._unwritten: list[Flight] = []
+
+    def planned(self, of: Kind, request: str, **values: Any) -> Flight:
+        flight = super().planned(of, request, **values)
+        self._unwritten += [flight] if of == "store" else []
+        return flight
 
     def stores_tokens(self, request: str) -> bool:
         """Tell whether blocks with tokens of a request are being stored; those with states are held by their stores."""
@@ -208,7 +215,12 @@ class StoreFlights(Flights):
         }
 
     def forget(self, invalid: Collection[int]) -> None:
-        """Keep nothing of stores in flight that follows from blocks that failed to load."""
-        for flight in self.flights:
-            if flight.of == "store" and not flight.context.isdisjoint(invalid):
-                flight.is_kept = False
+        """Keep nothing of stores that follows from blocks that failed to load."""
+        for flight in self._unwritten:
+            flight.is_kept &= flight.context.isdisjoint(invalid)
+
+    def written(self, flight: Flight) -> None:
+        """Keep what a store that has ended was to keep, and did not lose."""
+        self._unwritten.remove(flight)
+        for index, (key, slot) in enumerate(zip(flight.keys, flight.slots, strict=True)):
+            self.store.written(key, slot, flight.is_kept and index not in flight.lost)

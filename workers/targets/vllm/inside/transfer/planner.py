@@ -236,15 +236,13 @@ class StorePlanner(Planner):
         return is_kept, None
 
     def processed(self, ended: list[Flight], invalid: set[int]) -> None:
-        store = self.flights.store
-        self.flights.forget(invalid)
+        flights = self.flights
+        flights.forget(invalid)
         for flight in ended:
             if flight.of == "load":
-                store.unpin(flight.slots)
+                flights.store.unpin(flight.slots)
                 continue
-            is_kept = flight.is_kept and flight.context.isdisjoint(invalid)
-            for index, (key, slot) in enumerate(zip(flight.keys, flight.slots, strict=True)):
-                store.written(key, slot, is_kept and index not in flight.lost)
+            flights.written(flight)
             if flight.num_states:
                 pool = self.manager.block_pool
                 pool.free_blocks([pool.blocks[block] for block in flight.blocks])
