@@ -24,6 +24,12 @@ def of_load_failed_in_a_step(found: Difference, trace: Trace, steps: Sequence[Ob
     return any(True for _ in _failed_loads(found, trace, steps))
 
 
+def of_draws_behind_a_failed_load(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Tell whether a request that draws its tokens draws others once a load of its own has failed in a step."""
+    is_drawn = any(submit.params.temperature for submit in trace.submits() if submit.request == found.request)
+    return is_drawn and found.variable in ("tokens", "logprobs") and of_load_failed_in_a_step(found, trace, steps)
+
+
 def of_load_failed_beside(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
     """Tell whether an entry that a request attends to is of a position behind the blocks of one whose load failed.
 
@@ -156,7 +162,14 @@ _BESIDE = KnownBug(
     "vLLM 0.32.0 computes a request again whose load failed at positions behind its blocks, in those of another.",
 )
 _Matcher = Callable[[Difference, Trace, Sequence[Observation]], bool]
-BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {_FAILED_LOAD: of_load_failed_in_flight}
+BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
+    _FAILED_LOAD: of_load_failed_in_flight,
+    KnownBug(
+        "vllm_failed_load_draws",
+        "https://github.com/vllm-project/vllm/pull/19330",
+        "vLLM 0.32.0 draws the token of a step whose load failed again, and the generator goes on.",
+    ): of_draws_behind_a_failed_load,
+}
 BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     _FAILED_LOAD: of_load_failed_in_a_step,
     _BESIDE: of_load_failed_beside,

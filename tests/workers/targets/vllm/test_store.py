@@ -209,6 +209,22 @@ def test_a_load_that_fails_beside_a_step_in_flight_is_known_of_its_own_request_a
     assert known("a", [*planned, failed]) == known("b", [planned[0], failed]) == known("b", planned) == ""
 
 
+def test_a_token_that_is_drawn_again_behind_a_failed_load_is_known_in_the_first_runner_of_who_lost_it() -> None:
+    trace = load(FINDINGS / "vllm_failed_load_draws.yaml").explicit()
+    values = {"phase": "ends", "of": "load", "lost": [0]}
+    place = {"plane": "tokens", "variable": "tokens", "request": "b", "position": 0, "step": 6, "expected": 1}
+
+    def known(engine: str = VLLM_V1, requests: tuple[int, ...] = (1,), **keys: object) -> str:
+        steps = [Observation("transfer", 3, requests, values)]
+        return kind_of(engine).known(Difference.model_validate({**place, "actual": 2, **keys}), trace, steps)
+
+    assert known() == "vllm_failed_load_draws"
+    # Nor of another one's load, nor of who draws nothing, nor before, nor of what is not drawn.
+    assert known(requests=(0,)) == known(request="a", requests=(0,)) == ""
+    assert known(step=2) == known(variable="attended") == ""
+    assert known(VLLM) == "vllm_failed_load_in_flight"
+
+
 def test_entries_behind_the_blocks_of_a_failed_load_are_known_in_the_second_runner_alone() -> None:
     trace = load(FINDINGS / "vllm_v2_failed_load_in_other_blocks.yaml").explicit()
     values = {"number": 0, "phase": "ends", "of": "load", "is_synchronous": True, "blocks": [5, 6], "slots": [0, 1]}
