@@ -132,6 +132,8 @@ class _Cache:
             if found is not None:
                 return found
         rows = list(zip(seen.requests, values["starts"], values["starts"][1:], values["tables"], strict=False))
+        # Whoever shares a lost block attends to it once its row is written, whichever row that is.
+        self.lost.difference_update(slot // size for slot in values["slots"] if slot % size == 0)
         for request, start, stop, table in rows:
             first = values["positions"][start]
             known = self._known.get(request, [])[:first]
@@ -140,8 +142,6 @@ class _Cache:
             if not self._is_whole(table, first):
                 written = [UNWRITTEN] * len(written)
             for slot, prefix in zip(values["slots"][start:stop], written, strict=True):
-                if slot % size == 0:
-                    self.lost.discard(slot // size)
                 self._changed[slot // size] = seen.step
                 self.states.pop(slot // size, None)
                 self.blocks.setdefault(slot // size, [UNWRITTEN] * size)[slot % size] = prefix

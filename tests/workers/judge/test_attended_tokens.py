@@ -226,7 +226,22 @@ def test_what_is_computed_behind_a_lost_block_is_nobody_s_until_that_is_computed
     found = judged([*first, *late, *behind, *again])
     assert found is not None
     assert (found.position, found.actual) == (2, Fact(kind="entry_unwritten"))
-    assert judged([*first, *late, *step(2, 1, PROMPT[:4], 0, [4, 5], False), *behind, *again]) is None
+    whole = step(2, 1, PROMPT[:4], 0, [4, 5], False)
+    assert judged([*first, *late, *whole, *behind, *again]) is None
+    # In the step that computes it again another row is behind it, too.
+    planned, inputs = whole
+    both = {**planned.values, "scheduled_computed": [2, 0], "begun": [(3, PROMPT[:4])]}
+    beside = {
+        "starts": [0, 2, 6],
+        "positions": [2, 3, 0, 1, 2, 3],
+        "input_ids": [*PROMPT[2:4], *PROMPT[:4]],
+        "slots": [12, 13, *inputs.values["slots"]],
+        "tables": [[4, 6], [4, 5]],
+        "drafts": [0, 0],
+    }
+    together = [Observation("scheduled", 2, (3, 1), both), Observation("inputs", 2, (3, 1), beside)]
+    behind = [copied("store", [4, 6], [0, 2]), copied("load", [8, 9], [0, 2])]
+    assert judged([*first, *late, *together, *behind, *again]) is None
 
 
 def of_producer(*seen: Observation) -> list[Observation]:
