@@ -78,10 +78,12 @@ class _Cache:
             self.states.pop(block, None)
 
     def loaded(self, block: int, entries: list[int]) -> None:
+        """Fill a block by a load, which is behind all steps that have begun."""
         self._changed[block] = self._begun + 1
         self.blocks[block] = entries
 
     def loaded_state(self, block: int, state: int) -> None:
+        """Fill a block by the load of a state, likewise."""
         self._changed[block] = self._begun + 1
         self.states[block] = state
 
@@ -132,8 +134,9 @@ class _Cache:
             if found is not None:
                 return found
         rows = list(zip(seen.requests, values["starts"], values["starts"][1:], values["tables"], strict=False))
-        # Whoever shares a lost block attends to it once its row is written, whichever row that is.
-        self.lost.difference_update(slot // size for slot in values["slots"] if slot % size == 0)
+        # All rows are written before any attends: the row of a lost block may stand behind one that shares it.
+        slots = values["slots"][: values["starts"][-1]]
+        self.lost.difference_update(slot // size for slot in slots if slot % size == 0)
         for request, start, stop, table in rows:
             first = values["positions"][start]
             known = self._known.get(request, [])[:first]
@@ -141,7 +144,7 @@ class _Cache:
             written = self._known[request][len(known) :]
             if not self._is_whole(table, first):
                 written = [UNWRITTEN] * len(written)
-            for slot, prefix in zip(values["slots"][start:stop], written, strict=True):
+            for slot, prefix in zip(slots[start:stop], written, strict=True):
                 self._changed[slot // size] = seen.step
                 self.states.pop(slot // size, None)
                 self.blocks.setdefault(slot // size, [UNWRITTEN] * size)[slot % size] = prefix

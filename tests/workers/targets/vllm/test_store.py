@@ -61,21 +61,23 @@ def test_the_block_used_least_recently_makes_room_unless_it_is_read() -> None:
     assert store.num_evicted == 2
 
 
-def test_what_follows_from_a_block_that_failed_to_load_is_not_kept_whenever_the_end_of_its_store_is_told() -> None:
-    for is_told_late in (False, True):
-        for invalid in ((), (6,)):
-            flights = StoreFlights(Transfer(stores="synchronous"), 2, drops_last_match=False)
-            slot = flights.store.write(KEYS[1])
-            assert slot is not None
-            values = {"blocks": [7], "slots": [slot], "keys": [KEYS[1]], "context": frozenset({6, 7})}
-            flight = flights.planned("store", "r", **values)
-            flights.start(flight)
-            flights.end(flight, is_ahead=False)
-            flights.forget(invalid)
-            if is_told_late:
-                flights.forget(())
-            flights.written(flight)
-            assert flights.store.knows(KEYS[1]) == (not invalid)
+@pytest.mark.parametrize("is_told_late", [False, True])
+@pytest.mark.parametrize("invalid", [(), (6,)], ids=("loaded", "lost"))
+def test_what_follows_from_a_block_that_failed_to_load_is_not_kept_whenever_the_end_of_its_store_is_told(
+    invalid: tuple[int, ...], is_told_late: bool
+) -> None:
+    flights = StoreFlights(Transfer(stores="synchronous"), 2, drops_last_match=False)
+    slot = flights.store.write(KEYS[1])
+    assert slot is not None
+    values = {"blocks": [7], "slots": [slot], "keys": [KEYS[1]], "context": frozenset({6, 7})}
+    flight = flights.planned("store", "r", **values)
+    flights.start(flight)
+    flights.end(flight, is_ahead=False)
+    flights.forget(invalid)
+    if is_told_late:
+        flights.forget(())
+    flights.written(flight)
+    assert flights.store.knows(KEYS[1]) == (not invalid)
 
 
 def test_what_is_not_kept_leaves_its_slot() -> None:

@@ -199,7 +199,8 @@ class StoreFlights(Flights):
 
     def planned(self, of: Kind, request: str, **values: Any) -> Flight:
         flight = super().planned(of, request, **values)
-        self._unwritten += [flight] if of == "store" else []
+        if of == "store":
+            self._unwritten.append(flight)
         return flight
 
     def stores_tokens(self, request: str) -> bool:
