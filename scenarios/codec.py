@@ -4,7 +4,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from scenarios.explain import of_problem, of_validation
 from scenarios.limits import over_limits
-from scenarios.scenario_file import ScenarioFile
+from scenarios.scenario_file import RunOn, ScenarioFile
 from scenarios.strict_yaml import OLD_BOOLEANS, ScenarioError, Where, read
 from scenarios.trace import Trace, problems
 
@@ -28,6 +28,7 @@ KNOWN_SUFFIX = ".known.yaml"
 _PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 COMMENT_LINE_MAX = 1000
+NOT_RECORDED = RunOn()
 
 
 def find_scenarios(paths: Sequence[Path | str]) -> list[Path]:
@@ -112,13 +113,13 @@ def _text(path: Path | str) -> str:
     return text
 
 
-def run_on(path: Path | str) -> dict[str, str]:
-    """Return what a scenario file says that it was run on, by key.
+def run_on(path: Path | str) -> RunOn:
+    """Return what a scenario file says that it was run on.
 
     Raises:
         ScenarioError: as `load`.
     """
-    return _file(_text(path), str(path), False).run_on.model_dump(exclude_defaults=True)
+    return _file(_text(path), str(path), False).run_on
 
 
 def loads(text: str, name: str, *, is_limited: bool = True) -> Trace:
@@ -154,12 +155,10 @@ def _check_size(size: int, name: str) -> None:
         raise ScenarioError(f"{name}: more than {BYTES_MAX} bytes; a scenario file has at most {BYTES_MAX}")
 
 
-def dumps(trace: Trace, run_on: Mapping[str, str] | None = None) -> str:
-    """Return a trace as YAML that `loads` reads back as an equal one: an event a line, defaults left out.
-
-    `run_on` has the keys of a `RunOn` that differ from nothing.
-    """
-    data = ({"run_on": dict(run_on)} if run_on else {}) | trace.model_dump(exclude_defaults=True)
+def dumps(trace: Trace, run_on: RunOn = NOT_RECORDED) -> str:
+    """Return a trace as YAML that `loads` reads back as an equal one: an event a line, defaults left out."""
+    recorded = run_on.recorded()
+    data = ({"run_on": recorded} if recorded else {}) | trace.model_dump(exclude_defaults=True)
     data["events"] = [_event_data(event.do, item) for event, item in zip(trace.events, data["events"], strict=True)]
     return "".join(_block(key, value) for key, value in data.items())
 

@@ -1,17 +1,34 @@
 """Scenario file: a trace, and what it was found on, as the keys of a YAML file."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from scenarios.spec import Value
 from scenarios.trace import Trace
 
+# Values are printed, and so no more than words.
+_WORD = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{0,64}$")]
+_VERSION = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+!-]{0,200}$")]
+_DIGEST = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$")]
+
 
 class RunOn(Value):
-    """The engine and the device that a file was made on, and the options that chose them; none says nothing."""
+    """What a trace was run on: engine, device, options and sources; an empty value was not recorded.
 
-    engine: str = ""
-    device: str = ""
-    engine_home: str = ""
-    engine_path: str = ""
-    kernels: str = ""
+    `version` is the release of the engine, `sources` the digest of the sources that were laid over it, empty if none
+    were. No key says where a program is: a file from a stranger must not choose what is started.
+    """
+
+    engine: _WORD = ""
+    device: _WORD = ""
+    kernels: _WORD = ""
+    version: _VERSION = ""
+    sources: _DIGEST = ""
+
+    def recorded(self) -> dict[str, str]:
+        """Return the values that were recorded, by key."""
+        return {name: value for name, value in self if value}
 
 
 class ScenarioFile(Trace):

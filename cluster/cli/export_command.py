@@ -61,7 +61,7 @@ def export(
         raise InputError(f"{file}: {there}; only a finding is exported")
     page, patch = _beside(file, ".md"), _beside(file, ".patch")
     title, source = title_of(page, seen.verdict), portable(str(file))
-    finding = Finding(file.stem, title, source, trace.explicit(), seen.verdict, seen.version)
+    finding = Finding(file.stem, title, source, trace.explicit(), seen.verdict, seen.run_on.version)
     try:
         test = kind_of(check_engine(seen.run_on.engine)).exported(finding)
     except ExportError as error:
@@ -90,9 +90,9 @@ def _run(file: Path, trace: Trace, config: RunConfig) -> EvidenceDocument:
     return EvidenceDocument(
         specstorm=build(),
         exit_code=EXIT_AGREED,
-        # Where it is installed is of this machine alone.
-        run_on=RunOn(engine=config.engine, device=config.device),
-        version=kind.version(config),
+        run_on=RunOn(
+            engine=config.engine, device=config.device, version=config.engine_version, sources=config.engine_digest
+        ),
         verdict=verdict,
     )
 

@@ -16,20 +16,23 @@ from cluster.cli.selection import SelectionError, matcher
 from cluster.dispatch.job import Job, code_digest
 from cluster.dispatch.origin import ROOT
 from cluster.dispatch.reach import check_address
-from cluster.storage.artefact import portable
+from cluster.storage.artefact import found_on, portable
 from cluster.storage.errors import first_problem
 from scenarios import codec
 from scenarios.capabilities import lacking
+from scenarios.scenario_file import RunOn
 from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
 from workers.targets.registry import kind_of, known_engines
-from workers.targets.target import DEFAULT_CONFIG, RunConfig
+from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
 
 # Bytes that a file system takes for one name.
 NAME_MAX = 255
 STEM_MAX = 100
+# Keys of a file by which it chooses how it is run.
+OPTIONS = ("engine", "device", "kernels")
 SCENARIOS = ROOT / "scenarios"
 # Folders of scenarios that come with the distribution: for any engine, and for one of its name.
 BUNDLED = ("smoke", "seeds", "regressions", *known_engines())
@@ -64,7 +67,7 @@ def config_of(asked: RunConfig) -> RunConfig:
             raise InputError(f"{option} is {folder}; there is no such folder")
     if path and not Path(path, package, "__init__.py").is_file():
         raise InputError(f"--engine-path is {path}; it holds no package {package}, wanted the root of its sources")
-    return RunConfig(
+    config = RunConfig(
         engine=engine,
         device=asked.device,
         engine_home=os.path.abspath(home) if home else "",
@@ -72,6 +75,7 @@ def config_of(asked: RunConfig) -> RunConfig:
         engine_digest=code_digest(Path(path), (package,)) if path else "",
         kernels=asked.kernels,
     )
+    return config.model_copy(update={"engine_version": kind_of(engine).version(config)})
 
 
 def is_typed(context: typer.Context, name: str) -> bool:
@@ -83,19 +87,43 @@ def is_typed(context: typer.Context, name: str) -> bool:
 def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfig:
     """Return the configuration for one scenario file: where no engine is typed, the options that the file names.
 
-    `context` is that of the command, which knows what was typed.
+    `context` is that of the command, which knows what was typed. Prints a line if the file was found on other sources.
 
     Raises:
         InputError: as `config_of`, or the file names what is no device.
         ScenarioError: the file cannot be read.
     """
     typed = {name for name in RunConfig.model_fields if is_typed(context, name)}
-    named = codec.run_on(file) if "engine" not in typed else {}
+    found = codec.run_on(file)
+    named = {} if "engine" in typed else found.model_dump(include={*OPTIONS}, exclude_defaults=True)
     values = {**asked.model_dump(), **{name: value for name, value in named.items() if name not in typed}}
     try:
-        return config_of(RunConfig.model_validate(values))
+        config = config_of(RunConfig.model_validate(values))
     except ValidationError as error:
         raise InputError(f"{file}: run_on.{first_problem(error)}") from error
+    other = other_sources(found, found_on(config))
+    if other:
+        print(f"specstorm: {escaped(f'{file}: {other}')}", file=sys.stderr)
+    return config
+
+
+def other_sources(found: RunOn, here: RunOn) -> str:
+    """Return how the sources that a trace was found on differ from those of a run; empty if they do not.
+
+    A trace that records no version and no sources differs from nothing.
+    """
+    if not (found.version or found.sources):
+        return ""
+    seen, now = (_sources_text(each) for each in (found, here))
+    if seen == now:
+        return ""
+    hint = "; --engine-path names a tree of sources" if found.sources and not here.sources else ""
+    return f"was found on {seen}; this run has {now}{hint}"
+
+
+def _sources_text(run_on: RunOn) -> str:
+    release = f"{run_on.engine or SPECSTORM} {run_on.version or 'without a version'}"
+    return f"{release} with sources {run_on.sources} laid over it" if run_on.sources else release
 
 
 def check_fault(fault: str) -> str:

@@ -18,10 +18,9 @@ _BULLET, _END = "\n- **", ".** "
 
 
 class EvidenceDocument(Document):
-    """What `export` found when it ran a trace: the verdict, what it ran on, and the engine's version."""
+    """What `export` found when it ran a trace: what it ran on, and the verdict."""
 
     run_on: RunOn
-    version: str
     verdict: Verdict
 
 
@@ -89,7 +88,7 @@ def _lines(issue: Issue) -> Iterator[str]:
     yield from _section("What a client sees", page.get(SYMPTOM, ""))
     yield from _section("First that is wrong", "\n".join(_found(evidence.verdict)))
     yield from _section("Where", _where(issue))
-    yield from _section("Versions", page.get(VERSIONS, "") or f"{issue.test.engine} {evidence.version}.")
+    yield from _section("Versions", page.get(VERSIONS, "") or f"{issue.test.engine} {evidence.run_on.version}.")
     yield from _section("Upstream", page.get(UPSTREAM, ""))
     how = f"`pytest {issue.test_file}` needs {issue.test.needs}. Its test:"
     yield from _section("How to see it", f"{how}\n\n```python\n{issue.test.body}\n```")
@@ -116,5 +115,5 @@ def _as_list(lines: list[str]) -> list[str]:
 
 def _where(issue: Issue) -> str:
     places = [f"`{place}`" for place in places_of(issue.patch)]
-    said = f"{issue.test.engine} {issue.evidence.version}, {', '.join(places)}.\n\n" if places else ""
+    said = f"{issue.test.engine} {issue.evidence.run_on.version}, {', '.join(places)}.\n\n" if places else ""
     return (said + issue.page.get(MECHANISM, "")).strip()

@@ -4,13 +4,14 @@ import os
 from hashlib import blake2b
 from pathlib import Path
 
-from cluster.dispatch.job import command
+from cluster.dispatch.job import build, command
 from cluster.dispatch.origin import ROOT
 from scenarios import codec
 from scenarios.codec import comment
+from scenarios.scenario_file import RunOn
 from workers.record.verdict import Judgement, plane
 from workers.record.words import finding_lines, outcome_lines, outcome_text, schedule_name
-from workers.targets.target import DEFAULT_CONFIG, RunConfig
+from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
 
 SCHEMA = Path("scenarios", "scenario.schema.json")
 
@@ -36,8 +37,14 @@ def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAU
     lines += outcome_lines(judgement.verdict, judgement.outcomes)
     if len({outcome.agrees for outcome in judgement.outcomes}) > 1:
         lines += [f"under {schedule_name(each.schedule)}: {outcome_text(each)}" for each in judgement.outcomes]
-    lines.append(f"replay: {command('replay', artefact_name(judgement), config)}")
-    return comment(lines) + codec.dumps(judgement.trace, config.changed())
+    lines.append(f"replay: {command('replay', artefact_name(judgement), RunConfig.of(config.run_on()))}")
+    return comment(lines) + codec.dumps(judgement.trace, found_on(config))
+
+
+def found_on(config: RunConfig) -> RunOn:
+    """Return what an artefact records: engine, device and options, with version and digest of the engine's sources."""
+    seen = config.run_on()
+    return seen if config.engine != SPECSTORM else seen.model_copy(update={"version": build()})
 
 
 def schema_line(folder: Path) -> str:
@@ -64,7 +71,7 @@ def is_artefact_of(path: Path, judgement: Judgement, config: RunConfig = DEFAULT
         return False
     trace = [line for line in lines if not line.startswith("#")]
     is_readable = all(line.isprintable() for line in lines)
-    return is_readable and "\n".join(trace) + "\n" == codec.dumps(judgement.trace, config.changed())
+    return is_readable and "\n".join(trace) + "\n" == codec.dumps(judgement.trace, found_on(config))
 
 
 def put_aside(path: Path) -> Path:

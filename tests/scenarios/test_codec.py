@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from scenarios.codec import BYTES_MAX, ScenarioError, dumps, find_scenarios, load, loads, run_on
 from scenarios.events import AcceptRate, Hold, Label, NoValidToken, Preempt, PromptDraw, Schedule, Submit
+from scenarios.scenario_file import RunOn
 from scenarios.strategies import random_trace, traces
 from scenarios.trace import Trace
 from tests.scenarios.drawn import random_traces
@@ -205,14 +206,14 @@ def test_damaged_yaml_is_a_trace_or_a_scenario_error_and_nothing_else(seed: int,
         assert "\n" not in message
 
 
-RUN_ON = {"engine": "vllm", "device": "triton-cpu", "engine_home": "no", "engine_path": "/a b/c: [d]#\u2028"}
+RUN_ON = {"engine": "vllm", "device": "triton-cpu", "kernels": "no", "version": "1.0+a", "sources": "00ff"}
 
 
-@pytest.mark.parametrize("keys", [(), ("device",), ("engine", "engine_path"), tuple(RUN_ON)])
+@pytest.mark.parametrize("keys", [(), ("device",), ("engine", "sources"), tuple(RUN_ON)])
 def test_what_a_file_was_run_on_survives_yaml_and_is_no_part_of_its_trace(
     keys: tuple[str, ...], tmp_path: Path
 ) -> None:
-    trace, given = random_trace(3), {key: RUN_ON[key] for key in keys}
+    trace, given = random_trace(3), RunOn.model_validate({key: RUN_ON[key] for key in keys})
     path = tmp_path / "a.yaml"
     path.write_text(dumps(trace, given))
     assert run_on(path) == given
@@ -227,6 +228,14 @@ def test_what_a_file_was_run_on_survives_yaml_and_is_no_part_of_its_trace(
         ("run_on: {device: sim, engin: vllm}\n", 1, 'unknown key "engin" in run_on; did you mean engine?'),
         ("seed: 1\nrun_on:\n  device: sim\n  devise: sim\n", 4, 'unknown key "devise" in run_on; did you mean device?'),
         ("run_on:\n  device: 3\n", 2, "run_on.device is 3"),
+        (
+            "run_on:\n  engine: vllm\n  engine_home: /a\n",
+            3,
+            'unknown key "engine_home" in run_on; did you mean engine?',
+        ),
+        ("run_on: {engine_path: /a}\n", 1, "allowed are device, engine, kernels, sources, version"),
+        ("run_on: {version: /a/b}\n", 1, 'run_on.version is "/a/b"; text of the form'),
+        ("run_on: {engine: ../vllm}\n", 1, 'run_on.engine is "../vllm"; text of the form'),
         ("run_on: sim\n", 1, 'run_on is "sim"; a mapping'),
     ],
 )

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.scenario_file import RunOn
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.lanes.lane import Observer, Watcher
@@ -26,6 +27,10 @@ Device: TypeAlias = Literal["sim", "triton-cpu", "cuda", "cpu"]
 Kernels: TypeAlias = Literal["defined", "interpreted"]
 # Those of our own engine.
 DEVICES: tuple[Device, ...] = ("sim", "triton-cpu", "cuda")
+
+# Fields of a run configuration that say where programs are, and those that are seen and not chosen.
+PATHS = ("engine_home", "engine_path")
+SEEN = ("engine_version", "engine_digest")
 
 SPECSTORM = "specstorm"
 VLLM = "vllm"
@@ -49,20 +54,32 @@ class EngineFailed(Exception):
 
 
 class RunConfig(Value):
-    """What a user chooses beside the trace: which engine is driven, and on which device.
+    """Engine and device of a run, and options that may change a verdict: all of it is part of the key of every job.
 
-    It may change a verdict, and so all of it is part of the key of every job. `engine_home` is where an engine that
-    has an installation of its own is installed, `engine_path` a tree of its sources that is laid over that, and
-    `engine_digest` a digest of the latter. `kernels` says whether an engine's kernels run as their definitions, where
-    it has such, or are all interpreted.
+    `engine_home` is where an engine is installed, `engine_path` a tree of sources that is laid over that. Only the
+    command line, the user's configuration and a caller in Python set them: a file holds a `RunOn`, which has no path.
+    `engine_version` is the version that runs, `engine_digest` the digest of the tree. `kernels` says whether kernels
+    run as their definitions or are all interpreted.
     """
 
     engine: str = SPECSTORM
     device: Device = "sim"
     engine_home: str = ""
     engine_path: str = ""
+    engine_version: str = ""
     engine_digest: str = ""
     kernels: Kernels = "defined"
+
+    @classmethod
+    def of(cls, run_on: RunOn) -> "RunConfig":
+        """Return the configuration that a file names; ValidationError for an unknown device or unknown kernels."""
+        names = {"version": "engine_version", "sources": "engine_digest"}
+        return cls.model_validate({names.get(name, name): value for name, value in run_on.recorded().items()})
+
+    def run_on(self) -> RunOn:
+        """Return what a file records of it: all but the paths; a default is left out."""
+        chosen = {name: value for name, value in self.changed().items() if name not in PATHS}
+        return RunOn(version=self.engine_version, sources=self.engine_digest, **chosen)
 
     @property
     def text(self) -> str:
@@ -72,7 +89,7 @@ class RunConfig(Value):
     def changed(self) -> dict[str, str]:
         """Return what a user chooses and differs from the defaults, by name."""
         fields = type(self).model_fields
-        return {name: str(value) for name, value in self if value != fields[name].default and name != "engine_digest"}
+        return {name: str(value) for name, value in self if value != fields[name].default and name not in SEEN}
 
     def flags(self) -> list[str]:
         """Return the command-line flags that choose it; none for the defaults."""

@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Protocol
 
+from pydantic import field_validator
+
 from cluster.dispatch.job import Role, ShardJob
 from cluster.storage.corpus import Corpus
+from scenarios.scenario_file import RunOn
 from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.spec import Value
 from scenarios.trace import Trace
@@ -19,8 +22,8 @@ LOSSES_MAX_AGAIN = 10
 CANARY = "vllm-38556-backup-token"
 
 
-class HuntSettings(Value):
-    """What a hunt looks at: its traces and faults, on which engine and device; `canary` is the fault it must find.
+class HuntPlan(Value):
+    """Plan of a hunt as a campaign stores it: traces and faults, engine and device; `canary` is the fault it must find.
 
     `canary` is empty for an engine in which no fault can be switched on, `corpus` the digest of the traces that the
     hunt begins from, empty for none.
@@ -30,8 +33,30 @@ class HuntSettings(Value):
     seed: int = 0
     faults: tuple[str, ...] = ()
     canary: str = CANARY
+    corpus: str = ""
+    run_on: RunOn = RunOn()
+
+    @field_validator("run_on")
+    @classmethod
+    def _is_a_configuration(cls, run_on: RunOn) -> RunOn:
+        RunConfig.of(run_on)
+        return run_on
+
+
+class HuntSettings(Value):
+    """Settings of a hunt that runs: those of its plan, and a run configuration, which says where the engine is."""
+
+    profile: Profile = "mixed"
+    seed: int = 0
+    faults: tuple[str, ...] = ()
+    canary: str = CANARY
     config: RunConfig = RunConfig()
     corpus: str = ""
+
+    def plan(self) -> HuntPlan:
+        """Return what is stored of the settings."""
+        values = {name: value for name, value in self if name in HuntPlan.model_fields}
+        return HuntPlan.model_validate({**values, "run_on": self.config.run_on()})
 
 
 def canary_of(config: RunConfig) -> str:

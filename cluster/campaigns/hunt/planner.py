@@ -23,7 +23,7 @@ class HuntPlanner:
         self, settings: HuntSettings, store: Store, num_traces: int | None, corpus: Corpus = NO_CORPUS
     ) -> None:
         settings = settings.model_copy(update={"corpus": corpus.digest})
-        store.keep_settings(settings.model_dump_json())
+        store.keep_settings(settings.plan().model_dump_json())
         corpus.keep(store.folder)
         self.hunt = Hunt(settings, store, store.folder / "running", num_traces, corpus=corpus)
         self.may_begin: Callable[[], bool] = lambda: True

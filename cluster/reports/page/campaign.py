@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.hunt.canary import CANARY_SHARDS_MAX
-from cluster.campaigns.hunt.jobs import HuntSettings
+from cluster.campaigns.hunt.jobs import HuntPlan
 from cluster.campaigns.hunt.shard_reports import Tally
 from cluster.campaigns.nightly import NOT_JUDGED, PartEntry
 from cluster.campaigns.triage import FindingState
@@ -30,6 +30,7 @@ from workers.run.shard import ShardReport
 from workers.run.trials import Trial
 from workers.shrink.fingerprint import signature_of
 from workers.targets.registry import is_counted
+from workers.targets.target import SPECSTORM, RunConfig
 
 REGRESSIONS = "regressions"
 # The report of a night, which tells the time of its parts, and the regressions that it did not come to.
@@ -46,7 +47,7 @@ class HuntSummary:
     `plans` are several where hunts were merged.
     """
 
-    plans: tuple[HuntSettings, ...]
+    plans: tuple[HuntPlan, ...]
     tally: Tally = field(default_factory=Tally)
     canary_shards: int = 0
     canary_found: int = 0
@@ -55,9 +56,14 @@ class HuntSummary:
     mismatches: int = 0
 
     @property
-    def settings(self) -> HuntSettings:
+    def settings(self) -> HuntPlan:
         """Return its settings; of several hunts those of the first."""
         return self.plans[0]
+
+    @property
+    def config(self) -> RunConfig:
+        """Return the configuration that it names, with the engine where it is installed by default."""
+        return RunConfig.of(self.settings.run_on)
 
     @property
     def is_blind(self) -> bool:
@@ -177,7 +183,7 @@ class Campaign:
     @property
     def engines(self) -> tuple[str, ...]:
         """Return the engines that were tested, as far as that was recorded."""
-        planned = [plan.config.engine for plan in self.hunt.plans] if self.hunt is not None else []
+        planned = [plan.run_on.engine or SPECSTORM for plan in self.hunt.plans] if self.hunt is not None else []
         return tuple(dict.fromkeys((*planned, *(each.run.engine for each in self.processes if each.run.engine))))
 
     @property
@@ -227,7 +233,7 @@ def _read(folder: Path, name: str, is_regressions: bool, parts: Mapping[str, Par
     with Stored(folder) as stored:
         for row in stored.select("results", order=("scenario",)):
             _add_result(campaign, row)
-        plans = tuple(HuntSettings.model_validate_json(plan) for plan in stored.plans())
+        plans = tuple(HuntPlan.model_validate_json(plan) for plan in stored.plans())
         if plans:
             campaign.hunt = HuntSummary(plans)
             campaign.faults.update(fault for plan in plans for fault in plan.faults)
@@ -322,7 +328,7 @@ def _add_states(campaign: Campaign, hunt: HuntSummary, stored: Stored, counts: C
     states = [FindingState.model_validate_json(text) for _, text in stored.findings()]
     for state in sorted(states, key=lambda state: state.first):
         if state.is_distinct:
-            found = of_state(state, hunt.settings.config, campaign.folder, counts[state.bug])
+            found = of_state(state, hunt.config, campaign.folder, counts[state.bug])
             campaign.findings[state.bug] = found
     face_of = {state.bug: state.face_of for state in states if state.face_of is not None}
     for state in states:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from cluster.reports.page.campaign import Campaign
+from workers.targets.target import RunConfig
 
 Change: TypeAlias = Literal["new", "still there", "gone", "fault switched on", "fault switched off"]
 _LISTED_MAX = 50
@@ -117,8 +118,9 @@ def _ran(campaign: Campaign) -> dict[str, str]:
     said = {
         "faults switched on": sorted(campaign.faults) if not campaign.is_regressions else (),
         "engine": campaign.engines,
-        "options of the engine": [" ".join(plan.config.flags()) for plan in plans if plan.config.flags()],
-        "sources of the engine": [plan.config.engine_digest for plan in plans if plan.config.engine_digest],
+        "options of the engine": [" ".join(RunConfig.of(plan.run_on).flags()) for plan in plans],
+        "version of the engine": [plan.run_on.version for plan in plans if plan.run_on.version],
+        "sources of the engine": [plan.run_on.sources for plan in plans if plan.run_on.sources],
         "profile": [plan.profile for plan in plans],
         "seed": map(str, seeds),
         "corpus": [plan.corpus for plan in plans if plan.corpus],
@@ -128,7 +130,7 @@ def _ran(campaign: Campaign) -> dict[str, str]:
         "machine": [run.system for run in runs],
         "command": [_asked(run.command) for run in runs],
     }
-    return {name: ", ".join(dict.fromkeys(texts)) for name, texts in said.items()}
+    return {name: ", ".join(dict.fromkeys(filter(None, texts))) for name, texts in said.items()}
 
 
 def _asked(command: str) -> str:

@@ -192,6 +192,6 @@ def of_state(state: FindingState, config: RunConfig, folder: Path, count: int) -
 def config_of(artefact: Path) -> RunConfig:
     """Return the configuration that an artefact names; the default where it cannot be read."""
     try:
-        return RunConfig.model_validate(codec.run_on(artefact))
+        return RunConfig.of(codec.run_on(artefact))
     except (ScenarioError, ValueError):
         return RunConfig()

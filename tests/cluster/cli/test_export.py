@@ -39,8 +39,8 @@ def export(
 ) -> tuple[int, str]:
     """Export a trace of some events with a verdict that was found before; return exit code and complaint."""
     Path("found.yaml").write_text(f"spec: {{{spec}}}\nevents:\n" + "".join(f"  - {each}\n" for each in events) + more)
-    run_on = RunOn(engine=engine, device="cpu")
-    seen = EvidenceDocument(specstorm="", exit_code=0, run_on=run_on, version="0.32.0", verdict=verdict)
+    run_on = RunOn(engine=engine, device="cpu", version="0.32.0")
+    seen = EvidenceDocument(specstorm="", exit_code=0, run_on=run_on, verdict=verdict)
     Path("seen.json").write_text(seen.model_dump_json())
     done = here("export", "found.yaml", "--evidence", "seen.json", "--out", "there")
     return done.returncode, done.stderr

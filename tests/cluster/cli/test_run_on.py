@@ -4,8 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from cluster.campaigns.hunt.jobs import HuntPlan, HuntSettings
 from cluster.cli import main as cli
+from cluster.cli.inputs import other_sources
 from cluster.storage.artefact import write_artefact
 from scenarios import codec
 from scenarios.capabilities import within
@@ -17,7 +20,7 @@ from workers.record.verdict import Diverged, Judgement
 from workers.run.worker import Worker
 from workers.targets import registry
 from workers.targets.devices import faults_on
-from workers.targets.target import DEVICES, RunConfig
+from workers.targets.target import DEVICES, PATHS, RunConfig
 
 OTHER = "other"
 # It is made of NumPy code of an op.
@@ -51,15 +54,17 @@ def on(folder: Path, **keys: str) -> Path:
     """Write a scenario with a fault that exists on one device, and say what it was run on."""
     trace = codec.loads(SCENARIO.format(seed=1), "x").model_copy(update={"faults": (IN_AN_OP,)})
     path = folder / "a.yaml"
-    path.write_text(codec.dumps(trace, keys))
+    path.write_text(codec.dumps(trace, RunOn.model_validate(keys)))
     return path
 
 
-def test_a_file_names_all_that_a_run_is_configured_by() -> None:
-    assert set(RunOn.model_fields) == set(RunConfig.model_fields) - {"engine_digest"}
-    named = RunConfig(engine="vllm", device="cpu", engine_home="/home", engine_path="/tree", engine_digest="00ff")
-    named = named.model_copy(update={"kernels": "interpreted"})
-    assert RunOn.model_validate(named.changed()).model_dump() == named.model_dump(exclude={"engine_digest"})
+def test_run_on_records_all_of_a_configuration_but_its_paths() -> None:
+    names = {"version": "engine_version", "sources": "engine_digest"}
+    assert {names.get(name, name) for name in RunOn.model_fields} == set(RunConfig.model_fields) - set(PATHS)
+    assert all(name.startswith("engine_") for name in PATHS)
+    values = {"device": "cpu", "engine_version": "0.32.0", "engine_digest": "00ff", "kernels": "interpreted"}
+    config = RunConfig.model_validate({"engine": "vllm", "engine_home": "/home", "engine_path": "/tree", **values})
+    assert RunConfig.of(config.run_on()) == config.model_copy(update=dict.fromkeys(PATHS, ""))
 
 
 def test_a_finding_on_another_engine_is_replayed_and_shrunk_there_unless_an_engine_is_typed(
@@ -67,14 +72,14 @@ def test_a_finding_on_another_engine_is_replayed_and_shrunk_there_unless_an_engi
 ) -> None:
     config = RunConfig(engine=OTHER)
     path = write_artefact(tmp_path, finding(config), "a.yaml", config)
-    assert codec.run_on(path) == {"engine": OTHER}
+    assert codec.run_on(path) == RunOn(engine=OTHER)
     assert cli.run(["replay", str(path)]) == 1
     assert "1 scenario: 1 diverged" in capsys.readouterr().out
     assert cli.run(["replay", str(path), "--engine", "specstorm"]) == 0
     assert "1 scenario: 1 agreed" in capsys.readouterr().out
     assert cli.run(["shrink", str(path), "--out", str(tmp_path / "small"), "--limit", "20"]) == 1
     (small,) = (tmp_path / "small").glob("*.yaml")
-    assert codec.run_on(small) == {"engine": OTHER}
+    assert codec.run_on(small) == RunOn(engine=OTHER)
     assert len(codec.load(small).events) <= len(codec.load(path).events)
 
 
@@ -101,7 +106,6 @@ def test_a_file_is_run_on_the_device_that_it_names_unless_one_is_typed(
         ({"device": "nowhere"}, "run_on.device: Input should be "),
         ({"engine": "nobody"}, "--engine is nobody; known are "),
         ({"kernels": "interpreted"}, "--kernels is interpreted; engine specstorm has no definitions of kernels"),
-        ({"engine_path": "/no/such/tree"}, "--engine-path is /no/such/tree; engine specstorm is this program itself"),
     ],
 )
 def test_a_file_that_names_what_there_is_not_is_refused_in_one_line(
@@ -110,3 +114,84 @@ def test_a_file_that_names_what_there_is_not_is_refused_in_one_line(
     assert cli.run(["replay", str(on(tmp_path, **keys))]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
+
+
+@pytest.mark.parametrize("command", ["replay", "shrink", "bisect", "export", "run", "validate"])
+@pytest.mark.parametrize("key", ["engine_home", "engine_path"])
+def test_file_that_names_a_program_is_refused_and_starts_nothing(
+    command: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, started = tmp_path / "home", tmp_path / "started"
+    (home / "bin").mkdir(parents=True)
+    (home / "vllm").mkdir()
+    (home / "installed").touch()
+    (home / "vllm" / "__init__.py").write_text(f"open({str(started)!r}, 'w')\n")
+    (home / "bin" / "python").write_text(f"#!/bin/sh\ntouch {started}\n")
+    (home / "bin" / "python").chmod(0o755)
+    file = tmp_path / "a.yaml"
+    file.write_text(f"run_on: {{engine: vllm, {key}: {home}}}\n{SCENARIO.format(seed=1)}")
+    assert cli.run([command, str(file)]) == 2
+    said = "".join(capsys.readouterr())
+    assert f'{file}:1: unknown key "{key}" in run_on; ' in said
+    assert "allowed are device, engine, kernels, sources, version" in said
+    assert not started.exists()
+
+
+LAID_OVER = RunOn(engine="vllm", version="0.32.0", sources="0a1b")
+
+
+@pytest.mark.parametrize(
+    ("found", "here", "said"),
+    [
+        (RunOn(engine="vllm"), RunOn(engine="vllm", version="0.32.0"), ""),
+        (RunOn(version="1+aa"), RunOn(version="1+aa"), ""),
+        (RunOn(version="1+aa"), RunOn(version="1+bb"), "was found on specstorm 1+aa; this run has specstorm 1+bb"),
+        (LAID_OVER, LAID_OVER, ""),
+        (
+            LAID_OVER,
+            RunOn(engine="vllm", version="0.32.0"),
+            "was found on vllm 0.32.0 with sources 0a1b laid over it; this run has vllm 0.32.0"
+            "; --engine-path names a tree of sources",
+        ),
+        (
+            RunOn(engine="vllm", version="0.31.0"),
+            LAID_OVER,
+            "was found on vllm 0.31.0; this run has vllm 0.32.0 with sources 0a1b laid over it",
+        ),
+        (
+            RunOn(engine="sglang", sources="0a1b"),
+            RunOn(engine="sglang", sources="0a1c"),
+            "was found on sglang without a version with sources 0a1b laid over it"
+            "; this run has sglang without a version with sources 0a1c laid over it",
+        ),
+    ],
+)
+def test_other_sources_names_both_if_they_differ(found: RunOn, here: RunOn, said: str) -> None:
+    assert other_sources(found, here) == said
+
+
+@pytest.mark.parametrize("command", ["replay", "shrink"])
+def test_replay_on_other_sources_says_so_in_one_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judgement = finding(RunConfig(engine=OTHER))
+    config = RunConfig(engine=OTHER, engine_version="1.0", engine_path="/tree", engine_digest="00ff")
+    path = write_artefact(tmp_path, judgement, "a.yaml", config)
+    assert "/tree" not in path.read_text()
+    assert cli.run([command, str(path), *(["--limit", "1"] if command == "shrink" else [])]) == 1
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"specstorm: {path}: was found on other 1.0 with sources 00ff laid over it; this run has ")
+    same = write_artefact(tmp_path, judgement, "a.yaml", RunConfig(engine=OTHER))
+    assert cli.run(["replay", str(same)]) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_stored_plan_of_a_hunt_has_no_paths() -> None:
+    config = RunConfig(engine="vllm", engine_home="/home", engine_path="/tree", engine_digest="00ff")
+    stored = HuntSettings(config=config).plan().model_dump_json()
+    assert "/home" not in stored
+    assert "/tree" not in stored
+    with pytest.raises(ValidationError):
+        HuntPlan.model_validate_json(stored.replace('"kernels":', '"engine_home": "/home", "kernels":'))
+    with pytest.raises(ValidationError):
+        HuntPlan.model_validate_json(stored.replace('"device":""', '"device":"none"'))

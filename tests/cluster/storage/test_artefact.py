@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.dispatch.job import build
 from cluster.storage.artefact import artefact_name, artefact_text, write_artefact, write_atomically
 from scenarios import codec
 from scenarios.codec import comment
 from scenarios.events import LANES, Schedule
+from scenarios.scenario_file import RunOn
 from tests.cluster.fake_judge import FakeJudge, difference, trace
 from workers.record.evidence import Site
 from workers.record.verdict import NO_STATS, Crashed, Diverged, Judgement, Outcome, Stats, plane
@@ -51,9 +53,9 @@ def test_what_a_finding_was_found_on_is_in_the_command_and_in_keys_of_the_file(t
     path = write_artefact(tmp_path, judgement, "a.yaml", RunConfig(engine="other", device="cuda"))
     command = f"specstorm replay --engine other --device cuda {artefact_name(judgement)}"
     assert f"# replay: {command}\n" in path.read_text()
-    assert codec.run_on(path) == {"engine": "other", "device": "cuda"}
+    assert codec.run_on(path) == RunOn(engine="other", device="cuda")
     assert codec.load(path) == judgement.trace
-    assert codec.run_on(write_artefact(tmp_path, judgement, "a.yaml")) == {}
+    assert codec.run_on(write_artefact(tmp_path, judgement, "a.yaml")) == RunOn(version=build())
 
 
 @given(st.text(max_size=200), st.text(max_size=40))

@@ -12,6 +12,7 @@ def test_two_configurations_that_differ_in_anything_have_other_texts() -> None:
         RunConfig(device="cuda"),
         RunConfig(engine_home="here"),
         RunConfig(engine_path="here"),
+        RunConfig(engine_version="here"),
         RunConfig(engine_digest="here"),
         RunConfig(kernels="interpreted"),
     ]

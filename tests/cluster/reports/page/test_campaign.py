@@ -47,7 +47,7 @@ def keep(store: Store, role: Role, number: int, traces: int, seed: int, digest: 
 def hunt_of(folder: Path, seed: int, num_shards: int, config: RunConfig = DEFAULT_CONFIG) -> Path:
     """Write a hunt of clean shards, the first judged twice."""
     with Store(folder) as store:
-        store.keep_settings(HuntSettings(seed=seed, config=config).model_dump_json())
+        store.keep_settings(HuntSettings(seed=seed, config=config).plan().model_dump_json())
         for number in range(num_shards):
             keep(store, "hunt", number, 12, seed)
         keep(store, "again", 0, 12, seed)
@@ -136,7 +136,7 @@ def test_a_night_has_no_rate_since_its_time_is_shared(tmp_path: Path) -> None:
 
 def test_a_shard_that_was_split_counts_once(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        store.keep_settings(HuntSettings().model_dump_json())
+        store.keep_settings(HuntSettings().plan().model_dump_json())
         keep(store, "hunt", 0, 1, 0)
         keep(store, "hunt", 0, 12, 0)
     campaign = read(tmp_path)

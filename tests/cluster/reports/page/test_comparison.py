@@ -60,7 +60,7 @@ def test_a_fault_that_was_switched_on_or_off_is_neither_new_nor_gone(tmp_path: P
 def test_hunts_that_are_compared_say_what_differs_between_them(tmp_path: Path) -> None:
     for name, settings in {"a": HuntSettings(seed=1), "b": HuntSettings(seed=2, faults=(FAULT,))}.items():
         with Store(tmp_path / name) as store:
-            store.keep_settings(settings.model_dump_json())
+            store.keep_settings(settings.plan().model_dump_json())
     campaigns = [campaign for name in "ab" for campaign in read_campaigns(tmp_path / name)]
     (comparison,) = comparisons(campaigns)
     assert comparison.differences == (("faults switched on", "-", FAULT), ("seed", "1", "2"))
@@ -79,13 +79,13 @@ def test_options_of_commands_that_differ_are_said_and_where_their_results_go_is_
 
 
 def test_hunts_of_an_engine_s_sources_say_which(tmp_path: Path) -> None:
-    laid_over = RunConfig(engine=VLLM, engine_path="mine", engine_digest="0a1b")
+    laid_over = RunConfig(engine=VLLM, engine_path="mine", engine_version="0.32.0", engine_digest="0a1b")
     for name, config in {"a": RunConfig(engine=VLLM), "b": laid_over}.items():
         with Store(tmp_path / name) as store:
-            store.keep_settings(HuntSettings(config=config).model_dump_json())
+            store.keep_settings(HuntSettings(config=config).plan().model_dump_json())
     (comparison,) = comparisons([campaign for name in "ab" for campaign in read_campaigns(tmp_path / name)])
     assert comparison.differences == (
-        ("options of the engine", "--engine vllm", "--engine vllm --engine-path mine"),
+        ("version of the engine", "-", "0.32.0"),
         ("sources of the engine", "-", "0a1b"),
     )
 
