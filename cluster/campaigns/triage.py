@@ -30,6 +30,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 CANDIDATES_PER_JOB = 8
 KILLED = Site(function="worker process")
+NOT_FOUND_AGAIN = Lost(reason="what was found is not found when its trace is judged alone")
 
 
 def killed(deaths: tuple[str, ...]) -> Crashed:
@@ -91,6 +92,12 @@ class FindingState(Value):
     def is_refuted(self) -> bool:
         """Whether its failure turned out to have nothing to do with its trace."""
         return self.judgement is not None and isinstance(self.judgement.verdict, Lost)
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether a slower run of the engine has to confirm it and has not yet."""
+        seen = self.judgement or self
+        return seen.verdict is not None and unconfirmed_of(seen.verdict) is not None
 
     @property
     def is_distinct(self) -> bool:
@@ -242,8 +249,13 @@ class Triage:
             # A hunt has met a bug whose smallest trace is known.
             self._update(stage="confirmed", judgement=result)
         elif isinstance(result, Judgement) and not isinstance(verdict, Agreed | Vacuous | Lost):
-            self._update(verdict=state.verdict or verdict)
+            why = unconfirmed_of(verdict)
+            met = state.verdict.model_copy(update={"unconfirmed": why}) if state.verdict is not None else verdict
+            self._update(verdict=met)
             self._begin(result.trace, verdict)
+        elif state.is_unconfirmed and not deaths:
+            lost = result if isinstance(result, Lost) else NOT_FOUND_AGAIN
+            self._confirmed_as(lost, state.trace)
         elif state.verdict is not None:
             # It fails under its own schedule only, or kills the workers that judge it again: it stays as it was found.
             self._confirmed_as(state.verdict, state.trace)

@@ -167,7 +167,7 @@ def hunt_on_pool(
 
     Traces that hit seldom-hit probes are kept. With `has_time`, findings may stay open: the campaign goes on with them.
     """
-    with closing(HuntLine(sys.stderr, seconds, num_traces)) as progress:
+    with closing(HuntLine(sys.stderr, seconds, num_traces, news=planner.take_news)) as progress:
         drive(planner, pool, stop, progress, store, has_time)
     keep_seldom_hit(planner.hunt, store.folder)
 

@@ -60,7 +60,9 @@ class EngineHost:
         lines = ["being run under eager, lazy and one random schedule"]
         lines.append(f"run it again: {command('run', file.name, job.config)}")
         begin = partial(write_ahead, file, lines) if reachable else lambda trace: None
-        report = self._judge.hunt(job.shard, begin, job.config)
+        # A shard that is judged again is compared with the whole of the first report.
+        is_split = job.role == "hunt"
+        report = self._judge.hunt(job.shard, begin, job.config, to_first_finding=is_split)
         file.unlink(missing_ok=True)
         return report
 

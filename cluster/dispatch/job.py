@@ -46,8 +46,15 @@ class Judge(Protocol):
 class ShardJudge(Judge, Protocol):
     """A judge that also judges shards of generated traces and tries candidates of the shrinker."""
 
-    def hunt(self, shard: Shard, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG) -> ShardReport:
-        """Judge a shard of generated traces; `begin` is called with each before it runs."""
+    def hunt(
+        self,
+        shard: Shard,
+        begin: Callable[[Trace], None],
+        config: RunConfig = DEFAULT_CONFIG,
+        *,
+        to_first_finding: bool = False,
+    ) -> ShardReport:
+        """Judge a shard of generated traces, perhaps only to its first finding; `begin` is called with each trace."""
 
     def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
         """Try candidates in order until one fails as the target does."""

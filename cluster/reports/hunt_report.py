@@ -2,12 +2,13 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median_high
 from typing import IO
 
 from cluster.campaigns.hunt.hunt import Hunt
+from cluster.campaigns.hunt.news import Confirmed, Dropped, Met, News
 from cluster.campaigns.hunt.repeats import MismatchEntry
 from cluster.campaigns.hunt.seldom import SELDOM_FOLDER, seldom_hit
 from cluster.campaigns.nightly import PartEntry, RegressionEntry
@@ -22,8 +23,9 @@ from cluster.storage.pace import Left
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.spec import Value
-from workers.record.verdict import Verdict, known_of, plane
-from workers.record.words import finding_lines, outcome_lines
+from scenarios.strict_yaml import escaped
+from workers.record.verdict import Verdict, known_of, plane, unconfirmed_of
+from workers.record.words import finding_lines, outcome_lines, shown_text
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.registry import is_counted
 from workers.targets.target import RunConfig
@@ -279,8 +281,24 @@ class NightDocument(Value):
     parts: dict[str, PartEntry] = {}
 
 
+def news_text(news: News) -> str:
+    """Return what is new about a finding in a line."""
+    match news:
+        case Met(trace=trace, bug=bug, verdict=verdict):
+            why = unconfirmed_of(verdict)
+            text = f"found by trace {trace}: {verdict.kind}, {bug}"
+            return text if why is None else f"{text}; UNCONFIRMED: {shown_text(why)}"
+        case Confirmed(trace=trace, bug=bug):
+            return f"confirmed, of trace {trace}: {bug}"
+        case Dropped(trace=trace, bug=bug, reason=reason):
+            return f"dropped, of trace {trace}: {bug}: {reason}"
+
+
 class HuntLine(LineProgress):
-    """Progress of a hunt: one line that is rewritten on a terminal, else a line every ten seconds."""
+    """Progress of a hunt: one line that is rewritten on a terminal, else a line every ten seconds.
+
+    What `news` returns is printed at once, a line each, and stays.
+    """
 
     def __init__(
         self,
@@ -288,12 +306,23 @@ class HuntLine(LineProgress):
         seconds: float | None,
         num_traces: int | None,
         clock: Callable[[], float] = time.monotonic,
+        news: Callable[[], Sequence[News]] = tuple,
     ) -> None:
         super().__init__(stream, "traces", clock)
+        self._news = news
         self._on_terminal = stream is sys.stderr and stream.isatty()
         self.every = 0.5 if self._on_terminal else LINE_SECONDS
         self._seconds = seconds
         self._num_traces = num_traces
+
+    def update(self, counts: Counts) -> None:
+        self._tell_news()
+        super().update(counts)
+
+    def _tell_news(self) -> None:
+        erase = _ERASE if self._on_terminal else ""
+        for news in self._news():
+            print(f"{erase}{escaped(news_text(news))}", file=self._stream, flush=True)
 
     def text(self, counts: Counts, rate: float, seconds: float) -> str:
         shrinking = f" ({counts.shrinking} being shrunk)" if counts.shrinking else ""
@@ -316,6 +345,7 @@ class HuntLine(LineProgress):
             super().show(text)
 
     def close(self) -> None:
-        """Erase the line."""
+        """Erase the line, and print what is still new."""
+        self._tell_news()
         if self._on_terminal:
             print(_ERASE, end="", file=self._stream, flush=True)

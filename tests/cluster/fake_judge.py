@@ -61,7 +61,14 @@ class FakeJudge:
 class BlindJudge(FakeJudge):
     """Hunts, and sees nothing."""
 
-    def hunt(self, shard: Shard, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG) -> ShardReport:
+    def hunt(
+        self,
+        shard: Shard,
+        begin: Callable[[Trace], None],
+        config: RunConfig = DEFAULT_CONFIG,
+        *,
+        to_first_finding: bool = False,
+    ) -> ShardReport:
         """Return a report without hits."""
         count = shard.traces
         return ShardReport(

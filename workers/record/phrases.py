@@ -188,6 +188,7 @@ FACTS: Mapping[str, str] = {
     "fault_not_reached": "fault {fault}: never reached",
     "no_event": "no event: nothing was asked of the engine",
     "unconfirmed": "not confirmed with interpreted kernels: it has {steps} steps, more than {steps_max} take too long",
+    "unconfirmed_yet": "not confirmed with interpreted kernels yet",
     "fault_requires": "fault {fault} requires {key} = {wanted}, the trace has {seen}",
 }
 

@@ -89,19 +89,22 @@ def check(
     verdict = judged(trace, tapes, options, kind, config)
     # What a verdict depends on is in the trace: nothing that an engine did before may have a part in it. What is only
     # counted, as it is known, needs no second run.
-    is_told = options.confirm or not known_of(verdict)
+    is_told = options.confirm != "never" or not known_of(verdict)
     if is_finding(verdict) and is_told and kind.renew(config):
         # The message of a crash depends on whether races are watched; watched, it may have more.
         races = options.races or isinstance(verdict, Crashed)
         until = options.compared.until if options.compared is not None else "all"
         options = replace(options, races=races, compared=References(until))
         verdict = judged(trace, tapes, options, kind, config)
-        confirmation = kind.confirmation(config) if options.confirm and not known_of(verdict) else None
+        is_confirmed = options.confirm != "never" and not known_of(verdict)
+        confirmation = kind.confirmation(config) if is_confirmed else None
         if confirmation is not None and isinstance(verdict, Diverged | Crashed | Stuck):
             steps = verdict.stats.steps
             if steps > confirmation.steps_max:
                 why = fact("unconfirmed", steps=steps, steps_max=confirmation.steps_max)
                 return verdict.model_copy(update={"unconfirmed": why})
+            if options.confirm == "later":
+                return verdict.model_copy(update={"unconfirmed": fact("unconfirmed_yet")})
             return _confirmed(trace, tapes, replace(options, compared=References(until)), kind, config, confirmation)
     return verdict
 

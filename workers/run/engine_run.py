@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Literal, TypeAlias
 
 from scenarios.events import DisturbTransfer, NoValidToken, Pausing, Stall
 from scenarios.trace import Trace
@@ -31,6 +32,9 @@ STEPS_MAX = 4000
 IDLE_MAX = 300
 
 
+Confirm: TypeAlias = Literal["now", "later", "never"]
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a run is watched, none of which changes what the engine does.
@@ -38,8 +42,9 @@ class Options:
     `races` judges every access; `blame` keeps the last writers of every buffer, and finds out what harm a race did
     (slower); `without` removes waits and records, see `workers.lanes.base`; `observe` makes an observer of the lanes
     out of the race detector; runs of one trace may share what they are `compared` with. An unjudged run is asked for
-    its outputs alone, within `steps_max` steps if that is given. `confirm` has a finding confirmed by a slower run of
-    engines that have one; without it what is known is not judged again on a new engine, either.
+    its outputs alone, within `steps_max` steps if that is given. `confirm` says when a finding is confirmed by a slower
+    run of engines that have one: `later` returns it as unconfirmed; with `never` a known bug is not judged again on a
+    new engine, either.
     """
 
     races: bool = True
@@ -49,7 +54,7 @@ class Options:
     compared: References | None = None
     judged: bool = True
     steps_max: int | None = None
-    confirm: bool = True
+    confirm: Confirm = "now"
 
 
 DEFAULT_OPTIONS = Options()

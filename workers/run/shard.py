@@ -3,7 +3,8 @@
 Verifies: each trace under eager with the race detector, under lazy, and under one random schedule of its own; since a
 run without a race stands for every schedule of its trace, the three must capture the same bytes. On an engine whose
 steps are costly most traces are sampled: run once, under one of the three with the race detector, beside one reference
-run; those that show anything new are judged in full.
+run; those that show anything new are judged in full. A finding that a slower run has to confirm is reported as
+unconfirmed; a shard of a costly engine can end at its first finding, so that it is reported at once.
 Does not verify: other schedules (only where a race was reported are they searched, by `Worker.judge`).
 """
 
@@ -23,7 +24,7 @@ from workers.record.evidence import RACES, Reference
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, is_finding, known_of
 from workers.run.check import check
 from workers.run.coverage import Coverage, coverage_of, joined_coverage
-from workers.run.engine_run import Options
+from workers.run.engine_run import Confirm, Options
 from workers.run.references import References
 from workers.run.schedules import differs, has_lanes
 from workers.shrink.fingerprint import Signature, signature_of
@@ -86,9 +87,19 @@ def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace
 
 
 def judge_shard(
-    shard: Shard, tapes: Tapes, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG
+    shard: Shard,
+    tapes: Tapes,
+    begin: Callable[[Trace], None],
+    config: RunConfig = DEFAULT_CONFIG,
+    *,
+    to_first_finding: bool = False,
 ) -> ShardReport:
-    """Judge every trace of a shard; `begin` is called with each before it runs."""
+    """Judge the traces of a shard; `begin` is called with each before it runs.
+
+    With `to_first_finding` the report of a costly engine ends with the first trace that shows a bug that is not known:
+    it then has fewer traces than the shard.
+    """
+    ends_early = to_first_finding and kind_of(config.engine).capabilities.is_costly
     found: dict[str, Hit] = {}
     totals: Counter[str] = Counter()
     probes: Counter[str] = Counter()
@@ -97,7 +108,7 @@ def judge_shard(
     coverages: list[Coverage] = []
     for index, generated in enumerate(shard_traces(shard, config), shard.first):
         begin(generated)
-        policies, verdicts, trace = judged_by_sample(generated, tapes, config)
+        policies, verdicts, trace = judged_by_sample(generated, tapes, config, "later")
         for verdict in verdicts:
             stats = verdict.stats
             totals.update(runs=1, steps=stats.steps, commits=stats.commits, captures=stats.captures)
@@ -105,8 +116,7 @@ def judge_shard(
         # The race detector watches the first run alone.
         others = [each for each in first.stats.planes if each != RACES]
         races = [each for each in first.stats.planes if each == RACES]
-        coverages.append(coverage_of(policies, generated, others))
-        coverages.append(coverage_of(policies[:1], generated, races))
+        coverages += [coverage_of(policies, generated, others), coverage_of(policies[:1], generated, races)]
         totals["reached"] += not isinstance(first, Vacuous)
         lengths.append(first.stats.steps)
         digests.append(first.stats.digest[:_SHORT])
@@ -120,6 +130,8 @@ def judge_shard(
                 signature.bug, Hit(signature=signature, count=0, index=index, trace=trace, verdict=last)
             )
             found[signature.bug] = hit.model_copy(update={"count": hit.count + 1})
+            if ends_early and not known_of(last):
+                break
     return ShardReport(
         traces=len(lengths),
         runs=totals["runs"],
@@ -147,33 +159,34 @@ class Judged(NamedTuple):
     trace: Trace
 
 
-def judged_by_sample(trace: Trace, tapes: Tapes, config: RunConfig) -> Judged:
+def judged_by_sample(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Judged:
     """Judge a trace: of a costly engine most by one run, and in full only those in which that meets something new."""
     if not kind_of(config.engine).capabilities.is_costly or trace.seed % _FULL_EVERY == 0:
-        return judged_in_full(trace, tapes, config)
+        return judged_in_full(trace, tapes, config, confirm)
     policy, reference = _SAMPLES[trace.seed % len(_SAMPLES)]
     if not has_lanes(config):
         policy = POLICIES[0]
     sampled = trace.model_copy(update={"schedule": _schedule(trace, policy)})
-    options = Options(compared=References(only=reference), confirm=False)
+    options = Options(compared=References(only=reference), confirm="never")
     verdict = check(sampled, tapes, options, config=config)
     if is_finding(verdict) and not known_of(verdict):
-        full = judged_in_full(trace, tapes, config)
+        full = judged_in_full(trace, tapes, config, confirm)
         if is_finding(full.verdicts[-1]):
             return full
-        verdict = check(sampled, tapes, replace(options, confirm=True), config=config)
+        verdict = check(sampled, tapes, replace(options, confirm=confirm), config=config)
     assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
     return Judged((policy,), [verdict], sampled)
 
 
-def judged_in_full(trace: Trace, tapes: Tapes, config: RunConfig) -> Judged:
+def judged_in_full(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Judged:
     """Run a trace under up to three schedules, to the first finding."""
     verdicts: list[Ended] = []
     compared = References()
     for policy in POLICIES if has_lanes(config) else POLICIES[:1]:
         schedule = _schedule(trace, policy)
         trace = trace.model_copy(update={"schedule": schedule})
-        verdict = check(trace, tapes, Options(races=not verdicts, compared=compared), config=config)
+        options = Options(races=not verdicts, compared=compared, confirm=confirm)
+        verdict = check(trace, tapes, options, config=config)
         assert not isinstance(verdict, Lost), "a trace that ran has a verdict"
         verdicts.append(verdict)
         if not isinstance(verdict, Agreed | Vacuous):
@@ -210,7 +223,7 @@ def first_alike(candidates: list[Trace], target: Signature, tapes: Tapes, config
         if lacking(candidate, capabilities) is not None:
             continue
         # What is left in the end is judged once more, and confirmed then.
-        options = Options(compared=References(_last_reference(target)), confirm=False)
+        options = Options(compared=References(_last_reference(target)), confirm="never")
         verdict = check(candidate, tapes, options, config=config)
         signature = signature_of(verdict, candidate)
         if signature is not None and target.matches(signature):

@@ -112,7 +112,10 @@ def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> I
     tapes, compared = Tapes(), References()
 
     def runs(schedule: Schedule, count: int) -> list[Verdict]:
-        scheduled, options = trace.model_copy(update={"schedule": schedule}), Options(compared=compared, confirm=False)
+        scheduled, options = (
+            trace.model_copy(update={"schedule": schedule}),
+            Options(compared=compared, confirm="never"),
+        )
         return [check(scheduled, tapes, options, config=gpu) for _ in range(count)]
 
     plain, joined = runs(Schedule(), times), runs(Schedule(joined=True), 1)

@@ -40,9 +40,16 @@ class Worker:
             return self._found(trace, verdict, 1, config)
         return self._sweep(trace, config)
 
-    def hunt(self, shard: Shard, begin: Callable[[Trace], None], config: RunConfig = DEFAULT_CONFIG) -> ShardReport:
-        """Judge a shard of generated traces; `begin` is called with each before it runs."""
-        return judge_shard(shard, self._tapes, begin, config)
+    def hunt(
+        self,
+        shard: Shard,
+        begin: Callable[[Trace], None],
+        config: RunConfig = DEFAULT_CONFIG,
+        *,
+        to_first_finding: bool = False,
+    ) -> ShardReport:
+        """Judge a shard of generated traces as `judge_shard` does."""
+        return judge_shard(shard, self._tapes, begin, config, to_first_finding=to_first_finding)
 
     def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
         """Try candidates of the shrinker in order until one fails as the target does."""
@@ -79,7 +86,7 @@ class Worker:
     def _outcomes(self, trace: Trace, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
         """Run the fixed schedules without the race detector; return how each ended, and the first that shows harm."""
         outcomes, worst = [], None
-        options = Options(races=False, compared=References(), confirm=False)
+        options = Options(races=False, compared=References(), confirm="never")
         for schedule in schedules_on(config, fixed=True):
             verdict = check(trace.model_copy(update={"schedule": schedule}), self._tapes, options, config=config)
             if worst is None and not isinstance(verdict, Agreed | Vacuous):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from cluster.campaigns.hunt.jobs import HuntSettings, Ledger
+from cluster.campaigns.hunt.news import News, news_of
 from cluster.campaigns.planner import Task
 from cluster.campaigns.triage import FindingState, Triage
 from cluster.dispatch.coordinator import Record
@@ -25,6 +26,7 @@ class Findings:
         self._settings = settings
         self._ledger = ledger
         self._owner: dict[str, Triage] = {}
+        self._news: list[News] = []
 
     def distinct(self) -> list[Triage]:
         """Return the findings that are of a cause of their own."""
@@ -83,8 +85,15 @@ class Findings:
     def take(self, record: Record) -> None:
         """Take the result of a job that a finding asked for."""
         triage = self._owner.pop(record.job)
+        before = triage.state
         triage.take(record)
+        self._news += news_of(before, triage.state)
         self._keep(triage.state)
+
+    def take_news(self) -> list[News]:
+        """Return what was confirmed or dropped since the last call."""
+        news, self._news = self._news, []
+        return news
 
     def keep_open(self) -> None:
         """Write the smallest trace so far of each open finding as its artefact; a hunt that goes on shrinks it."""

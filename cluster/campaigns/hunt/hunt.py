@@ -107,10 +107,10 @@ class Hunt:
                 self.canary.take(report)
             case "again":
                 self.repeats.take(number, report, slot)
-            case "hunt" if number in self._split:
+            case "hunt" if number in self._split or report.traces < job.shard.traces:
                 whole = self._split.take(job.shard, report)
                 if whole is not None:
-                    self._judged(number, whole, None)
+                    self._judged(number, whole, slot)
             case "hunt":
                 self._judged(number, report, slot)
 
@@ -130,8 +130,7 @@ class Hunt:
                 # Of a shard that was split another trace may have been lost before.
                 if shard.number not in self._lost:
                     self._lost[shard.number] = lost.reason
-                    self._split.give_up(shard.number)
-                    self.totals.add(shard.number, unjudged_report())
+                    self.totals.add(shard.number, unjudged_report(*self._split.give_up(shard.number)))
             case "hunt" if shard.traces == 1:
                 report = unjudged_report(deadly_hit(shard, deaths))
                 self._ledger.keep_shard(job, 0, report)

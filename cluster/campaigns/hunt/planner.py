@@ -5,11 +5,14 @@ from collections.abc import Callable, Collection
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.hunt.hunt import Hunt
 from cluster.campaigns.hunt.jobs import HuntSettings
+from cluster.campaigns.hunt.news import Met, News
 from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, ShardJob
 from cluster.storage.corpus import NO_CORPUS, Corpus
 from cluster.storage.store import Store
+from scenarios.shards import TRACES_PER_SHARD
+from workers.record.verdict import known_of
 from workers.run.shard import ShardReport
 
 
@@ -30,6 +33,8 @@ class HuntPlanner:
         self._num_traces = num_traces
         self.store = store
         self._begins = True
+        self._met: list[News] = []
+        self._bugs_met: set[str] = set()
         self._jobs: dict[str, AnyJob] = {}
         self._slot: dict[str, int] = {}
 
@@ -47,9 +52,26 @@ class HuntPlanner:
 
     def take(self, record: Record) -> None:
         job = self._jobs.pop(record.job)
-        if isinstance(job, ShardJob) and isinstance(record.result, ShardReport):
-            self.store.keep_shard(job, record.attempt, record.result)
+        report = record.result
+        # A report that ended with a finding is joined with the reports of the other traces of its shard first.
+        if isinstance(job, ShardJob) and isinstance(report, ShardReport) and report.traces == job.shard.traces:
+            self.store.keep_shard(job, record.attempt, report)
+        if isinstance(job, ShardJob) and isinstance(report, ShardReport) and job.role == "hunt":
+            self._meet(job.shard.number, report)
         self.hunt.take(record, self._slot.pop(record.job, -1))
+
+    def _meet(self, shard: int, report: ShardReport) -> None:
+        """Keep the findings of a report that no report before has shown, to be told at once."""
+        for hit in report.hits:
+            bug = hit.signature.bug
+            if bug not in self._bugs_met and bug not in self.hunt.findings.by_bug and not known_of(hit.verdict):
+                self._met.append(Met(shard * TRACES_PER_SHARD + hit.index, bug, hit.verdict))
+            self._bugs_met.add(bug)
+
+    def take_news(self) -> list[News]:
+        """Return the findings that were met, confirmed or dropped since the last call."""
+        met, self._met = self._met, []
+        return [*met, *self.hunt.findings.take_news()]
 
     def is_done(self) -> bool:
         return not self._jobs and self.hunt.is_done(self._begins)

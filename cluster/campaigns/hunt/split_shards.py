@@ -1,20 +1,25 @@
-"""Split shards: a shard that kills its workers is judged trace by trace, to find the one that does it."""
+"""Split shards: a shard is judged in several jobs, and its report joined from their reports.
+
+One that kills its workers is judged trace by trace, to find the trace that does it; one whose report ended with a
+finding is continued with the next trace.
+"""
 
 from cluster.campaigns.hunt.jobs import Ledger, ShardJobs
 from cluster.campaigns.hunt.shard_reports import joined
 from cluster.campaigns.planner import Task
 from scenarios.shards import Shard
-from workers.run.shard import ShardReport
+from workers.run.shard import Hit, ShardReport
 
 
 class SplitShards:
-    """Shards that were split, with the reports of their traces so far."""
+    """Shards that were split, with the reports of their parts so far by the index of the first trace."""
 
     def __init__(self, jobs: ShardJobs, ledger: Ledger) -> None:
         self._jobs = jobs
         self._ledger = ledger
         self._due: list[Task] = []
         self._parts: dict[int, dict[int, ShardReport]] = {}
+        self._ended: dict[int, list[ShardReport]] = {}
         self._given_up: set[int] = set()
 
     def __contains__(self, number: int) -> bool:
@@ -23,7 +28,7 @@ class SplitShards:
     @property
     def num_done(self) -> int:
         """Return the number of traces judged so far of shards whose others are not."""
-        return sum(map(len, self._parts.values()))
+        return sum(report.traces for parts in self._parts.values() for report in parts.values())
 
     def tasks(self) -> list[Task]:
         """Return the jobs that became due since the last call."""
@@ -32,25 +37,35 @@ class SplitShards:
 
     def split(self, shard: Shard) -> None:
         """Have each trace of a shard judged in a job of its own."""
-        self._parts[shard.number] = {}
+        self._parts.setdefault(shard.number, {})
         indexes = range(shard.first, shard.first + shard.traces)
         self._due += [Task(self._jobs.of_trace(shard.number, index)) for index in indexes]
 
     def take(self, shard: Shard, report: ShardReport) -> ShardReport | None:
-        """Take the report of one trace; return that of the whole shard, which is kept, once there are all."""
+        """Take the report of a part; return the report of the whole shard, which is kept, once there are all."""
         if shard.number in self._given_up:
             return None
-        parts = self._parts[shard.number]
+        parts = self._parts.setdefault(shard.number, {})
         parts[shard.first] = report
+        num_left = shard.traces - report.traces
+        if num_left:
+            self._ended.setdefault(shard.number, []).append(report)
+            first = shard.first + report.traces
+            self._due.append(Task(self._jobs.job("hunt", shard.number, first=first, traces=num_left)))
         whole = self._jobs.job("hunt", shard.number)
-        if len(parts) < whole.shard.traces:
+        if sum(part.traces for part in parts.values()) < whole.shard.traces:
             return None
         del self._parts[shard.number]
+        self._ended.pop(shard.number, None)
         report = joined([parts[index] for index in sorted(parts)])
         self._ledger.keep_shard(whole, 0, report)
         return report
 
-    def give_up(self, number: int) -> None:
-        """Forget what was judged of a split shard of which a trace could not be, and what comes of its others."""
+    def give_up(self, number: int) -> tuple[Hit, ...]:
+        """Ignore what was judged and will be judged of a split shard with a trace that could not be judged.
+
+        Returns the hits of the reports that ended with a finding: these findings were shown already.
+        """
         if self._parts.pop(number, None) is not None:
             self._given_up.add(number)
+        return joined(self._ended.pop(number, [])).hits

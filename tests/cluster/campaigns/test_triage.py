@@ -4,10 +4,10 @@ import pytest
 
 from cluster.campaigns.triage import FindingState, Triage
 from cluster.dispatch.coordinator import Record
-from cluster.dispatch.job import Answer, AnyJob, TryJob
+from cluster.dispatch.job import Answer, AnyJob, Job, TryJob
 from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, buggy, diverged, hit
 from workers.record.evidence import fact
-from workers.record.verdict import Diverged, Judgement, Lost
+from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Lost
 
 
 def test_one_candidate_that_kills_its_worker_does_not_keep_the_others_of_its_job_from_being_tried() -> None:
@@ -78,6 +78,9 @@ def test_a_finding_that_was_too_long_to_be_confirmed_is_none_if_it_is_not_when_i
     verdict = diverged("x").model_copy(update={"unconfirmed": why})
     triage = Triage(FindingState.of(hit("x").model_copy(update={"verdict": verdict}), 0))
     raised = Lost(reason="the worker raised Unconfirmed: a definition is wrong")
+    (judge,) = triage.tasks(2)
+    assert isinstance(judge.job, Job)
+    triage.take(Record(judge.job.key, 1, Judgement(verdict=verdict, trace=judge.job.trace, schedules=1)))
     while triage.is_open:
         for task in triage.tasks(2):
             triage.take(Record(task.job.key, 1, raised if triage.state.stage == "confirm" else buggy(task.job)))
@@ -85,3 +88,50 @@ def test_a_finding_that_was_too_long_to_be_confirmed_is_none_if_it_is_not_when_i
     judgement = triage.state.judgement
     assert judgement is not None
     assert judgement.verdict == (verdict if was_confirmed else raised)
+
+
+RAISED = Lost(reason="the worker raised Unconfirmed: a definition is wrong")
+
+
+def _unconfirmed() -> Triage:
+    """Return the triage of a finding that was met and has to be confirmed."""
+    verdict = diverged("x").model_copy(update={"unconfirmed": fact("unconfirmed_yet")})
+    return Triage(FindingState.of(hit("x").model_copy(update={"verdict": verdict}), 0))
+
+
+def test_an_unconfirmed_finding_is_dropped_if_its_first_judgement_does_not_confirm_it() -> None:
+    for result, reason in (
+        (RAISED, RAISED.reason),
+        (None, "what was found is not found when its trace is judged alone"),
+    ):
+        triage = _unconfirmed()
+        assert triage.state.is_unconfirmed
+        (judge,) = triage.tasks(2)
+        assert isinstance(judge.job, Job)
+        agreed = Judgement(verdict=Agreed(stats=NO_STATS), trace=judge.job.trace, schedules=1)
+        triage.take(Record(judge.job.key, 1, result or agreed))
+        assert not triage.is_open
+        assert triage.state.is_refuted
+        assert triage.state.judgement is not None
+        assert triage.state.judgement.verdict == Lost(reason=reason)
+
+
+def test_an_unconfirmed_finding_is_confirmed_by_its_first_judgement() -> None:
+    triage = _unconfirmed()
+    (judge,) = triage.tasks(2)
+    triage.take(Record(judge.job.key, 1, buggy(judge.job)))
+    assert triage.is_open
+    assert not triage.state.is_unconfirmed
+    while triage.is_open:
+        for task in triage.tasks(2):
+            triage.take(Record(task.job.key, 1, RAISED if triage.state.stage == "confirm" else buggy(task.job)))
+    assert triage.state.judgement is not None
+    assert triage.state.judgement.verdict == diverged("x")
+
+
+def test_an_unconfirmed_finding_stays_if_its_worker_is_killed_at_the_deadline() -> None:
+    triage = _unconfirmed()
+    (judge,) = triage.tasks(2)
+    triage.take(Record(judge.job.key, 1, DEATH, DEATHS))
+    assert not triage.is_open
+    assert triage.state.is_unconfirmed

@@ -72,7 +72,7 @@ def test_what_a_new_process_does_not_show_either_was_left_behind_by_other_traces
     assert kind.restarted == ["defined"]
 
 
-@pytest.mark.parametrize(("bug", "options"), [("known", Options()), ("", Options(confirm=False))])
+@pytest.mark.parametrize(("bug", "options"), [("known", Options()), ("", Options(confirm="never"))])
 def test_what_is_known_and_candidates_of_the_shrinker_need_no_slower_run(bug: str, options: Options) -> None:
     kind = DefinedKind("max_tokens", bug=bug)
     assert isinstance(check(TRACE, Tapes(), options, kind), Diverged)
@@ -86,6 +86,18 @@ def test_a_finding_of_more_steps_than_a_slower_run_may_have_is_told_as_not_confi
     assert verdict.unconfirmed == fact("unconfirmed", steps=verdict.stats.steps, steps_max=2)
     assert finding_lines(verdict)[-1].startswith("not confirmed with interpreted kernels: it has ")
     assert set(kind.ran) == {"defined"}
+
+
+def test_a_finding_that_is_confirmed_later_is_returned_as_unconfirmed() -> None:
+    kind = DefinedKind("max_tokens", wrong=("defined",))
+    verdict = check(TRACE, Tapes(), Options(confirm="later"), kind)
+    assert isinstance(verdict, Diverged)
+    assert verdict.unconfirmed == fact("unconfirmed_yet")
+    assert finding_lines(verdict)[-1] == "not confirmed with interpreted kernels yet"
+    assert set(kind.ran) == {"defined"}
+    known = check(TRACE, Tapes(), Options(confirm="later"), DefinedKind("max_tokens", bug="known"))
+    assert isinstance(known, Diverged)
+    assert known.unconfirmed is None
 
 
 def test_a_run_that_is_the_slower_one_is_not_confirmed_again() -> None:

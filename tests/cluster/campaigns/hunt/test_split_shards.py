@@ -4,7 +4,17 @@ from cluster.campaigns.hunt.split_shards import SplitShards
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, TryJob
 from scenarios.shards import TRACES_PER_SHARD, Shard
-from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, NOTHING, Memory, canary_or, hunt_of, report, run_through
+from tests.cluster.campaigns.hunt.fakes import (
+    DEATH,
+    DEATHS,
+    NOTHING,
+    Memory,
+    canary_or,
+    hit,
+    hunt_of,
+    report,
+    run_through,
+)
 from workers.record.verdict import Agreed, Crashed, Judgement, Lost
 from workers.run.shard import shard_traces
 from workers.shrink.shrinker import Tried
@@ -96,3 +106,30 @@ def test_a_split_shard_of_which_traces_are_lost_is_unjudged_once_and_what_comes_
     assert hunt.unjudged == {0: raised.reason}
     assert hunt.totals.tally.traces == 0
     assert hunt.repeats.tasks() == []
+
+
+def test_a_shard_whose_report_ended_with_a_finding_is_continued_and_joined() -> None:
+    ledger = Memory()
+    hunt = hunt_of(TRACES_PER_SHARD, ledger)
+    _canary, whole = hunt.tasks(1, 2, True)
+    assert isinstance(whole.job, ShardJob)
+    first = report(whole.job.shard.model_copy(update={"traces": 5}), hit("x", 4))
+    hunt.take(Record(whole.job.key, 1, first), 0)
+    assert hunt.num_done == 5
+    assert not list(hunt.findings), "findings are taken in the order of whole shards"
+    (rest,) = [task.job for task in hunt.tasks(1, 1, False) if isinstance(task.job, ShardJob)]
+    assert (rest.shard.first, rest.shard.traces) == (5, TRACES_PER_SHARD - 5)
+    hunt.take(Record(rest.key, 1, report(rest.shard, hit("x", 7))), 0)
+    assert ledger.shards[whole.job.key] == report(whole.job.shard, hit("x", 4, count=2))
+    assert [(each.state.first, each.count) for each in hunt.findings] == [(4, 2)]
+
+
+def test_a_finding_that_was_reported_stays_if_the_rest_of_its_shard_is_lost() -> None:
+    hunt = hunt_of(TRACES_PER_SHARD)
+    _canary, whole = hunt.tasks(1, 2, True)
+    assert isinstance(whole.job, ShardJob)
+    hunt.take(Record(whole.job.key, 1, report(whole.job.shard.model_copy(update={"traces": 5}), hit("x", 4))), 0)
+    (rest,) = [task.job for task in hunt.tasks(1, 1, False) if isinstance(task.job, ShardJob)]
+    hunt.take(Record(rest.key, 1, Lost(reason="the worker raised ValueError: x")), 0)
+    assert [each.state.first for each in hunt.findings] == [4]
+    assert hunt.unjudged == {0: "the worker raised ValueError: x"}

@@ -81,7 +81,7 @@ def test_graphs_are_broken_at_layers_of_a_hybrid_model_behind_an_engine_that_has
     for name in ("hybrid", "hybrid_prefixes"):
         trace = load(SCENARIOS / f"{name}.yaml").explicit()
         trace = trace.model_copy(update={"spec": trace.spec.model_copy(update={"graphs": "full_and_piecewise"})})
-        assert isinstance(check(trace, TAPES, Options(confirm=False), config=CONFIG), Agreed)
+        assert isinstance(check(trace, TAPES, Options(confirm="never"), config=CONFIG), Agreed)
 
 
 def test_it_keeps_a_process_of_its_own() -> None:
@@ -121,7 +121,7 @@ def test_a_kernel_that_is_edited_is_named_and_interpreted_as_it_is(
     told = capsys.readouterr().err.splitlines()
     assert told[0].endswith(f" files of {tmp_path} over vLLM 0.32.0")
     assert told[1:] == [f"specstorm: engine vllm: kernels that are interpreted, slowly: {why}"]
-    verdict = check(load(SCENARIOS / "accepted_drafts.yaml").explicit(), TAPES, Options(confirm=False), config=config)
+    verdict = check(load(SCENARIOS / "accepted_drafts.yaml").explicit(), TAPES, Options(confirm="never"), config=config)
     KIND.keeper(config).stop()
     assert isinstance(verdict, Crashed | Diverged)
 
