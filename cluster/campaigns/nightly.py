@@ -4,14 +4,14 @@ Each trace must still be found, and the clean engine must agree on it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from typing import TypeGuard
 
 from cluster.campaigns.budget import duration_text
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.campaigns.planner import Counts
-from cluster.campaigns.suite import Scenario, Suite
+from cluster.campaigns.regression_counts import RegressionCounts, regression_counts
+from cluster.campaigns.suite import Scenario, Suite, planned_jobs
 from cluster.dispatch.job import Job
 from cluster.storage.store import Store
 from scenarios.spec import Value
@@ -71,7 +71,7 @@ NOT_JUDGED = "not judged"
 
 
 class PartEntry(Value):
-    """Time of a part of a night, and the units done in it: runs of regressions, traces of the hunt, trials."""
+    """Time of a part of a night, and the units done in it: regressions, traces of the hunt, trials."""
 
     seconds: float
     done: int
@@ -90,11 +90,18 @@ class RegressionEntry(Value):
 class Replay(Suite):
     """Suite of traces of known faults: a finding with its faults on is expected."""
 
+    def regressions(self) -> RegressionCounts:
+        """Return the counts of the regressions so far."""
+        results = {key: result.judgement for key, result in self.results.items()}
+        seen = {key: (bool(each.trace.faults), each.verdict.kind) for key, each in results.items()}
+        return regression_counts(planned_jobs(self.scenarios), seen)
+
     def counts(self) -> Counts:
-        results = self.results.values()
-        found = [result.judgement.trace for result in results if is_finding(result.judgement.verdict)]
-        expected = sum(bool(trace.faults) for trace in found)
-        return replace(super().counts(), findings=len(found) - expected, expected=expected)
+        """Return how far the replay is, in regressions."""
+        regressions = self.regressions()
+        findings = [each.judgement for each in self.results.values() if is_finding(each.judgement.verdict)]
+        others = sum(not each.trace.faults for each in findings)
+        return Counts(regressions.judged, regressions.planned, others, expected=regressions.found)
 
 
 class Regressions:
@@ -183,11 +190,8 @@ class Regressions:
 
     def lines(self) -> Iterator[str]:
         """Yield the report, a line at a time."""
-        faulty, clean = self.faulty, self.clean
-        found = sum(bool(self.traces[name].faults) and verdict is not None for name, verdict in faulty.items())
-        agreed = sum(isinstance(verdict, Agreed) for verdict in clean.values())
-        known = f"{found - len(self.missed)} known faults found"
-        yield f"regressions: {len(self.traces)} traces; {known}, clean engine agrees on {agreed}"
+        clean = self.clean
+        yield f"regressions: {self._counted()}"
         if self.elsewhere:
             yield f"  not looked for: the faults of {len(self.elsewhere)} traces do not exist on this device"
         yield from (f"  NOT FOUND any more: {name}" for name in self.missed)
@@ -201,6 +205,19 @@ class Regressions:
             verdict = clean[name]
             assert _is_judged(verdict), "it fails"
             yield from (f"    {line}" for line in finding_lines(verdict))
+
+    def _counted(self) -> str:
+        """Return the counts of the regressions in words."""
+        counts = self.suite.regressions()
+        if not counts.planned:
+            return "none for this engine"
+        judged = f"{counts.judged} of {counts.planned} judged"
+        texts = [judged] if counts.judged else [f"none of {counts.planned} judged"]
+        if counts.faulty:
+            texts.append(f"the faults of {counts.found} of {counts.faulty} found")
+        if counts.clean:
+            texts.append(f"the clean engine agreed on {counts.agreed} of {counts.clean}")
+        return ", ".join(texts)
 
     def _needed(self) -> str:
         """Return the time that all would need, as far as the pace of those that were judged says."""

@@ -8,6 +8,7 @@ from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, Job
 from cluster.storage.campaign import Result
+from cluster.storage.provenance import Planned
 from cluster.storage.store import Store
 from scenarios.trace import Trace
 from workers.record.verdict import Judgement, Lost, Verdict, is_finding
@@ -19,6 +20,14 @@ class Scenario:
 
     name: str
     job: Job
+
+
+def planned_jobs(scenarios: Sequence[Scenario]) -> dict[str, tuple[str, ...]]:
+    """Return the keys of the jobs of each scenario, by its name; a name may have several."""
+    keys: dict[str, list[str]] = {}
+    for scenario in scenarios:
+        keys.setdefault(scenario.name, []).append(scenario.job.key)
+    return {name: tuple(each) for name, each in keys.items()}
 
 
 class Suite:
@@ -36,6 +45,7 @@ class Suite:
             if result is not None:
                 self.results[scenario.job.key] = _sharing(result, scenario.job.trace)
         self.kept = len(self.results)
+        store.plan(Planned(scenarios=planned_jobs(scenarios)))
         for key, result in self.results.items():
             if result.artefact is not None:
                 store.restore_artefact(result.judgement, result.scenario, self._by_key[key].job.config)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from cluster.campaigns.nightly import NOT_JUDGED
 from cluster.reports.page.campaign import Campaign
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.visible import visible_text
@@ -40,7 +41,8 @@ def _cases(campaign: Campaign, known: Collection[str]) -> Iterator[Element]:
         if kind in _FINDINGS:
             _fail(case, kind, by_anchor[anchor], known)
         elif kind != "agreed":
-            SubElement(case, "error", type=kind, message=f"{kind}: not judged")
+            message = kind if kind == NOT_JUDGED else f"{kind}: not judged"
+            SubElement(case, "error", type=kind, message=message)
         yield case
     for name in campaign.known_missed:
         case = _case(campaign, name)

@@ -25,6 +25,18 @@ NOTIFY = "--notify"
 _ADDRESS = re.compile(r"(https?://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\"]*")
 
 
+class Planned(Value):
+    """Work that a process sets out to judge; a campaign with less is not judged to the end.
+
+    `scenarios` has the keys of the jobs of each scenario, by its name; `trials` the keys of trials of faults; `traces`
+    is the least number of traces of a hunt, None for a hunt that ends with its time.
+    """
+
+    scenarios: dict[str, tuple[str, ...]] = {}
+    trials: tuple[str, ...] = ()
+    traces: int | None = None
+
+
 class Run(Value):
     """One process that writes a campaign; `run` is its name, which no other has.
 
@@ -46,6 +58,7 @@ class Run(Value):
     memory_bytes: int
     ended: str | None = None
     engine: str = ""
+    planned: Planned = Planned()
 
     @property
     def seconds(self) -> float | None:

@@ -18,7 +18,7 @@ from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
 from cluster.storage.lock import note_run, take_lock
 from cluster.storage.progress import ProgressFile
-from cluster.storage.provenance import Run, after, this_run
+from cluster.storage.provenance import Planned, Run, after, this_run
 from cluster.storage.schema import Cell, Row, text_digest
 from workers.record.verdict import Judgement, Lost, is_finding
 from workers.run.shard import ShardReport
@@ -77,6 +77,19 @@ class Store(Contents, AbstractContextManager["Store"]):
         # From here on a log is beside the database, until that is closed.
         with storing(self.folder):
             note_run(self._lock, self.run.run)
+
+    def plan(self, planned: Planned) -> None:
+        """Record work that this process sets out to judge, in addition to what it recorded before."""
+        before = self.run.planned
+        both = Planned(
+            scenarios=before.scenarios | planned.scenarios,
+            trials=(*before.trials, *planned.trials),
+            traces=before.traces if planned.traces is None else planned.traces,
+        )
+        if both != before:
+            self.run = self.run.model_copy(update={"planned": both})
+            written = self._db.insert("runs", (self.run.run, self.run.model_dump_json()), "REPLACE")
+            assert written, "the run has a row, and it is replaced"
 
     def __exit__(self, *exc: object) -> None:
         self.close()
@@ -191,6 +204,13 @@ class Store(Contents, AbstractContextManager["Store"]):
             self._db.insert("shards", (job.key, job.role, job.shard.number, text_digest(text), text))
             self._set_outcome(job.key, attempt, "reported")
         self._forget_running(job.key)
+
+    def keep_unjudged(self, job: ShardJob, report: ShardReport) -> None:
+        """Record that a shard was lost, with its empty report; the next process judges it again."""
+        assert not report.traces, "nothing of a lost shard was judged"
+        text = report.model_dump_json()
+        row = (f"{job.key}-unjudged", f"unjudged {job.role}", job.shard.number, text_digest(text), text)
+        self._db.insert("shards", row)
 
     def shard(self, job: str) -> ShardReport | None:
         for *_, report in self._db.select("shards", "job = ?", (job,)):

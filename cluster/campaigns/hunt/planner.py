@@ -6,13 +6,15 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGE
 from cluster.campaigns.hunt.hunt import Hunt
 from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.news import Met, News
+from cluster.campaigns.hunt.shard_reports import unjudged_report
 from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, ShardJob
 from cluster.storage.corpus import NO_CORPUS, Corpus
+from cluster.storage.provenance import Planned
 from cluster.storage.store import Store
 from scenarios.shards import TRACES_PER_SHARD
-from workers.record.verdict import known_of
+from workers.record.verdict import Lost, known_of
 from workers.run.shard import ShardReport
 
 
@@ -27,6 +29,7 @@ class HuntPlanner:
     ) -> None:
         settings = settings.model_copy(update={"corpus": corpus.digest})
         store.keep_settings(settings.plan().model_dump_json())
+        store.plan(Planned(traces=num_traces))
         corpus.keep(store.folder)
         self.hunt = Hunt(settings, store, store.folder / "running", num_traces, corpus=corpus)
         self.may_begin: Callable[[], bool] = lambda: True
@@ -59,6 +62,9 @@ class HuntPlanner:
         if isinstance(job, ShardJob) and isinstance(report, ShardReport) and job.role == "hunt":
             self._meet(job.shard.number, report)
         self.hunt.take(record, self._slot.pop(record.job, -1))
+        is_lost = isinstance(record.result, Lost)
+        if isinstance(job, ShardJob) and is_lost and job.role != "canary" and job.shard.number in self.hunt.unjudged:
+            self.store.keep_unjudged(job, unjudged_report())
 
     def _meet(self, shard: int, report: ShardReport) -> None:
         """Keep the findings of a report that no report before has shown, to be told at once."""

@@ -10,19 +10,21 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
-from cluster.campaigns.hunt.canary import CANARY_SHARDS_MAX
 from cluster.campaigns.hunt.jobs import HuntPlan
-from cluster.campaigns.hunt.shard_reports import Tally
 from cluster.campaigns.nightly import NOT_JUDGED, PartEntry
+from cluster.campaigns.regression_counts import RegressionCounts, regression_counts
 from cluster.campaigns.triage import FindingState
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
+from cluster.reports.page.hunts import HuntSummary, read_hunt
+from cluster.reports.page.judged import Amount, jobs_of, missing_of, plan_of
 from cluster.storage.campaign import DATABASE
 from cluster.storage.campaign import Campaign as Stored
 from cluster.storage.errors import reading_values
-from cluster.storage.provenance import Run
+from cluster.storage.provenance import Planned, Run
 from cluster.storage.schema import Row as StoredRow
 from scenarios.probes import PROBES
+from scenarios.shards import TRACES_PER_SHARD
 from workers.faults.registry import FAULTS
 from workers.record.verdict import Judgement
 from workers.run.coverage import joined_coverage
@@ -30,45 +32,14 @@ from workers.run.shard import ShardReport
 from workers.run.trials import Trial
 from workers.shrink.fingerprint import signature_of
 from workers.targets.registry import is_counted
-from workers.targets.target import SPECSTORM, RunConfig
+from workers.targets.target import SPECSTORM
 
 REGRESSIONS = "regressions"
-# The report of a night, which tells the time of its parts, and the regressions that it did not come to.
+# The report of a night, which has the time of each part.
 NIGHT = "report.json"
 _UNITS = {"hunt": "traces a second", "faults": "trials a second"}
 _FINDINGS = ("diverged", "crashed", "stuck")
 _COUNTED = ("requests", "steps", "captures", "run_ahead_max")
-
-
-@dataclass(slots=True)
-class HuntSummary:
-    """Summary of a hunt: sums over its shards, shards that found or missed its canary, shards that were judged twice.
-
-    `plans` are several where hunts were merged.
-    """
-
-    plans: tuple[HuntPlan, ...]
-    tally: Tally = field(default_factory=Tally)
-    canary_shards: int = 0
-    canary_found: int = 0
-    canary_missed: int = 0
-    judged_twice: int = 0
-    mismatches: int = 0
-
-    @property
-    def settings(self) -> HuntPlan:
-        """Return its settings; of several hunts those of the first."""
-        return self.plans[0]
-
-    @property
-    def config(self) -> RunConfig:
-        """Return the configuration that it names, with the engine where it is installed by default."""
-        return RunConfig.of(self.settings.run_on)
-
-    @property
-    def is_blind(self) -> bool:
-        """Whether the planted fault was looked for and not found."""
-        return self.canary_missed >= CANARY_SHARDS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +64,10 @@ class Campaign:
     """One campaign directory, read once.
 
     `faults` are those that were switched on. `probes` counts the runs (of a hunt: the traces) that hit each probe,
-    out of `num_probed`; `known_found` and `known_missed` are regressions whose faults were, or were not, found again;
-    `remarks` says what of it could not be read; `coverage` counts runs; `parts` are those of the night that it is of,
-    as the process that ended it timed them, and `num_unjudged` of its `num_regressions` were not judged when the time
-    for them ended.
+    out of `num_probed`. `seen` has faults on and verdict of each job with a result. `plan` is the work that commands
+    set out to judge. `rows` are results of scenarios, and scenarios that were planned and not judged. `regressions`
+    are the counts of a night's regressions; in `known_missed` their faults were not found again. `remarks` says what
+    could not be read; `coverage` counts runs; `parts` are those of the night, as its report timed them.
     """
 
     name: str
@@ -110,10 +81,10 @@ class Campaign:
     num_probed: int = 0
     coverage: Cells = field(default_factory=Counter)
     faults: set[str] = field(default_factory=set)
-    known_found: int = 0
+    plan: Planned = field(default_factory=Planned)
+    seen: dict[str, tuple[bool, str]] = field(default_factory=dict)
+    regressions: RegressionCounts | None = None
     known_missed: list[str] = field(default_factory=list)
-    num_regressions: int = 0
-    num_unjudged: int = 0
     trials: list[Trial] = field(default_factory=list)
     hunt: HuntSummary | None = None
     processes: list[Process] = field(default_factory=list)
@@ -122,27 +93,47 @@ class Campaign:
     num_contradictions: int = 0
 
     @property
+    def amounts(self) -> list[Amount]:
+        """Return how much of the campaign was judged, of what was planned."""
+        found = []
+        if self.regressions is not None:
+            found.append(Amount("regression", self.regressions.judged, self.regressions.planned))
+        elif self.rows:
+            found.append(
+                Amount("scenario", len(self.rows) - self.kinds["lost"] - self.kinds[NOT_JUDGED], len(self.rows))
+            )
+        if self.hunt is not None:
+            found.append(Amount("trace", self.hunt.tally.traces, self.plan.traces, is_least=bool(self.rows)))
+            found.append(self.hunt.shards)
+        if self.trials or self.plan.trials:
+            found.append(Amount("trial", len(self.trials), len(self.plan.trials) or None))
+        return found
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether anything of it was judged."""
+        return any(amount.done for amount in self.amounts)
+
+    @property
     def gaps(self) -> list[str]:
         """Return the reasons why it was not judged to the end."""
         found = [f"{self.kinds[kind]} {kind}" for kind in ("vacuous", "lost") if self.kinds[kind]]
+        if self.kinds[NOT_JUDGED]:
+            found.append(f"{self.kinds[NOT_JUDGED]} of {len(self.rows)} scenarios were not judged")
         found += [f"the fault of {name} was not found any more" for name in self.known_missed]
         if self.hunt is not None:
-            if not self.hunt.tally.traces:
-                found.append("no shard of the hunt was judged")
-            if self.hunt.is_blind:
-                found.append(f"blind: the canary {self.hunt.settings.canary} was not found")
-            if self.hunt.mismatches:
-                found.append(f"{self.hunt.mismatches} shards came out otherwise when judged twice")
+            found += self.hunt.gaps()
+            found += [f"judged: {each.text}" for each in self.amounts if each.unit == "trace" and each.is_short]
         given_up = sum(trial.detected.at is None for trial in self.trials)
         if given_up:
             found.append(f"{given_up} of {len(self.trials)} trials did not find their fault")
         if self.num_contradictions:
-            found.append(f"{self.num_contradictions} jobs were answered twice, and not alike")
+            found.append(f"{self.num_contradictions} jobs have two different answers")
         if self.processes and self.processes[-1].run.ended is None:
             found.append("its last run was killed, or has not ended yet")
         found += self.remarks
-        if not (self.rows or self.hunt or self.trials or self.known_found):
-            found.append("nothing has a result")
+        if not self.is_judged:
+            found.append("nothing was judged")
         return found
 
     @property
@@ -159,7 +150,7 @@ class Campaign:
         Those of a night are over the time of each of its parts, as its report says.
         """
         if self.is_regressions or self.parts or (self.hunt is not None and self.trials):
-            units = {"regressions": "runs a second"} if self.is_regressions else _UNITS
+            units = {"regressions": "regressions a second"} if self.is_regressions else _UNITS
             timed = {unit: self.parts[name] for name, unit in units.items() if name in self.parts}
             return {unit: part.done / part.seconds for unit, part in timed.items() if part.done and part.seconds > 0}
         if self.hunt is not None and self.rows:
@@ -172,7 +163,8 @@ class Campaign:
         if self.hunt is not None:
             return {"traces a second": self.hunt.tally.traces / total, "steps a second": self.totals["steps"] / total}
         if self.rows:
-            return {"scenarios a second": len(self.rows) / total, "runs a second": self.totals["runs"] / total}
+            judged = len(self.rows) - self.kinds[NOT_JUDGED]
+            return {"scenarios a second": judged / total, "runs a second": self.totals["runs"] / total}
         return {"trials a second": len(self.trials) / total} if self.trials else {}
 
     @property
@@ -205,57 +197,63 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
         CampaignError: the folder holds no campaign, or one whose values another version wrote.
     """
     below = folder / REGRESSIONS
-    parts, unjudged = _night_of(folder / NIGHT)
+    parts = _parts_of(folder / NIGHT)
     with reading_values(folder, "report"):
         yield _read(folder, str(folder), is_regressions=False, parts=parts)
         if (below / DATABASE).is_file():
-            regressions = _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True, parts=parts)
-            regressions.num_regressions, regressions.num_unjudged = len(unjudged), sum(unjudged)
-            yield regressions
+            yield _read(below, f"{folder}/{REGRESSIONS}", is_regressions=True, parts=parts)
 
 
-def _night_of(report: Path) -> tuple[dict[str, PartEntry], list[bool]]:
-    """Return the parts of a night by its report, and of each regression whether the night did not come to it.
-
-    There are none where there is no such report, or an earlier version's.
-    """
+def _parts_of(report: Path) -> dict[str, PartEntry]:
+    """Return the parts of a night by its report; none where there is no such report, or an earlier version's."""
     try:
         values = from_json(report.read_bytes())
-        parts = TypeAdapter(dict[str, PartEntry]).validate_python(values["parts"])
-        unjudged = [NOT_JUDGED in (each["faulty"], each["clean"]) for each in values.get("regressions", ())]
+        return TypeAdapter(dict[str, PartEntry]).validate_python(values["parts"])
     except (OSError, ValueError, KeyError, TypeError):
-        return {}, []
-    return parts, unjudged
+        return {}
 
 
 def _read(folder: Path, name: str, is_regressions: bool, parts: Mapping[str, PartEntry]) -> Campaign:
     campaign = Campaign(name, folder, is_regressions, parts=parts)
     with Stored(folder) as stored:
-        for row in stored.select("results", order=("scenario",)):
-            _add_result(campaign, row)
+        answered, runs = stored.answered(), stored.runs()
+        campaign.processes = [Process(run, answered[run.run]) for run in runs]
+        campaign.plan = plan_of(runs)
+        _add_results(campaign, list(stored.select("results", order=("scenario",))))
         plans = tuple(HuntPlan.model_validate_json(plan) for plan in stored.plans())
         if plans:
-            campaign.hunt = HuntSummary(plans)
+            campaign.hunt, reports = read_hunt(plans, stored)
             campaign.faults.update(fault for plan in plans for fault in plan.faults)
-            _add_shards(campaign, campaign.hunt, stored)
+            _add_shards(campaign, campaign.hunt, reports, stored)
         campaign.trials = [trial for trial in stored.trials() if trial.fault in FAULTS]
-        answered = stored.answered()
-        campaign.processes = [Process(run, answered[run.run]) for run in stored.runs()]
         campaign.num_contradictions = len(stored.contradictions())
         campaign.remarks = stored.remarks
     return campaign
 
 
+def _add_results(campaign: Campaign, rows: list[StoredRow]) -> None:
+    """Count results of scenarios, and the scenarios that were planned and have none."""
+    for row in rows:
+        _add_result(campaign, row)
+    jobs = jobs_of(campaign.plan, [(str(row[0]), str(row[1])) for row in rows])
+    if campaign.is_regressions:
+        campaign.regressions = regression_counts(jobs, campaign.seen)
+        return
+    for name in missing_of(jobs, campaign.seen):
+        campaign.kinds[NOT_JUDGED] += 1
+        campaign.rows.append([name, NOT_JUDGED, *[None] * len(_COUNTED), None, ""])
+
+
 def _add_result(campaign: Campaign, row: StoredRow) -> None:
     """Count a result; one without a finding is not validated as a whole, for there are many."""
-    _, scenario, _, verdict, _, artefact, judged = row
+    key, scenario, _, verdict, _, artefact, judged = row
     name, kind, text = str(scenario), str(verdict), str(judged)
     values = from_json(text)
     campaign.faults.update(values["trace"]["faults"])
+    campaign.seen[str(key)] = bool(values["trace"]["faults"]), kind
     if kind in _FINDINGS:
         judgement = Judgement.model_validate_json(text)
         if campaign.is_regressions and judgement.trace.faults:
-            campaign.known_found += 1
             return
         anchor = _add_finding(campaign, name, None if artefact is None else str(artefact), judgement)
     elif campaign.is_regressions and values["trace"]["faults"]:
@@ -286,41 +284,17 @@ def _add_finding(campaign: Campaign, name: str, artefact: str | None, judgement:
     return known.anchor
 
 
-def _add_shards(campaign: Campaign, hunt: HuntSummary, stored: Stored) -> None:
-    hunts: dict[int, list[str]] = {}
-    again: list[tuple[int, str]] = []
-    for _, role, number, _, text in stored.select("shards", order=("role", "number")):
-        match role:
-            case "canary":
-                report = ShardReport.model_validate_json(str(text))
-                hunt.canary_shards += 1
-                hunt.canary_found += bool(report.hits)
-                hunt.canary_missed = 0 if report.hits else hunt.canary_missed + 1
-            case "again":
-                again.append((int(number or 0), str(text)))
-            case _:
-                hunts.setdefault(int(number or 0), []).append(str(text))
-    hunt.judged_twice = len(again)
-    hunt.mismatches = sum(number in hunts and report not in hunts[number] for number, report in again)
+def _add_shards(campaign: Campaign, hunt: HuntSummary, reports: list[ShardReport], stored: Stored) -> None:
+    """Add the sums of a hunt to those of its campaign, and its findings."""
     counts: Counter[str] = Counter()
-    reports = [report for texts in hunts.values() for report in _wholes(texts, len(hunt.plans))]
-    for report in reports:
-        hunt.tally.add(report)
-        for hit in report.hits:
-            counts[hit.signature.bug] += hit.count
+    for hit in (hit for report in reports for hit in report.hits):
+        counts[hit.signature.bug] += hit.count
     tally = hunt.tally
     campaign.probes.update(tally.probes)
     campaign.num_probed += tally.traces
     add_coverage(campaign.coverage, joined_coverage(report.coverage for report in reports))
     campaign.totals.update(runs=tally.runs, steps=tally.steps, captures=tally.captures)
     _add_states(campaign, hunt, stored, counts)
-
-
-def _wholes(texts: list[str], num_plans: int) -> list[ShardReport]:
-    """Return the reports of one shard number, one per plan: of a shard that was split the whole, not its parts."""
-    reports = [ShardReport.model_validate_json(text) for text in dict.fromkeys(texts)]
-    most = max(report.traces for report in reports)
-    return [report for report in reports if report.traces > 1 or most == 1][:num_plans]
 
 
 def _add_states(campaign: Campaign, hunt: HuntSummary, stored: Stored, counts: Counter[str]) -> None:
@@ -331,6 +305,7 @@ def _add_states(campaign: Campaign, hunt: HuntSummary, stored: Stored, counts: C
             found = of_state(state, hunt.config, campaign.folder, counts[state.bug])
             campaign.findings[state.bug] = found
     face_of = {state.bug: state.face_of for state in states if state.face_of is not None}
+    hunt.unjudged |= {state.first // TRACES_PER_SHARD for state in states if state.is_refuted}
     for state in states:
         same = state.same_as or state.bug
         into = campaign.findings.get(face_of.get(same, same)) if not state.is_distinct else None

@@ -78,7 +78,8 @@ def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Over
     if bugs - known:
         code, headline = EXIT_FOUND, f"{len(bugs)} {'finding' if len(bugs) == 1 else 'findings'}{some_known}"
     elif any(campaign.gaps for campaign in campaigns):
-        code, headline = EXIT_NOT_JUDGED, f"Not judged to the end{some_known}"
+        how = "Not judged to the end" if any(campaign.is_judged for campaign in campaigns) else "Nothing was judged"
+        code, headline = EXIT_NOT_JUDGED, f"{how}{some_known}"
     elif known:
         code, headline = EXIT_AGREED, f"Nothing new{some_known}"
     else:

@@ -115,10 +115,8 @@ def _detected(night: Night) -> float | None:
 
 
 def _found_again(night: Night) -> float | None:
-    regressions = night.regressions
-    if regressions is None or not (total := regressions.known_found + len(regressions.known_missed)):
-        return None
-    return regressions.known_found / total
+    counts = night.regressions.regressions if night.regressions is not None else None
+    return counts.found / counts.faulty if counts is not None and counts.faulty else None
 
 
 def _probes(night: Night) -> float | None:

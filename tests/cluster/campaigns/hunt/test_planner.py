@@ -291,14 +291,17 @@ def test_a_night_replays_the_regressions_first_and_writes_one_report(
     told_to = ("--notify", f"tee {tmp_path / 'notified.json'}")
     night = ("nightly", "--hours", 0, *place, *told_to, "--ray", "off", "--seed", 0, "--nights", 1000)
     assert run(*night) == EXIT_NOT_JUDGED
-    assert "1 known faults found, clean engine agrees on 1" in capsys.readouterr().out
+    assert (
+        "regressions: 1 of 1 judged, the faults of 1 of 1 found, the clean engine agreed on 1 of 1"
+        in capsys.readouterr().out
+    )
     told = document_of("nightly", (tmp_path / "night" / "report.json").read_text())
     assert json.loads((tmp_path / "notified.json").read_text()) == told
     assert told["regressions"][0]["found_in"] == "counts"
-    assert {name: part["done"] for name, part in told["parts"].items()} == {"regressions": 2, "hunt": 0, "faults": 3}
+    assert {name: part["done"] for name, part in told["parts"].items()} == {"regressions": 1, "hunt": 0, "faults": 3}
     (measured,) = told["faults"]["faults"]
     assert measured["fault"] == min(FAULTS)
     assert measured["detected"] == measured["trials"] == 3
-    assert "regressions: 1 traces" in (tmp_path / "night" / "report.txt").read_text()
+    assert "regressions: 1 of 1 judged, " in (tmp_path / "night" / "report.txt").read_text()
     assert "<h1" in (tmp_path / "night" / "report.html").read_text()
     assert list((tmp_path / "night" / "artefacts").iterdir()) == []

@@ -1,0 +1,116 @@
+"""Hunt of a campaign as the report page shows it: sums over its shards, its canary, and shards without a report."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from cluster.campaigns.hunt.canary import CANARY_SHARDS_MAX
+from cluster.campaigns.hunt.jobs import HuntPlan
+from cluster.campaigns.hunt.shard_reports import Tally
+from cluster.reports.page.judged import Amount
+from cluster.storage.campaign import Campaign as Stored
+from scenarios.shards import TRACES_PER_SHARD
+from workers.run.shard import ShardReport
+from workers.targets.target import RunConfig
+
+
+@dataclass(slots=True)
+class HuntSummary:
+    """Summary of a hunt: sums over its shards, shards that found or missed its canary, shards that were judged twice.
+
+    `plans` are several where hunts were merged. `unjudged` are the numbers of shards that were lost, or have a finding
+    that could not be repeated.
+    """
+
+    plans: tuple[HuntPlan, ...]
+    tally: Tally = field(default_factory=Tally)
+    canary_shards: int = 0
+    canary_found: int = 0
+    canary_missed: int = 0
+    judged_twice: int = 0
+    mismatches: int = 0
+    num_shards: int = 0
+    unjudged: set[int] = field(default_factory=set)
+
+    @property
+    def settings(self) -> HuntPlan:
+        """Return its settings; of several hunts those of the first."""
+        return self.plans[0]
+
+    @property
+    def config(self) -> RunConfig:
+        """Return the configuration that it names, with the engine where it is installed by default."""
+        return RunConfig.of(self.settings.run_on)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the planted fault was looked for and not found."""
+        return self.canary_missed >= CANARY_SHARDS_MAX
+
+    @property
+    def shards(self) -> Amount:
+        """Return the number of judged shards, out of those that were begun where some were lost."""
+        lost = len(self.unjudged)
+        return Amount("shard", self.num_shards, self.num_shards + lost if lost else None)
+
+    def gaps(self) -> Iterator[str]:
+        """Yield the reasons why the hunt was not judged to the end."""
+        canary = self.settings.canary
+        if not self.tally.traces:
+            yield "no trace of the hunt was judged"
+        if self.is_blind:
+            yield f"blind: the canary {canary} was not found"
+        elif canary and not self.canary_found:
+            yield f"the canary {canary} was not searched for to the end"
+        if self.mismatches:
+            yield f"{self.mismatches} shards differed when judged twice"
+        if self.unjudged:
+            yield f"{len(self.unjudged)} {'shard was' if len(self.unjudged) == 1 else 'shards were'} not judged"
+
+
+def read_hunt(plans: tuple[HuntPlan, ...], stored: Stored) -> tuple[HuntSummary, list[ShardReport]]:
+    """Return the summary of a hunt, and the shard reports that it sums up.
+
+    A shard that was judged in parts has a report for each of them, and one for the whole shard, which is summed up.
+    """
+    hunt = HuntSummary(plans)
+    hunts: dict[int, list[str]] = {}
+    again: list[tuple[int, str]] = []
+    lost: dict[str, set[int]] = {}
+    for _, role, number, _, text in stored.select("shards", order=("role", "number")):
+        match role:
+            case "canary":
+                report = ShardReport.model_validate_json(str(text))
+                hunt.canary_shards += 1
+                hunt.canary_found += bool(report.hits)
+                hunt.canary_missed = 0 if report.hits else hunt.canary_missed + 1
+            case "again":
+                again.append((int(number or 0), str(text)))
+            case "hunt":
+                hunts.setdefault(int(number or 0), []).append(str(text))
+            case _:
+                lost.setdefault(str(role), set()).add(int(number or 0))
+    planned = {run.planned.traces for run in stored.runs()} - {None}
+    wholes: dict[int, list[ShardReport]] = {}
+    for number, texts in hunts.items():
+        last = {traces % TRACES_PER_SHARD for traces in planned if traces and traces // TRACES_PER_SHARD == number}
+        reports = [ShardReport.model_validate_json(text) for text in dict.fromkeys(texts)]
+        found = [report for report in reports if report.traces in {TRACES_PER_SHARD, *last}]
+        if found:
+            wholes[number] = sorted(found, key=lambda report: -report.traces)[: len(plans)]
+    never = lost.get("unjudged hunt", set()) - wholes.keys()
+    hunt.unjudged = never | (lost.get("unjudged again", set()) - {number for number, _ in again})
+    hunt.judged_twice = len(again)
+    hunt.mismatches = sum(number in hunts and report not in hunts[number] for number, report in again)
+    # As the hunt's own report, which sums up shards in their order; of merged hunts each has an order of its own.
+    end = _first_gap(wholes, never) if len(plans) == 1 else max(wholes, default=-1) + 1
+    reports = [report for number, found in sorted(wholes.items()) if number < end for report in found]
+    for report in reports:
+        hunt.tally.add(report)
+    hunt.num_shards = len(reports)
+    return hunt, reports
+
+
+def _first_gap(judged: Iterable[int], lost: Iterable[int]) -> int:
+    """Return the number of the first shard that was neither judged nor lost."""
+    known = {*judged, *lost}
+    return next(number for number in range(len(known) + 1) if number not in known)
