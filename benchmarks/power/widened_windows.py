@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.power.reversals.edits import Edit, overlay
 from benchmarks.power.reversals.trial import ROOT, installed
 from scenarios.codec import load
+from workers.edits.edit import Edit
+from workers.edits.tree import overlay
 from workers.run.widening import Widened, widened
 from workers.targets.target import VLLM, VLLM_V1, RunConfig
 
@@ -37,14 +38,15 @@ class Removal(NamedTuple):
 REMOVALS = (
     Removal(
         "counts-never-waited-for",
-        Edit(_RUNNER, "GPUModelRunner._get_valid_sampled_token_count", without="sampled_count_event.synchronize()"),
+        Edit(
+            at=f"{_RUNNER}:GPUModelRunner._get_valid_sampled_token_count", without="sampled_count_event.synchronize()"
+        ),
         "rejected_drafts",
     ),
     Removal(
         "counts-never-recorded",
         Edit(
-            _RUNNER,
-            "GPUModelRunner._copy_valid_sampled_token_count",
+            at=f"{_RUNNER}:GPUModelRunner._copy_valid_sampled_token_count",
             without="self.valid_sampled_token_count_event.record()",
         ),
         "rejected_drafts",
@@ -52,88 +54,92 @@ REMOVALS = (
     Removal(
         "counts-copied-beside",
         Edit(
-            _RUNNER,
-            "GPUModelRunner._copy_valid_sampled_token_count",
+            at=f"{_RUNNER}:GPUModelRunner._copy_valid_sampled_token_count",
             without="self.valid_sampled_token_count_copy_stream.wait_stream(default_stream)",
         ),
         "rejected_drafts",
     ),
     Removal(
         "drafts-never-waited-for",
-        Edit(_RUNNER, "GPUModelRunner._get_draft_token_ids_cpu", without="self.draft_token_ids_event.synchronize()"),
+        Edit(
+            at=f"{_RUNNER}:GPUModelRunner._get_draft_token_ids_cpu", without="self.draft_token_ids_event.synchronize()"
+        ),
         "grammars",
     ),
     Removal(
         "drafts-never-recorded",
-        Edit(_RUNNER, "GPUModelRunner._copy_draft_token_ids_to_cpu", without="self.draft_token_ids_event.record()"),
+        Edit(
+            at=f"{_RUNNER}:GPUModelRunner._copy_draft_token_ids_to_cpu", without="self.draft_token_ids_event.record()"
+        ),
         "grammars",
     ),
     Removal(
         "drafts-copied-beside",
         Edit(
-            _RUNNER,
-            "GPUModelRunner._copy_draft_token_ids_to_cpu",
+            at=f"{_RUNNER}:GPUModelRunner._copy_draft_token_ids_to_cpu",
             without="self.draft_token_ids_copy_stream.wait_stream(default_stream)",
         ),
         "grammars",
     ),
     Removal(
         "found-drafts-never-waited-for",
-        Edit(_LOOKUP, "update_scheduler_for_invalid_drafts", without="num_valid_draft_tokens_event.synchronize()"),
+        Edit(at=f"{_LOOKUP}:update_scheduler_for_invalid_drafts", without="num_valid_draft_tokens_event.synchronize()"),
         "padded_drafts",
     ),
     Removal(
         "found-drafts-never-recorded",
-        Edit(_LOOKUP, "copy_num_valid_draft_tokens", without="num_valid_draft_tokens_event.record()"),
+        Edit(at=f"{_LOOKUP}:copy_num_valid_draft_tokens", without="num_valid_draft_tokens_event.record()"),
         "padded_drafts",
     ),
     Removal(
         "found-drafts-copied-beside",
         Edit(
-            _LOOKUP,
-            "copy_num_valid_draft_tokens",
+            at=f"{_LOOKUP}:copy_num_valid_draft_tokens",
             without="num_valid_draft_tokens_copy_stream.wait_stream(default_stream)",
         ),
         "padded_drafts",
     ),
     Removal(
         "outputs-never-waited-for",
-        Edit(_BATCH, "InputBatch.update_async_output_token_ids", without="self.async_copy_ready_event.synchronize()"),
+        Edit(
+            at=f"{_BATCH}:InputBatch.update_async_output_token_ids", without="self.async_copy_ready_event.synchronize()"
+        ),
         "biased_logits",
     ),
     Removal(
         "inputs-never-waited-for",
-        Edit(_RUNNER, "GPUModelRunner.synchronize_input_prep", without="self.prepare_inputs_event.synchronize()"),
+        Edit(at=f"{_RUNNER}:GPUModelRunner.synchronize_input_prep", without="self.prepare_inputs_event.synchronize()"),
         "chunks_beside_drafts",
     ),
     Removal(
         "inputs-never-recorded",
-        Edit(_RUNNER, "GPUModelRunner.synchronize_input_prep", without="self.prepare_inputs_event.record()"),
+        Edit(at=f"{_RUNNER}:GPUModelRunner.synchronize_input_prep", without="self.prepare_inputs_event.record()"),
         "batch",
     ),
     Removal(
         "v2-drafts-never-waited-for",
-        Edit(_DRAFTS, "DraftTokensHandler.get_draft_tokens", without="self.copy_event.synchronize()"),
+        Edit(at=f"{_DRAFTS}:DraftTokensHandler.get_draft_tokens", without="self.copy_event.synchronize()"),
         "grammars",
         VLLM,
     ),
     Removal(
         "v2-drafts-never-recorded",
-        Edit(_DRAFTS, "DraftTokensHandler.set_draft_tokens", without="self.copy_event.record()"),
+        Edit(at=f"{_DRAFTS}:DraftTokensHandler.set_draft_tokens", without="self.copy_event.record()"),
         "grammars",
         VLLM,
     ),
     Removal(
         "v2-drafts-copied-beside",
-        Edit(_DRAFTS, "DraftTokensHandler.set_draft_tokens", without="self.copy_stream.wait_stream(current_stream)"),
+        Edit(
+            at=f"{_DRAFTS}:DraftTokensHandler.set_draft_tokens", without="self.copy_stream.wait_stream(current_stream)"
+        ),
         "grammars",
         VLLM,
     ),
     Removal(
         "v2-masks-never-waited-for",
         Edit(
-            _GRAMMARS,
-            "StructuredOutputsWorker.apply_grammar_bitmask",
+            at=f"{_GRAMMARS}:StructuredOutputsWorker.apply_grammar_bitmask",
             without="current_stream.wait_stream(self.copy_stream)",
         ),
         "grammars",
@@ -142,8 +148,7 @@ REMOVALS = (
     Removal(
         "v2-masks-copied-beside",
         Edit(
-            _GRAMMARS,
-            "StructuredOutputsWorker.apply_grammar_bitmask",
+            at=f"{_GRAMMARS}:StructuredOutputsWorker.apply_grammar_bitmask",
             without="self.copy_stream.wait_stream(current_stream)",
         ),
         "grammars_in_turn",

@@ -60,6 +60,7 @@ class RunConfig(Value):
     command line, the user's configuration and a caller in Python set them: a file holds a `RunOn`, which has no path.
     `engine_version` is the version that runs, `engine_digest` the digest of the tree. `kernels` says whether kernels
     run as their definitions or are all interpreted.
+    `fixes` are the findings whose fixes are applied to the engine's sources: `all`, or names separated by commas.
     """
 
     engine: str = SPECSTORM
@@ -69,6 +70,7 @@ class RunConfig(Value):
     engine_version: str = ""
     engine_digest: str = ""
     kernels: Kernels = "defined"
+    fixes: str = ""
 
     @classmethod
     def of(cls, run_on: RunOn) -> "RunConfig":

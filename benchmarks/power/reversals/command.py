@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from benchmarks.power.reversals.edits import EditError, edited
 from benchmarks.power.reversals.runs import Results, UsageError, run
-from benchmarks.power.reversals.table import Reversal, TableError, edits_of
+from benchmarks.power.reversals.table import Reversal, TableError
 from benchmarks.power.reversals.trial import Result, Source, Task, installed
+from workers.edits.edit import EditError, edited
 
 
 class Suite(NamedTuple):
@@ -40,7 +40,7 @@ def tasks_of(suite: Suite, reversals: Sequence[Reversal], options: argparse.Name
             wanted = [engine for engine in engines if engine == options.engine]
         for engine in wanted:
             source: Source = "scenarios" if options.scenarios else "drawn"
-            tasks.append(Task(each.id, tuple(edits_of(each)), engine, source, options.seed, options.minutes))
+            tasks.append(Task(each.id, each.edits, engine, source, options.seed, options.minutes))
     return tasks
 
 
@@ -123,10 +123,10 @@ def print_list(suite: Suite, reversals: Sequence[Reversal]) -> int:
     """Print reversals, and why an edit does not match the installed source; return the exit code."""
     wrong, sources = 0, installed(next(iter(suite.engines.values())))
     for each in reversals:
-        for file in dict.fromkeys(edit.file for edit in edits_of(each)):
+        for file in dict.fromkeys(edit.file for edit in each.edits):
             try:
                 source = (sources / file).read_text(encoding="utf-8")
-                edited(source, [edit for edit in edits_of(each) if edit.file == file])
+                edited(source, [edit for edit in each.edits if edit.file == file])
             except (EditError, FileNotFoundError) as error:
                 wrong += 1
                 print(f"REFUSED {each.id}: {error}")

@@ -1,15 +1,15 @@
 """Table of reversals: each a small edit of an engine, the reverse of one merged fix; files by class in a folder."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
-from benchmarks.power.reversals.edits import Edit
 from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError, read
+from workers.edits.edit import Edit
 
 # What the number of a reversal is: a merged fix; a report of what another number has mended; a merged change of which
 # one part is taken back.
@@ -18,28 +18,6 @@ Origin: TypeAlias = Literal["fix", "report", "change"]
 
 class TableError(Exception):
     """The table of reversals is not what it must be; the message says where."""
-
-
-class Place(Value):
-    """An edit as it stands in the table: `at` is module:function."""
-
-    at: Annotated[str, Field(pattern=r"^\w+(\.\w+)+:\w+(\.\w+)*$")]
-    find: str = ""
-    put: str = ""
-    without: str = ""
-    within: str = ""
-
-    @model_validator(mode="after")
-    def _one_way(self) -> "Place":
-        if bool(self.find) == bool(self.without) or bool(self.find) != bool(self.put):
-            raise ValueError("an edit has find and put, or without")
-        return self
-
-    @property
-    def edit(self) -> Edit:
-        """Return the edit."""
-        module, _, function = self.at.partition(":")
-        return Edit(module, function, self.find, self.put, self.without, self.within)
 
 
 class Reversal(Value):
@@ -57,7 +35,7 @@ class Reversal(Value):
     needs: tuple[str, ...] = ()
     note: str = ""
     missed: str = ""
-    edits: Annotated[tuple[Place, ...], Field(min_length=1)]
+    edits: Annotated[tuple[Edit, ...], Field(min_length=1)]
     kind: str = ""
 
     @property
@@ -73,7 +51,7 @@ class Reversal(Value):
     @property
     def places(self) -> tuple[str, ...]:
         """Return the functions that are edited, each with its module."""
-        return tuple(dict.fromkeys(place.at for place in self.edits))
+        return tuple(dict.fromkeys(edit.at for edit in self.edits))
 
 
 R = TypeVar("R", bound=Reversal)
@@ -107,8 +85,3 @@ def _of_file(file: Path, of: type[R]) -> Iterator[R]:
             first = error.errors()[0]
             name = row.get("id", row) if isinstance(row, dict) else row
             raise TableError(f"{file.name}: {name}: {first['loc']}: {first['msg']}") from error
-
-
-def edits_of(reversal: Reversal) -> Sequence[Edit]:
-    """Return the edits of a reversal."""
-    return [place.edit for place in reversal.edits]

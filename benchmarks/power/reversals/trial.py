@@ -11,12 +11,13 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from benchmarks.power.reversals.edits import Edit, overlay
 from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
 from scenarios.shards import Shard
 from scenarios.spec import Value
 from scenarios.trace import Trace
+from workers.edits.edit import Edit
+from workers.edits.tree import overlay
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
 from workers.record.verdict import Verdict
@@ -48,7 +49,8 @@ class Task(NamedTuple):
     @property
     def key(self) -> str:
         """Return what makes two trials the same, whatever code ran them."""
-        digest = blake2b(repr(self.edits).encode(), digest_size=4).hexdigest()
+        edits = "\n".join(edit.model_dump_json(exclude_defaults=True) for edit in self.edits)
+        digest = blake2b(edits.encode(), digest_size=4).hexdigest()
         return f"{self.id} {digest} {self.engine} {self.source} {self.seed} {self.minutes:g}"
 
 

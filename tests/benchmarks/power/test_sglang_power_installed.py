@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.power.reversals.edits import overlay
-from benchmarks.power.reversals.table import edits_of
 from benchmarks.power.reversals.trial import ROOT, installed
 from benchmarks.power.sglang_power.reversals import Reversal, all_reversals
 from scenarios.codec import load
 from tests.benchmarks.power.edited_sources import check_edits
+from workers.edits.tree import overlay
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Diverged
 from workers.run.check import check
@@ -33,7 +32,7 @@ def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: R
 )
 def test_what_a_step_was_given_wrongly_is_found(name: str, scenario: str, plane: str, tmp_path: Path) -> None:
     reversal = next(each for each in all_reversals() if each.id == name)
-    tree = overlay(edits_of(reversal), installed(SGLANG), tmp_path)
+    tree = overlay(reversal.edits, installed(SGLANG), tmp_path)
     trace = load(ROOT / "scenarios" / SGLANG / f"{scenario}.yaml").explicit()
     with kind_of(SGLANG).over(tree, RunConfig(engine=SGLANG)) as config:
         found = check(trace, Tapes(), config=config)

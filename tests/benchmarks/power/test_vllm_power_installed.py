@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.power.reversals.edits import overlay
-from benchmarks.power.reversals.table import edits_of
 from benchmarks.power.reversals.trial import Task, installed, tried
 from benchmarks.power.vllm_power.reversals import Reversal, all_reversals
 from scenarios.codec import load
 from tests.benchmarks.power.edited_sources import check_edits
+from workers.edits.edit import Edit
+from workers.edits.tree import overlay
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Diverged
 from workers.run.shard import judged_in_full
@@ -22,9 +22,9 @@ def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: R
 
 def test_a_reversal_is_found_within_a_few_traces_and_none_is_found_in_an_edit_that_changes_nothing() -> None:
     reversal = next(each for each in all_reversals() if each.id == "vllm-48245-placeholders-kept")
-    assert tried(Task(reversal.id, tuple(edits_of(reversal)), VLLM_V1), 6).found is not None
-    (edit,) = edits_of(reversal)
-    same = edit.__class__(edit.module, edit.function, find=edit.without, put=edit.without)
+    assert tried(Task(reversal.id, reversal.edits, VLLM_V1), 6).found is not None
+    (edit,) = reversal.edits
+    same = Edit(at=edit.at, find=edit.without, put=edit.without)
     result = tried(Task(reversal.id, (same,), VLLM_V1), 6)
     assert (result.found, result.refused, result.traces) == (None, "", 6)
 
@@ -47,7 +47,7 @@ def test_what_a_fix_of_connectors_mended_is_found_on_a_scenario(
     number: int, scenario: str, plane: str, tmp_path: Path
 ) -> None:
     reversal = next(each for each in all_reversals() if each.number == number)
-    config = RunConfig(engine=VLLM_V1, engine_path=str(overlay(edits_of(reversal), installed(VLLM_V1), tmp_path)))
+    config = RunConfig(engine=VLLM_V1, engine_path=str(overlay(reversal.edits, installed(VLLM_V1), tmp_path)))
     trace = load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit()
     _, verdicts, _ = judged_in_full(trace, Tapes(), config)
     found = verdicts[-1]

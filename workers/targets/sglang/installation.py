@@ -50,8 +50,8 @@ def python_at(home: Path) -> Path:
     return python
 
 
-def launch(home: Path, overlay: str = "", kernels: Kernels = "defined") -> Launch:
-    """Return how a process of an installation is started, with a tree of sources laid over it.
+def launch(home: Path, overlay: str = "", kernels: Kernels = "defined", fixes: str = "") -> Launch:
+    """Return how a process is started: with a source tree laid over the installed one, and with fixes applied.
 
     Raises:
         DeviceError: it is not installed; the message says what to do.
@@ -59,11 +59,11 @@ def launch(home: Path, overlay: str = "", kernels: Kernels = "defined") -> Launc
     python = python_at(home)
     own = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
     laid_over = (overlay,) if overlay else ()
-    command = (str(python), "-m", CHILD, kernels, str(home / "models"), *laid_over)
+    command = (str(python), "-m", CHILD, kernels, str(home / "models"), fixes, *laid_over)
     return Launch(command, {**ENVIRONMENT, **own}, ROOT)
 
 
 @cache
-def keeper_of(home: Path, overlay: str, kernels: Kernels) -> Keeper:
-    """Return the keeper of the process of an installation with a tree laid over it; it ends with ours."""
-    return kept(SGLANG, partial(launch, home, overlay, kernels))
+def keeper_of(home: Path, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
+    """Return the keeper of the process of an installation with a tree laid over it and fixes; it ends with ours."""
+    return kept(SGLANG, partial(launch, home, overlay, kernels, fixes))

@@ -90,7 +90,7 @@ class Sglang(ChildKind):
             self.keeper(config.model_copy(update={"kernels": kernels})).stop()
 
     def keeper(self, config: RunConfig) -> Keeper:
-        return keeper_of(home_of(config), config.engine_path, config.kernels)
+        return keeper_of(home_of(config), config.engine_path, config.kernels, config.fixes)
 
     def laid_over(self, config: RunConfig) -> str:
         return sources.told(config.engine_path, home_of(config)) if config.engine_path else ""

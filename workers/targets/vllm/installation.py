@@ -90,14 +90,15 @@ class Installation:
         kernels: Kernels = "defined",
         child: str = CHILD,
         hash_seed: str = "0",
+        fixes: str = "",
     ) -> Launch:
-        """Return how a process is started, with a tree of sources laid over the installed ones.
+        """Return how a process is started: with a source tree laid over the installed one, and with fixes applied.
 
         Raises:
             DeviceError: it is not installed; the message says what to do.
         """
         laid_over = (overlay,) if overlay else ()
-        arguments = (self.device, self.runner.name, kernels, str(self.home / "models"), *laid_over)
+        arguments = (self.device, self.runner.name, kernels, str(self.home / "models"), fixes, *laid_over)
         folders = os.pathsep.join([str(ROOT), *(str(self.home / folder) for folder in self._packages)])
         own = {"PYTHONPATH": folders, "PYTHONHASHSEED": hash_seed, **self.runner.environment}
         of_device = OF_GPUS if self.device == "cuda" else OF_CPUS
@@ -110,6 +111,6 @@ class Installation:
 
 
 @cache
-def keeper_of(of: Installation, overlay: str, kernels: Kernels) -> Keeper:
-    """Return the keeper of the process of an installation with a tree laid over it; it ends with ours."""
-    return kept(of.runner.engine, partial(of.launch, overlay, kernels))
+def keeper_of(of: Installation, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
+    """Return the keeper of the process of an installation with a tree laid over it and fixes; it ends with ours."""
+    return kept(of.runner.engine, partial(of.launch, overlay, kernels, fixes=fixes))

@@ -128,7 +128,7 @@ class Vllm(ChildKind):
 
     def keeper(self, config: RunConfig) -> Keeper:
         installation = Installation(home_of(config), self.runner, config.device)
-        return keeper_of(installation, config.engine_path, config.kernels)
+        return keeper_of(installation, config.engine_path, config.kernels, config.fixes)
 
     def laid_over(self, config: RunConfig) -> str:
         return sources.told(config.engine_path, home_of(config)) if config.engine_path else ""

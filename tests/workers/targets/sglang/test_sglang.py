@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.conformance.sglang_exports import exported_files, is_shown
 from benchmarks.power.order_lines.runs import Runs
-from benchmarks.power.reversals.edits import Edit, overlay
 from benchmarks.power.reversals.trial import installed
 from benchmarks.power.sglang_mutants.__main__ import Mutable
 from scenarios.capabilities import within
@@ -16,6 +15,8 @@ from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
+from workers.edits.edit import Edit
+from workers.edits.tree import overlay
 from workers.oracle.tape import Tapes
 from workers.record.evidence import MissingOrder
 from workers.record.verdict import Agreed, Diverged
@@ -55,8 +56,7 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
             "min_tokens",
             "min_tokens",
             Edit(
-                "sglang.srt.sampling.penaltylib.min_new_tokens",
-                "BatchedMinNewTokensPenalizer._apply",
+                at="sglang.srt.sampling.penaltylib.min_new_tokens:BatchedMinNewTokensPenalizer._apply",
                 find="self.len_output_tokens < self.min_new_tokens",
                 put="2 * self.len_output_tokens < self.min_new_tokens",
             ),
@@ -65,8 +65,7 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
             "ngram_corpus",
             "input_ids",
             Edit(
-                "sglang.srt.speculative.ngram_worker",
-                "NGRAMWorker._prepare_for_speculative_decoding",
+                at="sglang.srt.speculative.ngram_worker:NGRAMWorker._prepare_for_speculative_decoding",
                 find="torch.from_numpy(req_drafts)",
                 put="torch.from_numpy(req_drafts[::-1].copy())",
             ),
@@ -75,8 +74,7 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
             "grammars_beside_drafts",
             "finish_reason",
             Edit(
-                "sglang.srt.speculative.spec_utils",
-                "build_grammar_vocab_mask",
+                at="sglang.srt.speculative.spec_utils:build_grammar_vocab_mask",
                 find="barrier is not None",
                 put="False",
             ),
@@ -85,8 +83,7 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
             "pauses",
             "paused",
             Edit(
-                "sglang.srt.managers.scheduler",
-                "Scheduler.pause_generation",
+                at="sglang.srt.managers.scheduler:Scheduler.pause_generation",
                 find="self._engine_paused = True",
                 put="self._engine_paused = recv_req.mode != 'in_place'",
             ),
@@ -95,8 +92,7 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
             "trees_of_drafts",
             "input_ids",
             Edit(
-                "sglang.srt.speculative.eagle_worker_common",
-                "_finalize_accept_tree_path",
+                at="sglang.srt.speculative.eagle_worker_common:_finalize_accept_tree_path",
                 find="_compact_accept_to_front(predict, accept_index, bs, num_draft_tokens=num_draft_tokens)",
                 put="predict",
             ),
@@ -105,8 +101,7 @@ def test_a_used_engine_gives_what_a_new_one_gives(seed: int) -> None:
             "trees_of_drafts",
             "tokens",
             Edit(
-                "sglang.srt.speculative.eagle_worker_common",
-                "_finalize_accept_tree_path",
+                at="sglang.srt.speculative.eagle_worker_common:_finalize_accept_tree_path",
                 find="accept_lens - 1",
                 put="accept_lens - accept_lens",
             ),

@@ -7,38 +7,39 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.power.reversals.edits import Edit, overlay
+from workers.edits.edit import Edit
+from workers.edits.tree import overlay
 from workers.targets.child.installation import packages_of
 from workers.targets.target import DEFAULT_CONFIG
 from workers.targets.vllm.installation import ROOT, home_of
 
 HOME = home_of(DEFAULT_CONFIG)
 TESTS = Path(__file__).with_name("watched_tests.py")
-_PLANS = "vllm.v1.core.sched.scheduler", "Scheduler._make_cached_request_data"
+_PLANS = "vllm.v1.core.sched.scheduler:Scheduler._make_cached_request_data"
 PLANTED = {
     "an_order": (
         Edit(
-            "vllm.v1.worker.gpu_model_runner",
-            "AsyncGPUModelRunnerOutput.get_output",
+            at="vllm.v1.worker.gpu_model_runner:AsyncGPUModelRunnerOutput.get_output",
             without="self.async_copy_ready_event.synchronize()",
         ),
         "an_engine",
         "nothing orders",
     ),
     "a_count": (
-        Edit(*_PLANS, find="num_computed_tokens.append(req.num_computed_tokens)", put="num_computed_tokens.append(30)"),
+        Edit(
+            at=_PLANS, find="num_computed_tokens.append(req.num_computed_tokens)", put="num_computed_tokens.append(30)"
+        ),
         "a_scheduler",
         "scheduled_computed is 30, expected 31 to 31   (plane: counts)",
     ),
     "a_block": (
-        Edit(*_PLANS, find="req_to_new_blocks[req_id].get_block_ids(allow_none=True)", put="None"),
+        Edit(at=_PLANS, find="req_to_new_blocks[req_id].get_block_ids(allow_none=True)", put="None"),
         "a_scheduler",
         "tables is block none, expected a block that is its own, number 1   (plane: blocks)",
     ),
     "a_leak": (
         Edit(
-            "vllm.v1.core.sched.scheduler",
-            "Scheduler._free_request_blocks",
+            at="vllm.v1.core.sched.scheduler:Scheduler._free_request_blocks",
             find="self.kv_cache_manager.free(request)",
             put="None",
         ),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.interpreter import interpret
 from workers.targets.child.inside.main import serve
@@ -28,11 +29,13 @@ _MODELS = ("llama", "llama_eagle", "llama_eagle3", "registry", "transformers", "
 def host(arguments: Sequence[str], made: type[Host] = Host) -> tuple[Host, str]:
     """Load SGLang on the simulated device; return the host of its engine, of a class, and its version.
 
-    The arguments are how its kernels run, the folder of models, and a tree of sources that is laid over.
+    The arguments are how its kernels run, the folder of models, the fixes to apply, and a source tree to lay over the
+    installed package.
     """
-    kernels, models, *overlay = arguments
+    kernels, models, fixes, *overlay = arguments
     for folder in overlay:
         sys.meta_path.insert(0, Overlay("sglang", Path(folder)))
+    edited_modules.install("sglang", fixes, [*map(Path, overlay)])
     os.environ["SGLANG_DISABLED_MODEL_ARCHS"] = ",".join(_other_models())
     interpret()
     absent.install()

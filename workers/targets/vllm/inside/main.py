@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from scenarios.events import Schedule
+from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.gpu import Gpu
 from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.interpreter import interpret
@@ -36,16 +37,17 @@ _LAUNCHERS = ("vllm/triton_utils", "vllm/model_executor/warmup")
 def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | None, str]:
     """Load vLLM on a device for one of its runners; return its engines, that device if it has lanes, and its version.
 
-    The arguments are the device, the runner, how its kernels run, the folder of models, and a tree of sources that is
-    laid over.
+    The arguments are the device, the runner, how its kernels run, the folder of models, the fixes to apply, and a
+    source tree to lay over the installed package.
     """
-    where, named, kernels, models, *overlay = arguments
+    where, named, kernels, models, fixes, *overlay = arguments
     runner: RunnerName = "v2" if named == "v2" else "v1"
     # What vLLM caches of its classes is of other sources than these, if another process has left it.
     os.environ["VLLM_CACHE_ROOT"] = os.path.join(tempfile.gettempdir(), "vllm")
     package = "vllm" if where == "cuda" else PACKAGE
     for folder in overlay:
         lay_over(Path(folder), package)
+    edited_modules.install("vllm", fixes, [*map(Path, overlay)])
     if runner == "v2":
         # Which runner it takes where Triton is found is vLLM's own choice.
         os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
@@ -96,7 +98,7 @@ def host(arguments: Sequence[str]) -> tuple[Host, str]:
 
 def watched_tests(runner: RunnerName, models: str, schedule: Schedule, *overlay: str) -> WatchedTests:
     """Load vLLM on the simulated device in a process that runs tests of its own, and return what watches these."""
-    _, device, _ = start(("sim", runner, "defined", models, *overlay))
+    _, device, _ = start(("sim", runner, "defined", models, "", *overlay))
     import vllm  # noqa: PLC0415  it is loaded by now
     from vllm.platforms import current_platform  # noqa: PLC0415
 

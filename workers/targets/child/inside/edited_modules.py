@@ -1,0 +1,68 @@
+"""Import of an engine's modules with edits: source files stay as they are, and so do all line numbers."""
+
+import linecache
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import decode_source
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from workers.edits.edit import Edit, edited, edited_tree
+from workers.edits.fix import Applied, applied, fixes_of, selected
+
+
+def install(package: str, names: str, overlays: Sequence[Path]) -> Applied:
+    """Have the modules of a package imported with the fixes of some findings, where they fit; return what is applied.
+
+    `names` is `all`, or names of findings with commas between them, or empty. `overlays` are source trees laid over the
+    installed package, the first of them first.
+    """
+    fixes = selected(fixes_of(package), names)
+    spec = PathFinder.find_spec(package)
+    assert spec is not None, f"{package} is installed"
+    roots = [Path(folder).parent for folder in spec.submodule_search_locations or ()]
+    found = applied(fixes, [*overlays, *roots])
+    if found.by_module:
+        sys.meta_path.insert(0, EditedModules(found.by_module))
+    return found
+
+
+class EditedModules(MetaPathFinder):
+    """Finder of modules with edits, by name; the other finders say where the source of a module is."""
+
+    def __init__(self, by_module: Mapping[str, Sequence[Edit]]) -> None:
+        self._by_module = by_module
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in self._by_module:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in others if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(name, spec.loader.path, self._by_module[name])
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """Loader of one module with edits."""
+
+    def __init__(self, name: str, path: str, edits: Sequence[Edit]) -> None:
+        super().__init__(name, path)
+        self._edits = edits
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the edited module; bytecode of the unedited one is never used.
+
+        Raises:
+            EditError: an edit does not match.
+        """
+        source = decode_source(self.get_data(self.path))
+        # Triton's interpreter and `inspect` read the text of a function, in which no line has moved.
+        text = edited(source, self._edits)
+        linecache.cache[self.path] = (len(text), None, text.splitlines(keepends=True), self.path)
+        return compile(edited_tree(source, self._edits), self.path, "exec", dont_inherit=True)
