@@ -77,7 +77,9 @@ def measured_code(measurement: Measurement, lines: Sequence[Line]) -> int:
 
 
 def measured_lines(lines: Sequence[Line], faults: Sequence[str]) -> list[str]:
-    """Return the table of a measurement of some faults, which says how many of them it did not come to."""
+    """Return the table of a measurement of faults, and how many of them were not measured."""
+    if not lines:
+        return [f"faults: none of {len(faults)} was measured before the time for it ended"] if faults else []
     found, left = table(lines), len(faults) - len(lines)
     if left:
         found.append(f"not measured before the time for it ended: {left} of {len(faults)} faults")

@@ -11,8 +11,8 @@ from scenarios.strict_yaml import escaped
 class Recurrence(Value):
     """The findings of a night by fingerprint.
 
-    `again` were seen by earlier nights, and are not recorded as known; `gone` are known or were seen, and
-    were not found tonight.
+    `again` were seen by earlier nights, and are not recorded as known; `gone` were seen by earlier nights and not met
+    by this one, which judged something.
     """
 
     new: tuple[str, ...]
@@ -22,22 +22,29 @@ class Recurrence(Value):
 
 
 def recurrence(
-    bugs: Sequence[str], known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], today: date
+    bugs: Sequence[str],
+    known: Mapping[str, KnownFinding],
+    seen: Mapping[str, Sighting],
+    today: date,
+    is_judged: bool = True,
 ) -> Recurrence:
-    """Classify the findings of tonight; `seen` is what earlier nights saw, and may hold tonight already."""
+    """Classify the findings of tonight; `seen` is what earlier nights saw, and may hold tonight already.
+
+    Where nothing is judged, no finding is gone.
+    """
     tonight = tuple(dict.fromkeys(bugs))
     held = tuple(bug for bug in tonight if bug in known and known[bug].holds(today))
     before = {bug for bug, sighting in seen.items() if sighting.first < today}
     again = tuple(bug for bug in tonight if bug not in held and bug in before)
     new = tuple(bug for bug in tonight if bug not in held and bug not in before)
-    gone = tuple(sorted((known.keys() | before) - set(tonight)))
+    gone = tuple(sorted(before - set(tonight))) if is_judged else ()
     return Recurrence(new=new, again=again, known=held, gone=gone)
 
 
 def recurrence_lines(
     result: Recurrence, known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], is_night: bool = True
 ) -> Iterator[str]:
-    """Yield the report, a line at a time; a hunt is too short to say that anything is gone."""
+    """Yield the report, a line at a time; a hunt is too short to say that a finding is gone."""
     yield from map(escaped, _lines(result, known, seen, is_night))
 
 
@@ -45,14 +52,13 @@ def _lines(
     result: Recurrence, known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], is_night: bool
 ) -> Iterator[str]:
     counts = f"{len(result.new)} new, {len(result.again)} seen before, {len(result.known)} known"
-    gone = f", {len(result.gone)} no longer shown" if is_night else ""
+    gone = f", {len(result.gone)} not met tonight" if is_night else ""
     yield f"findings over nights: {counts}{gone}"
     yield from (f"  NEW    {bug}{_ended(bug, known)}" for bug in result.new)
     yield from (f"  again  {bug}: {_sighted(seen[bug])}{_ended(bug, known)}" for bug in result.again)
     yield from (f"  known  {bug}: {known[bug].standing}" for bug in result.known)
     for bug in result.gone if is_night else ():
-        when = _sighted(seen[bug]) if bug in seen else "never seen"
-        yield f"  gone   {bug}: {when}{f', {known[bug].standing}' if bug in known else ''}"
+        yield f"  not met {bug}: {_sighted(seen[bug])}{f', {known[bug].standing}' if bug in known else ''}"
 
 
 def _sighted(sighting: Sighting) -> str:

@@ -274,7 +274,7 @@ def replay(
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
-    """Run one trace under its own schedule, in this process, without Ray."""
+    """Run one trace under the schedule of its file, in this process; a finding is then run under fixed schedules."""
     asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
     file = bundled(file)
     config = config_for(file, asked, context)
@@ -294,8 +294,17 @@ def replay(
     if as_json:
         print(document([line], code).model_dump_json(indent=2))
     else:
-        print_report([line], sys.stdout)
+        print_report([line], sys.stdout, _replayed(line))
     return code
+
+
+def _replayed(line: Line) -> list[str]:
+    """Return what was run besides the schedule of the file, in a sentence; nothing if that was all."""
+    others = line.judgement.schedules - 1 if line.judgement is not None else 0
+    if others < 1:
+        return []
+    fixed = f"{others} fixed {'schedule' if others == 1 else 'schedules'}"
+    return [f"schedules: the one of the file, then {fixed}, which show where the finding depends on the schedule"]
 
 
 def _add(*commands: Callable[..., int]) -> None:

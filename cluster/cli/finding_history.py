@@ -50,8 +50,11 @@ class FindingHistory:
         self._known = known_findings(folder, engine)
         self._seen = read_seen(folder)
 
-    def update(self, bugs: Sequence[str]) -> Recurrence:
-        """Classify tonight's findings as new, seen before or known, and those not found as gone; a night is kept."""
+    def update(self, bugs: Sequence[str], is_judged: bool = True) -> Recurrence:
+        """Return the findings as new, seen before or known, and those not met as gone; keep those of a night.
+
+        Without a judged trace (`is_judged`), no finding is gone.
+        """
         assert not self.lines, "a night is added once"
         today = date.today()
         if self._is_night and self.folder.is_dir():
@@ -59,7 +62,9 @@ class FindingHistory:
                 self._seen = keep_seen(self.folder, bugs, today)
             except StoreError as error:
                 say(str(error))
-        result = recurrence(bugs, self._known, self._seen, today)
-        if (self._known or self.folder.is_dir()) and (self._is_night or bugs):
+        result = recurrence(bugs, self._known, self._seen, today, is_judged)
+        if self._is_night and not (is_judged or bugs):
+            self.lines.append("findings over nights: not judged")
+        elif (self._known or self.folder.is_dir()) and (self._is_night or bugs):
             self.lines += recurrence_lines(result, self._known, self._seen, self._is_night)
         return result

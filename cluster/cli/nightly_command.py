@@ -156,7 +156,7 @@ def nightly(
         night = Night(replayed, planner, measurement)
         works = night.works(stop, hours)
         code = carry_out(works, address, workers, deadline, stop, config, context=context, folder=folder)
-        recurring = history.update(planner.bugs())
+        recurring = history.update(planner.bugs(), is_judged=bool(planner.hunt.totals.tally.traces))
         code, text, report = _told(night, code, recurring, history.lines, tonight)
     # Printed before it is written: a full disk takes nothing away from the night.
     print(report if json else text)

@@ -21,6 +21,7 @@ from cluster.reports.page.glossary import GLOSSARY, known_words, meanings
 from cluster.reports.page.nights import read_nights
 from cluster.reports.page.render import groups_of, overall, render_page
 from cluster.reports.page.timelines import draw_timelines
+from cluster.reports.page.trends import nights_of
 from cluster.reports.sarif import sarif_json
 from cluster.storage.artefact import write_atomically
 from workers.targets.target import SPECSTORM
@@ -68,7 +69,8 @@ def write_report(
     engines = {finding.config.engine for finding in findings}
     engine = engines.pop() if len(engines) == 1 else SPECSTORM
     known = known if known is not None else known_folder(None, engine)
-    nights = read_nights(known, engine, [finding.bug for finding in findings], date.today())
+    is_night = any(night.is_judged for night in nights_of(campaigns))
+    nights = read_nights(known, engine, [finding.bug for finding in findings], date.today(), is_night)
     total = overall(campaigns, nights)
     write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))
     write_atomically(folder / "junit.xml", junit_xml(campaigns, nights.result.known if nights is not None else ()))

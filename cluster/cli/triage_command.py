@@ -12,6 +12,7 @@ from cluster.campaigns.exit_codes import EXIT_AGREED
 from cluster.cli.finding_history import known_folder
 from cluster.cli.inputs import InputError, check_engine
 from cluster.cli.options import Engine, Known
+from cluster.reports.page.campaign import read_campaigns
 from cluster.storage.known import KnownFinding, Status, edit_known, known_findings, known_in, read_files, read_seen
 from scenarios.codec import KNOWN_SUFFIX
 from scenarios.strict_yaml import escaped
@@ -32,6 +33,9 @@ def triage(
     until: Annotated[str | None, typer.Option(metavar="DATE", help="From this day on it counts again.")] = None,
     upstream: Annotated[str | None, typer.Option(metavar="URL", help="Where it is dealt with.")] = None,
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="Anything else.")] = None,
+    campaign: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The campaign that met it, where no night has seen it.")
+    ] = None,
     known: Known = None,
     engine: Engine = SPECSTORM,
 ) -> int:
@@ -45,7 +49,7 @@ def triage(
             raise InputError("which finding? give its fingerprint or its file; `specstorm triage` alone lists them")
         print("\n".join(_listed(folder, engine)))
         return EXIT_AGREED
-    path, before = _found(which, folder, engine)
+    path, before = _found(which, folder, engine, campaign)
     if changes:
         finding = edit_known(path, _decided(before, path, which, changes))
     elif before is not None:
@@ -68,8 +72,12 @@ def _check_until(until: str | None) -> None:
         raise InputError(f"--until is {until}, which has come; wanted is a day after {date.today()}")
 
 
-def _found(which: str, folder: Path, engine: str) -> tuple[Path, KnownFinding | None]:
-    """Return the file of a finding, which need not exist, and how it stands; None if nobody has looked at it."""
+def _found(which: str, folder: Path, engine: str, campaign: Path | None) -> tuple[Path, KnownFinding | None]:
+    """Return the file of a finding, which need not exist, and its state; None if it has none yet.
+
+    Raises:
+        InputError: the file does not exist, or no night and no campaign has met the finding.
+    """
     path = Path(which)
     if which.endswith(KNOWN_SUFFIX):
         if not path.is_file():
@@ -79,11 +87,14 @@ def _found(which: str, folder: Path, engine: str) -> tuple[Path, KnownFinding | 
     if which in files:
         finding, path = files[which]
         return path, finding
-    own, seen = known_findings(folder, engine), read_seen(folder)
-    if which not in own and which not in seen:
-        near = difflib.get_close_matches(which, [*own, *seen], n=1, cutoff=0.8)
-        if near:
-            raise InputError(f"no finding {which!r} was seen by a night; did you mean {near[0]!r}?")
+    own = known_findings(folder, engine)
+    met = [] if campaign is None else [bug for each in read_campaigns(campaign) for bug in each.findings]
+    seen = [*own, *read_seen(folder), *met]
+    if which not in seen:
+        near = difflib.get_close_matches(which, seen, n=1, cutoff=0.8)
+        where = f"by a night of {folder}" if campaign is None else f"by a night of {folder} or in {campaign}"
+        hint = f"did you mean {near[0]!r}?" if near else "name the campaign that met it with --campaign DIR"
+        raise InputError(f"no finding {which!r} was seen {where}; {hint}")
     return _new_path(folder, which), own.get(which)
 
 

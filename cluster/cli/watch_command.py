@@ -54,7 +54,8 @@ def _line(campaign: Path, is_running: bool, progress: Snapshot | None, losses: i
         of = "" if progress.total is None else f" of {progress.total:,}"
         parts.append(f"{progress.done:,}{of} done")
         shrinking = f" ({progress.shrinking} being shrunk)" if progress.shrinking else ""
-        parts.append(f"{findings_text(progress.findings, progress.expected)}{shrinking}")
+        if progress.done or progress.findings:
+            parts.append(f"{findings_text(progress.findings, progress.expected)}{shrinking}")
         if is_running:
             parts += [f"{progress.rate:.2f}/s", *left_texts(progress.left)]
     if losses:

@@ -39,23 +39,17 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     faults = f", faults {', '.join(settings.faults)}" if settings.faults else ""
     changed = "".join(f", {name} {value}" for name, value in settings.config.changed().items())
     yield f"hunt: profile {settings.profile}, seed {settings.seed}{faults}{changed}, specstorm {build()}"
-    yield (
-        f"{tally.traces:,} traces (median {_median(hunt)} engine steps), {tally.runs:,} runs, "
-        f"{tally.steps:,} steps and {tally.captures:,} observations checked"
-    )
+    yield _amount_line(hunt)
     if settings.corpus:
         share = f"{PARENTS_PER_SHARD} of {TRACES_PER_SHARD} traces begin from it"
         yield f"corpus {settings.corpus} of {len(hunt.jobs.corpus.traces)} traces: {share}"
-    if settings.faults:
+    if settings.faults and tally.traces:
         yield f"every fault was reached in {tally.reached:,} traces"
     yield _canary_line(hunt)
     yield _determinism_line(hunt)
-    hit = [probe for probe in PROBES if tally.probes[probe]]
-    never, uncounted = _never_hit(hunt)
     yield from _share_lines(hunt)
-    others = f"; {uncounted} others are not counted in engine {settings.config.engine}" if uncounted else ""
-    missed = f"; never hit: {', '.join(never)}" if never else ""
-    yield f"probes hit: {len(hit)} of {len(hit) + len(never)}{missed}{others}"
+    if tally.traces:
+        yield _probes_line(hunt)
     if seldom := seldom_hit(hunt):
         yield f"seldom hit, first traces in {folder / SELDOM_FOLDER}: {', '.join(seldom)}"
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunt.unjudged.items()))
@@ -63,7 +57,31 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
         yield from _finding_lines(number, triage, folder, settings.config)
         yield from (f"{INDENT}{_face_line(each, folder)}" for each in hunt.findings.faces(triage))
     yield ""
-    yield findings_text(len(hunt.findings)) if len(hunt.findings) else "no findings"
+    if len(hunt.findings):
+        yield findings_text(len(hunt.findings))
+    else:
+        yield "no findings" if tally.traces else "findings: not judged"
+
+
+def _amount_line(hunt: Hunt) -> str:
+    """Return how many traces were judged, of those asked for, and what was checked in them."""
+    tally, asked = hunt.totals.tally, hunt.jobs.num_traces
+    if not tally.traces:
+        return "no trace was judged" if asked is None else f"none of {asked:,} traces was judged"
+    of = f" of {asked:,}" if asked is not None and tally.traces < asked else ""
+    return (
+        f"{tally.traces:,}{of} traces (median {_median(hunt)} engine steps), {tally.runs:,} runs, "
+        f"{tally.steps:,} steps and {tally.captures:,} observations checked"
+    )
+
+
+def _probes_line(hunt: Hunt) -> str:
+    """Return how many probes were hit, and which were not."""
+    hit = sum(hunt.totals.tally.probes[probe] > 0 for probe in PROBES)
+    never, uncounted = _never_hit(hunt)
+    others = f"; {uncounted} others are not counted in engine {hunt.settings.config.engine}" if uncounted else ""
+    missed = f"; never hit: {', '.join(never)}" if never else ""
+    return f"probes hit: {hit} of {hit + len(never)}{missed}{others}"
 
 
 def _never_hit(hunt: Hunt) -> tuple[list[str], int]:
@@ -95,13 +113,15 @@ def _canary_line(hunt: Hunt) -> str:
     if canary.is_blind:
         return f"BLIND: the canary {name} was not found in {canary.tried} shards; a hunt that misses it proves nothing"
     if canary.first is None:
-        return f"canary {name}: not looked for to the end"
+        return f"canary {name}: not judged, its search has not ended"
     where = f"{canary.first.signature.plane} {canary.first.signature.variable}"
     return f"canary {name}: found at trace {canary.traces} ({where}), {canary.rounds} of {canary.rounds} times"
 
 
 def _determinism_line(hunt: Hunt) -> str:
     repeats = hunt.repeats
+    if not repeats.num_judged:
+        return "determinism: not judged, no shard was judged twice"
     if not repeats.mismatches:
         return (
             f"determinism: {repeats.num_judged} shards were judged twice, "

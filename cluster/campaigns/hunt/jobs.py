@@ -72,18 +72,18 @@ class ShardJobs:
         self.settings = settings
         self.corpus = corpus
         self._running = running
-        self._num_traces = num_traces
+        self.num_traces = num_traces
 
     @property
     def num_shards(self) -> int | None:
         """Return the number of shards, None if it is not bounded."""
-        return None if self._num_traces is None else -(-self._num_traces // TRACES_PER_SHARD)
+        return None if self.num_traces is None else -(-self.num_traces // TRACES_PER_SHARD)
 
     def job(self, role: Role, number: int, **changes: object) -> ShardJob:
         """Return the job of a shard, or of a part of it."""
         count = TRACES_PER_SHARD
-        if self._num_traces is not None and role != "canary":
-            count = min(count, self._num_traces - number * TRACES_PER_SHARD)
+        if self.num_traces is not None and role != "canary":
+            count = min(count, self.num_traces - number * TRACES_PER_SHARD)
         faults = (self.settings.canary,) if role == "canary" else self.settings.faults
         profile, seed = self.settings.profile, self.settings.seed
         shard = Shard(profile=profile, seed=seed, number=number, traces=count, faults=faults)

@@ -12,7 +12,7 @@ from cluster.storage.known import KnownFinding, Sighting, known_findings, read_s
 
 @dataclass(frozen=True, slots=True)
 class Nights:
-    """Findings of a report, held against a folder of known findings."""
+    """Findings of a report, compared with a folder of known findings."""
 
     result: Recurrence
     known: dict[str, KnownFinding]
@@ -35,8 +35,10 @@ class Nights:
         return "; ".join(parts)
 
 
-def read_nights(folder: Path, engine: str, bugs: Sequence[str], today: date) -> Nights | None:
-    """Return the state of a report's findings by those known of an engine; None if nothing is.
+def read_nights(folder: Path, engine: str, bugs: Sequence[str], today: date, is_night: bool = True) -> Nights | None:
+    """Return the state of a report's findings by the known findings of an engine; None if nothing is known.
+
+    No finding is gone unless the report is about a night that judged something (`is_night`).
 
     Raises:
         ScenarioError: a file in it is not what it must be.
@@ -44,4 +46,4 @@ def read_nights(folder: Path, engine: str, bugs: Sequence[str], today: date) -> 
     known, seen = known_findings(folder, engine), read_seen(folder)
     if not known and not folder.is_dir():
         return None
-    return Nights(recurrence(bugs, known, seen, today), known, seen)
+    return Nights(recurrence(bugs, known, seen, today, is_night), known, seen)

@@ -21,6 +21,11 @@ class Night:
     regressions: Campaign | None
 
     @property
+    def is_judged(self) -> bool:
+        """Whether a trace was hunted, so that a finding that was not met means something."""
+        return self.campaign.hunt is not None and self.campaign.hunt.tally.traces > 0
+
+    @property
     def findings(self) -> dict[str, Finding]:
         """Return its findings by fingerprint, those of its regressions on the clean engine among them."""
         return {**(self.regressions.findings if self.regressions is not None else {}), **self.campaign.findings}

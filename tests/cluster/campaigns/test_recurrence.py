@@ -44,13 +44,27 @@ def test_three_nights_tell_new_again_known_ended_and_gone(tmp_path: Path) -> Non
     assert read_seen(tmp_path)["counts c"] == Sighting(first=date(2026, 11, 20), last=TODAY, nights=3)
     lines = list(recurrence_lines(third, known, read_seen(tmp_path)))
     assert lines == [
-        "findings over nights: 1 new, 2 seen before, 0 known, 2 no longer shown",
+        "findings over nights: 1 new, 2 seen before, 0 known, 2 not met tonight",
         "  NEW    rng e",
         f"  again  kv b: first seen 2026-11-20, last seen 2026-11-22, 2 nights (suppressed until 2026-11-22, {URL})",
         "  again  counts c: first seen 2026-11-20, last seen 2026-11-22, 3 nights",
-        "  gone   drafts d: first seen 2026-11-21, last seen 2026-11-21, 1 night",
-        f"  gone   tokens a: first seen 2026-11-20, last seen 2026-11-20, 1 night, expected, {URL}",
+        "  not met drafts d: first seen 2026-11-21, last seen 2026-11-21, 1 night",
+        f"  not met tokens a: first seen 2026-11-20, last seen 2026-11-20, 1 night, expected, {URL}",
     ]
+
+
+def test_recurrence_has_no_gone_finding_that_no_night_has_seen_or_that_was_not_judged(tmp_path: Path) -> None:
+    known_file(tmp_path, "a", f"bug: tokens a\nupstream: {URL}\nstatus: expected\n")
+    known, seen = read_known(tmp_path), keep_seen(tmp_path, ["kv b"], TODAY.replace(day=20))
+    assert recurrence([], known, seen, TODAY).gone == ("kv b",)
+    assert recurrence([], known, seen, TODAY, is_judged=False).gone == ()
+
+
+def test_night_without_a_judged_trace_says_so_in_place_of_findings(tmp_path: Path) -> None:
+    keep_seen(tmp_path, ["kv b"], TODAY)
+    night = FindingHistory(tmp_path)
+    assert night.update([], is_judged=False).gone == ()
+    assert night.lines == ["findings over nights: not judged"]
 
 
 def test_a_night_that_is_gone_on_with_counts_once(tmp_path: Path) -> None:

@@ -114,12 +114,15 @@ def test_a_finding_exits_with_1_and_replays_to_the_same_verdict(tmp_path: Path, 
     assert codec.load(tmp_path / artefact).faults == (FOUND,)
     replayed = here("replay", str(artefact), "--json")
     assert replayed.returncode == 1
-    assert document_of("replay", replayed.stdout)["scenarios"][0]["verdict"] == entry["verdict"]
+    told = document_of("replay", replayed.stdout)["scenarios"][0]
+    assert told["verdict"] == entry["verdict"]
+    last = here("replay", str(artefact)).stdout.splitlines()[-1]
+    assert last.startswith(f"schedules: the one of the file, then {told['schedules'] - 1} fixed schedules, ")
     result = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "out", "--fault", FOUND)
     assert result.returncode == 1
-    (told,) = [line for line in result.stdout.splitlines() if "replay: " in line]
-    assert told.endswith(f"-m cluster replay {artefact}")
-    again = shlex.split(told.partition("replay: ")[2])
+    (line,) = [line for line in result.stdout.splitlines() if "replay: " in line]
+    assert line.endswith(f"-m cluster replay {artefact}")
+    again = shlex.split(line.partition("replay: ")[2])
     done = subprocess.run(
         again, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )

@@ -7,7 +7,9 @@ import pytest
 
 from cluster.campaigns.recurrence import recurrence, recurrence_lines
 from cluster.cli import main as cli
+from cluster.reports.page.campaign import read_campaigns
 from cluster.storage.known import keep_seen, read_known
+from tests.cluster.reports.page.campaigns import campaign_of, judged
 
 BUG = "counts accepted_read"
 URL = "https://example.org/17"
@@ -87,6 +89,27 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_written(
     assert message in capsys.readouterr().err
     assert (known / "a.known.yaml").read_text() == TEXT
     assert len(list(known.iterdir())) == 2
+
+
+def test_triage_refuses_a_finding_that_no_night_and_no_campaign_has_met(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    folder = campaign_of(tmp_path / "run", {"a": judged("diverge")})
+    (met,) = [bug for campaign in read_campaigns(folder) for bug in campaign.findings]
+    decided = ("--state", "assigned", "--to", "ada")
+    for bug, campaign, hint in (
+        ("tokens nobody has seen", (), "name the campaign that met it with --campaign DIR"),
+        (met, (), "name the campaign that met it with --campaign DIR"),
+        (met[:-1], ("--campaign", str(folder)), f"did you mean {met!r}?"),
+    ):
+        assert triage(tmp_path / "empty", bug, *decided, *campaign) == 2
+        message = capsys.readouterr().err
+        assert message.startswith(f"specstorm: no finding {bug!r} was seen by a night of ")
+        assert message.endswith(f"; {hint}\n")
+    assert list((tmp_path / "empty").iterdir()) == []
+    assert triage(tmp_path / "empty", met, *decided, "--campaign", str(folder)) == 0
+    assert list(read_known(tmp_path / "empty")) == [met]
 
 
 def test_the_fingerprint_of_an_error_in_several_lines_is_kept_as_it_is(

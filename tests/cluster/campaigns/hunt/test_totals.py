@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from cluster.campaigns.hunt.hunt import Hunt
 from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.shard_reports import Totals
@@ -44,6 +46,29 @@ def test_one_generator_alone_has_no_share_to_tell() -> None:
     assert isinstance(task.job, ShardJob)
     hunt.take(Record(task.job.key, 1, report(task.job.shard)), 0)
     assert not any("labelled:" in line for line in hunt_lines(hunt, Path("x")))
+
+
+@pytest.mark.parametrize(
+    ("num_traces", "num_judged", "first"),
+    [
+        (None, 0, "no trace was judged"),
+        (24, 0, "none of 24 traces was judged"),
+        (24, 12, "12 of 24 traces (median "),
+        (12, 12, "12 traces (median "),
+    ],
+)
+def test_hunt_report_says_how_many_traces_were_judged_and_claims_nothing_of_others(
+    num_traces: int | None, num_judged: int, first: str
+) -> None:
+    hunt = Hunt(HuntSettings(profile="labelled", canary=""), Memory(), Path("running"), num_traces)
+    for task in hunt.tasks(1, num_judged // TRACES_PER_SHARD, True):
+        assert isinstance(task.job, ShardJob)
+        hunt.take(Record(task.job.key, 1, report(task.job.shard)), 0)
+    lines = list(hunt_lines(hunt, Path("x")))
+    assert lines[1].startswith(first)
+    assert "determinism: not judged, no shard was judged twice" in lines
+    assert lines[-1] == ("no findings" if num_judged else "findings: not judged")
+    assert any(line.startswith("probes hit: ") for line in lines) == bool(num_judged)
 
 
 def test_probes_that_an_engine_does_not_count_are_not_never_hit() -> None:

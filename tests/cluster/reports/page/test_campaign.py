@@ -50,7 +50,8 @@ def hunt_of(folder: Path, seed: int, num_shards: int, config: RunConfig = DEFAUL
         store.keep_settings(HuntSettings(seed=seed, config=config, canary="").plan().model_dump_json())
         for number in range(num_shards):
             keep(store, "hunt", number, 12, seed)
-        keep(store, "again", 0, 12, seed)
+        if num_shards:
+            keep(store, "again", 0, 12, seed)
     return folder
 
 

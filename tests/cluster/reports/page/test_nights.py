@@ -12,6 +12,7 @@ from cluster.reports.page.nights import read_nights
 from cluster.reports.page.render import overall, render_page
 from cluster.storage.known import keep_seen
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged
+from tests.cluster.reports.page.test_campaign import hunt_of
 from workers.targets.target import SPECSTORM
 
 TODAY, BEFORE = date(2026, 11, 22), date(2026, 11, 20)
@@ -47,13 +48,31 @@ def test_what_is_known_does_not_count_and_what_is_new_does(tmp_path: Path) -> No
 def test_the_page_says_when_a_finding_was_seen_and_what_is_gone(tmp_path: Path) -> None:
     folder = campaign_of(tmp_path / "run", {"a": judged("diverge")})
     (bug,) = bugs_of(folder)
-    known = known_folder(tmp_path / "known", "counts gone_by_now")
-    keep_seen(known, [bug], BEFORE)
+    known = known_folder(tmp_path / "known", "counts gone_by_now", "counts never_seen")
+    keep_seen(known, [bug, "counts gone_by_now"], BEFORE)
     nights = read_nights(known, SPECSTORM, [bug], TODAY)
     texts = [each.text.strip() for each in Page(render_page(list(read_campaigns(folder)), {}, nights)).elements]
     assert "seen before" in texts
     assert "first seen 2026-11-20, last seen 2026-11-20, in 1 night" in texts
-    assert "counts gone_by_now: expected, https://example.org/issues/17" in texts
+    gone = "expected, https://example.org/issues/17; first seen 2026-11-20, last seen 2026-11-20, in 1 night"
+    assert f"counts gone_by_now: {gone}" in texts
+    assert not [text for text in texts if "never_seen" in text]
+
+
+@pytest.mark.parametrize(("num_shards", "is_night", "is_said"), [(1, True, True), (0, True, False), (1, False, False)])
+def test_report_says_not_met_of_a_night_that_judged_traces_alone(
+    num_shards: int, is_night: bool, is_said: bool, tmp_path: Path
+) -> None:
+    folder = hunt_of(tmp_path / "night", 1, num_shards)
+    if is_night:
+        campaign_of(folder / "regressions", {"a": judged("agree")})
+    known = known_folder(tmp_path / "known")
+    keep_seen(known, ["kv b"], BEFORE)
+    assert cli.run(["report", str(folder), "--known", str(known)]) == 0
+    page = Page((folder / "report.html").read_text())
+    headings = [each.text.strip() for each in page.all("h3")]
+    assert ("Not met this time" in headings) == is_said
+    assert [each.text for each in page.all("li") if each.text.startswith("kv b: ")] != [] or not is_said
 
 
 def test_a_known_finding_is_no_annotation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
