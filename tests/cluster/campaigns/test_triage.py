@@ -120,8 +120,7 @@ def test_an_unconfirmed_finding_is_confirmed_by_its_first_judgement() -> None:
     triage = _unconfirmed()
     (judge,) = triage.tasks(2)
     triage.take(Record(judge.job.key, 1, buggy(judge.job)))
-    assert triage.is_open
-    assert not triage.state.is_unconfirmed
+    assert (triage.is_open, triage.state.is_unconfirmed) == (True, False)
     while triage.is_open:
         for task in triage.tasks(2):
             triage.take(Record(task.job.key, 1, RAISED if triage.state.stage == "confirm" else buggy(task.job)))

@@ -14,8 +14,6 @@ from pydantic_core import from_json
 LINE_BYTES_MAX = 16 << 20
 # The number of the greeting.
 GREETING = 0
-# The variable of its environment that tells a child the temporary folder that is its own.
-FILES = "SPECSTORM_ENGINE_FILES"
 
 Message: TypeAlias = dict[str, Any]
 

@@ -4,7 +4,8 @@ One of a configuration is kept, and started again after it has ended.
 
 Verifies: that each question gets one answer, whole, of its number and its kind, within a time; that nothing else is
 said. Whatever is wrong is an `EngineFailed`, or a `StartFailed` before the greeting, and ends the process: it is not
-asked again.
+asked again. With the process all of its descendants end (`warden.py`), also where the judging process is killed. It has
+a session of its own: signals of a terminal do not reach it.
 """
 
 import math
@@ -13,6 +14,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -24,10 +26,13 @@ from typing import IO, TypeVar
 from scenarios.spec import Value
 from workers.record.evidence import Site
 from workers.targets.child.answers import Failed, Greeting, answer_in
-from workers.targets.child.messages import FILES, GREETING, LINE_BYTES_MAX, Message, MessageError, line_of
+from workers.targets.child.messages import GREETING, LINE_BYTES_MAX, Message, MessageError, line_of
 from workers.targets.target import DeviceError, EngineFailed
 
 _FOLDER = "specstorm-engine-"
+_WARDEN = Path(__file__).with_name("warden.py")
+# A warden ends all that it keeps, and itself, within fewer.
+_END_SECONDS = 10.0
 # The place of a failure that the process died of without a message.
 ITS_PROCESS = Site(function="its process")
 _READ_BYTES = 1 << 16
@@ -92,23 +97,30 @@ class EngineProcess:
         self._seconds = seconds
         self._number = GREETING
         self._unread = bytearray()
+        self._is_ended = False
         _remove_orphans(Path(tempfile.gettempdir()))
         with ExitStack() as opened:
             try:
-                # What its libraries print is kept for the case that it cannot begin.
+                # The end of what its libraries print is kept for the case that it cannot begin.
                 self._printed = opened.enter_context(tempfile.TemporaryFile())
-                # An engine leaves files behind; the child removes them once we have died.
+                # An engine leaves files in it; its warden removes them if this process is killed.
                 files = opened.enter_context(
                     tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", ignore_cleanup_errors=True)
                 )
+                # It runs without this program's packages: nothing of the engine's environment changes what it does.
+                warden = (sys.executable, "-I", "-S", str(_WARDEN), str(os.getpid()), files)
                 self._process = subprocess.Popen(
-                    launch.command,
+                    (*warden, *launch.command),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._printed,
-                    env={**os.environ, **launch.environment, "TMPDIR": files, FILES: files},
+                    env={**os.environ, **launch.environment, "TMPDIR": files},
                     cwd=launch.folder,
+                    start_new_session=True,
                 )
+                # It can be read once the process has ended.
+                self._ended = os.pidfd_open(self._process.pid)
+                opened.callback(os.close, self._ended)
             except OSError as error:
                 raise StartFailed(f"{launch.command[0]} cannot be started: {error}") from error
             self._files = opened.pop_all()
@@ -117,13 +129,19 @@ class EngineProcess:
         self._questions, self._answers = self._process.stdin, self._process.stdout
         for pipe in (self._questions, self._answers):
             os.set_blocking(pipe.fileno(), False)
+        deadline = _Deadline(seconds.start)
         try:
-            self.greeting = self._answer(Greeting, _Deadline(seconds.start), "its start")
+            self.pid = int(self._line(deadline))
+            self.greeting = self._answer(Greeting, deadline, "its start")
         except EngineFailed as error:
+            self._end()
             why = self._last_line()
             self.kill()
             # Its own message is better than its libraries' last line.
             raise StartFailed(f"{error}: {why}" if error.where == ITS_PROCESS else str(error)) from error
+        except INTERRUPTS:
+            self.kill()
+            raise
 
     def ask(self, question: Message, kind: type[A]) -> A:
         """Return the answer to a question, checked to be of a kind.
@@ -133,7 +151,7 @@ class EngineProcess:
         Raises:
             EngineFailed: the engine raised, its process died, or it did not answer as asked.
         """
-        if self._questions.closed:
+        if self._is_ended:
             raise EngineFailed("the engine's process was ended before it was asked", ITS_PROCESS)
         deadline = _Deadline(self._seconds.answer)
         self._number += 1
@@ -144,10 +162,6 @@ class EngineProcess:
         except INTERRUPTS:
             self._end()
             raise
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
@@ -220,17 +234,31 @@ class EngineProcess:
         return part
 
     def _wait(self, pipe: IO[bytes], event: int, deadline: _Deadline) -> None:
-        """Wait until a pipe can be used, or its other end is closed."""
+        """Wait until a pipe can be used, or its other end is closed; another process may hold that open.
+
+        Raises:
+            EngineFailed: the process has ended, or the time is over.
+        """
         left = deadline.left()
         poll = select.poll()
         poll.register(pipe, event)
-        if left <= 0 or not poll.poll(math.ceil(1000 * left)):
+        poll.register(self._ended, select.POLLIN)
+        ready = poll.poll(math.ceil(1000 * left)) if left > 0 else []
+        if not ready:
             raise self.refuse(f"gave no answer in {deadline.seconds:g} s")
+        if all(descriptor == self._ended for descriptor, _ in ready):
+            raise self._gone("output")
 
     def _end(self) -> None:
         """End it, and wait until it has: before, it would still be taken for one that can be asked."""
-        self._process.kill()
-        self._process.wait()
+        self._is_ended = True
+        self._process.terminate()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Its warden is stopped.
+            self._process.kill()
+            self._process.wait()
 
     def _gone(self, stream: str) -> EngineFailed:
         """Describe the end of a process that has closed a stream: most have died."""

@@ -1,5 +1,6 @@
 """Whatever a process does at whatever question, it ends in a verdict, or in a refusal at the start, in time."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,7 +106,7 @@ class Misbehaving(ChildKind):
 
     def __init__(self, at: str, how: str, races: bool = False) -> None:
         command = (sys.executable, "-S", "-E", str(CHILD), at, how, *(("races",) if races else ()))
-        launch = Launch(command, {}, CHILD.parent)
+        launch = Launch(command, {"DRIVER": str(os.getpid())}, CHILD.parent)
         self.kept: Keeper = Impatient(self.name, launch, at, SECONDS.get(how, process.SECONDS))
 
     def keeper(self, config: RunConfig) -> Keeper:

@@ -1,15 +1,12 @@
 """Process of an engine: reads questions on its standard input and answers each on its standard output."""
 
 import os
-import shutil
 import sys
-import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
 from workers.targets.child.inside.host import Host, failure
-from workers.targets.child.messages import FILES, GREETING, line_of, read_message, write_message
+from workers.targets.child.messages import GREETING, line_of, read_message, write_message
 
 
 def serve(start: Callable[[Sequence[str]], tuple[Host, str]]) -> None:
@@ -20,7 +17,6 @@ def serve(start: Callable[[Sequence[str]], tuple[Host, str]]) -> None:
     # What the engine's libraries print would be read as an answer.
     answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         host, version = start(sys.argv[1:])
     except Exception as error:
@@ -37,18 +33,3 @@ def serve(start: Callable[[Sequence[str]], tuple[Host, str]]) -> None:
             line = line_of({"number": number, **failure(error), "seen": seen})
         answers.write(line)
         answers.flush()
-    _remove_files()
-
-
-def _end_with(parent: int) -> None:
-    """End this process when the one that judges has died: its engine may never come back to read."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    _remove_files()
-    os._exit(1)
-
-
-def _remove_files() -> None:
-    """Remove what this process's libraries have left: nobody else lives to do it."""
-    if FILES in os.environ:
-        shutil.rmtree(os.environ[FILES], ignore_errors=True)
