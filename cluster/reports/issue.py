@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from cluster.statistics.fault_table import Document
 from scenarios.scenario_file import RunOn
-from workers.record.verdict import Crashed, Diverged, Verdict
-from workers.record.words import difference_text, finding_lines, site_text
+from workers.record.verdict import Diverged, Verdict
+from workers.record.words import finding_lines, headline_text
 from workers.targets.exported import ExportedTest
 
 # Bullets of a page in docs/findings.
@@ -40,13 +40,7 @@ def title_of(page: str, verdict: Verdict) -> str:
     heading = page.partition("\n")[0].removeprefix("# ")
     if heading:
         return heading.partition(": ")[2] or heading
-    match verdict:
-        case Diverged(difference=difference):
-            return difference_text(difference)
-        case Crashed(error=error, where=where):
-            return f"the engine ends in {site_text(where)}: {error}"
-        case _:
-            return "the engine makes no progress"
+    return headline_text(verdict)
 
 
 def sections_of(page: str) -> dict[str, str]:

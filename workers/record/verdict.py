@@ -110,12 +110,14 @@ class LanesWait(Value):
 class Stuck(Value):
     """The engine stopped making progress; `known` is the known bug of the engine that it is.
 
-    `made_at` are the places in its program that are to see to it, where its target names some.
+    `missing_order` are two unordered accesses, where the race detector saw some; `made_at` are the places in the
+    engine's program that may be wrong, where its target names some.
     """
 
     kind: Literal["stuck"] = "stuck"
     stats: Stats
     waits: NotDrained | LanesWait = Field(discriminator="kind")
+    missing_order: MissingOrder | None = None
     made_at: tuple[Site, ...] = ()
     known: str = ""
     unconfirmed: Fact | None = None
@@ -183,10 +185,23 @@ def missing_order_of(verdict: Verdict) -> MissingOrder | None:
     match verdict:
         case Diverged(difference=difference):
             return difference.missing_order
-        case Crashed(missing_order=order):
+        case Crashed(missing_order=order) | Stuck(missing_order=order):
             return order
         case _:
             return None
+
+
+def with_missing_order(verdict: Verdict, order: MissingOrder | None) -> Verdict:
+    """Return a finding with two unordered accesses if it has none; any other verdict as it is."""
+    if order is None or missing_order_of(verdict) is not None:
+        return verdict
+    match verdict:
+        case Diverged(difference=difference):
+            return verdict.model_copy(update={"difference": difference.model_copy(update={"missing_order": order})})
+        case Crashed() | Stuck():
+            return verdict.model_copy(update={"missing_order": order})
+        case _:
+            return verdict
 
 
 # More ambiguous decisions than one in so many would leave too much unseen.

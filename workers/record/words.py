@@ -133,12 +133,35 @@ def actual_text(difference: Difference) -> str:
 
 def difference_text(difference: Difference) -> str:
     """Format what differs in a line; of a race without a wrong value that there is no order."""
-    order = difference.missing_order
-    if difference.plane == RACES and order is not None:
-        if None in (order.first.site, order.second.site):
-            return f"nothing orders two uses of {order.memory}"
-        return f"nothing orders {order.first.actor} and {order.second.actor}"
+    if difference.plane == RACES and difference.missing_order is not None:
+        return _no_order_text(difference.missing_order)
     return f"{difference.variable} is {actual_text(difference)}, expected {expected_text(difference)}"
+
+
+def _no_order_text(order: MissingOrder) -> str:
+    if None in (order.first.site, order.second.site):
+        return f"nothing orders two uses of {order.memory}"
+    return f"nothing orders {order.first.actor} and {order.second.actor}"
+
+
+def headline_text(verdict: Verdict) -> str:
+    """Format a finding in a line: a missing order comes before what is wrong after it."""
+    match verdict:
+        case Diverged(difference=difference):
+            text = difference_text(difference)
+        case Crashed(error=error, where=where):
+            text = f"the engine ends in {site_text(where)}: {error}"
+        case Stuck():
+            text = f"the engine makes no progress: {reason_text(verdict)}"
+        case other:
+            return other.kind
+    order = missing_order_of(verdict)
+    return text if order is None or _is_bare_race(verdict) else f"{_no_order_text(order)}; {text}"
+
+
+def _is_bare_race(verdict: Verdict) -> bool:
+    """Return whether a finding is a missing order without a wrong value."""
+    return isinstance(verdict, Diverged) and verdict.difference.plane == RACES
 
 
 def harm_text(harm: Harm) -> str:
@@ -173,7 +196,7 @@ def reason_text(verdict: Stuck) -> str:
 
 
 def finding_lines(verdict: Verdict) -> list[str]:
-    """Format a finding, a fact a line."""
+    """Format a finding, a fact a line: its missing order first, which is the cause of what is wrong after it."""
     unconfirmed = unconfirmed_of(verdict)
     return [*_finding_lines(verdict), *([shown_text(unconfirmed)] if unconfirmed is not None else [])]
 
@@ -183,16 +206,15 @@ def _finding_lines(verdict: Verdict) -> list[str]:
         case Diverged(difference=difference):
             return list(difference_lines(difference))
         case Crashed(error=error, where=where, missing_order=order, made_at=made_at, known=known):
-            lines = [f"in {site_text(where)}: {error}"]
+            lines = [*_missing_order_lines(order), f"in {site_text(where)}: {error}"]
             if verdict.callers:
                 lines.append(f"called from {', '.join(map(site_text, verdict.callers))}")
             lines += [f"what it works on is {text}" for text in _made_at(made_at)]
             if verdict.before is not None:
                 lines += [f"before it: {each}" for each in difference_lines(verdict.before)]
-            lines += [] if order is None else list(_missing_order_lines(order))
-            return [*lines, known_text(known)] if known else lines
-        case Stuck(made_at=made_at, known=known):
-            return [reason_text(verdict), *_made_at(made_at), *([known_text(known)] if known else [])]
+            return [*lines, *_known_lines(known)]
+        case Stuck(missing_order=order, made_at=made_at, known=known):
+            return [*_missing_order_lines(order), reason_text(verdict), *_made_at(made_at), *_known_lines(known)]
         case Vacuous(missing=missing):
             return [shown_text(each) for each in missing]
         case Lost(reason=reason):
@@ -202,12 +224,17 @@ def _finding_lines(verdict: Verdict) -> list[str]:
 
 
 def difference_lines(difference: Difference) -> Iterator[str]:
-    """Format a difference, a fact a line."""
+    """Format a difference, a fact a line: its missing order first, except where that is all that is wrong."""
+    order, is_bare = difference.missing_order, difference.plane == RACES
+    if not is_bare:
+        yield from _missing_order_lines(order)
     if difference.request:
         position = "" if difference.position is None else f" at position {difference.position}"
         commit = f", commit {difference.commit}" if difference.commit else ""
         yield f"request {difference.request}{position}{commit}, step {difference.step}"
     yield f"{difference_text(difference)}   (plane: {difference.plane})"
+    if is_bare:
+        yield from _missing_order_lines(order)
     if difference.writers:
         yield f"last writers, newest first: {', '.join(map(writer_text, difference.writers))}"
         yield from dict.fromkeys(
@@ -216,28 +243,26 @@ def difference_lines(difference: Difference) -> Iterator[str]:
             if writer.site is not None
         )
     yield from _made_at(difference.made_at)
-    if difference.missing_order is not None:
-        yield from _missing_order_lines(difference.missing_order)
-        if difference.missing_order.harm is not None:
-            yield f"harm: {harm_text(difference.missing_order.harm)}"
-    if difference.known:
-        yield known_text(difference.known)
+    yield from _known_lines(difference.known)
 
 
 def _made_at(places: Sequence[Site]) -> list[str]:
     return [f"made at {', '.join(map(site_text, places))}"] if places else []
 
 
-def _missing_order_lines(order: MissingOrder) -> Iterator[str]:
+def _missing_order_lines(order: MissingOrder | None) -> Iterator[str]:
+    if order is None:
+        return
     yield f"missing order: {missing_order_text(order)}"
     for access in (order.first, order.second):
         if access.callers:
             yield f"{access.actor} is called from {', '.join(map(site_text, access.callers))}"
+    if order.harm is not None:
+        yield f"harm: {harm_text(order.harm)}"
 
 
-def known_text(bug: str) -> str:
-    """Format that a finding is a known bug of the engine, by its name."""
-    return f"this is a known bug of the engine: {bug}"
+def _known_lines(bug: str) -> list[str]:
+    return [f"this is a known bug of the engine: {bug}"] if bug else []
 
 
 def schedule_name(schedule: Schedule) -> str:
@@ -292,11 +317,10 @@ def race_harm_text(verdict: Verdict, outcomes: Sequence[Outcome]) -> str:
     text = "the race is reported whatever the timing"
     harms = [HARMS[each.kind].format(variable=each.variable) for each in outcomes if not each.agrees]
     good, bad = (", ".join(schedule_names(outcomes, agrees)) for agrees in (True, False))
-    is_bare = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
     if harms:
         does = f"{' or '.join(dict.fromkeys(harms))} under {bad}"
         return f"{text}; {does}" + (f", and no value under {good}" if good else "")
-    if not is_bare:
+    if not _is_bare_race(verdict):
         own = HARMS[verdict.kind].format(variable=verdict.difference.variable if isinstance(verdict, Diverged) else "")
         does = f"{own} under the trace's own schedule"
         return f"{text}; {does}" + (f", and no value under {good}" if good else "")

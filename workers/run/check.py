@@ -36,7 +36,7 @@ from workers.record.verdict import (
 )
 from workers.run.comparison import Comparison
 from workers.run.engine_run import DEFAULT_OPTIONS, Options, Run, error_text, site_of
-from workers.run.places import of_crash, placed
+from workers.run.places import of_crash, placed, ranked
 from workers.run.references import References, numbered, requests_of
 from workers.run.repetition import kept_by, repeated
 from workers.targets.registry import kind_of
@@ -91,8 +91,8 @@ def check(
     # counted, as it is known, needs no second run.
     is_told = options.confirm != "never" or not known_of(verdict)
     if is_finding(verdict) and is_told and kind.renew(config):
-        # The message of a crash depends on whether races are watched; watched, it may have more.
-        races = options.races or isinstance(verdict, Crashed)
+        # The message of a crash depends on whether races are watched. A finding that is reported carries its race.
+        races = options.races or options.confirm != "never" or isinstance(verdict, Crashed)
         until = options.compared.until if options.compared is not None else "all"
         options = replace(options, races=races, compared=References(until))
         verdict = judged(trace, tapes, options, kind, config)
@@ -134,17 +134,18 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         raise
     except Exception as error:
         where = site_of(error)
-        made_at = of_crash([where], kind.places)
+        made_at = ranked(None, kind.places, of_crash([where], kind.places))
         return Crashed(stats=NO_STATS, error=error_text(error), where=where, made_at=made_at)
     ended = _ended(run, options)
     if isinstance(ended, Crashed):
         known = kind.known_crash(ended.error, ended.where, trace, config, run.panel.observations)
         before = placed(ended.before, kind.places, trace) if ended.before is not None else None
-        made_at = of_crash((ended.where, *ended.callers), kind.places)
+        made_at = ranked(ended.missing_order, kind.places, of_crash((ended.where, *ended.callers), kind.places))
         return ended.model_copy(update={"known": known, "before": before, "made_at": made_at})
     if isinstance(ended, Stuck):
         known = kind.known_hang(trace, ended.stats.probes, config)
-        return ended.model_copy(update={"known": known, "made_at": kind.places.get(("liveness", "progress"), ())})
+        made_at = ranked(ended.missing_order, kind.places, kind.places.get(("liveness", "progress"), ()))
+        return ended.model_copy(update={"known": known, "made_at": made_at})
     if not isinstance(ended, _Ended):
         return ended
     found, stats, outputs, steps, taken = ended
@@ -203,7 +204,7 @@ def _driven(run: Run, options: Options) -> _Ended | Verdict:
         keeps = kept_by(run, options.compared)
         found = run.to_end()
         if isinstance(found, NotDrained):
-            return Stuck(stats=run.stats(), waits=found)
+            return run.stuck(found)
         if found is None and keeps is not None:
             keeps(run.target.left_over(), run.target.digest())
         explained = run.explained(found) if found is not None else None

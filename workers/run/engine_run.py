@@ -113,8 +113,14 @@ class Run:
         return with_prompts(self.trace, self.feed.prompts)
 
     def missing_order(self) -> MissingOrder | None:
-        """Return the first race, as the detector or the engine itself has seen it."""
-        return self._first_race() if self._first_race is not None else None
+        """Return the first race that the detector or the engine itself has seen.
+
+        None as well where the process of an engine cannot report it any more.
+        """
+        try:
+            return self._first_race() if self._first_race is not None else None
+        except EngineFailed:
+            return None
 
     @property
     def probes(self) -> dict[str, int]:
@@ -175,36 +181,37 @@ class Run:
 
     def explained(self, found: Difference) -> Difference:
         """Return a difference with the last writers of the value, and the first race of the run."""
-        if found.writers:
-            return found
-        writers = self.target.last_writers(found.step, found.variable)
-        if not self._capabilities.logs_decisions:
-            return found.model_copy(update={"writers": writers})
-        variable = VARIABLES.get(found.variable)
+        race = found.missing_order or self.missing_order()
+        return self._with_writers(found).model_copy(update={"missing_order": race})
+
+    def _with_writers(self, found: Difference) -> Difference:
+        """Return a difference with the last writers of the value."""
+        writers = found.writers or self.target.last_writers(found.step, found.variable)
+        variable = VARIABLES.get(found.variable) if self._capabilities.logs_decisions else None
         if variable is not None and not writers and variable.point in HOST_POINTS:
             writers = (Access(lane=HOST, op=variable.point, step=found.step),)
-        race = self.detector.race if self.detector is not None else None
-        return found.model_copy(update={"writers": writers, "missing_order": race})
+        return found.model_copy(update={"writers": writers})
+
+    def stuck(self, waits: NotDrained | LanesWait) -> Stuck:
+        """Return the verdict on a run that makes no progress, with the first race of the run."""
+        return Stuck(stats=self.stats(), waits=waits, missing_order=self.missing_order())
 
     def broken_off(self, error: Exception) -> Crashed | Diverged | Stuck:
         """Return the verdict on a run that raised: observations before may explain it."""
         if isinstance(error, Deadlock):
             lanes = tuple(LaneWait(lane=lane, on=on, step=step) for lane, on, step in error.waits)
-            return Stuck(stats=self.stats(), waits=LanesWait(host=error.host, lanes=lanes))
+            return self.stuck(LanesWait(host=error.host, lanes=lanes))
         found = self.panel.before_crash(self.target)
         if found is not None:
             return Diverged(stats=self.stats(), difference=self.explained(found))
-        try:
-            order = self.missing_order()
-        except EngineFailed:
-            order = None
+        order = self.missing_order()
         before = self.panel.wrong_before_crash(self.target)
         return Crashed(
             stats=self.stats(),
             error=error_text(error),
             where=site_of(error),
             callers=error.callers if isinstance(error, EngineFailed) else (),
-            before=self.explained(before) if before is not None else None,
+            before=self._with_writers(before) if before is not None else None,
             missing_order=order,
         )
 

@@ -6,6 +6,7 @@ target names places.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, zip_longest
 from typing import Literal, get_origin
 
 from scenarios.events import Submit
@@ -17,18 +18,32 @@ from workers.targets.target import ASKED, Places
 
 # The planes of outputs that are not as in another run.
 _OF_OUTPUTS = ("logits", "tokens")
+# More would hide the first.
+PLACES_MAX = 3
+
+
+def ranked(race: MissingOrder | None, places: Places, *lists: Sequence[Site]) -> tuple[Site, ...]:
+    """Return at most three places: the first of each list, then the second of each; each has the nearest first.
+
+    After a race they are the race's alone: it is the cause of what else is wrong.
+    """
+    if race is not None:
+        lists = (_of_race(race, places),)
+    in_turn = (site for sites in zip_longest(*lists) for site in sites if site is not None)
+    return tuple(dict.fromkeys(in_turn))[:PLACES_MAX]
 
 
 def placed(found: Difference, places: Places, trace: Trace) -> Difference:
-    """Return a difference with the places that are to see to it; requests of the trace are those that were taken in."""
+    """Return a difference with the ranked places of its cause; the trace has the requests that were taken in."""
+    lists: list[Sequence[Site]]
     if found.made_at:
         # Another run ended there.
-        return found.model_copy(update={"made_at": found.made_at + of_crash(found.made_at, places)})
-    # Both engines of a hand-off are one program.
-    own = places.get((found.plane, found.variable.removeprefix(f"{PRODUCER}_")), ())
-    of_features = (site for name in _asked(found, trace) for site in places.get((ASKED, name), ()))
-    of_race = _of_race(found.missing_order, places) if found.missing_order is not None else ()
-    return found.model_copy(update={"made_at": tuple(dict.fromkeys([*of_features, *own, *of_race]))})
+        lists = [found.made_at, of_crash(found.made_at, places)]
+    else:
+        # Both engines of a hand-off are one program.
+        own = places.get((found.plane, found.variable.removeprefix(f"{PRODUCER}_")), ())
+        lists = [*(places.get((ASKED, name), ()) for name in _asked(found, trace)), own]
+    return found.model_copy(update={"made_at": ranked(found.missing_order, places, *lists)})
 
 
 def of_crash(raised: Sequence[Site], places: Places) -> tuple[Site, ...]:
@@ -37,11 +52,10 @@ def of_crash(raised: Sequence[Site], places: Places) -> tuple[Site, ...]:
     return next(named, ())
 
 
-def _of_race(race: MissingOrder, places: Places) -> Iterator[Site]:
-    """Yield the places that decide when two accesses are made, by their functions and those that call them."""
-    for access in (race.first, race.second):
-        for site in (access.site, *access.callers):
-            yield from places.get((RACES, site.function), ()) if site is not None else ()
+def _of_race(race: MissingOrder, places: Places) -> tuple[Site, ...]:
+    """Return the places that decide when two accesses are made, by their functions and those that call them."""
+    sites = [site for access in (race.first, race.second) for site in (access.site, *access.callers)]
+    return tuple(chain.from_iterable(places.get((RACES, site.function), ()) for site in sites if site is not None))
 
 
 def _asked(found: Difference, trace: Trace) -> Iterator[str]:

@@ -6,12 +6,26 @@ from scenarios.events import Schedule
 from scenarios.shards import Shard
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
-from workers.record.evidence import RACES, fact
-from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Outcome, Stuck, Vacuous, Verdict
+from workers.record.evidence import RACES, MissingOrder, fact
+from workers.record.verdict import (
+    NO_STATS,
+    Agreed,
+    Crashed,
+    Diverged,
+    Judgement,
+    Outcome,
+    Stuck,
+    Vacuous,
+    Verdict,
+    is_finding,
+    known_of,
+    missing_order_of,
+    with_missing_order,
+)
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.run.references import References
-from workers.run.schedules import differs, schedules_on
+from workers.run.schedules import differs, has_lanes, schedules_on
 from workers.run.shard import ShardReport, first_alike, judge_shard
 from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Tried
@@ -77,30 +91,47 @@ class Worker:
         if isinstance(verdict, Agreed | Vacuous):
             return Judgement(verdict=verdict, trace=trace, schedules=tried)
         outcomes, worst = self._outcomes(trace, config)
+        order = missing_order_of(verdict)
         harmless = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
         if harmless and worst is not None:
             trace = trace.model_copy(update={"schedule": worst})
         verdict = explained(verdict, trace, self._tapes, config)
+        verdict = with_missing_order(verdict, order or self._race_before(verdict, trace, config))
         return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
 
     def _outcomes(self, trace: Trace, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
-        """Run the fixed schedules without the race detector; return how each ended, and the first that shows harm."""
+        """Run the fixed schedules without the race detector; return how each ended, and the first that shows harm.
+
+        A known bug of the engine is no harm of a race that is not known.
+        """
         outcomes, worst = [], None
         options = Options(races=False, compared=References(), confirm="never")
         for schedule in schedules_on(config, fixed=True):
             verdict = check(trace.model_copy(update={"schedule": schedule}), self._tapes, options, config=config)
-            if worst is None and not isinstance(verdict, Agreed | Vacuous):
+            if worst is None and is_finding(verdict) and not known_of(verdict):
                 worst = schedule
             outcomes.append(Outcome.of(schedule, verdict))
         return tuple(outcomes), worst
 
+    def _race_before(self, verdict: Verdict, trace: Trace, config: RunConfig) -> MissingOrder | None:
+        """Return the first race under eager of a trace that ends the engine under another schedule.
+
+        A process that has ended reports no race of its run.
+        """
+        if not isinstance(verdict, Crashed) or verdict.missing_order or known_of(verdict):
+            return None
+        if trace.schedule == Schedule() or not has_lanes(config):
+            return None
+        eager = trace.model_copy(update={"schedule": Schedule()})
+        return missing_order_of(check(eager, self._tapes, Options(confirm="never"), config=config))
+
 
 def explained(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig) -> Verdict:
-    """Return a finding as it is told: a difference, or a run without progress, with who wrote the value last.
+    """Return a finding as it is reported: a difference with the last writers of its value, a race with its harm.
 
-    The trace is run again for that; a crash says where it came from.
+    The trace is run again for that; a crash has its place and its race already.
     """
     if not isinstance(verdict, Diverged | Stuck):
         return verdict
     again = check(trace, tapes, Options(blame=True), config=config)
-    return again if not isinstance(again, Agreed) else verdict
+    return again if is_finding(again) else verdict

@@ -55,15 +55,16 @@ class Signature(Value):
         return f"{self.plane} {self.variable} {unlike}".rstrip()
 
     def matches(self, other: "Signature") -> bool:
-        """Tell whether a smaller trace fails as this one does: in the same plane, variable and rule.
+        """Return whether a smaller trace fails as this one does: in the same plane, variable and rule.
 
         A race is the same between the same lanes, whatever memory it is about, and if a value is wrong of it, too.
+        What fails after a race is the same only after the same race.
         """
+        if self.lanes and self.lanes != other.lanes:
+            return False
         if self.plane == _HARM:
-            return self.lanes == other.lanes and not other.is_bare_race
-        if self.is_bare_race:
-            return self.lanes == other.lanes
-        return self._cause == other._cause
+            return not other.is_bare_race
+        return self.is_bare_race or self._cause == other._cause
 
     @property
     def is_bare_race(self) -> bool:
@@ -93,8 +94,9 @@ def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:
         case Crashed(error=error, where=where, missing_order=order, known=known):
             rule = _general(error, trace)
             return Signature(plane="crash", variable=where.function, lanes=_lanes(order), rule=rule, known=known)
-        case Stuck(waits=waits, known=known):
-            return Signature(plane="liveness", variable="progress", rule=_wait(waits), known=known)
+        case Stuck(waits=waits, missing_order=order, known=known):
+            rule = _wait(waits)
+            return Signature(plane="liveness", variable="progress", lanes=_lanes(order), rule=rule, known=known)
         case Agreed() | Vacuous() | Lost():
             return None
 

@@ -17,7 +17,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 from workers.record.evidence import HOST, MissingOrder
-from workers.record.verdict import Diverged, Verdict
+from workers.record.verdict import Diverged, Verdict, missing_order_of
 from workers.shrink.insides import CHUNKS, simpler_params
 
 Candidates: TypeAlias = Iterator[Trace | None]
@@ -72,7 +72,7 @@ def _running(event: Submit, script: str | None, longer: int, **changes: object) 
 def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
     """Yield eager schedules with one exception: the first access of the missing order is late."""
     plain = trace.schedule.policy == "eager" and len(trace.schedule.holds) <= 1
-    order = verdict.difference.missing_order if isinstance(verdict, Diverged) else None
+    order = missing_order_of(verdict)
     for hold in () if plain or order is None else _delayed(order):
         yield _with(trace, schedule=Schedule(holds=(hold,)))
 

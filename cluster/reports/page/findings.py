@@ -23,10 +23,10 @@ from workers.record.verdict import (
 )
 from workers.record.words import (
     actual_text,
-    difference_text,
     expected_text,
     finding_lines,
     harm_text,
+    headline_text,
     missing_order_text,
     outcome_text,
     race_harm_text,
@@ -75,15 +75,7 @@ class Finding:
     @property
     def headline(self) -> str:
         """Describe the finding in a line."""
-        match self.verdict:
-            case Diverged(difference=difference):
-                return difference_text(difference)
-            case Crashed(error=error):
-                return error
-            case Stuck() as stuck:
-                return reason_text(stuck)
-            case other:
-                return other.kind
+        return headline_text(self.verdict)
 
     @property
     def difference(self) -> Difference | None:
@@ -103,8 +95,10 @@ class Finding:
         return text if order is None or order.harm is None else f"{text}; {harm_text(order.harm)}"
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield names and values of its facts."""
+        """Yield names and values of its facts: a missing order first, the cause of what is wrong after it."""
         difference = self.difference
+        if self.missing_order is not None:
+            yield "missing order", self.missing_order
         if difference is not None:
             yield "variable", difference.variable
             if difference.plane != RACES:
@@ -122,8 +116,6 @@ class Finding:
             yield "raised in", site_text(self.verdict.where)
         elif isinstance(self.verdict, Stuck):
             yield "reason", reason_text(self.verdict)
-        if self.missing_order is not None:
-            yield "missing order", self.missing_order
         if self.judgement.trace.faults:
             yield "faults on", ", ".join(self.judgement.trace.faults)
 

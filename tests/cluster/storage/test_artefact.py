@@ -36,11 +36,11 @@ def test_the_comment_says_what_was_found_where_and_how_to_see_it_again() -> None
     head = [line for line in artefact_text(judgement, "scenarios/smoke/a.yaml").splitlines() if line.startswith("#")]
     assert head == [
         "# diverged: found by scenarios/smoke/a.yaml",
+        "# missing order: nothing orders the write by d2h_counts:copy_counts@7 before the read by host:access@8 "
+        "(both use accepted_counts)",
         "# request diverge at position 3, commit diverge/0/7, step 9",
         "# state is 8f31, expected 02c7   (plane: recurrent)",
         "# last writers, newest first: compute:recurrent_update@9, compute:state_copy@8",
-        "# missing order: nothing orders the write by d2h_counts:copy_counts@7 before the read by host:access@8 "
-        "(both use accepted_counts)",
         "# the race is reported whatever the timing; tokens is wrong under lazy, and no value under eager",
         "# under eager: agreed",
         "# under lazy: diverged: tokens of a/0/7 at step 9",

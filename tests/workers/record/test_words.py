@@ -33,8 +33,18 @@ from workers.record.evidence import (
     shown,
     violation,
 )
-from workers.record.verdict import NO_STATS, Crashed, Diverged, Judgement, Outcome, Verdict, is_finding
-from workers.record.words import actual_text, finding_lines, outcome_lines, shown_text, value_text
+from workers.record.verdict import (
+    NO_STATS,
+    Crashed,
+    Diverged,
+    Judgement,
+    NotDrained,
+    Outcome,
+    Stuck,
+    Verdict,
+    is_finding,
+)
+from workers.record.words import actual_text, finding_lines, headline_text, outcome_lines, shown_text, value_text
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import signature_of
@@ -238,6 +248,22 @@ def test_a_race_is_told_as_reported_whatever_the_timing_and_with_its_harm_in_one
     assert outcome_lines(wrong, SCHEDULES) == [told + held]
     crashed = late.model_copy(update={"kind": "crashed"})
     assert outcome_lines(wrong, [crashed]) == [f"{told}the engine crashes under lazy"]
+
+
+def test_finding_with_a_race_leads_with_it_whatever_else_is_wrong() -> None:
+    wrong = race("counts", "accepted_read")
+    crashed = Crashed(stats=NO_STATS, error="KeyError: 3", where=Site(function="f"), missing_order=ORDER)
+    stuck = Stuck(stats=NO_STATS, waits=NotDrained(steps=70), missing_order=ORDER)
+    symptoms: dict[str, Verdict] = {
+        "accepted_read is y, expected x": wrong,
+        "the engine ends in f: KeyError: 3": crashed,
+        "the engine makes no progress: not drained after 70 steps": stuck,
+    }
+    for symptom, verdict in symptoms.items():
+        assert finding_lines(verdict)[0].startswith("missing order: nothing orders the write by d2h_counts:copy@1 ")
+        assert headline_text(verdict) == f"nothing orders two uses of counts; {symptom}"
+    assert headline_text(race("races", "counts")) == "nothing orders two uses of counts"
+    assert headline_text(stuck.model_copy(update={"missing_order": None})) == symptom
 
 
 def test_the_harm_that_an_engine_tells_of_its_race_is_said() -> None:

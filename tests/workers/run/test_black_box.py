@@ -22,6 +22,7 @@ from workers.run.check import check
 from workers.run.engine_run import STEPS_MAX, idle_max
 from workers.run.shard import judge_shard, judged_by_sample, judged_in_full
 from workers.run.worker import Worker
+from workers.shrink.fingerprint import signature_of
 from workers.targets import registry
 from workers.targets.devices import faults_on
 from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, Watch
@@ -73,8 +74,9 @@ def test_an_engine_that_raises_is_crashed_where_it_raised_also_when_it_cannot_be
     assert (crashed.where.function, crashed.where.file) == ("step", "black_box.py")
     assert crashed.where.line
     assert crashed.missing_order == RACE
-    assert crashed.made_at == (SUBMIT,)
-    assert "what it works on is made at submit in black_box.py" in finding_lines(crashed)
+    # The race comes first, and what it spoilt has no places of its own.
+    assert crashed.made_at == ()
+    assert finding_lines(crashed)[0].startswith("missing order: nothing orders ")
     start = check(trace_of(0), TAPES, kind=BlackBoxKind("start"))
     assert isinstance(start, Crashed)
     assert start.error == "RuntimeError: no memory is left"
@@ -84,6 +86,21 @@ def test_an_engine_that_does_not_end_is_stuck() -> None:
     verdict = check(trace_of(0), TAPES, kind=BlackBoxKind("endless"))
     assert isinstance(verdict, Stuck)
     assert verdict.waits == NotDrained(steps=STEPS_MAX + 1)
+    assert (verdict.missing_order, verdict.made_at) == (None, (SUBMIT,))
+
+
+@pytest.mark.parametrize("mistake", ["idle", "crash"])
+def test_finding_after_a_race_leads_with_it_and_is_the_same_bug(mistake: Mistake) -> None:
+    traces = (trace_of(seed) for seed in range(40))
+    found = ((trace, check(trace, TAPES, kind=BlackBoxKind(mistake))) for trace in traces)
+    trace, verdict = next((trace, each) for trace, each in found if isinstance(each, Crashed | Stuck))
+    assert (verdict.missing_order, verdict.made_at) == (RACE, ())
+    first, *others = finding_lines(verdict)
+    assert first.startswith("missing order: nothing orders the write by copy:d2h@0 before the read by host:access@0")
+    assert others
+    signature = signature_of(verdict, trace)
+    assert signature is not None
+    assert signature.bug == "lanes copy before host"
 
 
 def test_an_engine_that_gives_nobody_a_result_is_stuck_long_before() -> None:

@@ -6,7 +6,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.record.evidence import RACES, Access, Difference, MissingOrder, Site
 from workers.record.verdict import CRASH
-from workers.run.places import of_crash, placed
+from workers.run.places import of_crash, placed, ranked
 from workers.targets.target import ASKED, Places
 
 SAMPLES, PENALIZES, GOES_ON, PLANS, MAKES = (
@@ -60,6 +60,20 @@ def test_a_race_is_told_with_who_decides_when_its_accesses_are_made() -> None:
     race = MissingOrder(first=first, second=second, memory="rows")
     found = Difference(plane=RACES, variable="", step=1, expected=0, actual=0, missing_order=race)
     assert placed(found, PLACES, TRACE).made_at == (PLANS, MAKES)
+
+
+def test_places_after_a_race_are_the_race_s_alone() -> None:
+    site = Site(function="copies")
+    accesses = (Access(lane=lane, op="copy", step=0, site=site) for lane in ("compute", "host"))
+    race = MissingOrder(first=next(accesses), second=next(accesses), memory="rows")
+    found = Difference(plane="tokens", variable="tokens", step=1, expected=0, actual=0, missing_order=race)
+    assert placed(found, PLACES, TRACE).made_at == (PLANS,)
+
+
+def test_places_are_at_most_three_the_nearest_of_each_list_first() -> None:
+    lists = ((SAMPLES, PENALIZES), (GOES_ON, SAMPLES, PLANS), (), (MAKES,))
+    assert ranked(None, PLACES, *lists) == (SAMPLES, GOES_ON, MAKES)
+    assert ranked(None, PLACES, *lists[:2]) == (SAMPLES, GOES_ON, PENALIZES)
 
 
 def test_a_crash_is_told_by_the_innermost_frame_that_has_places() -> None:

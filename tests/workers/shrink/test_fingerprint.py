@@ -121,6 +121,31 @@ def test_a_crash_after_a_race_is_the_race() -> None:
     assert signature.bug == "lanes d2h_counts before host"
 
 
+def test_stuck_run_after_a_race_is_the_race() -> None:
+    order = order_of("write", 3)
+    plain = Stuck(stats=STATS, waits=NotDrained(steps=9))
+    raced = signature_of(plain.model_copy(update={"missing_order": order}), trace("a"))
+    bare = signature_of(diverged("accepted_counts", "races", 4, missing_order=order), trace("a"))
+    known = signature_of(plain.model_copy(update={"missing_order": order, "known": "its_name"}), trace("a"))
+    assert raced is not None
+    assert bare is not None
+    assert known is not None
+    assert raced.bug == bare.bug == "lanes d2h_counts before host"
+    assert bare.harm.matches(raced)
+    assert known.bug == "known its_name"
+
+
+def test_smaller_trace_without_the_race_does_not_match() -> None:
+    raced, plain = (
+        signature_of(Stuck(stats=STATS, waits=NotDrained(steps=9), missing_order=order), trace("a"))
+        for order in (order_of("write", 3), None)
+    )
+    assert raced is not None
+    assert plain is not None
+    assert raced.matches(raced)
+    assert not raced.matches(plain)
+
+
 def test_a_name_inside_a_word_is_left_alone() -> None:
     signature = signature_of(Crashed(stats=STATS, error="Error: a waits: all", where=CONDENSE), trace("a"))
     assert signature is not None

@@ -90,6 +90,7 @@ class BlackBox(Target):
 
     def _commit(self, request: Request, token: int) -> None:
         if self.mistake == "idle":
+            self.has_raced = True
             return
         self.num_commits += 1
         is_stale = self.in_flight and len(request.tokens) > request.num_prompt and self.mistake != "ahead"
@@ -119,7 +120,7 @@ class BlackBox(Target):
         return [Observation("drained", self.num_commits, (), {"leaks": {"rows": 2} if self.mistake == "leak" else {}})]
 
     def races(self) -> tuple[MissingOrder, ...]:
-        """Say that a race came before the crash."""
+        """Return a race where the engine crashes or makes no progress."""
         return (RACE,) if self.has_raced else ()
 
     def progress(self) -> Progress:
@@ -135,7 +136,7 @@ class BlackBoxKind(TargetKind):
     """The kind of the tiny engine, with one mistake or none; `opened` keeps every engine of it."""
 
     # What its steps work on is made where requests come in.
-    places = {(CRASH, "step"): (SUBMIT,)}
+    places = {(CRASH, "step"): (SUBMIT,), ("liveness", "progress"): (SUBMIT,)}
 
     mistake: Mistake = "none"
     opened: list[BlackBox] = field(default_factory=list)

@@ -220,11 +220,14 @@ class ChildTarget(Target):
         return tuple(race.order for race in self._reported.races) if self._reported is not None else ()
 
     def races(self) -> tuple[MissingOrder, ...]:
-        """Return the races of the run that are not known, the first with its harm if that is asked for."""
+        """Return the races of the run that are not known, the first with its harm if that is asked for.
+
+        Harm is looked for by running the trace again, which needs an engine that has drained.
+        """
         reported = self.all_races()
         new = [number for number, race in enumerate(reported) if not self._is_known(race)]
         found = [reported[number] for number in new]
-        if new and self._watch.blame:
+        if new and self._watch.blame and self.drained() and not self._has_failed:
             harm = self._ask({"do": "harm", "race": new[0]}, Harmed).harm
             found[0] = found[0].model_copy(update={"harm": harm})
         return tuple(found)

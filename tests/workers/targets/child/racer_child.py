@@ -1,8 +1,11 @@
 """A tiny PyTorch engine inside a process of its own, on the simulated device: each token is the sum of all before it.
 
-Its sums come back by a copy to pinned memory; `unordered` reads them before the copy is known to be done.
+Its sums come back by a copy to pinned memory; `unordered` reads them before the copy is known to be done, and what it
+does with a sum that is not there yet is a word of its own: `stuck`, `crash`,
+`exit`, or else it is a wrong token.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -35,10 +38,11 @@ class Runner:
 class RacerSession:
     """One trace, of one request at a time."""
 
-    def __init__(self, runner: Runner, vocab_size: int, unordered: bool) -> None:
+    def __init__(self, runner: Runner, vocab_size: int, arguments: Sequence[str]) -> None:
         self.probes: Mapping[str, int] = {}
         self.memory = {"runner": runner}
-        self._buffers, self._vocab_size, self._unordered = runner.buffers, vocab_size, unordered
+        self._buffers, self._vocab_size, self._arguments = runner.buffers, vocab_size, arguments
+        self._is_stuck = False
         self._live: dict[str, tuple[list[int], int]] = {}
 
     def happen(self, event: AnyEvent) -> None:
@@ -47,12 +51,20 @@ class RacerSession:
         self._live[event.request] = [*event.prompt], len(event.prompt) + event.max_tokens
 
     def step(self) -> Sequence[Delivery]:
+        if self._is_stuck:
+            return []
         name, (tokens, length) = next(iter(self._live.items()))
         self._buffers.sums.fill_(sum(tokens))
         result = self._buffers.results[len(tokens) % 2]
         result.copy_(self._buffers.sums, non_blocking=True)
-        if not self._unordered:
+        if "unordered" not in self._arguments:
             torch.cuda.current_stream().synchronize()
+        if int(result[0]) != sum(tokens):
+            if "exit" in self._arguments:
+                os._exit(1)
+            if "crash" in self._arguments:
+                raise IndexError(f"row {int(result[0])}")
+            self._is_stuck = "stuck" in self._arguments
         tokens.append(int(result[0]) % self._vocab_size)
         reason = "length" if len(tokens) == length else None
         if reason is not None:
@@ -78,11 +90,11 @@ class RacerSession:
 class Racers:
     """One engine, whose buffers are kept."""
 
-    def __init__(self, unordered: bool) -> None:
-        self._runner, self._unordered = Runner(), unordered
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._runner, self._arguments = Runner(), arguments
 
     def open(self, spec: EngineSpec, observed: bool) -> RacerSession:
-        return RacerSession(self._runner, spec.vocab_size, self._unordered)
+        return RacerSession(self._runner, spec.vocab_size, self._arguments)
 
     def forget(self) -> None:
         self._runner = Runner()
@@ -90,7 +102,7 @@ class Racers:
 
 def host(arguments: Sequence[str]) -> tuple[Host, str]:
     device = SimulatedDevice(own=(__name__,), pools=("results",))
-    return Host(Racers(arguments == ["unordered"]), device), torch.__version__
+    return Host(Racers(arguments), device), torch.__version__
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from scenarios.capabilities import Capabilities
 from scenarios.codec import loads
 from scenarios.events import Policy, Schedule
@@ -10,9 +12,13 @@ from scenarios.trace import Trace
 from tests.workers.targets.simulated_torch.processes import needs_device
 from workers.oracle.tape import Tapes
 from workers.record.evidence import MissingOrder
-from workers.record.verdict import Agreed, Diverged, Verdict
+from workers.record.verdict import Agreed, Crashed, Diverged, Judgement, Verdict, known_of
+from workers.record.words import finding_lines
 from workers.run.check import check
 from workers.run.engine_run import Options
+from workers.run.worker import Worker
+from workers.shrink.fingerprint import signature_of
+from workers.targets import registry
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.child.target import KNOWN_RACE, ChildKind
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
@@ -77,6 +83,49 @@ def test_a_copy_that_is_read_too_soon_is_a_race_with_memory_lines_and_harm() -> 
     assert order.memory == MEMORY
     assert [side.site.file for side in (order.first, order.second) if side.site] == [CHILD_FILE] * 2
     assert order.harm is not None
+
+
+def swept(racer: Racer, monkeypatch: pytest.MonkeyPatch, trace: Trace = TRACE, sweep: bool = True) -> Judgement:
+    """Return the judgement of a worker on a trace."""
+    monkeypatch.setattr(f"{__name__}.the_racer", lambda: racer, raising=False)
+    monkeypatch.setitem(registry._KINDS, "racer", (__name__, "the_racer"))
+    try:
+        return Worker().judge(trace, sweep, RunConfig(engine="racer"))
+    finally:
+        racer.kept.stop()
+
+
+def leads_with_its_race(judgement: Judgement) -> bool:
+    """Return whether a finding prints its missing order first, and has it in its fingerprint."""
+    signature = signature_of(judgement.verdict, judgement.trace)
+    lines = finding_lines(judgement.verdict)[:2]
+    is_first = any(line.startswith("missing order: nothing orders ") and MEMORY in line for line in lines)
+    return is_first and signature is not None and signature.lanes == ("step", "step")
+
+
+@needs_device
+@pytest.mark.parametrize(("symptom", "kind"), [("token", "diverged"), ("stuck", "stuck"), ("crash", "crashed")])
+def test_finding_of_a_sweep_leads_with_its_race(symptom: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    judgement = swept(Racer("unordered", symptom), monkeypatch)
+    assert (judgement.verdict.kind, judgement.trace.schedule.policy) == (kind, "lazy")
+    assert leads_with_its_race(judgement)
+
+
+@needs_device
+def test_process_that_ends_leads_with_the_race_of_an_eager_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = TRACE.model_copy(update={"schedule": Schedule(policy="lazy")})
+    judgement = swept(Racer("unordered", "exit"), monkeypatch, late, sweep=False)
+    assert isinstance(judgement.verdict, Crashed)
+    assert leads_with_its_race(judgement)
+
+
+@needs_device
+def test_known_crash_does_not_hide_a_new_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    racer = Racer("unordered", "crash")
+    monkeypatch.setattr(racer, "known_crash", lambda *seen: "rows_of_sums")
+    judgement = swept(racer, monkeypatch)
+    assert known_of(judgement.verdict) == ""
+    assert leads_with_its_race(judgement)
 
 
 @needs_device
