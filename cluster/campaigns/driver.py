@@ -15,6 +15,7 @@ from cluster.dispatch.coordinator import (
     Record,
     Replace,
 )
+from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import AnyJob
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.ray_job import JobProgress
@@ -41,8 +42,11 @@ def drive(
 ) -> None:
     """Run a planner's tasks until it is done, a stop is requested, or there is no time left.
 
-    With a store, lost attempts and late answers are written down, and a job goes on counting the attempts that were
-    made of it before.
+    With a store, lost attempts and late answers are written down, and the attempts of a job are numbered on from those
+    that were made before.
+
+    Raises:
+        PoolError: no worker can be started, or Ray is gone; jobs without a result run again with the same command.
     """
     driver = _Driver(planner, pool, store)
     job_progress = JobProgress(None if store is None else store.folder)
@@ -82,12 +86,19 @@ class _Driver:
             self._carry_out(self._coordinator.handle(JobAdded(key, attempts, task.losses_max, task.avoid)))
 
     def wait(self) -> None:
-        """Wait for events of the pool and carry out the coordinator's instructions."""
+        """Wait for events of the pool and carry out the coordinator's instructions.
+
+        Raises:
+            PoolError: no slot has a worker, and jobs wait; the results that came before are written.
+        """
         events = self._pool.wait(WAIT_SECONDS)
         with self._store.transaction() if self._store is not None else nullcontext():
             for event in events:
                 self._carry_out(self._coordinator.handle(event))
         assert len(self._jobs) == self._coordinator.backlog, "a job without a result is the coordinator's"
+        stranded = self._coordinator.stranded
+        if stranded is not None and self._jobs:
+            raise PoolError(stranded)
 
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:

@@ -1,7 +1,10 @@
 """Coordinator: pure state machine from events of a pool to instructions for it and for the store.
 
 It has no clock, no processes and no randomness: the same events give the same instructions. Every job ends with
-exactly one `Record`, whatever is lost, repeated or late on the way.
+exactly one `Record`, whatever is lost, repeated or late on the way, unless `stranded` says that no slot has a worker.
+
+What is recorded for a job depends on its own attempts alone: it is `Lost` only after workers died that had begun it, or
+after its attempt raised. A worker that dies while it starts, or before it begins the job, never counts against a job.
 """
 
 from collections import deque
@@ -38,7 +41,7 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A worker died, was killed or never started; `had_begun` says whether it had begun the job it was given."""
+    """A worker died, was killed or never started; `had_begun` says whether it had received its job."""
 
     slot: int
     worker: int
@@ -116,10 +119,14 @@ Instruction: TypeAlias = Dispatch | Replace | Record | NoteLoss | NoteLate
 
 @dataclass(slots=True)
 class _Slot:
-    """A place for one worker: `job` is what its worker runs, `idle_losses` workers lost since one began a job."""
+    """State of one slot: `job` is what its worker runs, `idle_losses` counts workers lost since one began a job.
+
+    `has_started` is set by the slot's first worker that was ready. A retired slot gets no further worker.
+    """
 
     worker: int = 0
     ready: bool = False
+    has_started: bool = False
     retired: bool = False
     idle_losses: int = 0
     job: str | None = None
@@ -143,6 +150,7 @@ class Coordinator:
         self._slots = [_Slot() for _ in range(num_slots)]
         self._open: dict[str, _Job] = {}
         self._queue: deque[str] = deque()
+        self._reason = ""
 
     @property
     def backlog(self) -> int:
@@ -154,12 +162,20 @@ class Coordinator:
         """Return the job each busy slot runs."""
         return {index: slot.job for index, slot in enumerate(self._slots) if slot.job is not None}
 
+    @property
+    def stranded(self) -> str | None:
+        """Return why no job can run any more, None while a slot may have a worker; open jobs stay without a result."""
+        if not all(slot.retired for slot in self._slots):
+            return None
+        assert not self.in_flight, "a retired slot runs nothing"
+        again = " again" if any(slot.has_started for slot in self._slots) else ""
+        return f"no worker could be started{again}: {self._reason}"
+
     def handle(self, event: Event) -> list[Instruction]:
         """Apply one event and return the instructions that follow, in order."""
         match event:
             case JobAdded():
-                self._add(event)
-                instructions = self._fail_waiting_if_all_retired("no worker is left")
+                instructions = self._add(event)
             case WorkerReady():
                 instructions = self._ready(event)
             case WorkerLost():
@@ -170,17 +186,18 @@ class Coordinator:
                 instructions = self._raised(event)
         return instructions + self._assign()
 
-    def _add(self, event: JobAdded) -> None:
+    def _add(self, event: JobAdded) -> list[Instruction]:
         assert event.job not in self._open, f"job {event.job} was added twice"
         self._open[event.job] = _Job(event.attempts, event.losses_max, event.avoid)
         self._queue.append(event.job)
+        return []
 
     def _ready(self, event: WorkerReady) -> list[Instruction]:
         slot = self._slots[event.slot]
         assert event.worker <= slot.worker, f"slot {event.slot} has had no worker {event.worker}"
         if slot.worker == event.worker and not slot.retired:
             assert slot.job is None, f"worker {event.worker} of slot {event.slot} says twice that it is ready"
-            slot.ready = True
+            slot.ready = slot.has_started = True
         return []
 
     def _lost(self, event: WorkerLost) -> list[Instruction]:
@@ -195,8 +212,8 @@ class Coordinator:
         if slot.idle_losses < IDLE_LOSSES_MAX:
             slot.worker += 1
             return [*instructions, Replace(event.slot, slot.worker)]
-        slot.retired = True
-        return instructions + self._fail_waiting_if_all_retired(event.reason)
+        slot.retired, self._reason = True, event.reason
+        return instructions
 
     def _requeue_or_quarantine(self, key: str, event: WorkerLost) -> list[Instruction]:
         """Queue a job again after a lost attempt, before all others, or quarantine it after `losses_max` of them.
@@ -245,13 +262,6 @@ class Coordinator:
         job = self._open.pop(key)
         return Record(key, job.attempt, result, tuple(reason for _, reason in job.lost))
 
-    def _fail_waiting_if_all_retired(self, reason: str) -> list[Instruction]:
-        if not all(slot.retired for slot in self._slots):
-            return []
-        assert not self.in_flight, "a retired slot runs nothing"
-        waiting, self._queue = list(self._queue), deque()
-        return [self._record(key, Lost(reason=f"no worker could be started: {reason}")) for key in waiting]
-
     def _assign(self) -> list[Instruction]:
         """Give each idle worker the first job that may run on it."""
         dispatched: list[Instruction] = []
@@ -278,8 +288,7 @@ class Coordinator:
 
 
 def _quarantine_reason(lost: list[tuple[int, str]]) -> str:
-    slots = sorted({slot for slot, _ in lost})
+    """Describe the lost attempts; on which slots they ran is left out, since that depends on timing."""
     reasons = list(dict.fromkeys(reason for _, reason in lost))
-    where = f"on {len(slots)} slots" if len(slots) > 1 else "on one slot"
     attempts = "1 attempt was" if len(lost) == 1 else f"{len(lost)} attempts were"
-    return f"{attempts} lost {where}: {'; '.join(reasons)}"
+    return f"{attempts} lost: {'; '.join(reasons)}"

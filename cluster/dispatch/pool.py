@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self
 
 from cluster.dispatch.coordinator import AttemptRaised, Event, ResultArrived, WorkerLost, WorkerReady
 from cluster.dispatch.exporter import Exporter
+from cluster.dispatch.failures import death, first_line, raised, ray_failed
 from cluster.dispatch.host import EngineHost, PoolError, ReachError, read_answer
 from cluster.dispatch.job import WORKER, AnyJob, build
 from cluster.dispatch.liveness import RAY_SETTINGS, Liveness
@@ -75,7 +76,7 @@ class InProcessPool:
             try:
                 answer = read_answer(job, self._host.perform(job.model_dump_json()))
             except Exception as error:  # whatever the worker's own code raises becomes an event, as on a cluster
-                self._events.append(AttemptRaised(job.key, attempt, _raised(error)))
+                self._events.append(AttemptRaised(job.key, attempt, raised(error)))
             else:
                 self._events.append(ResultArrived(job.key, attempt, answer))
         assert self._waiting is None, "every attempt is run to its end"
@@ -88,17 +89,17 @@ class InProcessPool:
 
 @dataclass(slots=True)
 class _Seat:
-    """One slot of a `RayPool`: its actor, the call under way, and when that call is given up.
+    """One slot of a `RayPool`: its actor, the call in flight, and when that call is overdue.
 
-    `begun` is a call made just before a job's: an actor takes its calls in order, so a worker that answered it and
-    then died had begun the job, and one that did not answer had died before.
+    A job takes two calls: `ready`, and after its reply `perform`. `has_begun` is set between them, so a worker that
+    dies in `perform` has begun the job, however soon it dies: a reply in flight can be lost with its process.
     """
 
     worker: int
     actor: Any
     call: Any
     deadline: float
-    begun: Any = None
+    has_begun: bool = False
     since: float = 0.0
     job: AnyJob | None = None
     attempt: int = 0
@@ -149,11 +150,8 @@ class RayPool:
     def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
         seat = self._seats[slot]
         assert seat.call is None, f"slot {slot} is busy"
-        seat.job, seat.attempt = job, attempt
-        seat.since = time.monotonic()
-        seat.deadline = seat.since + self._deadline_seconds
-        seat.begun = seat.actor.ready.remote()
-        seat.call = seat.actor.perform.remote(job.model_dump_json())
+        seat.job, seat.attempt, seat.has_begun = job, attempt, False
+        self._call(seat, seat.actor.ready.remote())
 
     def replace(self, slot: int, worker: int) -> None:
         before = self._seats[slot]
@@ -169,29 +167,36 @@ class RayPool:
         """
         self._liveness.watch()
         self._exporter.workers(sum(seat.pid is not None for seat in self._seats))
-        calls = [seat.call for seat in self._seats if seat.call is not None]
-        if not calls:
+        if all(seat.call is None for seat in self._seats):
             time.sleep(seconds)
             return []
-        finished = self._finished(calls, seconds)
-        now = time.monotonic()
-        events: list[Event] = []
-        for slot, seat in enumerate(self._seats):
-            if seat.call is None:
-                continue
-            if seat.call in finished:
-                events.append(self._outcome(slot, seat))
-            elif now > seat.deadline:
-                events.append(self._overdue(slot, seat))
-            if events and isinstance(events[-1], WorkerLost) and events[-1].slot == slot and seat.job is not None:
-                self._exporter.lost()
-        return events
+        end = time.monotonic() + seconds
+        while True:
+            events = self._events(max(0.0, end - time.monotonic()))
+            if events or time.monotonic() >= end:
+                return events
 
     def close(self) -> None:
         if self._liveness.is_lost:
             return
         for seat in self._seats:
             self._kill(seat)
+
+    def _events(self, seconds: float) -> list[Event]:
+        """Wait for a call to end and return the events; the first call of a job gives none."""
+        finished = self._finished([seat.call for seat in self._seats if seat.call is not None], seconds)
+        now = time.monotonic()
+        events: list[Event] = []
+        for slot, seat in enumerate(self._seats):
+            event: Event | None = None
+            if seat.call is not None and seat.call in finished:
+                event = self._outcome(slot, seat)
+            elif seat.call is not None and now > seat.deadline:
+                event = self._overdue(slot, seat)
+            if isinstance(event, WorkerLost) and seat.job is not None:
+                self._exporter.lost()
+            events += [] if event is None else [event]
+        return events
 
     def _finished(self, calls: list[Any], seconds: float) -> list[Any]:
         """Wait for the first of some calls and return it with whatever else has ended by then."""
@@ -200,20 +205,30 @@ class RayPool:
             if finished:
                 finished, _ = self._ray.wait(calls, num_returns=len(calls), timeout=0)
         except self._ray.exceptions.RayError as error:
-            raise PoolError(f"Ray failed: {type(error).__name__}: {_first_line(str(error))}") from error
+            raise ray_failed(error) from error
         return list(finished)
 
     def _start(self, worker: int) -> _Seat:
         actor = self._actors.remote(self._factory)
         return _Seat(worker, actor, actor.ready.remote(), time.monotonic() + self._start_seconds)
 
+    def _call(self, seat: _Seat, call: Any) -> None:
+        """Make a call of a seat's job the one in flight, with its own deadline."""
+        assert seat.call is None, "one call at a time"
+        assert seat.job is not None, "a call of a job"
+        seat.call, seat.since = call, time.monotonic()
+        seat.deadline = seat.since + self._deadline_seconds
+
     def _kill(self, seat: _Seat) -> None:
         assert any(seat is each for each in self._seats), "a seat that is another's"
         seat.call = None
         self._ray.kill(seat.actor, no_restart=True)
 
-    def _outcome(self, slot: int, seat: _Seat) -> Event:
-        """Turn a finished call into an event: application errors first, then deaths; the rest ends the run."""
+    def _outcome(self, slot: int, seat: _Seat) -> Event | None:
+        """Return the event of a finished call; None for the first call of a job, after which the job is sent.
+
+        Application errors come first, then deaths; other errors of Ray end the run.
+        """
         assert seat.call is not None, f"slot {slot} was not called"
         call, seat.call = seat.call, None
         errors = self._ray.exceptions
@@ -222,32 +237,26 @@ class RayPool:
         try:
             value = self._ray.get(call, timeout=60)
         except errors.RayTaskError as error:
-            if seat.job is None:
-                return WorkerLost(slot, seat.worker, _raised(error.cause), had_begun=False)
-            return AttemptRaised(seat.job.key, seat.attempt, _raised(error.cause))
+            if seat.job is None or not seat.has_begun:
+                return WorkerLost(slot, seat.worker, raised(error.cause), had_begun=False)
+            return AttemptRaised(seat.job.key, seat.attempt, raised(error.cause))
         except deaths as error:
-            # Workers die with Ray, too, and for that no job is to be blamed.
+            # Workers also die with Ray itself, which must not count against a job.
             self._liveness.check()
-            reason = _death(error, started=seat.pid is not None)
-            return WorkerLost(slot, seat.worker, reason, had_begun=self._had_begun(seat))
+            reason = death(error, started=seat.pid is not None)
+            return WorkerLost(slot, seat.worker, reason, had_begun=seat.has_begun)
         except errors.RayError as error:
-            raise PoolError(f"Ray failed: {type(error).__name__}: {_first_line(str(error))}") from error
+            raise ray_failed(error) from error
         if seat.job is None:
             return self._arrived(slot, seat, value)
-        job, seat.job = seat.job, None
+        if not seat.has_begun:
+            seat.has_begun = True
+            self._call(seat, seat.actor.perform.remote(seat.job.model_dump_json()))
+            return None
+        job, seat.job, seat.has_begun = seat.job, None, False
         answer = read_answer(job, value)
         self._exporter.answered(job, answer, time.monotonic() - seat.since)
         return ResultArrived(job.key, seat.attempt, answer)
-
-    def _had_begun(self, seat: _Seat) -> bool:
-        """Whether a worker that is lost had begun the job it was given."""
-        if seat.job is None:
-            return False
-        try:
-            self._ray.get(seat.begun, timeout=0)
-        except self._ray.exceptions.RayError:
-            return False
-        return True
 
     def _arrived(self, slot: int, seat: _Seat, value: tuple[str, int]) -> Event:
         assert seat.pid is None, f"worker {seat.worker} of slot {slot} is ready twice"
@@ -261,35 +270,13 @@ class RayPool:
         assert seat.call is not None, f"slot {slot} was not called"
         seat.call = None
         if seat.job is not None:
-            reason = f"it took longer than the deadline of {self._deadline_seconds:g} s"
-            return WorkerLost(slot, seat.worker, reason, had_begun=True)
+            late = "it took longer than" if seat.has_begun else "it did not answer within"
+            reason = f"{late} the deadline of {self._deadline_seconds:g} s"
+            return WorkerLost(slot, seat.worker, reason, had_begun=seat.has_begun)
         each = f"a CPU and {self._gpus:g} of a GPU" if self._gpus else "a CPU"
         wanted = f"each of {self.slots} needs {each}; give fewer --workers"
         reason = f"it did not start within {self._start_seconds:g} s: {wanted}"
         return WorkerLost(slot, seat.worker, reason, had_begun=False)
-
-
-# An actor that has just died is dead or unavailable to Ray, depending on when it is asked: both read alike here, since
-# the reason of a loss may become part of a finding.
-_DEATHS: Mapping[str, str] = {
-    "OutOfMemoryError": "it ran out of memory",
-    "NodeDiedError": "its node died",
-}
-
-
-def _death(error: Exception, started: bool) -> str:
-    """Describe how an actor ended, without process ids or addresses."""
-    if not started and "creation task" in str(error):
-        return f"it could not start: {str(error).strip().rpartition(chr(10))[2]}"
-    return _DEATHS.get(type(error).__name__, "its process died")
-
-
-def _raised(error: BaseException) -> str:
-    return f"the worker raised {type(error).__name__}: {_first_line(str(error))}"
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
 
 
 def gpu_share(slots: int, num_gpus: int) -> float:
@@ -319,7 +306,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
                 raise
             except Exception as error:
                 kind = PoolError if address == "local" else ReachError
-                raise kind(f"Ray at {address}: {type(error).__name__}: {_first_line(str(error))}") from error
+                raise kind(f"Ray at {address}: {type(error).__name__}: {first_line(str(error))}") from error
             with ExitStack() as leaving:
                 leaving.callback(ray.shutdown)
                 self.liveness = Liveness(ray)

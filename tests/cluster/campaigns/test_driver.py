@@ -2,15 +2,19 @@
 
 from pathlib import Path
 
+import pytest
+
 from cluster.campaigns.driver import drive
 from cluster.campaigns.planner import Counts, Task
-from cluster.dispatch.coordinator import Record
+from cluster.campaigns.suite import Scenario, Suite
+from cluster.dispatch.coordinator import Event, Record, WorkerLost
+from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import AnyJob, Job
 from cluster.dispatch.pool import InProcessPool
 from cluster.dispatch.session import Stop
 from cluster.storage.store import Store
 from tests.cluster.fake_judge import FAKE_JUDGE, trace
-from workers.record.verdict import Judgement, Lost
+from workers.record.verdict import Agreed, Judgement, Lost
 
 
 class Chain:
@@ -56,6 +60,50 @@ class Noting:
         self.seen.append(counts.done)
         if counts.done == self._most:
             self._stop.signum = 2
+
+
+class Dwindling:
+    """A pool of one slot: its first worker answers one job and dies with the next; no other worker starts."""
+
+    slots = 1
+
+    def __init__(self) -> None:
+        self._host = InProcessPool(FAKE_JUDGE)
+        self._worker, self._answered = 0, 0
+        self._events: list[Event] = self._host.wait(0.0)
+
+    def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
+        if self._answered:
+            self._events.append(WorkerLost(slot, self._worker, "its process died", had_begun=False))
+        else:
+            self._host.dispatch(slot, job, attempt)
+            self._events += self._host.wait(0.0)
+            self._answered += 1
+
+    def replace(self, slot: int, worker: int) -> None:
+        self._worker = worker
+        self._events.append(WorkerLost(slot, worker, "its process died", had_begun=False))
+
+    def wait(self, seconds: float) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        """Do nothing: no process was started."""
+
+
+def test_a_campaign_ends_when_no_worker_starts_and_its_results_are_kept(tmp_path: Path) -> None:
+    scenarios = [Scenario(each, Job.of(trace(each), sweep=False)) for each in ("agree-1", "agree-2", "agree-3")]
+    with Store(tmp_path) as store:
+        suite = Suite(scenarios, store)
+        with pytest.raises(PoolError, match=r"^no worker could be started again: its process died$"):
+            drive(suite, Dwindling(), Stop(), store=store)
+        assert [type(verdict) for verdict in suite.verdicts()] == [Agreed, type(None), type(None)]
+    with Store(tmp_path) as store:
+        suite = Suite(scenarios, store)
+        assert suite.kept == 1
+        drive(suite, InProcessPool(FAKE_JUDGE), Stop(), store=store)
+        assert [type(verdict) for verdict in suite.verdicts()] == [Agreed] * 3
 
 
 def test_every_task_is_begun_and_answered_once_and_in_turn() -> None:

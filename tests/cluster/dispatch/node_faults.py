@@ -18,6 +18,7 @@ from typing import Any
 from cluster.campaigns.driver import drive
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.suite import Scenario, Suite
+from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import Job
 from cluster.dispatch.pool import RayCluster, RayPool
 from cluster.dispatch.session import Stop
@@ -59,10 +60,21 @@ def pids_below(node: Any) -> set[int]:
     return descendants(node.all_processes["raylet"][0].process.pid)
 
 
-def with_a_gpu(ray: RayCluster, node: Any, folder: Path, start_seconds: float) -> dict[str, Any]:
+def without_a_gpu(ray: RayCluster, folder: Path) -> str:
+    """Run a job whose worker needs a GPU when no node has one; return why the campaign ended."""
+    job = Job.of(trace("agree"), sweep=True)
+    with RayPool(ray, 1, SECONDS_MAX, FAKE_JUDGE, gpus=1, start_seconds=1.0) as pool, Store(folder) as store:
+        try:
+            drive(Suite([Scenario("gpu", job)], store), pool, Stop(), store=store)
+        except PoolError as error:
+            return str(error)
+    return ""
+
+
+def with_a_gpu(ray: RayCluster, node: Any, folder: Path) -> dict[str, Any]:
     """Run a job that wants a GPU."""
     job = Job.of(trace("agree"), sweep=True)
-    with RayPool(ray, 1, SECONDS_MAX, FAKE_JUDGE, gpus=1, start_seconds=start_seconds) as pool, Store(folder) as store:
+    with RayPool(ray, 1, SECONDS_MAX, FAKE_JUDGE, gpus=1, start_seconds=SECONDS_MAX) as pool, Store(folder) as store:
         suite = Suite([Scenario("gpu", job)], store)
         before = pids_below(node)
         drive(suite, pool, Stop(), store=store)
@@ -141,9 +153,9 @@ def main() -> None:
     with RayCluster(cluster.address, None) as ray:
         head = next(node for node in ray.module.nodes() if not node["Resources"].get("CPU"))
         found["gpus"] = ray.num_gpus
-        found["gpu"] = with_a_gpu(ray, with_gpu, folder / "gpu", SECONDS_MAX)
+        found["gpu"] = with_a_gpu(ray, with_gpu, folder / "gpu")
         found["parts"] = killed_parts(ray, cluster, with_gpu, folder / "parts", head["MetricsExportPort"])
-        found["gone"] = with_a_gpu(ray, cluster.head_node, folder / "gone", 1.0)
+        found["gone"] = without_a_gpu(ray, folder / "gone")
         found["driver"] = killed_driver(cluster.address, folder / "driver")
     cluster.shutdown()
     print(json.dumps(found))

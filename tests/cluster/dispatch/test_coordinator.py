@@ -1,8 +1,10 @@
-"""The coordinator under every schedule of losses: one result a job, whatever happens."""
+"""The coordinator in every order of events: one result for each job, and the same one in each order."""
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,11 +30,15 @@ from tests.cluster.fake_judge import FakeJudge, trace
 from workers.record.verdict import Lost
 
 JUDGEMENT = FakeJudge().judge(trace("agree"), True)
+LOST = f"{LOSSES_MAX} attempts were lost: its process died"
 
 
 @dataclass
 class SimulatedPool:
-    """Workers that do what a list of numbers says; it checks each instruction on the way."""
+    """Workers that do what a list of numbers says; it checks each instruction on the way.
+
+    A worker that begins a job whose name starts with "kill" dies of it, each time; no other job kills a worker.
+    """
 
     num_slots: int
     worker: list[int] = field(default_factory=list)
@@ -66,6 +72,7 @@ class SimulatedPool:
                 case Replace(slot=slot, worker=worker):
                     assert worker == self.worker[slot] + 1
                     assert slot not in self.running
+                    assert slot not in self.retired
                     self.worker[slot] = worker
                     self.starting.append(slot)
                 case Record():
@@ -76,57 +83,84 @@ class SimulatedPool:
                     self.late += 1
 
     def event(self, number: int) -> Event | None:
-        """Return the next thing to happen: a start, a result, a death, a late result or a repeated message."""
-        kind, index = number % 8, number // 8
+        """Return the next event: a start, a failed start, a result, a death, a late result or a repeated message."""
+        kind, index = number % 9, number // 9
         if kind == 0 and self.given_up:
             late = self.given_up[index % len(self.given_up)]
             return ResultArrived(late.job, late.attempt, JUDGEMENT)
         if kind == 1 and self.given_up:
             old = self.given_up[index % len(self.given_up)]
             return WorkerLost(old.slot, old.worker, "its process died", had_begun=True)
-        if self.starting and (kind < 5 or not self.running):
+        if self.starting and (kind < 5 or kind == 8 or not self.running):
             slot = self.starting.pop(index % len(self.starting))
-            return WorkerReady(slot, self.worker[slot])
+            return self._lost(slot, None, had_begun=False) if kind == 8 else WorkerReady(slot, self.worker[slot])
         if not self.running:
             return None
         slot = sorted(self.running)[index % len(self.running)]
         run = self.running.pop(slot)
-        if kind >= 6:
-            self.given_up.append(run)
-            had_begun = kind == 7
-            if had_begun:
-                self.losses[run.job] += 1
-                self.lost_on.setdefault(run.job, set()).add(slot)
-            self.idle_losses[slot] = 0 if had_begun else self.idle_losses[slot] + 1
-            if self.idle_losses[slot] == IDLE_LOSSES_MAX:
-                self.retired.add(slot)
-            return WorkerLost(slot, run.worker, "its process died", had_begun)
+        kills = run.job.startswith("kill")
+        if kind == 6 or kills:
+            return self._lost(slot, run, had_begun=kind != 6)
+        if kind == 7 and not run.job.startswith("safe"):
+            return self._lost(slot, run, had_begun=True)
         self.idle_losses[slot] = 0
         return ResultArrived(run.job, run.attempt, JUDGEMENT)
 
+    def _lost(self, slot: int, run: Dispatch | None, had_begun: bool) -> WorkerLost:
+        """Return the loss of a slot's worker, which is starting or has received a job."""
+        if run is not None:
+            self.given_up.append(run)
+        if run is not None and had_begun:
+            self.losses[run.job] += 1
+            self.lost_on.setdefault(run.job, set()).add(slot)
+        self.idle_losses[slot] = 0 if had_begun else self.idle_losses[slot] + 1
+        if self.idle_losses[slot] == IDLE_LOSSES_MAX:
+            self.retired.add(slot)
+        return WorkerLost(slot, self.worker[slot], "its process died", had_begun)
 
-@given(
-    slots=st.integers(1, 4),
-    jobs=st.integers(0, 12),
-    numbers=st.lists(st.integers(0, 1 << 16), max_size=200),
-)
-def test_every_job_gets_exactly_one_result_whatever_is_lost(slots: int, jobs: int, numbers: list[int]) -> None:
+
+def run_to_the_end(slots: int, jobs: list[str], numbers: list[int]) -> tuple[Coordinator, SimulatedPool]:
+    """Run jobs under the events that some numbers stand for, and then without any further loss but those of "kill"."""
     coordinator, pool = Coordinator(slots), SimulatedPool(slots)
-    for job in range(jobs):
-        pool.carry_out(coordinator.handle(JobAdded(f"job {job}")))
-    # After the drawn numbers nothing is lost any more, so every job must come to its end.
-    for number in numbers + [2] * (8 * (jobs + slots + 2)):
+    for job in jobs:
+        pool.carry_out(coordinator.handle(JobAdded(job)))
+    for number in numbers + [2] * (8 * (LOSSES_MAX * len(jobs) + slots + 2)):
         event = pool.event(number)
         if event is not None:
             pool.carry_out(coordinator.handle(event))
-    assert not coordinator.backlog
-    assert sorted(record.job for record in pool.records) == sorted(f"job {job}" for job in range(jobs))
+    return coordinator, pool
+
+
+NUMBERS = st.lists(st.integers(0, 1 << 16), max_size=200)
+
+
+@given(slots=st.integers(1, 4), jobs=st.integers(0, 12), numbers=NUMBERS)
+def test_every_job_gets_exactly_one_result_unless_no_slot_has_a_worker(
+    slots: int, jobs: int, numbers: list[int]
+) -> None:
+    names = [f"job {job}" for job in range(jobs)]
+    coordinator, pool = run_to_the_end(slots, names, numbers)
+    recorded = [record.job for record in pool.records]
+    assert len(set(recorded)) == len(recorded)
+    assert (coordinator.stranded is not None) == (len(pool.retired) == slots)
+    assert coordinator.backlog == jobs - len(recorded)
+    if coordinator.stranded is None:
+        assert sorted(recorded) == sorted(names)
     for record in pool.records:
-        nothing_left = len(pool.retired) == slots
-        if isinstance(record.result, Lost):
-            assert pool.losses[record.job] == LOSSES_MAX or nothing_left
-        else:
-            assert pool.losses[record.job] < LOSSES_MAX
+        assert isinstance(record.result, Lost) == (pool.losses[record.job] == LOSSES_MAX)
+
+
+@given(slots=st.integers(1, 4), killers=st.integers(0, 4), safe=st.integers(0, 8), numbers=NUMBERS)
+def test_jobs_that_kill_workers_are_lost_and_no_other_job_in_any_order_of_events(
+    slots: int, killers: int, safe: int, numbers: list[int]
+) -> None:
+    names = [f"kill {job}" for job in range(killers)] + [f"safe {job}" for job in range(safe)]
+    coordinator, pool = run_to_the_end(slots, names, numbers)
+    expected = {name: Lost(reason=LOST) if name.startswith("kill") else JUDGEMENT for name in names}
+    found = {record.job: record.result for record in pool.records}
+    # The verdict on a job is the same in every order; it is missing only where every slot is retired.
+    assert found == {name: expected[name] for name in found}
+    assert len(found) == len(names) or coordinator.stranded is not None
 
 
 @given(numbers=st.lists(st.integers(0, 1 << 16), max_size=60))
@@ -177,7 +211,7 @@ def test_a_late_result_is_noted_and_not_recorded() -> None:
     assert coordinator.handle(ResultArrived("a", 2, JUDGEMENT)) == [NoteLate("a", 2, JUDGEMENT)]
 
 
-def test_a_job_that_kills_three_workers_is_lost_and_says_on_how_many_slots() -> None:
+def test_job_that_kills_three_workers_is_lost_whichever_slots_ran_it() -> None:
     coordinator, worker = ready(2), [0, 0]
     instructions = coordinator.handle(JobAdded("a"))
     results: list[Answer | Lost] = []
@@ -187,7 +221,7 @@ def test_a_job_that_kills_three_workers_is_lost_and_says_on_how_many_slots() -> 
         results += [each.result for each in after if isinstance(each, Record)]
         worker[dispatch.slot] += 1
         instructions = after + coordinator.handle(WorkerReady(dispatch.slot, worker[dispatch.slot]))
-    assert results == [Lost(reason="3 attempts were lost on 2 slots: its process died")]
+    assert results == [Lost(reason=LOST)]
     assert not coordinator.backlog
 
 
@@ -236,16 +270,42 @@ def test_a_slot_is_given_up_only_for_losses_without_a_result_between_them() -> N
     assert not coordinator.backlog
 
 
-def test_jobs_are_lost_when_no_worker_can_be_started() -> None:
+def test_job_stays_open_when_no_slot_ever_started_a_worker() -> None:
     coordinator = Coordinator(2)
     coordinator.handle(JobAdded("a"))
-    records: list[Instruction] = []
     for slot in range(2):
-        for worker in range(IDLE_LOSSES_MAX):
-            records = coordinator.handle(WorkerLost(slot, worker, "no such engine", had_begun=False))
-    assert records == [Record("a", 0, Lost(reason="no worker could be started: no such engine"))]
-    assert not coordinator.backlog
-    assert [type(each) for each in coordinator.handle(JobAdded("b"))] == [Record]
+        assert coordinator.stranded is None
+        retire(coordinator, slot)
+    assert coordinator.stranded == "no worker could be started: no such engine"
+    assert coordinator.handle(JobAdded("b")) == []
+    assert coordinator.backlog == 2
+
+
+def test_job_stays_open_when_every_slot_stops_starting_workers() -> None:
+    coordinator = ready(1)
+    coordinator.handle(JobAdded("a"))
+    retire(coordinator, 0)
+    assert coordinator.stranded == "no worker could be started again: no such engine"
+    assert coordinator.backlog == 1
+
+
+@pytest.mark.parametrize("failed_starts", list(product(range(IDLE_LOSSES_MAX), repeat=LOSSES_MAX)))
+def test_failed_starts_between_the_deaths_of_a_job_do_not_change_its_verdict(failed_starts: tuple[int, ...]) -> None:
+    coordinator, worker = ready(1), 0
+    coordinator.handle(JobAdded("a"))
+    coordinator.handle(JobAdded("b"))
+    recorded: list[Instruction] = []
+    for number in failed_starts:
+        instructions = coordinator.handle(WorkerLost(0, worker, "its process died", had_begun=True))
+        recorded += [each for each in instructions if isinstance(each, Record)]
+        for _ in range(number):
+            worker += 1
+            coordinator.handle(WorkerLost(0, worker, "its process died", had_begun=False))
+        worker += 1
+        instructions = coordinator.handle(WorkerReady(0, worker))
+    deaths = ("its process died",) * LOSSES_MAX
+    assert recorded == [Record("a", LOSSES_MAX, Lost(reason=LOST), deaths)]
+    assert instructions == [Dispatch(0, worker, "b", 1)]
 
 
 def test_a_worker_that_died_idle_does_not_count_against_the_job_it_was_given() -> None:

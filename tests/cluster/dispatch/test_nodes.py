@@ -71,9 +71,8 @@ def test_a_killed_dashboard_is_not_noticed_and_the_jobs_of_a_killed_node_run_els
 
 
 def test_a_resource_that_no_node_has_is_named_and_nothing_is_judged(outcome: dict[str, Any]) -> None:
-    assert outcome["gone"]["verdict"] == "lost"
     started = "no worker could be started: it did not start within 1 s: each of 1 needs"
-    assert outcome["gone"]["reason"].startswith(started)
+    assert outcome["gone"].startswith(started)
 
 
 def test_a_killed_driver_goes_on_where_it_was_when_its_command_is_run_again(outcome: dict[str, Any]) -> None:

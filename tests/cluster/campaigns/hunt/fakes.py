@@ -20,7 +20,7 @@ from workers.shrink.shrinker import Tried
 from workers.targets.target import RunConfig
 
 NOTHING = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
-DEATH = Lost(reason="3 attempts were lost on 2 slots: its process died")
+DEATH = Lost(reason="3 attempts were lost: its process died")
 DEATHS = ("its process died",) * 3
 Answering = Callable[[AnyJob], Answer | Lost]
 
