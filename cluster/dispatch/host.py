@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, ShardJudge, TrialJob, TryJob, build, command, load_judge
 from cluster.dispatch.origin import foreign_packages
+from cluster.dispatch.whole_file import whole_file
 from scenarios import codec
 from scenarios.codec import comment
 from scenarios.trace import Trace
@@ -88,6 +89,5 @@ def write_ahead(file: Path, lines: list[str], trace: Trace) -> None:
 
     It is not forced onto the disk: it is there to outlive this process, and a power cut ends what it ran, too.
     """
-    temporary = file.with_name(f".{file.name}.tmp")
-    temporary.write_text(comment(lines) + codec.dumps(trace), encoding="utf-8", newline="\n")
-    os.replace(temporary, file)
+    with whole_file(file, is_durable=False) as opened:
+        opened.write((comment(lines) + codec.dumps(trace)).encode())

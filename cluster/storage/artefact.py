@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cluster.dispatch.job import build, command
 from cluster.dispatch.origin import ROOT
+from cluster.dispatch.whole_file import whole_file
 from scenarios import codec
 from scenarios.codec import comment
 from scenarios.scenario_file import RunOn
@@ -86,14 +87,5 @@ def put_aside(path: Path) -> Path:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that at any moment it is complete or absent, and on the disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with whole_file(path) as file:
+        file.write(text.encode())

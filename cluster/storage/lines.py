@@ -1,10 +1,10 @@
 """Results as JSON lines: one object a line, for programs that read no SQLite."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from cluster.dispatch.whole_file import whole_file
 from cluster.storage.campaign import Contents
 from cluster.storage.errors import storing
 
@@ -35,10 +35,7 @@ def result_lines(contents: Contents) -> Iterator[str]:
 
 def write_lines(contents: Contents, path: Path) -> None:
     """Write the results of a campaign as JSON lines, the whole file or none of it."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with storing(path):
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            for line in result_lines(contents):
-                assert "\n" not in line, "a line of results is one line"
-                file.write(f"{line}\n")
-        os.replace(temporary, path)
+    with storing(path), whole_file(path, is_durable=False) as file:
+        for line in result_lines(contents):
+            assert "\n" not in line, "a line of results is one line"
+            file.write(f"{line}\n".encode())

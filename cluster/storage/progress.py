@@ -1,6 +1,5 @@
 """Progress of a campaign in a file of its folder, for other processes."""
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from cluster.dispatch.whole_file import whole_file
 from cluster.storage.pace import Left, Pace
 from scenarios.spec import Value
 
@@ -83,11 +83,9 @@ class ProgressFile:
             expected=expected,
             left=self._pace.left(total),
         )
-        temporary = self._path.with_name(f".{self._path.name}.tmp")
         # Errors of the disk are reported by files that must be written.
-        with suppress(OSError):
-            temporary.write_text(snapshot.model_dump_json(), encoding="utf-8")
-            os.replace(temporary, self._path)
+        with suppress(OSError), whole_file(self._path, is_durable=False) as file:
+            file.write(snapshot.model_dump_json().encode())
 
 
 def read_progress(folder: Path) -> Snapshot | None:
