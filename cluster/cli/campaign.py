@@ -2,29 +2,27 @@
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_NOT_JUDGED
-from cluster.dispatch.host import PoolError, ReachError
+from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import program
 from cluster.dispatch.ray_job import job_id
 from cluster.reports.job_log import log_artefacts
 from cluster.storage.artefact import write_atomically
 from cluster.storage.errors import CampaignError, StoreError, store_error
 from cluster.storage.lines import RESULTS, write_lines
-from cluster.storage.store import Store, new_campaign_folder
+from cluster.storage.lock import IGNORED, Claim, claim, claim_next
+from cluster.storage.store import Store
 
 PARENT = Path("campaigns")
 # Either of them is there from the first moment of a campaign.
 _OWN = ("campaign.sqlite", "campaign.lock")
-# Names that an empty folder may hold: the root of a volume has this one.
-_IGNORED = ("lost+found",)
 # What ends a campaign that can be gone on with.
 CampaignFailure = OSError, StoreError, PoolError
 
@@ -35,50 +33,42 @@ def open_campaign(
 ) -> Iterator[Store]:
     """Provide the store of the folder that was named, else of a new one below `campaigns`.
 
-    A folder that was made here does not stay when the campaign cannot be opened, or Ray cannot be reached.
-    Whenever the command is interrupted meanwhile, it is said how to go on.
+    A new campaign does not stay when it cannot be opened, or Ray cannot be reached. When the command is interrupted
+    meanwhile, the command that continues it is printed.
 
     Raises:
         CampaignError: the folder cannot be made or written, or holds something else than a campaign.
     """
-    is_new = out is None or not os.path.lexists(out)
-    folder = campaign_folder(out, stem)
+    claimed = claim_campaign(out, stem)
+    folder = claimed.folder
     try:
-        with open_store(folder, seed, engine) as store:
+        with open_store(claimed, seed, engine) as store:
             yield store
         log_artefacts(folder, sys.stderr)
     except KeyboardInterrupt:
         print(f"interrupted; {resumed(context, folder)}", file=sys.stderr)
         raise
-    except (CampaignError, ReachError):
-        if is_new:
-            shutil.rmtree(folder, ignore_errors=True)
-            if folder.parent == PARENT:
-                # It was made for this folder, unless it holds others.
-                with suppress(OSError):
-                    PARENT.rmdir()
-        raise
 
 
-def campaign_folder(out: Path | None, stem: str) -> Path:
-    """Return the folder that was named, else a new one below `campaigns`.
+def claim_campaign(out: Path | None, stem: str) -> Claim:
+    """Return a claim of the folder that was named, else of a new one below `campaigns`.
 
     Raises:
-        CampaignError: it cannot be made, or holds something else than a campaign.
+        CampaignError: it cannot be made, holds something else than a campaign, or another process writes it.
     """
     if out is None:
         try:
-            return new_campaign_folder(PARENT, stem)
+            return claim_next(PARENT, stem)
         except OSError as error:
             where = f"{Path.cwd() / PARENT}: {error.strerror}"
             raise CampaignError(f"{where}; name a folder that can be written with --out") from error
     if os.path.lexists(out):
         _check_folder(out)
-    return out
+    return claim(out)
 
 
 @contextmanager
-def open_store(folder: Path, seed: int | None = None, engine: str = "") -> Iterator[Store]:
+def open_store(place: Path | Claim, seed: int | None = None, engine: str = "") -> Iterator[Store]:
     """Open a campaign for writing; print what was damaged in it, and at the end what was restored or lost.
 
     Its results are left as JSON lines, too.
@@ -87,7 +77,7 @@ def open_store(folder: Path, seed: int | None = None, engine: str = "") -> Itera
         CampaignError: it cannot be opened.
     """
     try:
-        store = Store(folder, seed, engine)
+        store = Store(place, seed, engine)
     except StoreError as error:
         raise CampaignError(f"{error}; give another --out") from error
     with store:
@@ -95,17 +85,26 @@ def open_store(folder: Path, seed: int | None = None, engine: str = "") -> Itera
             say(remark)
         yield store
         try:
-            write_lines(store, folder / RESULTS)
+            write_lines(store, store.folder / RESULTS)
             losses = store.losses(store.run.run)
             for remark in store.restored:
                 say(remark)
         except StoreError as error:
             say(str(error))
+            store.is_kept = False
             return
+        if not store.is_in_place:
+            say(f"{store.folder}: was removed or replaced while it was written; what was recorded last is lost")
+            store.is_kept = False
     if losses:
         count = losses.total()
         reasons = ", ".join(f"{reason} ({number})" for reason, number in sorted(losses.items()))
         say(f"{count} {'attempt was' if count == 1 else 'attempts were'} lost with their workers: {reasons}")
+
+
+def code_of(store: Store, code: int) -> int:
+    """Return an exit code, but never 0 if the results of a store that was open are not on the disk."""
+    return code if store.is_kept else code or EXIT_NOT_JUDGED
 
 
 def say(text: str) -> None:
@@ -115,7 +114,7 @@ def say(text: str) -> None:
 
 def _check_folder(folder: Path) -> None:
     try:
-        names = sorted(name for name in os.listdir(folder) if not name.startswith(".") and name not in _IGNORED)
+        names = sorted(name for name in os.listdir(folder) if not name.startswith(".") and name not in IGNORED)
     except OSError as error:
         raise CampaignError(f"{folder}: cannot be used: {error.strerror}; give another --out") from error
     if names and not any(own in names for own in _OWN):

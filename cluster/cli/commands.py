@@ -16,7 +16,7 @@ from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.bisect_command import bisect
-from cluster.cli.campaign import CampaignFailure, open_campaign, report_failure, resumed
+from cluster.cli.campaign import CampaignFailure, code_of, open_campaign, report_failure, resumed
 from cluster.cli.confirmation import confirmed
 from cluster.cli.doctor_command import doctor
 from cluster.cli.export_command import export
@@ -192,7 +192,7 @@ def run(
             print("\n".join(remarks), file=sys.stderr)
         else:
             print_report(lines, sys.stdout, remarks, quiet)
-    return code
+    return code_of(store, code)
 
 
 def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:

@@ -69,6 +69,7 @@ def measure(
         except CampaignFailure as error:
             report_failure(error, folder, context)
             broken = True
+    broken = broken or not store.is_kept
     num_elsewhere = 0 if faults else len(FAULTS) - len(names)
     elsewhere = f"not measured: {num_elsewhere} faults that do not exist on --device {device}"
     taken = measurement.trials()

@@ -17,7 +17,7 @@ from cluster.campaigns.hunt.gate import SEED, TRACES_END, TRACES_MIN, Choice, Ga
 from cluster.campaigns.hunt.jobs import CANARY
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.suite import Scenario, Suite
-from cluster.cli.campaign import open_campaign, write_results
+from cluster.cli.campaign import code_of, open_campaign, write_results
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.hunt_commands import carry_out, hunt_on_pool, settings_of
 from cluster.cli.inputs import (
@@ -101,6 +101,7 @@ def gate(
         code = weightiest(code, gated.exit_code(recurring.known))
         told = _document(gated, chosen, recurring.known, code)
         text = _text(gated, folder, history.lines, recurring.known, code)
+    code = code_of(store, code)
     report = told.model_dump_json(indent=2)
     print(report if json else text)
     new: list[str] = []

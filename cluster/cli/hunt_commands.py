@@ -19,6 +19,7 @@ from cluster.campaigns.triage import FindingState, Triage
 from cluster.cli.campaign import (
     CampaignFailure,
     cause,
+    code_of,
     open_campaign,
     report_failure,
     resumed,
@@ -120,6 +121,7 @@ def hunt(
         recurring = history.update(planner.bugs())
         code = weightiest(code, planner.exit_code(recurring.known))
         text = "\n".join([*hunt_lines(planner.hunt, folder), *history.lines])
+    code = code_of(store, code)
     document = hunt_document(planner.hunt, code, recurring.known)
     print(document.model_dump_json(indent=2) if json else text)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)

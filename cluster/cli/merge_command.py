@@ -8,7 +8,7 @@ import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.triage import FindingState
-from cluster.cli.campaign import campaign_folder, say
+from cluster.cli.campaign import claim_campaign, say
 from cluster.reports.report import findings_text
 from cluster.storage.campaign import Campaign
 from cluster.storage.errors import reading_values
@@ -25,8 +25,9 @@ def merge(
     """Merge campaigns into one: the same whatever their order, and however often one comes."""
     for campaign in campaigns:
         Campaign(campaign).close()
-    folder = campaign_folder(out, "merged")
-    for remark in merge_campaigns(campaigns, folder):
+    claimed = claim_campaign(out, "merged")
+    folder = claimed.folder
+    for remark in merge_campaigns(campaigns, claimed):
         say(remark)
     with Campaign(folder) as merged, reading_values(folder, "merge"):
         lines, code = _summary(merged)

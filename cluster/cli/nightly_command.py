@@ -31,7 +31,7 @@ from cluster.campaigns.nightly import (
 )
 from cluster.campaigns.planner import Planner
 from cluster.campaigns.recurrence import Recurrence
-from cluster.cli.campaign import open_campaign, open_store, write_results
+from cluster.cli.campaign import code_of, open_campaign, open_store, write_results
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.hunt_commands import Canary, carry_out, corpus_of, hunt_on_pool, settings_of
 from cluster.cli.inputs import config_of, ray_address, read_regressions
@@ -161,6 +161,7 @@ def nightly(
     # Printed before it is written: a full disk takes nothing away from the night.
     print(report if json else text)
     page = partial(write_report, [folder], folder, TIMELINES, history.folder)
+    code = code_of(kept, code_of(store, code))
     code = write_results(folder, {"report.txt": text, NIGHT: report}, page, code, context)
     print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
     notify_of(notify, report)

@@ -1,6 +1,7 @@
 """Command `triage`: who deals with a finding, and until when nights need not report it."""
 
 import difflib
+from contextlib import nullcontext
 from datetime import date
 from hashlib import blake2b
 from pathlib import Path
@@ -14,6 +15,7 @@ from cluster.cli.inputs import InputError, check_engine
 from cluster.cli.options import Engine, Known
 from cluster.reports.page.campaign import read_campaigns
 from cluster.storage.known import KnownFinding, Status, edit_known, known_findings, known_in, read_files, read_seen
+from cluster.storage.lock import editing
 from scenarios.codec import KNOWN_SUFFIX
 from scenarios.strict_yaml import escaped
 from workers.targets.target import SPECSTORM
@@ -49,12 +51,12 @@ def triage(
             raise InputError("which finding? give its fingerprint or its file; `specstorm triage` alone lists them")
         print("\n".join(_listed(folder, engine)))
         return EXIT_AGREED
-    path, before = _found(which, folder, engine, campaign)
-    if changes:
-        finding = edit_known(path, _decided(before, path, which, changes))
-    elif before is not None:
-        finding = before
-    else:
+    place = Path(which).parent if which.endswith(KNOWN_SUFFIX) else folder
+    # Looked up and changed at once: no other process changes the folder in between.
+    with editing(place) if changes else nullcontext():
+        path, before = _found(which, folder, engine, campaign)
+        finding = edit_known(path, _decided(before, path, which, changes)) if changes else before
+    if finding is None:
         raise InputError(
             f"{which!r} has not been looked at; say how it stands with --state {'|'.join(get_args(Status))}"
         )

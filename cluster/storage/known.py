@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from cluster.storage.artefact import write_atomically
 from cluster.storage.errors import storing
+from cluster.storage.lock import editing
 from scenarios import strict_yaml
 from scenarios.codec import KNOWN_SUFFIX, SUFFIX
 from scenarios.spec import Value
@@ -127,6 +128,8 @@ def known_in(path: Path) -> KnownFinding:
 def edit_known(path: Path, changes: Mapping[str, str | None]) -> KnownFinding:
     """Change keys of a file of a known finding, which need not exist; what else is in it stays.
 
+    The caller is `editing` its folder.
+
     Raises:
         ScenarioError: it is, or would be, not what it must be; nothing is written then.
         StoreError: it cannot be written.
@@ -182,14 +185,20 @@ def read_seen(folder: Path) -> dict[str, Sighting]:
 
 
 def keep_seen(folder: Path, bugs: Iterable[str], today: date) -> dict[str, Sighting]:
-    """Record that some findings were seen today, once a day; return all sightings."""
-    seen = read_seen(folder)
-    for bug in bugs:
-        before = seen.get(bug, Sighting(first=today, last=date.min, nights=0))
-        if before.last < today:
-            seen[bug] = Sighting(first=min(before.first, today), last=today, nights=before.nights + 1)
-    ordered = {bug: seen[bug] for bug in sorted(seen)}
-    assert all(each.first <= each.last for each in ordered.values()), "what is seen first is not seen last"
-    with storing(folder / SEEN):
-        write_atomically(folder / SEEN, _SIGHTINGS.dump_json(ordered, indent=1).decode() + "\n")
+    """Record that some findings were seen today, once a day; return all sightings.
+
+    Raises:
+        ScenarioError: as `read_seen`.
+        StoreError: the folder cannot be written.
+    """
+    with editing(folder):
+        seen = read_seen(folder)
+        for bug in bugs:
+            before = seen.get(bug, Sighting(first=today, last=date.min, nights=0))
+            if before.last < today:
+                seen[bug] = Sighting(first=min(before.first, today), last=today, nights=before.nights + 1)
+        ordered = {bug: seen[bug] for bug in sorted(seen)}
+        assert all(each.first <= each.last for each in ordered.values()), "what is seen first is not seen last"
+        with storing(folder / SEEN):
+            write_atomically(folder / SEEN, _SIGHTINGS.dump_json(ordered, indent=1).decode() + "\n")
     return ordered

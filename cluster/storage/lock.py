@@ -1,41 +1,158 @@
-"""Lock of a campaign directory: one process writes it, and leaves the name of its run there if it is killed."""
+"""Locks: one process at a time writes a campaign or a folder of known findings, and its lock ends with it.
+
+The process that holds a lock file decides everything else: whether a campaign is new, and what is removed. A lock file
+is removed only by its holder; a process that waited for it meanwhile starts again with the new file. A lock of a killed
+process is free, and `campaign.lock` then holds the name of the killed run.
+"""
 
 import fcntl
+import os
+import shutil
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import IO
 
-from cluster.storage.errors import CampaignError
+from cluster.dispatch.whole_file import remove_left
+from cluster.storage.errors import CampaignError, StoreError, storing
 
 LOCK = "campaign.lock"
-TRIES = 10
-WAIT_SECONDS = 0.05
+# A process that looks whether a campaign is being written holds its lock for a moment.
+MOMENT_SECONDS = 0.5
+EDIT_SECONDS = 30.0
+EDIT_LOCK = ".known.lock"
 RUN_CHARACTERS_MAX = 100
+# Names that an empty folder may hold: the root of a volume has this one.
+IGNORED = ("lost+found",)
+_POLL_SECONDS = 0.02
+# More than a folder that is made and removed by others at once is ever lost.
+_ATTEMPTS_MAX = 1000
+# What a campaign writes before anything is judged, and what a merge writes.
+_FOLDERS = ("artefacts", "running", "seldom", "snapshot")
+_FILES = ("campaign.sqlite", "campaign.sqlite-wal", "campaign.sqlite-shm", "results.jsonl", "progress.json")
 
 
-def take_lock(folder: Path) -> IO[str]:
-    """Take the lock of a campaign and return its open file; closing it frees the lock.
+class HeldError(CampaignError):
+    """Another process holds a lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A campaign folder whose lock this process holds.
+
+    `made` are the folders that this process has made for it, outermost first. `is_new` says that it was no campaign
+    when the lock was taken.
+    """
+
+    folder: Path
+    lock: IO[str]
+    made: tuple[Path, ...]
+    is_new: bool
+
+    @property
+    def is_in_place(self) -> bool:
+        """Return whether the folder still holds the lock file of this process: nobody removed or replaced it."""
+        return _is_at(self.lock, self.folder / LOCK)
+
+    def note_run(self, run: str | None) -> None:
+        """Write the name of the run that holds the lock, or that none does any more."""
+        self.lock.truncate(0)
+        if run is not None:
+            self.lock.write(run)
+            self.lock.flush()
+
+    def release(self) -> None:
+        """Free the lock; the campaign stays."""
+        self.lock.close()
+
+    def give_up(self) -> None:
+        """Free the lock. A new campaign and the folders made for it are removed before, but no files of others."""
+        try:
+            if self.is_new and self.is_in_place:
+                for name in _FOLDERS:
+                    shutil.rmtree(self.folder / name, ignore_errors=True)
+                for name in (*_FILES, LOCK):
+                    with suppress(OSError):
+                        (self.folder / name).unlink(missing_ok=True)
+        finally:
+            self.release()
+        if self.is_new:
+            _remove_folders(self.made)
+
+
+def claim(folder: Path) -> Claim:
+    """Make a campaign folder where there is none, take its lock, and return both.
 
     Raises:
-        CampaignError: another process holds it, or it cannot be written.
+        HeldError: another process holds the lock.
+        CampaignError: the folder cannot be made, or its lock cannot be written.
     """
     try:
-        file = (folder / LOCK).open("a+", encoding="utf-8")
+        lock, made = _claimed(folder, folder / LOCK, MOMENT_SECONDS)
+    except BlockingIOError as error:
+        raise HeldError(f"{folder}: another process is writing this campaign; give another --out") from error
     except OSError as error:
         raise CampaignError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
-    # A process that looks whether the campaign is being written holds it for a moment.
-    for _ in range(TRIES):
+    for path in (folder, *(folder / name for name in _FOLDERS)):
+        with suppress(OSError):
+            remove_left(path)
+    return Claim(folder, lock, made, is_unused(folder))
+
+
+def claim_next(parent: Path, stem: str) -> Claim:
+    """Make the first free folder `<stem>-<number>` and take its lock; two processes never get the same one.
+
+    Raises:
+        CampaignError: as `claim`.
+        OSError: the parent cannot be made or read.
+    """
+    made = _make_folders(parent)
+    names = [path.name.rpartition("-") for path in parent.iterdir()]
+    number = max((int(number) for name, _, number in names if name == stem and number.isdecimal()), default=0)
+    while True:
+        number += 1
+        folder = parent / f"{stem}-{number:04d}"
+        if os.path.lexists(folder):
+            continue
+        # Another process may have made this very folder since.
+        with suppress(HeldError):
+            claimed = claim(folder)
+            if claimed.is_new and folder in claimed.made:
+                return replace(claimed, made=tuple(dict.fromkeys((*made, *claimed.made))))
+            claimed.release()
+
+
+@contextmanager
+def editing(folder: Path) -> Iterator[None]:
+    """Keep other processes from editing a folder of known findings during the block; wait for those that do.
+
+    Raises:
+        StoreError: the folder cannot be written, or another process did not end its edit.
+    """
+    path = folder / EDIT_LOCK
+    try:
+        with storing(folder):
+            lock, made = _claimed(folder, path, EDIT_SECONDS)
+    except StoreError as error:
+        if isinstance(error.__cause__, BlockingIOError):
+            raise StoreError(f"{folder}: another process has been editing it for {EDIT_SECONDS:g} s") from error
+        raise
+    with closing(lock):
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(WAIT_SECONDS)
-        except OSError as error:
-            file.close()
-            raise CampaignError(f"{folder}: cannot be locked: {error.strerror}; give another --out") from error
-        else:
-            return file
-    file.close()
-    raise CampaignError(f"{folder}: another process is writing this campaign; give another --out")
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+            _remove_folders(made)
+
+
+def is_unused(folder: Path) -> bool:
+    """Return whether a folder holds nothing, or only what a campaign holds that was killed while it was opened."""
+    names = [path for path in folder.iterdir() if path.name not in (LOCK, *IGNORED) and not path.name.startswith(".")]
+    return all(path.name in _FOLDERS and path.is_dir() and not any(path.iterdir()) for path in names)
 
 
 def killed_run(folder: Path) -> str | None:
@@ -50,16 +167,8 @@ def killed_run(folder: Path) -> str | None:
         return None
 
 
-def note_run(lock: IO[str], run: str | None) -> None:
-    """Write the name of the run that holds a lock, or that none does any more."""
-    lock.truncate(0)
-    if run is not None:
-        lock.write(run)
-        lock.flush()
-
-
 def is_locked(folder: Path) -> bool:
-    """Whether a process writes a campaign."""
+    """Return whether a process writes a campaign."""
     try:
         with (folder / LOCK).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -68,3 +177,77 @@ def is_locked(folder: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def _claimed(folder: Path, path: Path, seconds: float) -> tuple[IO[str], tuple[Path, ...]]:
+    """Make a folder if there is none, and hold a lock file in it; return the file, and the folders that were made.
+
+    Raises:
+        BlockingIOError: another process still held the lock after some seconds.
+        OSError: the folder or the file cannot be made or locked.
+    """
+    made: list[Path] = []
+    for attempt in count(1):
+        try:
+            made += _make_folders(folder)
+            return _hold(path, seconds), tuple(dict.fromkeys(made))
+        except FileNotFoundError:
+            # The holder of the lock has removed the folder meanwhile.
+            if attempt == _ATTEMPTS_MAX:
+                raise
+    raise AssertionError("one of the attempts was the last")
+
+
+def _hold(path: Path, seconds: float) -> IO[str]:
+    """Return a lock file that this process holds, made if there is none; wait for its holder for some seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        try:
+            _lock(file, end)
+            if _is_at(file, path):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        # Its holder has removed it: another process may hold the file that is there now.
+        file.close()
+
+
+def _lock(file: IO[str], end: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    """Return whether an open file is the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make a folder and those above it; return the ones that this process has made, outermost first."""
+    made: list[Path] = []
+    missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
+    for path in reversed(missing):
+        try:
+            os.mkdir(path)
+            made.append(path)
+        except FileExistsError:
+            if not path.is_dir():
+                raise
+    return made
+
+
+def _remove_folders(made: Sequence[Path]) -> None:
+    """Remove folders that this process has made, given outermost first, unless others have written in them."""
+    for path in reversed(made):
+        with suppress(OSError):
+            path.rmdir()

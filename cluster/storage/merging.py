@@ -6,16 +6,17 @@ judged.
 """
 
 import json
-import shutil
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
+from cluster.dispatch.whole_file import whole_file
 from cluster.storage.campaign import DATABASE, Campaign
 from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
 from cluster.storage.lines import RESULTS, write_lines
-from cluster.storage.lock import take_lock
+from cluster.storage.lock import Claim, claim
 from cluster.storage.schema import TABLES, Row
 
 # Files of a campaign that are merged by name, the traces of jobs that were lost among them; the others are made from
@@ -88,39 +89,49 @@ _ORDERS: dict[str, Callable[[Row], tuple[Any, ...]]] = {
 }
 
 
-def merge(sources: Sequence[Path], out: Path) -> list[str]:
+def merge(sources: Sequence[Path], place: Path | Claim) -> list[str]:
     """Merge campaigns into one, which may exist already; return remarks about damage in them.
 
-    Campaigns inside them, such as the regressions of a night, are merged likewise.
+    Campaigns inside them, such as the regressions of a night, are merged likewise. The result is given by its folder,
+    or by a claim of it, which is released. A result that is new is removed if it cannot be written to its end.
 
     Raises:
-        CampaignError: one of them is not a campaign, or is being written; the result cannot be begun.
-        StoreError: the result cannot be written.
+        CampaignError: one of them is not a campaign, or is being written; the result cannot be written.
+        StoreError: one of them was altered while it was read.
     """
-    remarks: list[str] = []
+    claims: list[Claim] = []
     try:
-        for name in ("artefacts", "running"):
-            (out / name).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CampaignError(f"{out}: cannot be written: {error.strerror}; give another --out") from error
-    with take_lock(out):
-        try:
-            database = Database(out / DATABASE)
-        except StoreError as error:
+        claims.append(place if isinstance(place, Claim) else claim(place))
+        remarks = _merge_whole(sources, claims[0], claims)
+    except BaseException as error:
+        for each in reversed(claims):
+            each.give_up()
+        if isinstance(error, StoreError) and not error.is_damage:
             raise CampaignError(f"{error}; give another --out") from error
-        remarks += database.remarks
-        try:
-            for source in sources:
-                if source.resolve() != out.resolve():
-                    remarks += _merge_one(source, out, database)
-            _forget_judged(out, database)
-        finally:
-            database.close()
+        raise
+    for each in claims:
+        each.release()
+    return remarks
+
+
+def _merge_whole(sources: Sequence[Path], claimed: Claim, claims: list[Claim]) -> list[str]:
+    """Merge campaigns and those inside them into claimed folders; add the claims of the inner ones to a list."""
+    out = claimed.folder
+    with storing(out):
+        for name in ("artefacts", "running"):
+            (out / name).mkdir(exist_ok=True)
+    with closing(Database(out / DATABASE)) as database:
+        remarks = database.remarks
+        for source in sources:
+            if source.resolve() != out.resolve():
+                remarks += _merge_one(source, out, database)
+        _forget_judged(out, database)
     with Campaign(out) as merged:
         write_lines(merged, out / RESULTS)
     for name in sorted({path.parent.name for source in sources for path in _inside(source)}):
         inner = [source / name for source in sources if source / name / DATABASE in _inside(source)]
-        remarks += merge(inner, out / name)
+        claims.append(claim(out / name))
+        remarks += _merge_whole(inner, claims[-1], claims)
     return remarks
 
 
@@ -147,11 +158,11 @@ def _merge_one(source: Path, out: Path, database: Database) -> list[str]:
 def _merge_file(source: Path, target: Path) -> None:
     """Copy a file; of two with one name keep the lesser by their bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists() and target.read_bytes() <= source.read_bytes():
+    content = source.read_bytes()
+    if target.exists() and target.read_bytes() <= content:
         return
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.copyfile(source, temporary)
-    temporary.replace(target)
+    with whole_file(target) as file:
+        file.write(content)
     assert target.is_file(), f"{target} was not written"
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-from cluster.dispatch.host import running_file, write_ahead
+from cluster.dispatch.host import ReachError, running_file, write_ahead
 from cluster.dispatch.job import Answer, Job, ShardJob, TrialJob, command
 from cluster.storage.artefact import artefact_name, is_artefact_of, portable, put_aside, write_artefact
 from cluster.storage.campaign import DATABASE, Contents, Result, lost_log
 from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
-from cluster.storage.lock import note_run, take_lock
+from cluster.storage.lock import Claim, claim
 from cluster.storage.progress import ProgressFile
 from cluster.storage.provenance import Planned, Run, after, this_run
 from cluster.storage.schema import Cell, Row, text_digest
@@ -29,33 +29,34 @@ from workers.targets.target import RunConfig
 class Store(Contents, AbstractContextManager["Store"]):
     """The only writer of one campaign directory; a context manager.
 
-    `run` is what is recorded of this process. `remarks` says what was found damaged, and is run again;
-    `restored` which artefacts were written again.
+    Opened by its folder, or by a claim of it, which is released when the store is closed. A new campaign is removed
+    when it cannot be opened, or when Ray cannot be reached and nothing was begun.
+
+    `run` is what is recorded of this process. `remarks` says what was found damaged, and is run again; `restored` which
+    artefacts were written again; `is_kept`, at the end, whether all results are on the disk.
 
     Raises:
         CampaignError: another process has it open, or the directory is not a campaign of this version.
         StoreError: it cannot be written or read any further.
     """
 
-    def __init__(self, folder: Path, seed: int | None = None, engine: str = "") -> None:
-        self.folder = folder
+    def __init__(self, place: Path | Claim, seed: int | None = None, engine: str = "") -> None:
+        self._claim = place if isinstance(place, Claim) else claim(place)
+        self.folder = folder = self._claim.folder
         self.run: Run = this_run(seed, engine)
         self._begun = time.monotonic()
         try:
-            for path in (folder, folder / "artefacts", folder / "running"):
-                path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CampaignError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
-        self._lock = take_lock(folder)
-        try:
             with storing(folder):
+                for path in (folder / "artefacts", folder / "running"):
+                    path.mkdir(exist_ok=True)
                 lost = lost_log(folder)
             self._db = Database(folder / DATABASE)
         except BaseException:
-            self._lock.close()
+            self._claim.give_up()
             raise
         self.remarks = self._db.remarks
         self.restored: list[str] = []
+        self.is_kept = True
         self.progress = ProgressFile(folder, self.run.run)
         self._slots: dict[tuple[str, int], int] = {}
         try:
@@ -63,7 +64,7 @@ class Store(Contents, AbstractContextManager["Store"]):
                 self.remarks.append(lost.remark)
             self._begin_run()
         except BaseException:
-            self._close()
+            self._give_up()
             raise
 
     def _begin_run(self) -> None:
@@ -76,7 +77,7 @@ class Store(Contents, AbstractContextManager["Store"]):
             self._db.delete("results", "verdict = 'lost'")
         # From here on a log is beside the database, until that is closed.
         with storing(self.folder):
-            note_run(self._lock, self.run.run)
+            self._claim.note_run(self.run.run)
 
     def plan(self, planned: Planned) -> None:
         """Record work that this process sets out to judge, in addition to what it recorded before."""
@@ -91,8 +92,31 @@ class Store(Contents, AbstractContextManager["Store"]):
             written = self._db.insert("runs", (self.run.run, self.run.model_dump_json()), "REPLACE")
             assert written, "the run has a row, and it is replaced"
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is not None and issubclass(kind, CampaignError | ReachError) and not self._has_begun():
+            self._give_up()
+        else:
+            self.close()
+
+    def _give_up(self) -> None:
+        """Release the directory; a new campaign is removed."""
+        try:
+            with suppress(StoreError):
+                self._db.close()
+                self._claim.note_run(None)
+        finally:
+            self._claim.give_up()
+
+    def _has_begun(self) -> bool:
+        """Return whether an attempt was ever recorded."""
+        with suppress(StoreError):
+            return self._db.query("SELECT COUNT(*) FROM attempts")[0][0] != 0
+        return True
+
+    @property
+    def is_in_place(self) -> bool:
+        """Return whether the campaign is still where it was opened: nobody removed or replaced its folder."""
+        return self._claim.is_in_place and (self.folder / DATABASE).is_file()
 
     def close(self) -> None:
         """Record the end of this process, and release the directory."""
@@ -107,9 +131,9 @@ class Store(Contents, AbstractContextManager["Store"]):
     def _close(self) -> None:
         try:
             self._db.close()
-            note_run(self._lock, None)
+            self._claim.note_run(None)
         finally:
-            self._lock.close()
+            self._claim.release()
 
     def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
         return self._db.select(table, where, values)
@@ -255,19 +279,3 @@ class Store(Contents, AbstractContextManager["Store"]):
 
     def finding(self, bug: str) -> str | None:
         return next((str(state) for _, state in self._db.select("findings", "bug = ?", (bug,))), None)
-
-
-def new_campaign_folder(parent: Path, stem: str) -> Path:
-    """Create and return the first free folder `<stem>-<number>`; of two processes each gets its own."""
-    parent.mkdir(parents=True, exist_ok=True)
-    names = [path.name.rpartition("-") for path in parent.iterdir()]
-    taken = [int(number) for name, _, number in names if name == stem and number.isdecimal()]
-    number = max(taken, default=0)
-    while True:
-        number += 1
-        folder = parent / f"{stem}-{number:04d}"
-        try:
-            os.mkdir(folder)
-        except FileExistsError:
-            continue
-        return folder

@@ -1,8 +1,10 @@
 """Merging campaigns is idempotent, commutative and associative, and loses nothing."""
 
 import json
+import resource
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -170,6 +172,38 @@ def test_a_folder_that_cannot_be_written_is_bad_input(tmp_path: Path, capsys: py
     for out in (tmp_path / "file" / "m", Path("/proc/m")):
         assert cli.run(["merge", str(tmp_path / "a"), "--out", str(out)]) == 2
         assert capsys.readouterr().err.startswith(f"specstorm: {out}: cannot be written: ")
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Let no file grow beyond a size, as on a disk that fills up."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# Of the lock, of an artefact, of the database, of its log, of the inner campaign.
+@pytest.mark.parametrize("size", [0, 300, 4_096, 20_000, 60_000])
+def test_a_merge_on_a_full_disk_is_bad_input_and_leaves_nothing_new(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int
+) -> None:
+    run(tmp_path / "a", scenarios_of(8))
+    run(tmp_path / "a" / "regressions", scenarios_of(40))
+    run(tmp_path / "old", scenarios_of(2))
+    before = contents(tmp_path / "old")
+    for out in ("new", "old"):
+        with file_size_limit(size):
+            code = cli.run(["merge", str(tmp_path / "a"), "--out", str(tmp_path / out)])
+        said = capsys.readouterr().err
+        assert (code, said.endswith("; give another --out\n")) == (2, True), said
+        assert f"files may have at most {size} bytes here (ulimit -f)" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "old"]
+    assert list((tmp_path / "old").rglob(".*")) == []
+    assert contents(tmp_path / "old").keys() >= before.keys()
+    assert cli.run(["merge", str(tmp_path / "a"), "--out", str(tmp_path / "old")]) == 1
 
 
 def test_merged_findings_make_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,8 @@ from cluster.dispatch.job import Job, job_key
 from cluster.dispatch.pool import InProcessPool
 from cluster.dispatch.session import Stop
 from cluster.storage.errors import CampaignError
-from cluster.storage.store import Store, new_campaign_folder
+from cluster.storage.lock import claim_next
+from cluster.storage.store import Store
 from scenarios import codec
 from tests.cluster.fake_judge import FAKE_JUDGE, FakeJudge, trace
 from workers.record.verdict import Agreed, Judgement, Lost
@@ -131,9 +132,10 @@ def test_a_job_key_depends_on_trace_thoroughness_and_code() -> None:
 
 
 def test_new_campaign_folders_do_not_collide(tmp_path: Path) -> None:
-    names = [new_campaign_folder(tmp_path / "campaigns", "smoke").name for _ in range(3)]
-    assert names == ["smoke-0001", "smoke-0002", "smoke-0003"]
-    assert new_campaign_folder(tmp_path / "campaigns", "stress").name == "stress-0001"
+    claims = [claim_next(tmp_path / "campaigns", stem) for stem in ("smoke", "smoke", "smoke", "stress")]
+    assert [each.folder.name for each in claims] == ["smoke-0001", "smoke-0002", "smoke-0003", "stress-0001"]
+    for each in claims:
+        each.release()
 
 
 def test_what_was_not_judged_never_hides_a_finding() -> None:

@@ -1,0 +1,27 @@
+"""The same command in four processes at once; `benchmarks.robustness.simultaneous` plays 200 rounds of each."""
+
+import subprocess
+import sys
+from collections.abc import Iterable
+
+from benchmarks.robustness.simultaneous import CASES
+from cluster.dispatch.origin import ROOT
+
+CHEAP = ("run", "campaign given up", "seen.json")
+
+
+def play(cases: Iterable[str], rounds: int, *more: str) -> None:
+    """Play rounds of cases, in a process of its own since it forks."""
+    words = ["--rounds", str(rounds), *more, *(word for case in cases for word in ("--case", case))]
+    asked = [sys.executable, "-m", "benchmarks.robustness.simultaneous", *words]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("; 0 ended wrongly\n") == len(list(cases))
+
+
+def test_four_processes_of_one_command_lose_nothing() -> None:
+    play(CHEAP, 10)
+
+
+def test_four_processes_of_any_command_lose_nothing_if_one_is_killed() -> None:
+    play(CASES, 3, "--kill")
