@@ -123,7 +123,9 @@ class Campaign:
         found += [f"the fault of {name} was not found any more" for name in self.known_missed]
         if self.hunt is not None:
             found += self.hunt.gaps()
-            found += [f"judged: {each.text}" for each in self.amounts if each.unit == "trace" and each.is_short]
+            found += [
+                f"judged: {each.text}" for each in self.amounts if each.unit == "trace" and each.done and each.is_short
+            ]
         given_up = sum(trial.detected.at is None for trial in self.trials)
         if given_up:
             found.append(f"{given_up} of {len(self.trials)} trials did not find their fault")

@@ -6,10 +6,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
+from cluster.campaigns.nightly import NOT_JUDGED
 from cluster.reports.page.campaign import Campaign
+from cluster.reports.page.findings import Finding
 from workers.targets.target import RunConfig
 
-Change: TypeAlias = Literal["new", "still there", "gone", "fault switched on", "fault switched off"]
+Change: TypeAlias = Literal[
+    "new",
+    "still there",
+    "gone",
+    "not met",
+    "not judged",
+    "not judged before",
+    "fault switched on",
+    "fault switched off",
+]
 _LISTED_MAX = 50
 
 
@@ -17,7 +28,7 @@ _LISTED_MAX = 50
 class Bug:
     """A finding in two campaigns: the number of traces or scenarios that met it in each; `anchor` links to it.
 
-    `is_planted` where only one of them had the faults on under which it was met.
+    It is gone if the later campaign judged a scenario or a trace that met it, not met if that judged others.
     """
 
     bug: str
@@ -25,19 +36,12 @@ class Bug:
     headline: str
     before: int
     after: int
-    is_planted: bool = False
-
-    @property
-    def change(self) -> Change:
-        """Return the change: new in the later campaign, in both, or gone; of a planted one the switch of its fault."""
-        if self.is_planted and not (self.before and self.after):
-            return "fault switched off" if not self.after else "fault switched on"
-        return "gone" if not self.after else "still there" if self.before else "new"
+    change: Change
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A campaign beside the one before; `moved` are scenarios of both whose verdicts differ, `num_moved` all of them.
+    """A campaign with the one before it; `moved` are scenarios of both whose verdicts differ, `num_moved` all of them.
 
     `differences` are what they ran, where it differs; `sums` are rows of a name and both numbers; `gained` and
     `dropped` are probes that one of them alone hit.
@@ -57,7 +61,7 @@ class Comparison:
 
 
 def comparisons(campaigns: Sequence[Campaign]) -> list[Comparison]:
-    """Return each campaign beside the one of its kind before it, in the order given."""
+    """Return each campaign with the one of its kind before it, in the order given."""
     found = []
     for at, after in enumerate(campaigns):
         before = next((each for each in reversed(campaigns[:at]) if _kind(each) == _kind(after)), None)
@@ -97,9 +101,38 @@ def compare(before: Campaign, after: Campaign) -> Comparison:
 
 def _bug(bug: str, before: Campaign, after: Campaign) -> Bug:
     known = after.findings.get(bug) or before.findings[bug]
-    faults = set(known.judgement.trace.faults)
-    is_planted = faults.issubset(before.faults) != faults.issubset(after.faults)
-    return Bug(bug, known.anchor, known.headline, _times(bug, before), _times(bug, after), is_planted)
+    return Bug(bug, known.anchor, known.headline, _times(bug, before), _times(bug, after), _change(bug, before, after))
+
+
+def _change(bug: str, before: Campaign, after: Campaign) -> Change:
+    """Return the change of a finding; if only one campaign had the faults on that it needs, the switch of its fault."""
+    if bug in before.findings and bug in after.findings:
+        return "still there"
+    having, other = (before, after) if bug in before.findings else (after, before)
+    finding = having.findings[bug]
+    faults = set(finding.judgement.trace.faults)
+    if faults.issubset(before.faults) != faults.issubset(after.faults):
+        return "fault switched off" if having is before else "fault switched on"
+    judged = _is_judged_again(finding, having, other)
+    if having is after:
+        return "not judged before" if judged is False else "new"
+    if judged is None:
+        return "not met"
+    return "gone" if judged else "not judged"
+
+
+def _is_judged_again(finding: Finding, having: Campaign, other: Campaign) -> bool | None:
+    """Return whether a campaign judged what met a finding in another one; None if that was not part of it."""
+    if not other.is_judged:
+        return False
+    if finding.names:
+        kinds = [row[1] for row in other.rows if row[0] in finding.names]
+        return any(kind not in (NOT_JUDGED, "lost") for kind in kinds) if kinds else None
+    plans = [each.hunt.plans if each.hunt is not None else () for each in (having, other)]
+    drawn = [{(plan.profile, plan.seed, plan.corpus) for plan in each} for each in plans]
+    if finding.first is None or other.hunt is None or drawn[0] != drawn[1]:
+        return None
+    return other.hunt.tally.traces > finding.first
 
 
 def _differences(before: Campaign, after: Campaign) -> Iterator[tuple[str, str, str]]:
@@ -156,7 +189,8 @@ def _sums(before: Campaign, after: Campaign) -> Iterator[tuple[str, int, int]]:
         yield "traces", before.hunt.tally.traces, after.hunt.tally.traces
     for name, label in (("runs", "runs"), ("steps", "steps"), ("captures", "observations compared")):
         yield label, before.totals[name], after.totals[name]
-    yield "findings", len(before.findings), len(after.findings)
+    if before.is_judged and after.is_judged:
+        yield "findings", len(before.findings), len(after.findings)
     if before.trials and after.trials:
         yield "trials", len(before.trials), len(after.trials)
         yield "trials that found their fault", _num_found(before), _num_found(after)

@@ -1,7 +1,7 @@
 """Coverage on the report page: a matrix of runs by event and plane, with a count per policy in each cell."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, get_args
 
@@ -10,6 +10,7 @@ from scenarios.events import Schedule
 from workers.record.evidence import RACES
 from workers.run.coverage import Coverage
 from workers.run.schedules import all_schedules
+from workers.targets.registry import kind_of, known_engines
 
 # Runs by event, plane and policy.
 Cells: TypeAlias = Counter[tuple[str, str, str]]
@@ -32,11 +33,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Events by planes; `policies` are the runs under each."""
+    """Events by planes; `policies` are the runs under each, `impossible` the events that no engine of it can do."""
 
     planes: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     policies: Mapping[str, int]
+    impossible: frozenset[str] = frozenset()
 
 
 def add_coverage(cells: Cells, coverage: Coverage) -> None:
@@ -67,8 +69,8 @@ def policies_of(judgement: Mapping[str, Any]) -> Mapping[str, int]:
     return Counter(schedule.policy for schedule in all_schedules()[:num_schedules])
 
 
-def matrix_of(cells: Cells) -> Matrix:
-    """Return the matrix of all events by the planes that anything was compared in."""
+def matrix_of(cells: Cells, engines: Sequence[str] = ()) -> Matrix:
+    """Return the matrix of all events by the planes with a comparison, for campaigns of some engines."""
     planes = tuple(sorted({plane for _, plane, _ in cells}))
     totals: Counter[tuple[str, str]] = Counter()
     for (kind, plane, _), count in cells.items():
@@ -83,4 +85,13 @@ def matrix_of(cells: Cells) -> Matrix:
             row.append(Cell(runs, -(-_STEPS * total // most) if total else 0))
         rows.append((kind, tuple(row)))
     by_policy = {policy: max((cells[each] for each in cells if each[2] == policy), default=0) for policy in POLICIES}
-    return Matrix(planes, tuple(rows), by_policy)
+    covered = {kind for kind, _, _ in cells}
+    impossible = frozenset(kind for kind in EVENTS if kind not in covered and not _is_possible(kind, engines))
+    return Matrix(planes, tuple(rows), by_policy, impossible)
+
+
+def _is_possible(kind: str, engines: Sequence[str]) -> bool:
+    """Return whether one of some engines can do an event; an engine that is not known here can do all."""
+    return not engines or any(
+        engine not in known_engines() or kind in ("submit", *kind_of(engine).capabilities.events) for engine in engines
+    )

@@ -45,7 +45,8 @@ _NAMED_MAX = 20
 class Finding:
     """One bug in one campaign: its representative judgement, and where it was met; `count` traces or scenarios met it.
 
-    `remarks` say how it was met and shrunk; `names` are the first scenarios that met it.
+    `remarks` say how it was met and shrunk; `names` are the first scenarios that met it, `first` is the number of the
+    first trace of a hunt that did.
     """
 
     bug: str
@@ -54,6 +55,7 @@ class Finding:
     artefact: str | None
     folder: Path
     count: int = 0
+    first: int | None = None
     names: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -172,7 +174,7 @@ def of_state(state: FindingState, config: RunConfig, folder: Path, count: int) -
     """Return the finding of a hunt, as far as it has been worked on."""
     judgement = state.smallest
     assert judgement is not None, "a finding of a hunt has been seen"
-    found = Finding(state.bug, judgement, config, state.artefact, folder, count)
+    found = Finding(state.bug, judgement, config, state.artefact, folder, count, state.first)
     found.remarks.append(f"first met by trace {state.first}")
     if state.shrinking is not None:
         events = len(judgement.trace.events)

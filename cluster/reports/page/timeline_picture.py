@@ -3,7 +3,7 @@
 Rows far from anything that matters are left out and counted; the whole timeline is in the Perfetto trace.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from workers.lanes.timeline import Flow, Task, Timeline, Use
@@ -17,6 +17,8 @@ _TEXT_MAX = 21
 _NAMED_MAX = 12
 _GAP_MIN = 4
 _VIEW = 480
+# The label of a missing order, as wide as the distance by which it is moved aside.
+_CHIP_WIDTH, _CHIP_HEIGHT = 68, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,13 @@ class Mark:
 
 @dataclass(slots=True)
 class Picture:
-    """Everything that is drawn, in pixels."""
+    """Everything that is drawn, in pixels; `columns` has the left edge of each lane."""
 
     lanes: Sequence[str]
     columns: Sequence[int]
     width: int
     height: int = 0
+    column_width: int = _COLUMN
     boxes: list[Box] = field(default_factory=list)
     arrows: list[Arrow] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
@@ -85,22 +88,40 @@ def picture_of(timeline: Timeline, difference: Difference | None, order_missing:
     order += [task for task in timeline.tasks if task.ran is None]
     roles = _roles(timeline, difference)
     rows = _rows(order, _places(order, timeline, roles, difference))
-    columns = [_GUTTER + lane * _COLUMN for lane in range(len(timeline.lanes))]
+    columns = _columns(timeline, roles)
     picture = Picture(timeline.lanes, columns, _GUTTER + len(timeline.lanes) * _COLUMN)
     waits: dict[int, list[Flow]] = {}
     for flow in timeline.flows:
         waits.setdefault(flow.after, []).append(flow)
     tops = _draw_boxes(picture, timeline, rows, roles, waits)
-    picture.arrows = [arrow for flow in timeline.flows for arrow in _arrow(flow, timeline, tops)]
+    picture.arrows = [arrow for flow in timeline.flows for arrow in _arrow(flow, timeline, tops, columns)]
     missing = timeline.missing
     if missing is not None and missing.first in tops and missing.second in tops:
         first, second = timeline.tasks[missing.first], timeline.tasks[missing.second]
-        x = _GUTTER + (first.lane + second.lane + 1) * _COLUMN // 2
         y = (tops[first.index] + tops[second.index] + _ROW) // 2
-        picture.arrows.append(Arrow(_path(first, second, tops), what, True, x, y))
+        x = _free_x((columns[first.lane] + columns[second.lane] + _COLUMN) // 2, y, picture)
+        picture.arrows.append(Arrow(_path(first, second, tops, columns), what, True, x, y))
     shown = f"{len(picture.boxes)} of {len(order)} tasks"
     picture.summary = f"{shown} on {len(timeline.lanes)} lanes" + (f"; {what}" if missing is not None else "")
     return picture
+
+
+def _free_x(x: int, y: int, picture: Picture) -> int:
+    """Return the place nearest to `x` at which a label of the missing order at height `y` covers no task."""
+    boxes = [box for box in picture.boxes if box.y - _CHIP_HEIGHT < y < box.y + picture.box_height + _CHIP_HEIGHT]
+    free = [
+        x + moved
+        for moved in (0, _CHIP_WIDTH, -_CHIP_WIDTH)
+        if not any(box.x - _CHIP_WIDTH // 2 < x + moved < box.x + picture.box_width + _CHIP_WIDTH // 2 for box in boxes)
+    ]
+    return free[0] if free else x
+
+
+def _columns(timeline: Timeline, roles: Mapping[int, str]) -> list[int]:
+    """Return the left edge of each lane: lanes of the missing order first, so that a narrow screen shows both ends."""
+    first = {timeline.tasks[index].lane for index, role in roles.items() if role == "wrong"}
+    order = sorted(range(len(timeline.lanes)), key=lambda lane: (lane not in first, lane))
+    return [_GUTTER + order.index(lane) * _COLUMN for lane in range(len(timeline.lanes))]
 
 
 def time_of(task: Task) -> int:
@@ -186,7 +207,7 @@ def _draw_boxes(
         queue = launched if row.lane and y - launched > 2 * _ROW else None
         lane = timeline.lanes[row.lane]
         label = _label(row, row.step != step)
-        x = _GUTTER + row.lane * _COLUMN + _PAD
+        x = picture.columns[row.lane] + _PAD
         detail = tuple(_detail(row, lane, timeline, waits.get(row.index, ())))
         role = roles.get(row.index, "plain")
         picture.boxes.append(Box(row, lane, label, detail, role, x=x, y=y, queue=queue))
@@ -227,18 +248,18 @@ def _listed(uses: Sequence[Use]) -> str:
     return ", ".join(map(str, uses[:_NAMED_MAX])) + more
 
 
-def _arrow(flow: Flow, timeline: Timeline, tops: dict[int, int]) -> Iterator[Arrow]:
-    """Yield the arrow of an order whose both ends are shown on different lanes."""
+def _arrow(flow: Flow, timeline: Timeline, tops: dict[int, int], columns: Sequence[int]) -> Iterator[Arrow]:
+    """Yield the arrow of an order between two lanes, if the picture has both of its ends."""
     before, after = timeline.tasks[flow.before], timeline.tasks[flow.after]
     if flow.before in tops and flow.after in tops and before.lane != after.lane:
-        yield Arrow(_path(before, after, tops), f"{flow.event}: {before.op} before {after.op}", False)
+        yield Arrow(_path(before, after, tops, columns), f"{flow.event}: {before.op} before {after.op}", False)
 
 
-def _path(before: Task, after: Task, tops: dict[int, int]) -> str:
+def _path(before: Task, after: Task, tops: dict[int, int], columns: Sequence[int]) -> str:
     """Return a curve from the side of one box to the side of another."""
-    leftwards = after.lane < before.lane
-    start = _GUTTER + before.lane * _COLUMN + (_PAD if leftwards else _COLUMN - _PAD)
-    end = _GUTTER + after.lane * _COLUMN + (_COLUMN - _PAD if leftwards else _PAD)
+    leftwards = columns[after.lane] < columns[before.lane]
+    start = columns[before.lane] + (_PAD if leftwards else _COLUMN - _PAD)
+    end = columns[after.lane] + (_COLUMN - _PAD if leftwards else _PAD)
     if before.lane == after.lane:
         end = start
     middle = _ROW // 2 - 2

@@ -1,7 +1,12 @@
-"""Timelines of findings: each trace is replayed in this process, drawn, and written as a Perfetto trace."""
+"""Timelines of findings: each trace is replayed in this process, drawn, and written as a Perfetto trace.
 
+The page carries the traces too, packed, so that they are not lost when it is sent to others.
+"""
+
+import gzip
+from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cluster.campaigns.triage import kills_worker
@@ -16,38 +21,71 @@ from workers.targets.registry import known_engines
 from workers.targets.target import DeviceError
 
 FOLDER = "timelines"
+# Bounds on packed traces in the page: a trace, and all of them.
+DOWNLOAD_BYTES_MAX, DOWNLOADS_BYTES_MAX = 256 << 10, 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The timeline of one finding, and the file of its Perfetto trace; or a note why there is none."""
+    """The timeline of one finding, and its Perfetto trace; or a note why there is none.
+
+    The trace is in a file next to the page, and packed in `download` (base64 of gzip) unless that is too large.
+    """
 
     picture: Picture | None = None
     file: str | None = None
+    packed: bytes = b""
+    is_carried: bool = False
     note: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the trace without folder and ending."""
+        return Path(self.file or "").stem
+
+    @property
+    def download(self) -> str:
+        """Return the packed trace for a link, empty where the page does not carry it."""
+        return b64encode(self.packed).decode() if self.is_carried else ""
+
+    @property
+    def kilobytes(self) -> int:
+        """Return the size of the packed trace in kB, rounded up."""
+        return -(-len(self.packed) // 1000)
 
 
 def draw_timelines(findings: Sequence[Finding], folder: Path, count: int) -> dict[str, Drawn]:
     """Replay the first findings and write their traces below a folder; return the drawings by bug."""
     drawn = {finding.bug: _draw(finding, folder) for finding in findings[:count]}
+    room = DOWNLOADS_BYTES_MAX
+    for bug, each in drawn.items():
+        size = len(each.packed)
+        if 0 < size <= min(room, DOWNLOAD_BYTES_MAX):
+            drawn[bug] = replace(each, is_carried=True)
+            room -= size
     unseen = Drawn(note=f"no timeline: {count} are drawn; `specstorm report --timelines N` draws more")
     return drawn | {finding.bug: unseen for finding in findings[count:]}
 
 
 def _draw(finding: Finding, folder: Path) -> Drawn:
     if kills_worker(finding.verdict):
-        return Drawn(note="no timeline: whoever runs this trace dies")
+        return Drawn(note="no timeline: this trace kills the process that runs it")
     if finding.config.engine not in known_engines() or not has_timeline(finding.config):
-        return Drawn(note="no timeline: lanes are recorded on the simulated device alone")
+        return Drawn(note="no timeline: lanes are recorded only on the simulated device")
     try:
         verdict, timeline = record_timeline(finding.judgement.trace, finding.config)
     except DeviceError as error:
         return Drawn(note=f"no timeline: {error}")
     signature = signature_of(verdict, finding.judgement.trace)
     if signature is None:
-        return Drawn(note=f"no timeline: with the code at hand its trace comes to {verdict.kind}")
+        return Drawn(note=f"no timeline: with the present code the verdict on this trace is {verdict.kind}")
+    if not timeline.tasks:
+        return Drawn(note=f"no timeline: engine {finding.config.engine} records no tasks of its lanes")
     order = missing_order_of(verdict)
     name = finding.anchor.removeprefix("finding-")
     file = f"{FOLDER}/{finding.plane}-{name}.json"
-    write_atomically(folder / file, perfetto_trace(timeline, finding.bug, order))
-    return Drawn(picture_of(timeline, finding.difference, order), file)
+    trace = perfetto_trace(timeline, finding.bug, order)
+    write_atomically(folder / file, trace)
+    # Without the time of packing, the same trace makes the same page.
+    packed = gzip.compress(trace.encode(), mtime=0)
+    return Drawn(picture_of(timeline, finding.difference, order), file, packed)

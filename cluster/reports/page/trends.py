@@ -22,7 +22,7 @@ class Night:
 
     @property
     def is_judged(self) -> bool:
-        """Whether a trace was hunted, so that a finding that was not met means something."""
+        """Whether a trace was hunted; without one, nothing can be said of a finding that was not met."""
         return self.campaign.hunt is not None and self.campaign.hunt.tally.traces > 0
 
     @property
@@ -43,17 +43,22 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Recurring:
-    """One bug over nights: how often each met it; `first` and `last` are days."""
+    """One bug over nights: how often each met it, None if it judged nothing; `first` and `last` are days."""
 
     finding: Finding
-    counts: tuple[int, ...]
+    counts: tuple[int | None, ...]
     first: str
     last: str
 
     @property
     def num_nights(self) -> int:
         """Return the number of nights that met it."""
-        return sum(count > 0 for count in self.counts)
+        return sum(bool(count) for count in self.counts)
+
+    @property
+    def num_judged(self) -> int:
+        """Return the number of nights that judged something."""
+        return sum(count is not None for count in self.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +102,16 @@ def _recurring(nights: Sequence[Night]) -> list[Recurring]:
     rows = []
     for bug, finding in bugs.items():
         # A hunt that was stopped may not have counted a finding.
-        counts = tuple(max(1, night.findings[bug].count) if bug in night.findings else 0 for night in nights)
+        counts = tuple(_times(bug, night) for night in nights)
         met = [night.day for night, count in zip(nights, counts, strict=True) if count]
         rows.append(Recurring(finding, counts, met[0], met[-1]))
     return sorted(rows, key=lambda row: (row.last, row.first), reverse=True)
+
+
+def _times(bug: str, night: Night) -> int | None:
+    if bug in night.findings:
+        return max(1, night.findings[bug].count)
+    return 0 if night.is_judged else None
 
 
 def _missed(nights: Sequence[Night]) -> list[tuple[str, tuple[str, ...]]]:
@@ -155,7 +166,7 @@ def _share_text(value: float) -> str:
 _SERIES: tuple[tuple[str, Callable[[Night], float | None], Callable[[float], str]], ...] = (
     ("traces a second", _rate, _rate_text),
     ("traces hunted", _traces, _count_text),
-    ("findings", lambda night: float(len(night.findings)), _count_text),
+    ("findings", lambda night: float(len(night.findings)) if night.is_judged else None, _count_text),
     ("regressions whose faults were found again", _found_again, _share_text),
     ("trials that found their fault", _detected, _share_text),
     ("probes hit", _probes, _share_text),

@@ -127,14 +127,15 @@ function timeline(root) {
     event.preventDefault();
     show(current < 0 ? Math.max(0, matters) : Math.min(tasks.length - 1, Math.max(0, current + by)), true);
   });
-  lanes.scrollTop = Number(lanes.dataset.focus);
+  const whole = lanes.querySelector("svg:not(.heads)");
+  lanes.scrollTop = Number(lanes.dataset.focus) * whole.clientWidth / whole.viewBox.baseVal.width;
 }
 
 for (const root of document.querySelectorAll(".timeline")) timeline(root);
 
 // The coverage of one policy: the numbers of the cells are exchanged, and their shades.
 for (const form of document.querySelectorAll(".policies")) {
-  const cells = [...form.nextElementSibling.querySelectorAll("td")];
+  const cells = [...form.nextElementSibling.querySelectorAll("td[data-runs]")];
   const runs = cells.map((cell) => JSON.parse(cell.dataset.runs));
   form.addEventListener("change", () => {
     const policy = form.elements.policy.value;

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -119,6 +119,14 @@ class Browser:
 
     async def _loaded(self) -> None:
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
+            await self._receive()
+
+    def wait_for(self, method: str, is_it: Callable[[dict[str, Any]], bool]) -> None:
+        """Wait for an event of the protocol with the parameters that are wanted."""
+        self._wait(self._seen(method, is_it))
+
+    async def _seen(self, method: str, is_it: Callable[[dict[str, Any]], bool]) -> None:
+        while not any(event["method"] == method and is_it(event["params"]) for event in self._events):
             await self._receive()
 
     def evaluate(self, script: str) -> Any:

@@ -22,9 +22,9 @@ def judged(request: str, verdict: Verdict | None = None) -> Judgement:
     return judgement if verdict is None else judgement.model_copy(update={"verdict": verdict})
 
 
-def campaign_of(folder: Path, judgements: Mapping[str, Judgement]) -> Path:
+def campaign_of(folder: Path, judgements: Mapping[str, Judgement], engine: str = "") -> Path:
     """Write a campaign of scenarios by name, and return its folder."""
-    with Store(folder) as store:
+    with Store(folder, engine=engine) as store:
         for name, judgement in judgements.items():
             job = Job.of(judgement.trace.model_copy(update={"seed": len(name)}), sweep=True)
             store.begin_attempt(job.key, 1, 0)

@@ -3,6 +3,8 @@
 Does not verify: anything on a machine without a Chromium.
 """
 
+import gzip
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +68,51 @@ def test_a_number_fits_its_card(browser: Browser, page: Path, size: tuple[int, i
     assert max(map(len, shown)) == len(f"{MANY:,}")
     wide = f"{cards}.filter(dd => dd.scrollWidth > dd.clientWidth || dd.offsetHeight > 40).map(dd => dd.textContent)"
     assert browser.evaluate(wide) == []
+
+
+def test_phone_shows_both_ends_of_the_missing_order(browser: Browser, page: Path) -> None:
+    browser.open(page, *PHONE)
+    hidden = browser.evaluate(
+        "(() => { const lanes = document.querySelector('.lanes'), frame = lanes.getBoundingClientRect();"
+        " return [...lanes.querySelectorAll('.task.wrong rect, .chip rect')].map(each => each.getBoundingClientRect())"
+        ".filter(box => box.left < frame.left || box.right > frame.right || box.top < frame.top"
+        " || box.bottom > frame.bottom).length })()"
+    )
+    assert browser.evaluate("document.querySelectorAll('.task.wrong').length") == 2
+    assert hidden == 0
+
+
+def test_phone_shows_the_whole_replay_command(browser: Browser, page: Path) -> None:
+    browser.open(page, *PHONE)
+    clipped = "[...document.querySelectorAll('pre.command')].filter(pre => pre.scrollWidth > pre.clientWidth).length"
+    assert browser.evaluate("document.querySelectorAll('pre.command').length") == 2
+    assert browser.evaluate(clipped) == 0
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("count", range(1, 13))
+def test_rows_of_cards_fill_the_width(browser: Browser, page: Path, size: tuple[int, int], count: int) -> None:
+    browser.open(page, *size)
+    card = '<div class="card"><dt>name</dt><dd>1</dd></div>'
+    browser.evaluate(f"document.querySelector('.cards').innerHTML = {card!r}.repeat({count})")
+    rows = browser.evaluate(
+        "(() => { const rows = {}; for (const card of document.querySelectorAll('.cards')[0].children)"
+        " (rows[card.offsetTop] ??= []).push(card.offsetWidth); return Object.values(rows) })()"
+    )
+    width = browser.evaluate("document.querySelector('.cards').clientWidth")
+    assert all(width - 6 <= sum(row) + 12 * (len(row) - 1) <= width + 6 for row in rows)
+    assert size == PHONE or len(rows) == 1 or min(map(len, rows)) >= max(map(len, rows)) - 1
+    assert size == DESKTOP or max(map(len, rows)) <= 2
+
+
+def test_trace_is_downloaded_from_the_page_itself(browser: Browser, page: Path, tmp_path: Path) -> None:
+    browser.open(page, *DESKTOP)
+    browser.ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path), eventsEnabled=True)
+    browser.evaluate("document.querySelector('a.download').click()")
+    browser.wait_for("Browser.downloadProgress", lambda values: values["state"] == "completed")
+    (file,) = tmp_path.iterdir()
+    assert json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    assert browser.complaints == []
 
 
 def rows(browser: Browser) -> list[str]:

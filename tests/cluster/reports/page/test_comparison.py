@@ -5,10 +5,14 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.hunt.jobs import HuntSettings
+from cluster.campaigns.triage import FindingState
 from cluster.reports.page.campaign import read_campaigns
-from cluster.reports.page.comparison import comparisons
+from cluster.reports.page.comparison import compare, comparisons
 from cluster.storage.store import Store
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
+from tests.cluster.reports.page.test_campaign import hunt_of
+from tests.cluster.reports.page.test_judged import suite_of
+from workers.record.verdict import Judgement
 from workers.targets.target import VLLM, RunConfig
 
 FAULT = "vllm-id-reuse"
@@ -30,6 +34,41 @@ def test_findings_are_new_still_there_or_gone(tmp_path: Path) -> None:
     assert comparison.moved == (("a", "diverged", "agreed"), ("bb", "agreed", "crashed"))
     assert (comparison.only_before, comparison.only_after) == (1, 1)
     assert ("findings", 2, 2) in comparison.sums
+
+
+def hunt_that_met(folder: Path, bug: Judgement, first: int, num_shards: int, seed: int = 1) -> Path:
+    """Write a hunt of clean shards, and a finding that its trace number `first` met."""
+    hunt_of(folder, seed, num_shards)
+    state = FindingState(bug="counts x", first=first, size=2, trace=bug.trace, verdict=None, judgement=bug)
+    with Store(folder) as store:
+        store.keep_finding("counts x", state.model_dump_json())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("num_shards", "seed", "change"), [(3, 1, "gone"), (1, 1, "not judged"), (0, 2, "not judged"), (3, 2, "not met")]
+)
+def test_finding_of_a_hunt_is_gone_only_if_its_trace_was_judged_again(
+    num_shards: int, seed: int, change: str, tmp_path: Path
+) -> None:
+    first = hunt_that_met(tmp_path / "first", judged("diverge"), 20, 2)
+    second = hunt_of(tmp_path / "second", seed, num_shards)
+    before, after = (campaign for folder in (first, second) for campaign in read_campaigns(folder))
+    assert [bug.change for bug in compare(before, after).bugs] == [change]
+    back = "not judged before" if change == "not judged" else "new"
+    assert [bug.change for bug in compare(after, before).bugs] == [back]
+
+
+@pytest.mark.parametrize(("num_judged", "change"), [(4, "gone"), (1, "not judged")])
+def test_finding_of_a_scenario_is_gone_only_if_the_scenario_was_judged_again(
+    num_judged: int, change: str, tmp_path: Path
+) -> None:
+    first = campaign_of(tmp_path / "first", {"003.yaml": judged("diverge")})
+    with Store(tmp_path / "second") as store:
+        suite_of(store, 4, num_judged)
+    (comparison,) = comparisons([each for folder in (first, tmp_path / "second") for each in read_campaigns(folder)])
+    assert [bug.change for bug in comparison.bugs] == [change]
+    assert change in page_of(first, tmp_path / "second")
 
 
 def test_a_campaign_beside_itself_has_nothing_new(tmp_path: Path) -> None:

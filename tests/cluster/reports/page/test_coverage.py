@@ -7,6 +7,8 @@ from cluster.reports.page.coverage import Cells, add_coverage, add_result, matri
 from scenarios.capabilities import EVENTS
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.record.verdict import Agreed, Judgement
+from workers.targets.registry import kind_of
+from workers.targets.target import VLLM
 
 
 def covered(request: str = "agree") -> Judgement:
@@ -40,6 +42,21 @@ def test_a_hunt_counts_each_trace_under_each_policy() -> None:
     assert (cell.total, cell.shade) == (5, 5)
     assert matrix.policies == {"eager": 3, "lazy": 2, "lane_order": 0, "random": 0}
     assert [kind for kind, (kv,) in matrix.rows if kv.total] == ["abort"]
+
+
+def test_event_that_an_engine_cannot_do_is_not_applicable_rather_than_never_run(tmp_path: Path) -> None:
+    assert matrix_of(Counter({("submit", "kv", "eager"): 1})).impossible == frozenset()
+    possible = kind_of(VLLM).capabilities.events
+    impossible = set(EVENTS) - {"submit", *possible}
+    matrix = matrix_of(Counter({("submit", "kv", "eager"): 1}), (VLLM,))
+    assert matrix.impossible == impossible
+    assert matrix_of(Counter({("submit", "kv", "eager"): 1}), (VLLM, "of another version")).impossible == frozenset()
+    folder = campaign_of(tmp_path, {"a": covered()}, VLLM)
+    page = Page(page_of(folder))
+    shown = {str(each.attributes.get("title")).partition(" ")[0]: each for each in page.all("td")}
+    assert {kind for kind, cell in shown.items() if cell.text == "n/a"} == impossible
+    assert all("shade-0" not in str(shown[kind].attributes.get("class")) for kind in impossible)
+    assert shown[possible[0]].text == "never"
 
 
 def test_the_page_shows_the_matrix_and_what_was_never_run(tmp_path: Path) -> None:

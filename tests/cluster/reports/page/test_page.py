@@ -89,6 +89,7 @@ def test_the_page_loads_nothing_and_runs_its_own_script_alone(tmp_path: Path) ->
     assert page.all("link") == []
     outside = [element.attributes.get(name) for element in page.elements for name in ("src", "href", "action", "data")]
     assert [target for target in outside if target and not target.startswith("#")] == []
+    assert page.all("iframe") == page.all("object") == page.all("embed") == []
     (policy,) = [each for each in page.all("meta") if each.attributes.get("http-equiv") == "Content-Security-Policy"]
     script = page.all("script")[-1].text
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,11 +1,16 @@
 """Timelines of findings: drawn around what went wrong, and exported as traces that Perfetto opens."""
 
+import base64
+import gzip
 import json
 from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from cluster.reports.page import timelines
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.perfetto import perfetto_trace
 from cluster.reports.page.timeline_picture import Picture, picture_of
@@ -120,22 +125,76 @@ def test_a_finding_that_cannot_be_replayed_says_why(tmp_path: Path) -> None:
     drawn = draw_timelines(findings, tmp_path, 3)
     assert [each.picture for each in drawn.values()] == [None] * 4
     assert [each.note for each in drawn.values()] == [
-        "no timeline: whoever runs this trace dies",
-        "no timeline: lanes are recorded on the simulated device alone",
-        "no timeline: with the code at hand its trace comes to agreed",
+        "no timeline: this trace kills the process that runs it",
+        "no timeline: lanes are recorded only on the simulated device",
+        "no timeline: with the present code the verdict on this trace is agreed",
         "no timeline: 3 are drawn; `specstorm report --timelines N` draws more",
     ]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_page_shows_the_timeline_and_links_the_trace(tmp_path: Path) -> None:
+def test_lanes_of_the_missing_order_are_the_first_columns() -> None:
+    drawn, timeline = picture(), moved_counts()[1]
+    first = sorted(timeline.lanes, key=lambda lane: drawn.columns[timeline.lanes.index(lane)])
+    assert first == ["host", "d2h_counts", "compute", "h2d", "d2h_output"]
+    left = {box.lane: box.x for box in drawn.boxes}
+    assert all(0 < left[lane] - drawn.columns[timeline.lanes.index(lane)] < 20 for lane in left)
+
+
+def test_label_of_the_missing_order_covers_no_task() -> None:
+    drawn = picture()
+    (arrow,) = [arrow for arrow in drawn.arrows if arrow.is_missing]
+    for box in drawn.boxes:
+        is_beside = box.x + drawn.box_width <= arrow.x - 34 or box.x >= arrow.x + 34
+        assert is_beside or box.y + drawn.box_height <= arrow.y - 9 or box.y >= arrow.y + 9
+
+
+def test_engine_without_recorded_tasks_has_no_timeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judgement, timeline = moved_counts()
+    empty = Timeline(timeline.lanes, (), ())
+    monkeypatch.setattr(timelines, "record_timeline", lambda *_: (judgement.verdict, empty))
+    (drawn,) = draw_timelines([finding(judgement, tmp_path)], tmp_path, 1).values()
+    assert (drawn.picture, drawn.note) == (None, "no timeline: engine specstorm records no tasks of its lanes")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trace_is_a_download_of_the_page_unless_it_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judgement, _ = moved_counts()
+    folder = campaign_of(tmp_path, {"a": judgement})
+    bug = "lanes d2h_counts before host"
+    for bound, is_carried in ((timelines.DOWNLOAD_BYTES_MAX, True), (100, False)):
+        monkeypatch.setattr(timelines, "DOWNLOAD_BYTES_MAX", bound)
+        drawn = draw_timelines([finding(judgement, folder, bug=bug)], folder, 1)
+        page = Page(page_of(folder, timelines=drawn))
+        links = [each.attributes for each in page.all("a") if "download" in each.attributes]
+        (file,) = (folder / "timelines").iterdir()
+        assert bool(links) == is_carried
+        for link in links:
+            assert link["download"] == f"{file.name}.gz"
+            kind, _, packed = str(link["href"]).partition(",")
+            assert kind == "data:application/gzip;base64"
+            assert gzip.decompress(base64.b64decode(packed)) == file.read_bytes()
+        said = [each.text for each in page.all("code") if each.text == f"timelines/{file.name}"]
+        assert bool(said) != is_carried
+
+
+def test_all_downloads_of_a_page_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judgement, _ = moved_counts()
+    findings = [finding(judgement, tmp_path, bug=f"bug {number}") for number in range(3)]
+    sizes = [len(each.packed) for each in draw_timelines(findings, tmp_path, 3).values()]
+    monkeypatch.setattr(timelines, "DOWNLOADS_BYTES_MAX", sum(sizes[:2]))
+    drawn = draw_timelines(findings, tmp_path, 3)
+    assert [each.is_carried for each in drawn.values()] == [True, True, False]
+
+
+def test_the_page_shows_the_timeline(tmp_path: Path) -> None:
     judgement, _ = moved_counts()
     folder = campaign_of(tmp_path, {"a": judgement, "bb": judged("crash")})
     assert isinstance(judgement.verdict, Diverged)
     drawn = draw_timelines([finding(judgement, folder, bug="lanes d2h_counts before host")], folder, 1)
     page = Page(page_of(folder, timelines=drawn))
-    (file,) = [path.relative_to(folder).as_posix() for path in (folder / "timelines").iterdir()]
-    assert file in [element.attributes.get("href") for element in page.all("a")]
     tasks = [element for element in page.all("g") if "task" in str(element.attributes.get("class")).split()]
     assert len(tasks) == len(picture().boxes)
     assert any("copy_accepted, step 5" in str(element.attributes["data-detail"]) for element in tasks)
