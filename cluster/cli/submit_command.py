@@ -15,7 +15,7 @@ import typer
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.cli.campaign import with_out
 from cluster.cli.inputs import InputError, bundled
-from cluster.dispatch.job import build, program
+from cluster.dispatch.job import build, program, words_of
 from cluster.dispatch.job_server import (
     ADDRESS_DEFAULT,
     ADDRESS_VARIABLE,
@@ -37,9 +37,9 @@ from cluster.dispatch.runtime_environment import (
 )
 from cluster.dispatch.session import Stop, stop_on_signal
 from cluster.reports.job_log import WithoutArtefacts, from_log, home_of, replay_lines
-from cluster.storage.archive import Unpacked, in_the_way, note_origin, pack_command, unpack
+from cluster.storage.archive import ArchiveError, Unpacked, in_the_way, note_origin, pack_command, unpack, visible_name
 from cluster.storage.artefact import write_atomically
-from scenarios.strict_yaml import escaped
+from scenarios.strict_yaml import seen
 
 PROBE_SECONDS = 120.0
 FETCH_SECONDS = 300.0
@@ -264,11 +264,29 @@ def _attach_line(job: str, server: JobServer) -> str:
 
 def _resume_line(server: JobServer, state: JobState) -> str:
     """Return the command that goes on with the campaign of a job that was stopped."""
-    words = shlex.split(state.metadata.get("command", ""))
-    if not words:
+    words, campaign = _submitted(state.metadata)
+    if not words or campaign is None:
         return "submit it again with the same --out to go on"
-    again = with_out(words, state.metadata["campaign"])
+    again = with_out(words, campaign)
     return f"go on with: {program()} {shlex.join(['submit', '--address', server.address, *again])}"
+
+
+def _submitted(metadata: Mapping[str, str]) -> tuple[list[str], str | None]:
+    """Return the words of a job's command and the folder of its campaign, as `submit` wrote both into its metadata.
+
+    A job that was submitted otherwise has no words, and a folder if it made a campaign.
+
+    Raises:
+        InputError: they are not what `submit` writes.
+    """
+    command, campaign = metadata.get("command", ""), metadata.get("campaign") or metadata.get("folder")
+    try:
+        words = words_of(command)
+    except ValueError as error:
+        raise InputError(f"its command is {seen(command)}: {error}; wanted what `submit` writes") from error
+    if words and campaign is None:
+        raise InputError(f"its command is {seen(command)}, and it names no campaign; wanted what `submit` writes")
+    return words, campaign
 
 
 def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> int:
@@ -284,7 +302,12 @@ def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> i
     if not state.has_ended:
         print(f"left job {job} running; go on with: {_attach_line(job, server)}", file=sys.stderr)
         return 128 + (stop.signum or 0)
-    print(brought_home(server, job, state), file=sys.stderr)
+    try:
+        _submitted(state.metadata)
+        said = brought_home(server, job, state)
+    except ValueError as error:
+        raise InputError(f"job {job}: {error}") from error
+    print(said, file=sys.stderr)
     code, remark = state.own_code(stop.signum)
     if remark:
         how = f"; {_resume_line(server, state)}" if state.status == "STOPPED" else ""
@@ -293,7 +316,11 @@ def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> i
 
 
 def _fetched(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked | None:
-    """Let a small job pack a campaign and unpack it here; None if that fails, and stderr says why."""
+    """Let a small job pack a campaign and unpack it here; None if that fails, and stderr says why.
+
+    Raises:
+        ArchiveError: the archive is not one of a campaign.
+    """
     for _ in range(FETCHES):
         fetch = f"{job}-fetch-{token_hex(4)}"
         try:
@@ -301,24 +328,40 @@ def _fetched(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked
         except (ServerError, SilenceError) as error:
             print(f"specstorm: {error}", file=sys.stderr)
             return None
-        unpacked = unpack(output, home)
+        try:
+            unpacked = unpack(output, home)
+        except ArchiveError as error:
+            raise ArchiveError(f"its campaign was not brought home: job {fetch} printed an archive: {error}") from error
         if unpacked is not None:
             return unpacked
         print(f"specstorm: what job {fetch} printed is no whole campaign: {output[-80:]!r}", file=sys.stderr)
     return None
 
 
+def _left_out_text(paths: Sequence[str]) -> str:
+    if not paths:
+        return ""
+    return f"; left out, since no campaign has them: {len(paths)} files, the first is {visible_name(paths[0])}"
+
+
 def brought_home(server: JobServer, job: str, state: JobState) -> str:
-    """Bring the campaign of a job that has ended to this machine, and say where it is."""
-    campaign = state.metadata.get("campaign") or state.metadata.get("folder")
+    """Bring the campaign of a job that has ended to this machine, and say where it is.
+
+    Raises:
+        InputError: the job's folder belongs to another campaign of this machine, or its metadata name no folder.
+        ArchiveError: the archive is not one of a campaign.
+    """
+    _, campaign = _submitted(state.metadata)
     if campaign is None:
         return f"job {job} made no campaign"
     home = home_of(campaign)
     if home is not None and Path(campaign).is_absolute() and (Path(campaign) / "campaign.sqlite").exists():
         return f"the campaign is in {campaign}, also on this machine"
-    hindrance = in_the_way(home) if home is not None else f"{escaped(campaign)} names no folder of a campaign"
-    if home is None or hindrance is not None:
-        return f"the campaign was not brought home: {hindrance}"
+    if home is None:
+        raise InputError(f"its campaign was not brought home: {seen(campaign)} names no folder of a campaign")
+    hindrance = in_the_way(home, job, server.address)
+    if hindrance is not None:
+        raise InputError(f"its campaign was not brought home: {hindrance}")
     # What lay elsewhere in the job's working folder went with that.
     is_left = Path(campaign).is_absolute() or home == Path(campaign)
     unpacked = _fetched(server, job, campaign, home) if is_left else None
@@ -326,10 +369,11 @@ def brought_home(server: JobServer, job: str, state: JobState) -> str:
         note_origin(home, job, server.address, campaign)
         part = "" if unpacked.is_whole else ", less its store, which is too big for a log"
         number = f"{unpacked.artefacts} {'artefact' if unpacked.artefacts == 1 else 'artefacts'}"
-        return f"brought home: {home} ({number}{part})"
+        return f"brought home: {home} ({number}{part}{_left_out_text(unpacked.left_out)})"
     artefacts = from_log(server.log(job))
     for path, text in artefacts.items():
         write_atomically(home / "artefacts" / path.name, text)
     if artefacts:
+        note_origin(home, job, server.address, campaign)
         return f"the campaign could not be fetched; from the job's log: {len(artefacts)} artefacts in {home}"
     return f"the campaign could not be fetched, and the job's log holds no artefact; it was {campaign} of the head node"

@@ -32,6 +32,8 @@ from workers.shrink.shrinker import Tried
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 WORKER = "workers.run.worker:Worker"
+# Splitting a text takes a time that grows with the square of its length.
+COMMAND_MAX = 32 * 1024
 
 
 @runtime_checkable
@@ -149,6 +151,17 @@ def _quoted(word: str) -> str:
     if word.isprintable():
         return shlex.quote(word)
     return f"$'{escaped(word.replace(chr(92), chr(92) * 2).replace(chr(39), chr(92) + chr(39)))}'"
+
+
+def words_of(command: str) -> list[str]:
+    """Return the words of a command line that was recorded.
+
+    Raises:
+        ValueError: it is too long to be split in a moment, or a quote does not end.
+    """
+    if len(command) > COMMAND_MAX:
+        raise ValueError(f"more than {COMMAND_MAX:,} characters")
+    return shlex.split(command)
 
 
 def program() -> str:

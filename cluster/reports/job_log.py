@@ -77,8 +77,10 @@ def home_of(campaign: str) -> Path | None:
     if path.name in ("", "..") or any(len(part.encode()) > NAME_BYTES_MAX for part in path.parts):
         return None
     if path.is_absolute() or path.parts[0] != CAMPAIGNS.name or ".." in path.parts:
-        return CAMPAIGNS / path.name
-    return path if len(path.parts) > 1 else None
+        path = CAMPAIGNS / path.name
+    # A hidden folder may be one that other programs obey, as .git is.
+    is_hidden = any(part.startswith(".") for part in path.parts)
+    return path if len(path.parts) > 1 and not is_hidden else None
 
 
 class WithoutArtefacts:

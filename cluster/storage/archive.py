@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import io
 import json
 import os
 import re
@@ -11,12 +10,14 @@ import shutil
 import tarfile
 import tempfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from cluster.dispatch.ray_job import CAMPAIGNS, FOLDER_IN_SHELL
 from cluster.storage.artefact import write_atomically
+from scenarios.input_file import read_file
+from scenarios.strict_yaml import escaped
 
 WHOLE_KILOBYTES_MAX = 64 * 1024
 ORIGIN = "job.json"
@@ -26,15 +27,34 @@ MEMBERS_MAX = 100_000
 _WHOLE, _PART, _END = "specstorm-archive-whole", "specstorm-archive-part", "specstorm-archive-end"
 # Files that are packed, without the store, of a campaign that is too large for a log.
 _PART_PATTERNS = "*.txt *.json *.jsonl *.html *.xml *.sarif"
+# Files that a campaign has, by path; all others are left out.
+_WORD = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}"
+_CAMPAIGN_FILE = re.compile(
+    "(?:regressions/)?(?:"
+    r"campaign\.sqlite(?:\.damaged-[0-9]{1,4})?(?:-wal|-shm)?"
+    r"|(?:report|junit|results|progress|gate|faults)\.(?:txt|json|jsonl|html|xml|sarif)"
+    r"|(?:survival|kill_matrix)\.svg"
+    rf"|(?:artefacts|seldom|running)/{_WORD}\.yaml(?:\.damaged-[0-9]{{1,4}})?"
+    rf"|snapshot/[0-9a-f]{{1,64}}/{_WORD}\.yaml"
+    rf"|timelines/{_WORD}\.json"
+    ")"
+)
+NAME_SHOWN_MAX = 120
+ORIGIN_BYTES_MAX = 64 * 1024
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+
+
+class ArchiveError(ValueError):
+    """An archive that is not one of a campaign; the message says what in it is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """Result of unpacking: the number of artefacts, and whether the campaign is whole."""
+    """Result of unpacking: the number of artefacts, whether the campaign is whole, and the files that were left out."""
 
     artefacts: int
     is_whole: bool
+    left_out: tuple[str, ...] = ()
 
 
 def pack_command(campaign: str) -> str:
@@ -48,16 +68,19 @@ def pack_command(campaign: str) -> str:
     whole = f"echo {_WHOLE}; set -- ."
     part = f"echo {_PART}; set -- artefacts $(ls {_PART_PATTERNS} 2>/dev/null)"
     choose = f'if [ "$kilobytes" -le {WHOLE_KILOBYTES_MAX} ]; then {whole}; else {part}; fi'
-    pack = 'tar -czf - --exclude=campaign.lock "$@" 2>/dev/null | base64'
+    pack = 'tar --format=ustar --owner=0 --group=0 -czf - --exclude=campaign.lock "$@" 2>/dev/null | base64'
     return f"cd {folder} && {size} && {choose} && {pack} && echo {_END}"
 
 
 def unpack(log: str, home: Path) -> Unpacked | None:
-    """Unpack the log of the `pack_command` job into a folder; None if the log is incomplete.
+    """Unpack the log of the `pack_command` job into a folder; None if the log is incomplete or damaged.
 
-    Nothing but regular files and folders is unpacked: a chain of links leads out of a folder, whatever `tarfile` checks
-    (CVE-2025-4517). Files unpacked earlier are replaced; others stay. Ray writes lines of its own into a job's log, at
-    any time: lines that are not of the archive are skipped.
+    Files have mode 0600 and new folders 0700, whatever the archive says; files whose names no campaign has are left
+    out. Files unpacked earlier are replaced; others stay. Ray writes lines of its own into a job's log, at any time:
+    lines that are not of the archive are skipped.
+
+    Raises:
+        ArchiveError: the archive holds what `tar` of a campaign does not; nothing of it is unpacked.
     """
     lines = log.splitlines()
     begin = next((index for index, line in enumerate(lines) if line in (_WHOLE, _PART)), None)
@@ -66,49 +89,105 @@ def unpack(log: str, home: Path) -> Unpacked | None:
     end = lines.index(_END, begin)
     try:
         packed = base64.b64decode("".join(filter(_BASE64.fullmatch, lines[begin + 1 : end])), validate=True)
-    except binascii.Error:
+        files = _files(_decompressed(packed))
+    except (binascii.Error, zlib.error, tarfile.HeaderError, UnicodeDecodeError):
         return None
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=f".{home.name}-") as folder:
-        try:
-            with tarfile.open(fileobj=io.BytesIO(_decompressed(packed)), mode="r:") as archive:
-                members = list(islice(archive, MEMBERS_MAX + 1))
-                if len(members) > MEMBERS_MAX or not all(map(_is_plain, members)):
-                    return None
-                archive.extractall(folder, members, filter="data")
-            _move(Path(folder), home)
-        except (tarfile.TarError, OSError, ValueError, zlib.error):
-            return None
-    return Unpacked(len(list((home / "artefacts").glob("*.yaml"))), lines[begin] == _WHOLE)
+        kept = {path: content for path, content in files.items() if is_campaign_file(path)}
+        for path, content in kept.items():
+            _write(Path(folder), path, content)
+        _move(Path(folder), home, list(kept))
+    left_out = tuple(sorted(files.keys() - kept.keys()))
+    return Unpacked(len(list((home / "artefacts").glob("*.yaml"))), lines[begin] == _WHOLE, left_out)
+
+
+def is_campaign_file(path: str) -> bool:
+    """Return whether a path, relative to a campaign, is of a file that a campaign has."""
+    return _CAMPAIGN_FILE.fullmatch(path) is not None
 
 
 def _decompressed(packed: bytes) -> bytes:
     """Return what was compressed by gzip.
 
     Raises:
-        ValueError: it is more than `UNPACKED_BYTES_MAX`, or cut off.
-        zlib.error: it is none of gzip's.
+        ArchiveError: it is more than `UNPACKED_BYTES_MAX`.
+        zlib.error: it was not compressed by gzip, or is cut off.
     """
     stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
     content = stream.decompress(packed, UNPACKED_BYTES_MAX)
+    if stream.unconsumed_tail:
+        raise ArchiveError(f"it unpacks to more than {UNPACKED_BYTES_MAX:,} bytes; at most so many are allowed")
     if not stream.eof:
-        raise ValueError(f"more than {UNPACKED_BYTES_MAX} bytes, or cut off")
+        raise zlib.error("cut off")
     return content
 
 
-def _is_plain(member: tarfile.TarInfo) -> bool:
-    return member.isdir() or (member.isreg() and not member.issparse())
+def _files(content: bytes) -> dict[str, bytes]:
+    """Return the regular files of a tar archive by path.
+
+    Headers are read one by one, and none that changes the meaning of the next is obeyed: no links, no long names, no
+    extended attributes, no sparse files.
+
+    Raises:
+        ArchiveError: a member is neither a file nor a folder, is outside, or appears twice, or there are too many.
+        HeaderError: the archive is damaged or cut off.
+        UnicodeDecodeError: a name is not UTF-8.
+    """
+    files: dict[str, bytes] = {}
+    seen: set[str] = set()
+    at = count = 0
+    while any(header := content[at : at + tarfile.BLOCKSIZE]):
+        member = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
+        count += 1
+        if count > MEMBERS_MAX:
+            raise ArchiveError(f"it has more than {MEMBERS_MAX:,} members; at most so many are allowed")
+        name = visible_name(member.name)
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE):
+            raise ArchiveError(f"member {name} is of type {member.type!r}; regular files and folders are allowed")
+        path = PurePosixPath(member.name)
+        if path.is_absolute() or ".." in path.parts:
+            raise ArchiveError(f"member {name} is outside of the campaign")
+        at += tarfile.BLOCKSIZE
+        if member.type == tarfile.DIRTYPE:
+            continue
+        if not 0 <= member.size <= len(content) - at:
+            raise tarfile.HeaderError(f"member {name} has {member.size} bytes")
+        # Two names may be one on a file system that ignores case.
+        if path.as_posix().casefold() in seen:
+            raise ArchiveError(f"member {name} appears twice; each file goes once")
+        seen.add(path.as_posix().casefold())
+        files[path.as_posix()] = content[at : at + member.size]
+        at += -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+    return files
 
 
-def _move(source: Path, home: Path) -> None:
+def visible_name(name: str) -> str:
+    """Return the name of a member as one word of a message."""
+    shown = escaped(name)
+    return shown if len(shown) <= NAME_SHOWN_MAX else f"{shown[:NAME_SHOWN_MAX]}... ({len(shown):,} characters)"
+
+
+def _write(folder: Path, path: str, content: bytes) -> None:
+    """Write a file that is new below a folder, for its owner alone, and not executable."""
+    target = folder / path
+    for parent in reversed(target.relative_to(folder).parents[:-1]):
+        (folder / parent).mkdir(mode=0o700, exist_ok=True)
+    file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as opened:
+        opened.write(content)
+
+
+def _move(source: Path, home: Path, paths: Sequence[str]) -> None:
     """Move files into a folder, each over the one of its name; remove traces that are no longer being run."""
+    home.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(home / "running", ignore_errors=True)
     for journal in home.glob("campaign.sqlite-*"):
         journal.unlink()
-    for path in sorted(path for path in source.rglob("*") if path.is_file()):
-        target = home / path.relative_to(source)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, target)
+    for path in sorted(paths):
+        for parent in reversed(Path(path).parents[:-1]):
+            (home / parent).mkdir(mode=0o700, exist_ok=True)
+        os.replace(source / path, home / path)
 
 
 def note_origin(home: Path, job: str, server: str, folder: str) -> None:
@@ -118,18 +197,40 @@ def note_origin(home: Path, job: str, server: str, folder: str) -> None:
 
 
 def is_of_this_machine(home: Path) -> bool:
-    """Whether a campaign was begun on this machine, so that a fetched one must not overwrite it."""
+    """Return whether a campaign was begun on this machine, so that a fetched one must not overwrite it."""
     return (home / "campaign.sqlite").exists() and not (home / ORIGIN).exists()
 
 
-def in_the_way(home: Path) -> str | None:
-    """Return what stands where a campaign would be fetched to, None if nothing does: another campaign, or a link."""
+def in_the_way(home: Path, job: str = "", server: str = "") -> str | None:
+    """Return what prevents a campaign from being fetched to a folder, None if nothing does.
+
+    A link does, a campaign of this machine, and the files of another job. Without a job, as where the user names the
+    folder, a campaign that was fetched earlier may be replaced.
+    """
     if not home.resolve().is_relative_to(CAMPAIGNS.resolve()):
         return f"{home}: leads out of {CAMPAIGNS}/ by a link"
-    for folder, names, _ in os.walk(home):
-        link = next((path for path in (Path(folder, name) for name in sorted(names)) if path.is_symlink()), None)
+    for below, names, _ in os.walk(home):
+        link = next((path for path in (Path(below, name) for name in sorted(names)) if path.is_symlink()), None)
         if link is not None:
             return f"{link}: is a link, and what is unpacked below it would be elsewhere"
     folders = [home, *home.parents]
-    kept = next((folder for folder in folders[: folders.index(CAMPAIGNS)] if is_of_this_machine(folder)), None)
-    return None if kept is None else f"{kept}: is a campaign of this machine, no job's"
+    for folder in folders[: folders.index(CAMPAIGNS)]:
+        if is_of_this_machine(folder):
+            return f"{folder}: is a campaign of this machine, no job's"
+        owner = _origin(folder)
+        if owner is not None and job and (folder != home or owner != (job, server)):
+            return f"{folder}: holds the campaign of {escaped('job {} at {}'.format(*owner))}; move it away"
+    if job and _origin(home) is None and home.is_dir() and any(home.iterdir()):
+        return f"{home}: holds files of no job; move it away"
+    return None
+
+
+def _origin(home: Path) -> tuple[str, str] | None:
+    """Return the job and the server that a folder was fetched from, None if it was not fetched."""
+    try:
+        values = json.loads(read_file(home / ORIGIN, ORIGIN_BYTES_MAX))
+        return str(values["job"]), str(values["server"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "unknown", "unknown"

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from cluster.campaigns.nightly import NOT_JUDGED
+from cluster.dispatch.job import words_of
 from cluster.reports.page.campaign import Campaign
 from cluster.reports.page.findings import Finding
 from workers.targets.target import RunConfig
@@ -168,7 +169,10 @@ def _ran(campaign: Campaign) -> dict[str, str]:
 
 def _asked(command: str) -> str:
     """Return a command without the folder of its results, which is another each time."""
-    words = shlex.split(command)
+    try:
+        words = words_of(command)
+    except ValueError:
+        return command
     return shlex.join(
         word
         for before, word in pairwise(["", *words])

@@ -4,6 +4,7 @@ import io
 import json
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.cli import main as cli
+from cluster.cli.inputs import InputError
 from cluster.cli.submit_command import brought_home
 from cluster.dispatch.job import program
 from cluster.dispatch.job_server import (
@@ -162,16 +164,17 @@ NO_NAMES = (
     "campaigns/..",
     "campaigns/a/..",
 )
+HIDDEN = (".git", "/x/.git", "campaigns/.git", "campaigns/a/.git", "campaigns/.git/hooks", "../.GIT")
 
 
-@pytest.mark.parametrize("campaign", [*NO_NAMES, "a\0b", "/a\x1b[2J", "a\udcff", "n" * 300, "/d" * 3000])
+@pytest.mark.parametrize("campaign", [*NO_NAMES, *HIDDEN, "a\0b", "/a\x1b[2J", "a\udcff", "n" * 300, "/d" * 3000])
 def test_a_campaign_without_a_name_is_not_brought_home(campaign: str) -> None:
     assert home_of(campaign) is None
     ended = JobState("SUCCEEDED", 0, "", {"campaign": campaign or "."})
     # Nothing is asked of a server.
-    said = brought_home(cast(JobServer, None), "night", ended)
-    assert "was not brought home" in said
-    assert said.isprintable()
+    with pytest.raises(InputError, match="was not brought home") as caught:
+        brought_home(cast(JobServer, None), "night", ended)
+    assert str(caught.value).isprintable()
     assert from_log(f"----- artefact {campaign}/artefacts/kv-00000000.yaml\nx\n----- end of artefact\n") == {}
 
 
@@ -182,6 +185,8 @@ def test_of_a_campaign_elsewhere_in_a_job_s_working_folder_its_log_is_what_is_le
     log = "----- artefact out/artefacts/kv-00000000.yaml\nx\udcff\n----- end of artefact\n"
 
     class Server:
+        address = ADDRESS_DEFAULT
+
         def log(self, job: str) -> str:
             return log
 
@@ -204,6 +209,7 @@ def test_a_campaign_is_not_brought_into_another_one_or_through_a_link(
     (tmp_path / "campaigns" / "link").symlink_to(tmp_path)
     (tmp_path / "campaigns" / "its").mkdir()
     (tmp_path / "campaigns" / "its" / "artefacts").symlink_to(tmp_path)
+    server = cast(JobServer, SimpleNamespace(address=ADDRESS_DEFAULT))
     refused = {
         "mine": "of this machine",
         "mine/artefacts": "of this machine",
@@ -211,9 +217,8 @@ def test_a_campaign_is_not_brought_into_another_one_or_through_a_link(
         "its": "is a link",
     }
     for name, why in refused.items():
-        said = brought_home(cast(JobServer, None), "x", JobState("FAILED", 1, "", {"campaign": f"campaigns/{name}"}))
-        assert said.startswith("the campaign was not brought home: campaigns/")
-        assert why in said
+        with pytest.raises(InputError, match=f"its campaign was not brought home: campaigns/.*{why}"):
+            brought_home(server, "x", JobState("FAILED", 1, "", {"campaign": f"campaigns/{name}"}))
         log = f"----- artefact campaigns/{name}/artefacts/kv-00000000.yaml\nx\n----- end of artefact\n"
         (tmp_path / "log").write_text(log)
         assert cli.run(["extract", "log"]) == 2
