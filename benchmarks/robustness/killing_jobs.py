@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +64,13 @@ def campaign(cluster: RayCluster, folder: Path) -> Run:
     """Run the jobs once and compare their verdicts with the expected ones."""
     scenarios = [Scenario(name, Job.of(trace(name), sweep=False)) for name in NAMES]
     wrong = ""
-    with CountingPool(cluster) as pool, Store(folder) as store:
+    # Ray prints a paragraph on stdout for each worker that dies.
+    with (
+        open(os.devnull, "w") as nowhere,
+        redirect_stdout(nowhere),
+        CountingPool(cluster) as pool,
+        Store(folder) as store,
+    ):
         suite = Suite(scenarios, store)
         try:
             drive(suite, pool, Stop(), store=store)
