@@ -23,3 +23,23 @@ def test_what_is_imported_is_frozen_once() -> None:
     done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 700
+
+
+_CYCLE = """
+from workers.run.process import prepare_process
+
+class Cycle:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self, print=print):
+        print("freed")
+
+held = Cycle()
+prepare_process()
+"""
+
+
+def test_frozen_objects_are_freed_when_the_process_ends() -> None:
+    done = subprocess.run([sys.executable, "-c", _CYCLE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "freed\n", "")
