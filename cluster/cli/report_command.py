@@ -15,7 +15,7 @@ from cluster.cli.inputs import InputError
 from cluster.cli.options import Known
 from cluster.reports.annotations import annotations
 from cluster.reports.junit import junit_xml
-from cluster.reports.page.campaign import read_campaigns
+from cluster.reports.page.campaign import Campaign, read_campaigns
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.glossary import GLOSSARY, known_words, meanings
 from cluster.reports.page.nights import read_nights
@@ -62,7 +62,7 @@ def write_report(
     Raises:
         OSError: the folder cannot be written.
     """
-    campaigns = [campaign for each in folders for campaign in read_campaigns(each)]
+    campaigns = _read_once(folders)
     for remark in (remark for campaign in campaigns for remark in campaign.remarks):
         say(remark)
     findings = [group.finding for group in groups_of(campaigns)]
@@ -76,6 +76,22 @@ def write_report(
     write_atomically(folder / "junit.xml", junit_xml(campaigns, nights.result.known if nights is not None else ()))
     write_atomically(folder / "report.sarif", sarif_json(findings, total))
     return total.headline, [each for each in findings if nights is None or nights.state(each.bug) != "known"]
+
+
+def _read_once(folders: Sequence[Path]) -> list[Campaign]:
+    """Return the campaigns of folders; one that is given twice, by its folder, a link or a copy, is left out and named.
+
+    Two folders hold the same campaign if the same processes wrote both.
+    """
+    found: dict[frozenset[str], tuple[Path, list[Campaign]]] = {}
+    for folder in folders:
+        campaigns = list(read_campaigns(folder))
+        # A folder that no process wrote is known by its path.
+        written = {process.run.run for each in campaigns[:1] for process in each.processes} or {str(folder.resolve())}
+        first, _ = found.setdefault(frozenset(written), (folder, campaigns))
+        if first is not folder:
+            say(f"{folder}: is the campaign of {first}; it is counted once")
+    return [campaign for _, campaigns in found.values() for campaign in campaigns]
 
 
 def explain(

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+import shutil
 import sqlite3
 from importlib.resources import files
 from pathlib import Path
@@ -203,6 +204,18 @@ def test_the_command_writes_the_page_beside_a_campaign_that_is_being_written(
     writer.close()
     assert capsys.readouterr().out == f"All agreed: {folder / 'report.html'}\n"
     assert (folder / "report.html").read_text() == page_of(folder)
+
+
+def test_a_campaign_given_twice_is_counted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = campaign_of(tmp_path / "run", {"a": judged("agree")})
+    other = campaign_of(tmp_path / "other", {"b": judged("agree")})
+    (tmp_path / "link").symlink_to(folder)
+    shutil.copytree(folder, tmp_path / "copy")
+    again = [folder, tmp_path / "run" / ".." / "run", tmp_path / "link", tmp_path / "copy"]
+    assert cli.run(["report", str(folder), *map(str, again), str(other), "--out", str(tmp_path / "page")]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"specstorm: {each}: is the campaign of {folder}; it is counted once" for each in again]
+    assert (tmp_path / "page" / "report.html").read_text() == page_of(folder, other)
 
 
 def luminance(colour: str) -> float:
