@@ -103,3 +103,36 @@ def test_a_local_head_whose_job_server_has_no_port_says_so_at_once(tmp_path: Pat
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith("head.sh: port 8265 of the job server: Address already in use; give --dashboard-port")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--dashboard-port=18265",), "--dashboard-port is 18265; Ray takes ports 10002 to 19999 for its workers"),
+        (("--port", "10002"), "--port is 10002; Ray takes ports 10002 to 19999 for its workers, give another port"),
+        (("--dashboard-port=8299", "--port=8299"), "--port is 8299, and so is --dashboard-port; give another port"),
+        (("--port=65536",), "--port is '65536'; wanted a port from 0 to 65535"),
+        (("--dashboard-port=http",), "--dashboard-port is 'http'; wanted a port from 0 to 65535"),
+        (("--dashboard-port",), "--dashboard-port is ''; wanted a port from 0 to 65535"),
+        (("--metrics-export-port=8297",), "--metrics-export-port is 8297: Address already in use; give another port"),
+    ],
+)
+def test_a_port_that_a_local_head_cannot_have_is_one_line(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    with taken(8297):
+        done = started(tmp_path, *options)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert done.stderr.startswith(f"head.sh: {said}")
+
+
+def test_a_local_head_takes_another_default_port_where_one_is_given_to_another_server(tmp_path: Path) -> None:
+    done = started(tmp_path, "--port=10001", "--dashboard-port=8299")
+    assert done.returncode == 0, done.stderr
+    assert "--ray-client-server-port=10001" not in done.stdout
+
+
+def test_a_local_head_is_given_a_port_of_its_own_range_of_workers(tmp_path: Path) -> None:
+    done = started(tmp_path, "--dashboard-port=18265", "--min-worker-port=20000", "--max-worker-port=20100")
+    assert (done.returncode, done.stderr) == (
+        0,
+        f"token written to {tmp_path}/.ray/auth_token: give clients RAY_AUTH_MODE=token\n",
+    )
