@@ -17,8 +17,8 @@ MEMORY_LIMITS = {resource.RLIMIT_AS: "v", resource.RLIMIT_DATA: "d"}
 
 
 def main() -> None:
-    """Run `specstorm` with the arguments of this process and exit."""
-    code = run(sys.argv[1:])
+    """Run `specstorm` with the arguments of this process and exit, within seconds of a second signal."""
+    code = run(sys.argv[1:], is_program=True)
     pool = sys.modules.get("cluster.dispatch.pool")
     if pool is not None and pool.is_stuck():
         sys.stderr.flush()
@@ -26,10 +26,13 @@ def main() -> None:
     sys.exit(code)
 
 
-def run(arguments: list[str]) -> int:
-    """Return the exit code of one command; no exception escapes."""
+def run(arguments: list[str], *, is_program: bool = False) -> int:
+    """Return the exit code of one command; no exception escapes.
+
+    Where it `is_program`, a second signal ends this process.
+    """
     try:
-        return _run(arguments)
+        return _run(arguments, is_program)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except SystemExit as error:
@@ -42,7 +45,7 @@ def run(arguments: list[str]) -> int:
         return _internal(error)
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], is_program: bool) -> int:
     try:
         os.getcwd()
     except OSError as error:
@@ -55,7 +58,10 @@ def _run(arguments: list[str]) -> int:
     # Nothing here uses BLAS, whose threads each reserve memory, and interrupt the process where one cannot be started.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from cluster.cli.streams import guarded_streams  # noqa: PLC0415
+    from cluster.dispatch.signals import signal_watch  # noqa: PLC0415
 
+    if is_program:
+        signal_watch().end_after_second()
     with guarded_streams() as (out, _):
         code = _command(arguments)
         out.flush()

@@ -1,7 +1,6 @@
 """Session: the pools of one command, and the signals that stop it."""
 
 import os
-import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
@@ -10,10 +9,10 @@ from types import FrameType
 from typing import TypeAlias
 
 from cluster.dispatch.pool import InProcessPool, RayCluster, RayPool, WorkerPool, gpu_share
+from cluster.dispatch.signals import SIGNALS, signal_watch
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 Pools: TypeAlias = Callable[[], AbstractContextManager[WorkerPool]]
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOPPING = b"\nspecstorm: stopping once the job at hand is done; a second signal stops it at once\n"
 
 
@@ -30,8 +29,11 @@ def stop_on_signal(stop: Stop, waits: bool = False) -> Iterator[Callable[[], Non
 
     Where it `waits` for the end of a job, the first one says so.
     Yields a function to be called once Ray has started: Ray puts a handler for SIGTERM of its own in place, and what
-    that one raises is swallowed at a fork. The wakeup pipe has seen the signal all the same.
+    that one raises is swallowed at a fork. The watch has seen the signal all the same.
     """
+    watch = signal_watch()
+    watch.listen()
+    num_before = len(watch.seen())
 
     def handler(signum: int, frame: FrameType | None) -> None:
         stop.signum = signum
@@ -41,24 +43,17 @@ def stop_on_signal(stop: Stop, waits: bool = False) -> Iterator[Callable[[], Non
             os.write(2, STOPPING)
 
     def arm() -> None:
-        seen = os.read(reader, 4096) if select.select([reader], [], [], 0)[0] else b""
-        stop.signum = next((signum for signum in seen if signum in SIGNALS), stop.signum)
+        stop.signum = next(iter(watch.seen()[num_before:]), stop.signum)
         for signum in SIGNALS:
             signal.signal(signum, handler)
 
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
     before = {signum: signal.getsignal(signum) for signum in SIGNALS}
-    wakeup_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     arm()
     try:
         yield arm
     finally:
         for signum, previous in before.items():
             signal.signal(signum, previous)
-        signal.set_wakeup_fd(wakeup_before)
-        os.close(reader)
-        os.close(writer)
 
 
 @contextmanager

@@ -4,7 +4,8 @@ import signal
 
 import pytest
 
-from cluster.dispatch.session import SIGNALS, STOPPING, Stop, stop_on_signal
+from cluster.dispatch.session import STOPPING, Stop, stop_on_signal
+from cluster.dispatch.signals import SIGNALS
 
 
 @pytest.mark.parametrize("first", SIGNALS)

@@ -1,0 +1,65 @@
+"""Signals that stop a command, as the system delivered them, whatever handlers are in place and the main thread does.
+
+Verifies: a process that has received a second SIGINT or SIGTERM ends within five seconds.
+Does not verify: that a process ends whose main thread never releases the interpreter lock.
+"""
+
+import os
+import select
+import signal
+import threading
+import time
+from functools import cache
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# How long a second signal may take to end the command in the usual way, and how often signals are looked for.
+LAST_SECONDS = 3.5
+_LOOK_SECONDS = 0.5
+_STDERR = 2
+ENDED = b"\nspecstorm: ended at once by a second signal; results recorded before are kept\n"
+
+
+class SignalWatch:
+    """The signals of this process since its first use, from the pipe that Python's own signal handler writes to."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        for end in (self._reader, self._writer):
+            os.set_blocking(end, False)
+        self._lock = threading.Lock()
+        self._poll = select.poll()
+        self._poll.register(self._reader, select.POLLIN)
+        self._seen: list[int] = []
+
+    def listen(self) -> None:
+        """Receive signals from now on, in place of whatever received them before; in the main thread alone."""
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+
+    def seen(self) -> tuple[int, ...]:
+        """Return the numbers of the stopping signals received so far, oldest first."""
+        with self._lock:
+            if self._poll.poll(0):
+                self._seen += [number for number in os.read(self._reader, 4096) if number in SIGNALS]
+            return tuple(self._seen)
+
+    def end_after_second(self) -> None:
+        """Start to listen; have this process end some seconds after the second signal, if it has not by then."""
+        self.listen()
+        threading.Thread(target=self._end_after_second, daemon=True).start()
+
+    def _end_after_second(self) -> None:
+        while len(seen := self.seen()) < 2:
+            time.sleep(_LOOK_SECONDS)
+        time.sleep(LAST_SECONDS)
+        errors = select.poll()
+        errors.register(_STDERR, select.POLLOUT)
+        # A reader that does not read must not keep this process.
+        if errors.poll(0):
+            os.write(_STDERR, ENDED)
+        os._exit(128 + seen[1])
+
+
+@cache
+def signal_watch() -> SignalWatch:
+    """Return the only watch of this process."""
+    return SignalWatch()
