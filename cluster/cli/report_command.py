@@ -97,7 +97,7 @@ def _read_once(folders: Sequence[Path]) -> list[Campaign]:
 def explain(
     word: Annotated[str | None, typer.Argument(metavar="[WORD]", help="Default: list the words.")] = None,
 ) -> int:
-    """Say what a word of reports and messages means: a plane, a probe, a variable, a fault, a verdict."""
+    """Explain a word of reports and messages: a plane, a probe, a variable, a fault, an event, a policy, a verdict."""
     if word is None:
         print("\n".join(GLOSSARY))
         return EXIT_AGREED

@@ -21,7 +21,7 @@ from cluster.reports.page.comparison import comparisons
 from cluster.reports.page.coverage import matrix_of
 from cluster.reports.page.faults import kill_matrix, survival_chart
 from cluster.reports.page.findings import Finding
-from cluster.reports.page.glossary import GLOSSARY
+from cluster.reports.page.glossary import GLOSSARY, meanings
 from cluster.reports.page.nights import Nights
 from cluster.reports.page.timelines import Drawn
 from cluster.reports.page.trends import trends_of
@@ -70,6 +70,16 @@ def visible(value: object) -> object:
     return value
 
 
+def term(word: str, text: str = "") -> Markup | str:
+    """Return a word with its meaning as a title, shown as `text` if that is given; a word without one as it is."""
+    found = "; ".join(meaning for _, meaning in meanings(word))
+    shown = visible_text(text or word)
+    if not found:
+        return shown
+    markup = Markup('<span class="term" data-word="{}" title="{}">{}</span>')
+    return markup.format(visible_text(word), visible_text(found), shown)
+
+
 def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Overall:
     """Return the result of campaigns together: unknown findings of any of them weigh most, then gaps of any."""
     bugs = {bug for campaign in campaigns for bug in campaign.findings}
@@ -102,6 +112,7 @@ def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], n
         finalize=visible,
     )
     environment.filters["number"] = _number
+    environment.globals["term"] = term
     return environment.get_template("page.html").render(
         build=build(),
         campaigns=campaigns,

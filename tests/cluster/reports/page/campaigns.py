@@ -1,7 +1,7 @@
 """Campaign directories made of verdicts that are given, and what a browser would read of a page."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -39,11 +39,25 @@ def page_of(*folders: Path, timelines: Mapping[str, Drawn] | None = None) -> str
 
 @dataclass
 class Element:
-    """One element as a browser sees it, with the text that is directly in it."""
+    """One element as a browser sees it: the text directly in it, and the whole text with that of elements inside."""
 
     tag: str
     attributes: dict[str, str | None]
+    parent: "Element | None" = None
     text: str = ""
+    whole: str = ""
+
+    @property
+    def classes(self) -> list[str]:
+        """Return the classes of the element."""
+        return str(self.attributes.get("class", "")).split()
+
+    @property
+    def ancestors(self) -> "Iterator[Element]":
+        """Yield the elements around it, the nearest first."""
+        if self.parent is not None:
+            yield self.parent
+            yield from self.parent.ancestors
 
 
 @dataclass
@@ -59,7 +73,7 @@ class Page(HTMLParser):
         self.feed(self.source)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        element = Element(tag, dict(attrs))
+        element = Element(tag, dict(attrs), self._open[-1] if self._open else None)
         self.elements.append(element)
         if tag not in ("meta", "link", "br", "input", "img", "hr", "wbr"):
             self._open.append(element)
@@ -72,6 +86,8 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._open:
             self._open[-1].text += data
+            for element in self._open:
+                element.whole += data
 
     def all(self, tag: str) -> list[Element]:
         """Return the elements of a kind."""

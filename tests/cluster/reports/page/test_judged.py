@@ -107,7 +107,7 @@ def test_campaign_that_judged_nothing_has_no_number_of_findings(tmp_path: Path) 
     campaign = gate_of(tmp_path, 7, 0, 0)
     assert overall([campaign]).headline == "Nothing was judged"
     page = Page(page_of(tmp_path))
-    cards = dict(zip([each.text for each in page.all("dt")], [each.text for each in page.all("dd")], strict=True))
+    cards = dict(zip([each.whole for each in page.all("dt")], [each.whole for each in page.all("dd")], strict=True))
     assert cards["findings"] == "not judged"
 
 
