@@ -3,12 +3,13 @@
 The checkout is read alone: neither its files nor its index change.
 """
 
-import os
 import subprocess
 import tarfile
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+
+from cluster.dispatch.git import git
 
 # How far back it is looked where no commit is named.
 COMMITS_MAX = 256
@@ -16,8 +17,6 @@ _DIGITS = 12
 _GIT_SECONDS = 300
 # What a change is held against unless a commit is named: the first of them that is there.
 MAIN = ("origin/main", "main")
-# By which git tells its hooks, and what they start, of the checkout that they are of: not the one asked about here.
-_OF_ANOTHER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 
 
 class RepositoryError(Exception):
@@ -72,8 +71,8 @@ class Repository:
 
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Tell whether a commit is another one, or what that descends from."""
-        asked = ("merge-base", "--is-ancestor", self._revision(older), self._revision(newer))
-        return self._run(*asked).returncode == 0
+        asked = (self._revision(older), self._revision(newer))
+        return self._run("merge-base", "--is-ancestor", *asked).returncode == 0
 
     def extract(self, commit: str, folder: Path) -> None:
         """Write the package's Python sources of a commit below a folder.
@@ -124,19 +123,15 @@ class Repository:
     def _revision(self, name: str) -> str:
         return self._said("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", of=name).strip()
 
-    def _said(self, *question: str, of: str = "") -> str:
-        done = self._run(*question)
+    def _said(self, subcommand: str, *question: str, of: str = "") -> str:
+        done = self._run(subcommand, *question)
         if done.returncode:
             lines = done.stderr.decode(errors="replace").splitlines() or [f"{of} is no commit of it"]
             raise RepositoryError(lines[0].removeprefix("fatal: "))
         return done.stdout.decode(errors="replace")
 
-    def _run(self, *question: str) -> "subprocess.CompletedProcess[bytes]":
-        asked = ("git", "--no-optional-locks", "-C", str(self.folder), *question)
-        environment = {name: value for name, value in os.environ.items() if name not in _OF_ANOTHER}
-        # What git says is looked for words.
-        environment["LC_ALL"] = "C"
+    def _run(self, subcommand: str, *question: str) -> "subprocess.CompletedProcess[bytes]":
         try:
-            return subprocess.run(asked, capture_output=True, check=False, timeout=_GIT_SECONDS, env=environment)
+            return git(self.folder, subcommand, *question, seconds=_GIT_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise RepositoryError(f"git: {error}") from error

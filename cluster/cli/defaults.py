@@ -1,6 +1,11 @@
-"""Defaults of options from `[tool.specstorm]` in the nearest pyproject.toml; the command line overrides them."""
+"""Defaults of options from `[tool.specstorm]` in a pyproject.toml; the command line overrides them.
+
+The file is the nearest one outside of any campaign: what was fetched from a cluster chooses nothing here.
+"""
 
 import difflib
+import os
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,46 +15,94 @@ import typer
 from typer.main import get_command
 
 from cluster.cli.inputs import InputError
+from scenarios.input_file import read_file
 
 TABLE = "[tool.specstorm]"
+FILE = "pyproject.toml"
+SHOWN_MAX = 60
+BYTES_MAX = 4 << 20
+# Parameters that say where programs are: of an engine, of its releases and commits, of a night's end, of a cluster.
+PROGRAMS = frozenset(("engine_home", "engine_path", "folder", "repository", "notify", "ray", "address"))
+# Values by which `ray` names no cluster.
+_OWN_RAY = ("auto", "local", "off")
+# Files that distinguish a campaign from other folders: one begun here, one being written, one fetched without a store.
+_CAMPAIGN = (("campaign.sqlite",), ("campaign.lock",), ("job.json", "artefacts"))
 
 
 def default_map(app: typer.Typer, here: Path) -> dict[str, Any]:
-    """Return the defaults by command and parameter; none where no file from a folder upwards has the table.
+    """Return the defaults by command and parameter; none where the file of a folder has no such table.
 
     A key of the table itself is a default of every command that has such an option.
 
     Raises:
-        InputError: the file cannot be read, or a key is no command and no option.
+        InputError: the file cannot be read, a key is no command and no option, or a key says where a program is and
+            the file is not the user's own.
     """
-    file = _nearest(here)
+    file = defaults_file(here)
     table = None if file is None else _table(file)
-    return {} if table is None else _defaults(table, get_command(app), str(file))
+    if file is None or table is None:
+        return {}
+    return _defaults(table, get_command(app), str(file), may_name_programs(file, here))
+
+
+def defaults_file(here: Path) -> Path | None:
+    """Return the nearest `pyproject.toml` from a folder upwards that is outside of any campaign."""
+    outside = _outside(here)
+    files = (folder / FILE for folder in (outside, *outside.parents))
+    return next((file for file in files if file.is_file()), None)
+
+
+def may_name_programs(file: Path, here: Path) -> bool:
+    """Return whether a file belongs to the user alone, and is in or above the git repository of a folder."""
+    outside = _outside(here)
+    state = file.stat()
+    is_own = state.st_uid == os.geteuid() and not state.st_mode & stat.S_IWOTH
+    # The file was found from that folder upwards: it is in or above the repository if there is one.
+    return is_own and any(os.path.lexists(folder / ".git") for folder in (outside, *outside.parents))
 
 
 def place_of(error: Exception, here: Path) -> str:
     """Return the file and the table whose default an error of usage is about, empty if it is about what was typed."""
     context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
     source = None if context is None or parameter is None else context.get_parameter_source(parameter.name)
-    return f"{_nearest(here)}: {TABLE}: " if source is not None and source.name == "DEFAULT_MAP" else ""
+    return f"{defaults_file(here)}: {TABLE}: " if source is not None and source.name == "DEFAULT_MAP" else ""
 
 
-def _nearest(here: Path) -> Path | None:
-    files = (folder / "pyproject.toml" for folder in (here, *here.parents))
-    return next((file for file in files if file.is_file()), None)
+def _outside(here: Path) -> Path:
+    """Return the nearest folder from a folder upwards that is not inside a campaign."""
+    folders = (here, *here.parents)
+    inside = [folder for folder in folders if any(all((folder / n).exists() for n in names) for names in _CAMPAIGN)]
+    return inside[-1].parent if inside else here
 
 
 def _table(file: Path) -> Mapping[str, Any] | None:
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("specstorm")
+        values = tomllib.loads(read_file(file, BYTES_MAX).decode("utf-8"))
+    except RecursionError as error:
+        raise InputError(f"{file}: cannot be read: nested too deeply; a table of options is wanted") from error
     except (OSError, ValueError) as error:
-        raise InputError(f"{file}: cannot be read: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{file}: cannot be read: {why}") from error
+    tools = values.get("tool", {})
+    table = tools.get("specstorm") if isinstance(tools, dict) else tools
     if table is not None and not isinstance(table, dict):
-        raise InputError(f"{file}: tool.specstorm is {table!r}; a table of options is wanted")
+        name = "tool.specstorm" if isinstance(tools, dict) else "tool"
+        raise InputError(f"{file}: {name} is {shown(table)}; a table of options is wanted")
     return table
 
 
-def _defaults(table: Mapping[str, Any], group: Any, file: str) -> dict[str, Any]:
+def shown(value: object) -> str:
+    """Return a value of a file in a few words."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}... ({len(text):,} characters)"
+
+
+def _defaults(table: Mapping[str, Any], group: Any, file: str, may_name: bool) -> dict[str, Any]:
+    def check(key: str, parameter: str, value: object) -> None:
+        if parameter in PROGRAMS and not may_name and not (parameter == "ray" and value in _OWN_RAY):
+            how = "such a file belongs to you alone, and is in or above the git repository of the working directory"
+            raise InputError(f"{file}: {TABLE}: {key} says where a program is; {how}: type --{key} instead")
+
     known = {name: _options(command) for name, command in group.commands.items()}
     shared = {name for options in known.values() for name in options}
     found: dict[str, Any] = {name: {} for name in known}
@@ -58,10 +111,12 @@ def _defaults(table: Mapping[str, Any], group: Any, file: str) -> dict[str, Any]
             for option, default in value.items():
                 if option not in known[key]:
                     raise InputError(f"{file}: {TABLE} {key}: {_unknown(option, known[key])}")
+                check(option, known[key][option], default)
                 found[key][known[key][option]] = default
         elif key in shared:
             for command, options in known.items():
                 if key in options:
+                    check(key, options[key], value)
                     found[command].setdefault(options[key], value)
         else:
             raise InputError(f"{file}: {TABLE}: {_unknown(key, [*known, *shared])}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.table import Table
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
+from cluster.cli.defaults import FILE, TABLE, defaults_file, may_name_programs
 from cluster.cli.inputs import kernels_text
 from cluster.cli.options import Json
 from cluster.dispatch.job import build
@@ -39,7 +40,13 @@ def doctor(json: Json = False) -> int:
         print("trying every engine on every device, and a private Ray ...", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="specstorm-") as folder:
         trials = _trials(Path(folder))
-    checks = [*checks_of_machine(Path.cwd()), *checks_of_packages(), *checks_of_servers(), *trials]
+    checks = [
+        *checks_of_machine(Path.cwd()),
+        _defaults(Path.cwd()),
+        *checks_of_packages(),
+        *checks_of_servers(),
+        *trials,
+    ]
     works = any(check.name == f"{SPECSTORM} on sim" and check.state == "yes" for check in checks)
     code = EXIT_AGREED if works else EXIT_NOT_JUDGED
     if json:
@@ -64,6 +71,15 @@ def _trials(folder: Path) -> list[Check]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         trials = list(pool.map(lambda name: _trial(name, named[name]), named))
     return [*trials, *(check for engine in known_engines() if (check := _kernels(engine)) is not None)]
+
+
+def _defaults(here: Path) -> Check:
+    """Return which file the defaults of options were read from."""
+    file = defaults_file(here)
+    if file is None:
+        return Check(name="defaults", state="yes", seen=f"none: no {FILE} from {here} upwards, outside of campaigns")
+    trust = "may" if may_name_programs(file, here) else "may not"
+    return Check(name="defaults", state="yes", seen=f"{TABLE} of {file}, if there is one; it {trust} name programs")
 
 
 def _kernels(engine: str) -> Check | None:

@@ -318,4 +318,5 @@ def ray_address(
 def campaign_stem(paths: Sequence[Path]) -> str:
     """Return the name of a new campaign's folder, less its number."""
     name = Path(os.path.realpath(paths[0])).name.removesuffix(".yaml")
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:STEM_MAX] or "campaign"
+    # A name that begins with a dot would be hidden, one with a dash an option.
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:STEM_MAX].lstrip(".-") or "campaign"

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import typer
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.cli.campaign import with_out
 from cluster.cli.inputs import InputError, bundled
+from cluster.dispatch.git import git
 from cluster.dispatch.job import build, program, words_of
 from cluster.dispatch.job_server import (
     ADDRESS_DEFAULT,
@@ -39,6 +39,7 @@ from cluster.dispatch.session import Stop, stop_on_signal
 from cluster.reports.job_log import WithoutArtefacts, from_log, home_of, replay_lines
 from cluster.storage.archive import ArchiveError, Unpacked, in_the_way, note_origin, pack_command, unpack, visible_name
 from cluster.storage.artefact import write_atomically
+from cluster.storage.provenance import GIT_SECONDS_MAX, commit
 from scenarios.strict_yaml import seen
 
 PROBE_SECONDS = 120.0
@@ -93,7 +94,7 @@ def submit(
         "command": shlex.join(command),
         "campaign": campaign,
         "program": program(),
-        **_commit(),
+        **({"commit": commit()} if commit() else {}),
     }
     try:
         server.check_new(name)
@@ -208,9 +209,7 @@ def _in_tree(path: Path) -> str:
         return str(path)
     if not absolute.is_relative_to(ROOT):
         raise InputError(f"{path}: is outside of {ROOT}, the tree that a job is sent with")
-    ignored = subprocess.run(
-        ["git", "-C", str(ROOT), "check-ignore", "--quiet", str(absolute)], capture_output=True, check=False
-    )
+    ignored = git(ROOT, "check-ignore", "--quiet", "--", str(absolute), seconds=GIT_SECONDS_MAX)
     if ignored.returncode == 0:
         raise InputError(f"{path}: is ignored by git and not sent with a job; copy it to a folder that is not")
     return absolute.relative_to(ROOT).as_posix()
@@ -244,18 +243,6 @@ def _environment(
     if not lacking:
         return runtime_env(tree, ()), f"{what} alone; Python {installed.python} there has every package"
     return runtime_env(tree, lacking), f"{what}, and installed for it: {', '.join(lacking)}"
-
-
-def _commit() -> dict[str, str]:
-    """Return the commit that is checked out, and whether the tree differs from it; nothing outside of git."""
-    if not is_checkout():
-        return {}
-    git = ["git", "-C", str(ROOT)]
-    try:
-        done = subprocess.run([*git, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    except OSError:
-        return {}
-    return {"commit": done.stdout.strip()} if done.returncode == 0 else {}
 
 
 def _attach_line(job: str, server: JobServer) -> str:

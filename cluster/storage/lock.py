@@ -5,9 +5,11 @@ is removed only by its holder; a process that waited for it meanwhile starts aga
 process is free, and `campaign.lock` then holds the name of the killed run.
 """
 
+import errno
 import fcntl
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -88,8 +90,12 @@ def claim(folder: Path) -> Claim:
 
     Raises:
         HeldError: another process holds the lock.
-        CampaignError: the folder cannot be made, or its lock cannot be written.
+        CampaignError: the folder cannot be made, its name is hidden, or its lock cannot be written.
     """
+    parts = Path(os.path.abspath(folder)).parts
+    if parts[-1].startswith(".") or any(part.casefold() == ".git" for part in parts):
+        why = "a campaign is no hidden folder, and is not inside .git"
+        raise CampaignError(f"{folder}: {why}; give another --out")
     try:
         lock, made = _claimed(folder, folder / LOCK, MOMENT_SECONDS)
     except BlockingIOError as error:
@@ -161,7 +167,7 @@ def killed_run(folder: Path) -> str | None:
     Nobody may write the campaign meanwhile.
     """
     try:
-        with (folder / LOCK).open(encoding="utf-8", errors="replace") as file:
+        with _opened(folder / LOCK, os.O_RDONLY) as file:
             return file.read(RUN_CHARACTERS_MAX).strip() or None
     except FileNotFoundError:
         return None
@@ -170,7 +176,7 @@ def killed_run(folder: Path) -> str | None:
 def is_locked(folder: Path) -> bool:
     """Return whether a process writes a campaign."""
     try:
-        with (folder / LOCK).open() as file:
+        with _opened(folder / LOCK, os.O_RDONLY) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -202,7 +208,7 @@ def _hold(path: Path, seconds: float) -> IO[str]:
     """Return a lock file that this process holds, made if there is none; wait for its holder for some seconds."""
     end = time.monotonic() + seconds
     while True:
-        file = path.open("a+", encoding="utf-8")
+        file = _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             _lock(file, end)
             if _is_at(file, path):
@@ -212,6 +218,20 @@ def _hold(path: Path, seconds: float) -> IO[str]:
             raise
         # Its holder has removed it: another process may hold the file that is there now.
         file.close()
+
+
+def _opened(path: Path, flags: int) -> IO[str]:
+    """Open a lock file, which is emptied later: no link leads to another file, and nothing is waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is not a regular file with one name.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"{path.name} is not a regular file with one name", str(path))
+    return os.fdopen(descriptor, "r" if flags == os.O_RDONLY else "a+", encoding="utf-8", errors="replace")
 
 
 def _lock(file: IO[str], end: float) -> None:

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from secrets import token_hex
 
+from cluster.dispatch.git import git
 from cluster.dispatch.job import build
 from cluster.dispatch.origin import ROOT
 from scenarios.spec import Value
@@ -87,7 +88,7 @@ def this_run(seed: int | None = None, engine: str = "") -> Run:
         command=shlex.join(["specstorm", *_without_secrets(sys.argv[1:])]),
         seed=seed,
         specstorm=build(),
-        commit=_commit(),
+        commit=commit(),
         python=platform.python_version(),
         libraries=_versions(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -118,17 +119,17 @@ def _versions() -> dict[str, str]:
 
 
 @cache
-def _commit() -> str:
+def commit() -> str:
     """Return the commit of our own checkout; an installed distribution has none, whatever folder it lies in."""
     if not (ROOT / ".git").exists():
         return ""
     answers = []
     for question in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         try:
-            # Without locks, which would be in the way of other work in the checkout.
-            asked = ("git", "--no-optional-locks", "-C", str(ROOT), *question)
-            done = subprocess.run(asked, capture_output=True, text=True, timeout=GIT_SECONDS_MAX, check=True)
+            done = git(ROOT, *question, seconds=GIT_SECONDS_MAX)
         except (OSError, subprocess.SubprocessError):
             return ""
-        answers.append(done.stdout.strip())
+        if done.returncode:
+            return ""
+        answers.append(done.stdout.decode(errors="replace").strip())
     return answers[0] + ("+" if answers[1] else "")

@@ -123,50 +123,6 @@ def test_help_and_completion_are_there(capsys: Capture, monkeypatch: pytest.Monk
     assert "validate" in capsys.readouterr().out
 
 
-def test_defaults_come_from_the_nearest_pyproject_and_the_command_line_overrides_them(
-    folder: Path, capsys: Capture
-) -> None:
-    (folder / "pyproject.toml").write_text('[tool.specstorm]\nray = "off"\n[tool.specstorm.run]\nlist = true\n')
-    assert cli.run(["run", "scn", "-k", "s1"]) == 0
-    assert capsys.readouterr().out == "scn/s1.yaml\n"
-    (folder / "pyproject.toml").write_text('[tool.specstorm]\nray = "127.0.0.1:1"\n')
-    assert cli.run(["run", "scn", "-k", "s1"]) == 2
-    assert "Ray at 127.0.0.1:1" in capsys.readouterr().err
-    assert cli.run(["run", "scn", "-k", "s1", "--ray", "off"]) == 0
-
-
-def test_workers_that_nobody_typed_yield_to_no_ray(folder: Path, capsys: Capture) -> None:
-    (folder / "pyproject.toml").write_text("[tool.specstorm]\nworkers = 3\n")
-    assert cli.run(["run", "scn", "-k", "s1", "--ray", "off"]) == 0
-    assert cli.run(["run", "scn", "-k", "s1", "--ray", "off", "--workers", "3"]) == 2
-    assert "--workers is 3; --ray off runs one engine" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[tool.specstorm]\nworkrs = 2\n", "unknown key 'workrs'; did you mean workers? allowed are "),
-        ("[tool.specstorm.run]\nworkrs = 2\n", "[tool.specstorm] run: unknown key 'workrs'; did you mean workers?"),
-        ("[tool]\nspecstorm = 3\n", "tool.specstorm is 3; a table of options is wanted"),
-        ("[tool.specstorm\n", "pyproject.toml: cannot be read: "),
-        ('[tool.specstorm]\nworkers = "many"\n', "pyproject.toml: [tool.specstorm]: Invalid value for '--workers'"),
-    ],
-)
-def test_wrong_defaults_are_reported_in_a_line_with_their_file(
-    folder: Path, capsys: Capture, text: str, message: str
-) -> None:
-    (folder / "pyproject.toml").write_text(text)
-    assert cli.run(["run", "scn", "--ray", "off"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-
-
-def test_a_wrong_option_that_was_typed_is_not_that_of_a_file(folder: Path, capsys: Capture) -> None:
-    (folder / "pyproject.toml").write_text("[tool.specstorm]\nworkers = 2\n")
-    assert cli.run(["run", "scn", "--ray", "off", "--workers", "many"]) == 2
-    assert capsys.readouterr().err.startswith("specstorm: Invalid value for '--workers'")
-
-
 def test_a_document_of_every_listing_has_a_schema(capsys: Capture) -> None:
     for name in ("validate", "probes-list"):
         assert cli.run(["schema", name]) == 0
