@@ -30,7 +30,7 @@ LANES_IN_COMMON = (
     "workers.lanes.prepared",
 )
 # What is loaded inside an engine's own process: nothing that judges, and nothing of our engine.
-MESSAGES = ("workers.targets.child.answers", "workers.targets.child.messages")
+MESSAGES = tuple(f"workers.targets.child.{name}" for name in ("answers", "messages", "functions"))
 SHARED_WITH_VLLM = tuple(f"workers.targets.vllm.{name}" for name in ("engine_sizes", "runner_name", "sources"))
 INSIDE = ("scenarios", "workers.edits", "workers.targets.simulated_torch", "workers.targets.child.inside", *MESSAGES)
 # The most specific prefix of a module's name decides what of the project it may import.

@@ -41,6 +41,12 @@ class Kernels(Value):
     interpreted: dict[str, str]
 
 
+class Ran(Value):
+    """Names of the engine's functions that have run since the last question (`workers.targets.child.functions`)."""
+
+    functions: list[str]
+
+
 class Delivery(Value):
     """What a step delivered to the client of one request; logprobs are flat, ids each followed by its logprob.
 

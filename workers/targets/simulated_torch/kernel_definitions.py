@@ -9,7 +9,7 @@ import ast
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -193,6 +193,11 @@ def digest_of(kernel: Any) -> str:
     """Return a digest of what a kernel does: its source, and the functions and constants of Triton that it uses."""
     parts = sorted(f"{name}\n{text}" for name, text in _sources(kernel).items())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def functions_used(kernel: Any) -> Collection[str]:
+    """Return the qualified names of a kernel, given as a Python function, and of the functions that it uses."""
+    return _sources(kernel).keys()
 
 
 @cache

@@ -1,5 +1,6 @@
 """Import of an engine's modules with edits: source files stay as they are, and so do all line numbers."""
 
+import ast
 import linecache
 import sys
 from collections.abc import Mapping, Sequence
@@ -44,11 +45,11 @@ class EditedModules(MetaPathFinder):
         specs = (finder.find_spec(name, path, target) for finder in others if hasattr(finder, "find_spec"))
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            spec.loader = _Loader(name, spec.loader.path, self._by_module[name])
+            spec.loader = Loader(name, spec.loader.path, self._by_module[name])
         return spec
 
 
-class _Loader(SourceFileLoader):
+class Loader(SourceFileLoader):
     """Loader of one module with edits."""
 
     def __init__(self, name: str, path: str, edits: Sequence[Edit]) -> None:
@@ -61,8 +62,16 @@ class _Loader(SourceFileLoader):
         Raises:
             EditError: an edit does not match.
         """
+        return compile(self.tree(), self.path, "exec", dont_inherit=True)
+
+    def tree(self) -> ast.Module:
+        """Return the syntax tree of the edited module.
+
+        Raises:
+            EditError: an edit does not match.
+        """
         source = decode_source(self.get_data(self.path))
         # Triton's interpreter and `inspect` read the text of a function, in which no line has moved.
         text = edited(source, self._edits)
         linecache.cache[self.path] = (len(text), None, text.splitlines(keepends=True), self.path)
-        return compile(edited_tree(source, self._edits), self.path, "exec", dont_inherit=True)
+        return edited_tree(source, self._edits)

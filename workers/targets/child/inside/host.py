@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from scenarios.events import AnyEvent, Policy, Schedule
 from scenarios.spec import EngineSpec
+from workers.targets.child.inside.notes import notes_of_process
 from workers.targets.child.inside.overlay import from_packages_on
 from workers.targets.child.inside.session import Engines, Session
 from workers.targets.child.messages import Message
@@ -64,11 +65,15 @@ class Host:
                 return {"harm": self._harm(message["race"])}
             case "kernels":
                 return {"interpreted": dict(self._interpreted())}
+            case "ran":
+                notes = notes_of_process()
+                return {"functions": notes.ran() if notes is not None else []}
             case "forget":
                 self.engines.forget()
                 return {}
             case what:
-                raise ValueError(f"message {what!r}; known are open, step, report, harm, close, kernels and forget")
+                known = "open, step, report, harm, close, kernels, ran and forget"
+                raise ValueError(f"message {what!r}; known are {known}")
 
     def last_seen(self) -> list[Message]:
         """Return what the session has observed since the last answer, as far as it still can after an exception."""

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from workers.targets.child.inside.notes import notes_of_process
 from workers.targets.child.inside.replacements import Replacement
-from workers.targets.simulated_torch.kernel_definitions import Definitions
+from workers.targets.simulated_torch.kernel_definitions import Definitions, functions_used
 from workers.targets.simulated_torch.triton_tasks import CHECKED, queued
 
 _INTERPRETER = "triton.runtime.interpreter"
@@ -18,7 +19,7 @@ def interpreted(definitions: Definitions) -> tuple[Replacement, ...]:
         _INTERPRETER,
         "InterpretedFunction.run",
         "an interpreted kernel would run at once: its launch is a task of the device",
-        queued(definitions),
+        _noted(queued(definitions)),
     )
     accesses = (
         Replacement(
@@ -30,6 +31,23 @@ def interpreted(definitions: Definitions) -> tuple[Replacement, ...]:
         for name, made in CHECKED.items()
     )
     return (launches, *accesses)
+
+
+def _noted(made: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what makes a launcher that also notes the functions of each kernel, where functions are noted."""
+
+    def launcher(before: Any) -> Any:
+        run, notes = made(before), notes_of_process()
+        if notes is None:
+            return run
+
+        def noted(kernel: Any, *arguments: Any, **options: Any) -> Any:
+            notes.launched(functions_used(kernel.fn))
+            return run(kernel, *arguments, **options)
+
+        return noted
+
+    return launcher
 
 
 class _Driver:

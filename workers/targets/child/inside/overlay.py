@@ -20,9 +20,9 @@ class Overlay:
     def __init__(self, package: str, folder: Path, is_whole: bool = False) -> None:
         found = PathFinder.find_spec(package)
         assert found is not None, f"{package} is installed"
-        self.folder, self._package = folder, package
-        self._installed = list(found.submodule_search_locations or ())
-        self._roots = [str(folder / package), *([] if is_whole else self._installed)]
+        self.folder, self.package = folder, package
+        self.installed = list(found.submodule_search_locations or ())
+        self._roots = [str(folder / package), *([] if is_whole else self.installed)]
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         """Return where a module of the package is; a package is in all folders that have it.
@@ -31,11 +31,11 @@ class Overlay:
             ModuleNotFoundError: it is compiled, and not installed: the tree's own was built for something else.
         """
         top, *inner = name.split(".")
-        if top != self._package:
+        if top != self.package:
             return None
         spec = _found(name, self._roots, inner)
         if spec is None or isinstance(spec.loader, ExtensionFileLoader):
-            compiled = _found(name, self._installed, inner)
+            compiled = _found(name, self.installed, inner)
             if compiled is not None and isinstance(compiled.loader, ExtensionFileLoader):
                 return compiled
             if spec is not None:

@@ -13,6 +13,7 @@ from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.interpreter import interpret
 from workers.targets.child.inside.main import serve
+from workers.targets.child.inside.notes import note_edits
 from workers.targets.child.inside.overlay import Overlay
 from workers.targets.child.inside.replacements import Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
@@ -36,6 +37,7 @@ def host(arguments: Sequence[str], made: type[Host] = Host) -> tuple[Host, str]:
     for folder in overlay:
         sys.meta_path.insert(0, Overlay("sglang", Path(folder)))
     edited_modules.install("sglang", fixes, [*map(Path, overlay)])
+    note_edits()
     os.environ["SGLANG_DISABLED_MODEL_ARCHS"] = ",".join(_other_models())
     interpret()
     absent.install()

@@ -15,6 +15,7 @@ from workers.targets.child.inside.gpu import Gpu
 from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.interpreter import interpret
 from workers.targets.child.inside.main import serve
+from workers.targets.child.inside.notes import note_edits
 from workers.targets.child.inside.overlay import OtherName, Overlay, version_of
 from workers.targets.child.inside.replacements import Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
@@ -48,6 +49,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
     for folder in overlay:
         lay_over(Path(folder), package)
     edited_modules.install("vllm", fixes, [*map(Path, overlay)])
+    note_edits()
     if runner == "v2":
         # Which runner it takes where Triton is found is vLLM's own choice.
         os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)

@@ -1,0 +1,165 @@
+"""Notes of which functions of an engine have run: a statement at their beginning sets one byte.
+
+The statement is inserted when a module is loaded, and has the line of the statement after it: no line number changes,
+and neither does the text of a source. A function that is compiled from its source or byte code (`numba`, `torch.jit`)
+is left as it is, and so is a Triton kernel: its launches are noted.
+"""
+
+import ast
+import builtins
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType
+from typing import Any, TypeAlias
+
+from workers.targets.child.functions import MODULE, edits_of, functions_of, is_docstring, name_of
+from workers.targets.child.inside import edited_modules
+from workers.targets.child.inside.overlay import Overlay
+
+# Functions can be given other globals than those of their module; all have the same builtins.
+_NOTES = "__specstorm_notes__"
+# For a file of the package, by its path: the functions and how many blocks of each are noted.
+Wanted: TypeAlias = Callable[[str, bytes], Mapping[str, int]]
+
+
+class Notes:
+    """Finder of a package's modules that has functions of their sources noted.
+
+    `wanted` returns the functions of a file that are noted, with the number of their blocks that are; nothing leaves
+    the module as it is. With `once` a function that was reported as run is not reported again.
+    """
+
+    def __init__(self, package: str, wanted: Wanted, once: bool = False) -> None:
+        self._package, self._wanted, self._once = package, wanted, once
+        self._names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._ran = bytearray()
+        self._told: set[int] = set()
+
+    def install(self) -> None:
+        """Find modules before any other finder; nothing of the package is loaded yet."""
+        loaded = [name for name in sys.modules if name.partition(".")[0] == self._package]
+        assert not loaded, f"{loaded[0]} was loaded before"
+        setattr(builtins, _NOTES, self._ran)
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+        """Return where a module of the package is, with a loader that has its functions noted."""
+        if name.partition(".")[0] != self._package:
+            return None
+        others = (each for each in sys.meta_path if each is not self)
+        spec = next((spec for each in others if (spec := each.find_spec(name, path, target)) is not None), None)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            wanted = self._wanted(_file_of(spec), Path(spec.loader.path).read_bytes())
+            if wanted:
+                spec.loader = _Noting(spec.loader, self, _file_of(spec), wanted)
+        return spec
+
+    def noted(self, tree: ast.Module, source: bytes, file: str, wanted: Mapping[str, int]) -> None:
+        """Insert statements into the functions of a file that set a byte for each block that has begun."""
+        for name, function in functions_of(source, tree).items():
+            for number, block in [*enumerate(function.blocks)][: wanted.get(name, 0)]:
+                at = self._number_of(_block_name(file, name, number))
+                if not function.compiled_by:
+                    _insert(block, at)
+
+    def loaded(self, file: str) -> None:
+        """Note that statements of a file outside its functions have run."""
+        self._ran[self._number_of(name_of(file, MODULE))] = 1
+
+    def launched(self, names: Iterable[str]) -> None:
+        """Note functions by the name of their module and their own, as `a.b.c`, that a launch of a kernel runs."""
+        for name in names:
+            module, _, function = name.rpartition(".")
+            number = self._numbers.get(name_of(f"{module.replace('.', '/')}.py", function))
+            if number is not None:
+                self._ran[number] = 1
+
+    def ran(self) -> list[str]:
+        """Return the names of what has run since the last call."""
+        numbers = [number for number, has_run in enumerate(self._ran) if has_run and number not in self._told]
+        # Whoever runs meanwhile is noted again: it is the same byte.
+        for number in numbers:
+            self._ran[number] = 0
+        if self._once:
+            self._told.update(numbers)
+        return [self._names[number] for number in numbers]
+
+    def _number_of(self, name: str) -> int:
+        number = self._numbers.setdefault(name, len(self._names))
+        if number == len(self._names):
+            self._names.append(name)
+            self._ran.append(0)
+        return number
+
+
+def _file_of(spec: ModuleSpec) -> str:
+    """Return the path of a module's file from the folder that has its package, as `package/module.py`."""
+    folders = spec.name.replace(".", "/")
+    return f"{folders}/__init__.py" if spec.submodule_search_locations is not None else f"{folders}.py"
+
+
+def _block_name(file: str, function: str, number: int) -> str:
+    return name_of(file, f"{function}:{number}" if number else function)
+
+
+def _insert(block: list[ast.stmt], number: int) -> None:
+    at = 1 if is_docstring(block[0]) else 0
+    (note,) = ast.parse(f"{_NOTES}[{number}] = 1").body
+    near = block[min(at, len(block) - 1)]
+    for node in ast.walk(note):
+        ast.copy_location(node, near)
+    block.insert(at, note)
+
+
+class _Noting(SourceFileLoader):
+    """Loads a source with its statements inserted; what is compiled is not kept on the disk."""
+
+    def __init__(self, loader: SourceFileLoader, notes: Notes, file: str, wanted: Mapping[str, int]) -> None:
+        super().__init__(loader.name, loader.path)
+        self._loader, self._notes, self._file, self._wanted = loader, notes, file, wanted
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        source = self.get_data(path)
+        tree = self._loader.tree() if isinstance(self._loader, edited_modules.Loader) else ast.parse(source, path)
+        self._notes.noted(tree, source, self._file, self._wanted)
+        code: CodeType = compile(tree, path, "exec", dont_inherit=True)
+        return code
+
+    def exec_module(self, module: Any) -> None:
+        if MODULE in self._wanted:
+            self._notes.loaded(self._file)
+        super().exec_module(module)
+
+
+def notes_of_process() -> Notes | None:
+    """Return the notes of this process, None if nothing is noted."""
+    return next((finder for finder in sys.meta_path if isinstance(finder, Notes)), None)
+
+
+def all_of(file: str, source: bytes) -> Mapping[str, int]:
+    """Return all functions of a source, each with all its blocks."""
+    return {MODULE: 1, **{name: len(function.blocks) for name, function in functions_of(source).items()}}
+
+
+def note_edits() -> None:
+    """Note the functions that the overlay of this process changes, if there is one; nothing of it is loaded yet."""
+    for overlay in [finder for finder in sys.meta_path if isinstance(finder, Overlay)]:
+        Notes(overlay.package, _edits_over(overlay.installed), once=True).install()
+
+
+def _edits_over(folders: Sequence[str]) -> Wanted:
+    """Return what has those functions of a file noted that differ from the file in folders of the installed package."""
+
+    def wanted(file: str, source: bytes) -> Mapping[str, int]:
+        inner = file.partition("/")[2]
+        before = next((path.read_bytes() for folder in folders if (path := Path(folder, inner)).is_file()), None)
+        if before == source:
+            return {}
+        text = before.decode(errors="replace") if before is not None else None
+        return {edit.function: 1 for edit in edits_of(file, text, source.decode(errors="replace"))}
+
+    return wanted

@@ -1,0 +1,15 @@
+"""Program of an engine's process in which all functions of a package are noted.
+
+Its arguments are the package, the module that is the process's program otherwise, and the arguments of that module.
+"""
+
+import runpy
+import sys
+
+from workers.targets.child.inside.notes import Notes, all_of
+
+if __name__ == "__main__":
+    _, package, module, *arguments = sys.argv
+    Notes(package, all_of).install()
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
