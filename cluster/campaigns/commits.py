@@ -5,7 +5,9 @@ The checkout is read alone: neither its files nor its index change.
 
 import subprocess
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -33,10 +35,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Files of a tree that differ, by path from its root, and what they were held against."""
+    """Files of a tree that differ, by path from its root, and what they were compared with.
+
+    `before` returns the content of a file there, None if it has no such file.
+    """
 
     files: tuple[str, ...]
     against: str
+    before: Callable[[str], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Repository:
         start = self._revision(older) if older else ""
         if start and not self.is_ancestor(start, end):
             raise RepositoryError(f"{older} is no ancestor of {newer}; `git merge-base {older} {newer}` names one")
-        sources = f":(top,glob){self.package}/**/*.py"
+        sources = f":(glob){self.package}/**/*.py"
         limits = ("--first-parent", f"--abbrev={_DIGITS}", "--format=%h %s")
         behind = (f"{start}..{end}",) if start else (f"--max-count={COMMITS_MAX}", end)
         lines = self._said("log", *limits, *behind, "--", sources).splitlines()
@@ -80,7 +86,7 @@ class Repository:
         Raises:
             RepositoryError: it has no such package.
         """
-        done = self._run("archive", "--format=tar", commit, "--", f":(top,glob){self.package}/**/*.py")
+        done = self._run("archive", "--format=tar", commit, "--", f":(glob){self.package}/**/*.py")
         if done.returncode:
             raise RepositoryError(f"it has no {self.package}/*.py")
         with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
@@ -118,7 +124,12 @@ class Repository:
         tracked = self._said("diff", "--name-only", "--no-renames", "--relative", "-z", start, "--")
         new = self._said("ls-files", "--others", "--exclude-standard", "-z")
         files = sorted({each for each in f"{tracked}{new}".split("\0") if each})
-        return Changes(tuple(files), f"{name} ({start[:_DIGITS]})")
+        return Changes(tuple(files), f"{name} ({start[:_DIGITS]})", partial(self._content, start))
+
+    def _content(self, commit: str, file: str) -> bytes | None:
+        """Return the content of a file in a commit, None if it has no such file."""
+        done = self._run("cat-file", "blob", f"{commit}:./{file}")
+        return None if done.returncode else done.stdout
 
     def _revision(self, name: str) -> str:
         return self._said("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", of=name).strip()

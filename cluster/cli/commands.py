@@ -62,6 +62,7 @@ from cluster.dispatch.job import WORKER, AnyJob, build, load_judge
 from cluster.dispatch.job_server import ServerError
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool
+from cluster.reports.edited import edited_lines
 from cluster.reports.gpu_report import print_confirmed
 from cluster.reports.report import BarProgress, Line, LineProgress, document, line_of, print_report, progress_for
 from cluster.storage.errors import CampaignError
@@ -186,6 +187,7 @@ def run(
             code, twice = suite.exit_code(), store.contradictions()
             remarks += [f"two attempts of job {job} came to different results: see table late" for job in twice]
         code = weightiest(code, least)
+        remarks += edited_lines(config, {name for each in suite.results.values() for name in each.judgement.ran})
         remarks += [*_cut_short(suite, budget, stop, resumed(context, store.folder)), f"results: {store.folder}"]
         if as_json:
             print(document(lines, code).model_dump_json(indent=2))

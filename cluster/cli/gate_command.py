@@ -1,8 +1,9 @@
-"""Command `gate`: what a change of an engine's sources has to pass, chosen by the files that changed."""
+"""Command `gate`: what a change of an engine's sources has to pass, selected by the functions that changed."""
 
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -13,9 +14,10 @@ from cluster.campaigns.budget import Budget
 from cluster.campaigns.commits import Changes, RepositoryError
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, weightiest
-from cluster.campaigns.hunt.gate import SEED, TRACES_END, TRACES_MIN, Choice, Gate, changes_of, choice_of
+from cluster.campaigns.hunt.gate import SCENARIOS_END, SEED, TRACES_END, TRACES_MIN, Gate, changes_of, content_in
 from cluster.campaigns.hunt.jobs import CANARY
 from cluster.campaigns.hunt.planner import HuntPlanner
+from cluster.campaigns.hunt.selection import edits_in, selection_of
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.campaign import code_of, open_campaign, write_results
 from cluster.cli.finding_history import FindingHistory, known_folder
@@ -36,11 +38,13 @@ from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop
 from cluster.reports.annotations import annotations
 from cluster.reports.documents import GateDocument
+from cluster.reports.edited import edited_lines, never_run
 from cluster.reports.hunt_report import hunt_document, hunt_lines
 from cluster.reports.report import document, line_of, print_report, progress_for
 from cluster.storage.artefact import write_atomically
 from cluster.storage.corpus import NO_CORPUS, Corpus
 from scenarios.strict_yaml import escaped
+from workers.targets.executed import Executed, RecordError
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import RunConfig
 
@@ -49,8 +53,8 @@ Base = Annotated[
     str,
     typer.Option(
         metavar="REV",
-        help="The commit that the change is held against, where both parted. Default: origin/main or main; of a "
-        "folder that is no git checkout, what is installed.",
+        help="The sources are compared with their merge base with this commit. Default: origin/main or main; a "
+        "folder that is no git checkout is compared with what is installed.",
     ),
 ]
 Traces = Annotated[int, typer.Option("--traces", min=1, help="Traces that must be judged, at least.")]
@@ -71,23 +75,21 @@ def gate(
     out: Out = None,
     known: Known = None,
     deadline: Deadline = 300,
-    engine: Annotated[
-        str, typer.Option(metavar="NAME", help="The engine. Default: the first that has areas of sources.")
-    ] = "",
+    engine: Annotated[str, typer.Option(metavar="NAME", help="The engine. Default: vllm.")] = "",
     engine_home: EngineHome = "",
     junit: Junit = None,
     github: Annotated[bool, typer.Option("--github", help="Print what is not known as annotations.")] = False,
     json: Json = False,
 ) -> int:
-    """Run the scenarios that a change of an engine's sources asks for, then hunt, always with the same traces."""
+    """Run the scenarios that execute what a change of an engine's sources changes, then hunt with the same traces."""
     config = _config_of(engine, engine_home, engine_path)
     settings = settings_of("mixed", SEED, (), CANARY, config)
     if junit is not None:
         check_writable(junit.parent)
-    chosen = _chosen(config, base)
+    chosen = _chosen(config, base, traces)
     print("\n".join(chosen.lines), file=sys.stderr)
-    # Three of twelve traces of the hunt begin from what was chosen; all scenarios say nothing of the change.
-    paths = [] if chosen.choice.is_all else [SCENARIOS / each.name for each in chosen.scenarios]
+    # Three of twelve traces of the hunt begin from what was selected; all scenarios say nothing of the change.
+    paths = [] if chosen.is_all else [SCENARIOS / each.name for each in chosen.scenarios]
     corpus = Corpus.read(paths) if paths else NO_CORPUS
     history = FindingHistory(known_folder(known, config.engine), config.engine, is_night=False)
     address = ray_address(ray, workers, config, context)
@@ -100,7 +102,7 @@ def gate(
         recurring = history.update(gated.bugs())
         code = weightiest(code, gated.exit_code(recurring.known))
         told = _document(gated, chosen, recurring.known, code)
-        text = _text(gated, folder, history.lines, recurring.known, code)
+        text = _text(gated, folder, [*history.lines, *edited_lines(config, gated.ran())], recurring.known, code)
     code = code_of(store, code)
     report = told.model_dump_json(indent=2)
     print(report if json else text)
@@ -122,12 +124,12 @@ def gate(
 
 
 def _config_of(engine: str, home: str, path: str) -> RunConfig:
-    """Return the configuration of an engine whose sources have areas, by default the first.
+    """Return the run configuration of an engine that scenarios are selected for, by default the first.
 
     Raises:
-        InputError: as `config_of`, the engine has none, or no tree is named.
+        InputError: as `config_of`, the engine has no record of executed functions, or no tree is named.
     """
-    having = [name for name in known_engines() if kind_of(name).areas]
+    having = [name for name in known_engines() if kind_of(name).executed is not None]
     engine = check_engine(engine or having[0])
     if engine not in having:
         raise InputError(f"--engine is {engine}; it has no sources of its own to change: {', '.join(having)} have")
@@ -137,40 +139,46 @@ def _config_of(engine: str, home: str, path: str) -> RunConfig:
 
 
 class Chosen(NamedTuple):
-    """What differs, the choice for it, the scenarios that were chosen, and the lines that say so."""
+    """What differs, the scenarios that were selected for it, whether these are all, and the lines that say so."""
 
     changes: Changes
-    choice: Choice
     scenarios: Sequence[Scenario]
-    lines: tuple[str, str]
+    is_all: bool
+    lines: tuple[str, ...]
 
 
-def _chosen(config: RunConfig, base: str) -> Chosen:
-    """Return what is chosen for the sources that differ.
+def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
+    """Return what is selected for the sources that differ.
 
     Raises:
-        InputError: there is nothing to hold the sources against, or no scenario is chosen.
+        InputError: there is nothing to compare the sources with, or no scenario is selected.
     """
     kind = kind_of(config.engine)
+    tree, installed = Path(config.engine_path), kind.installed(config)
+    assert kind.executed is not None, "the engine has a record"
     try:
-        changes = changes_of(Path(config.engine_path), kind.package, base, kind.installed(config))
+        changes = changes_of(tree, kind.package, base, installed)
+        record = Executed.read(kind.executed)
     except RepositoryError as error:
         option = f"--base is {base}" if base else f"--engine-path is {config.engine_path}"
-        raise InputError(f"{option}: {error}; --base REV names a commit to hold it against") from error
-    choice = choice_of(changes.files, kind.package, kind.areas, kind.smoke)
+        raise InputError(f"{option}: {error}; --base REV names a commit to compare it with") from error
+    except RecordError as error:
+        raise InputError(str(error)) from error
+    is_recorded = kind.version(config.model_copy(update={"engine_path": ""})) == record.release
+    recorded = partial(content_in, installed if is_recorded else None)
+    edits = edits_in(changes.files, kind.package, changes.before, partial(content_in, tree), recorded)
     folders = [SCENARIOS / name for name in dict.fromkeys((kind.package, config.engine))]
     every, _ = read_scenarios([folder for folder in folders if folder.is_dir()], None, (), config)
-    scenarios = [each for each in every if choice.takes(Path(each.name).stem)]
-    if not scenarios:
-        raise InputError(f"none of {len(every)} scenarios that engine {config.engine} can run is chosen: {choice.why}")
+    by_name = {Path(each.name).stem: each for each in every}
+    selection = selection_of(edits, record, [*by_name], kind.smoke)
+    if not selection.scenarios:
+        raise InputError(f"engine {config.engine} can run none of the scenarios for smoke: {', '.join(kind.smoke)}")
     count = len(changes.files)
     differ = f"{count} {'file differs' if count == 1 else 'files differ'} from {changes.against}"
-    begun = "" if choice.is_all else ", a quarter of whose traces begins from these"
-    lines = (
-        f"gate: {escaped(differ)}: {escaped(choice.why)}",
-        f"gate: {len(scenarios)} of {len(every)} scenarios, then a hunt of seed {SEED}{begun}",
-    )
-    return Chosen(changes, choice, scenarios, lines)
+    begun = "" if selection.is_all else ", a quarter of them from these scenarios"
+    hunted = f"then a hunt with a third of the time or more: {traces} traces or more{begun}"
+    lines = tuple(f"gate: {escaped(line)}" for line in (differ, *selection.lines, hunted))
+    return Chosen(changes, [by_name[name] for name in selection.scenarios], selection.is_all, lines)
 
 
 def _works(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
@@ -180,7 +188,7 @@ def _works(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
     def scenarios_on(pool: WorkerPool) -> None:
         if gated.suite.missing:
             with closing(progress_for(sys.stderr)) as progress:
-                drive(gated.suite, pool, stop, progress, store, budget.has_time)
+                drive(gated.suite, pool, stop, progress, store, partial(budget.has_time, SCENARIOS_END))
 
     def hunt_on(pool: WorkerPool) -> None:
         hunt_on_pool(gated.planner, store, pool, stop, budget.left(TRACES_END), None, budget.has_time)
@@ -196,20 +204,22 @@ def _document(gated: Gate, chosen: Chosen, known: tuple[str, ...], code: int) ->
         exit_code=code,
         against=chosen.changes.against,
         changed=chosen.changes.files,
-        why=chosen.choice.why,
+        why="; ".join(line.removeprefix("gate: ") for line in chosen.lines),
         run=document(lines, code),
         hunt=hunt_document(gated.planner.hunt, code, known),
         known=known,
         cut_short=gated.cut_short(),
+        judged=gated.judged(),
+        never_ran=never_run(gated.planner.hunt.settings.config, gated.ran()),
     )
 
 
-def _text(gated: Gate, folder: Path, history: Sequence[str], known: tuple[str, ...], code: int) -> str:
+def _text(gated: Gate, folder: Path, remarks: Sequence[str], known: tuple[str, ...], code: int) -> str:
     """Return the report of a gate as text; its last line is the outcome."""
     stream = StringIO()
     print_report([line_of(gated.suite, each, folder) for each in gated.suite.scenarios], stream)
     new = len([bug for bug in gated.bugs() if bug not in known])
-    what = f"{len(gated.suite.results)} scenarios and {gated.traces} traces"
+    what = gated.judged()
     left_out = f", {len(known)} known left out" if known else ""
     if code == EXIT_FOUND:
         outcome = f"FAILED: {new} new {'finding' if new == 1 else 'findings'} in {what}{left_out}"
@@ -218,4 +228,4 @@ def _text(gated: Gate, folder: Path, history: Sequence[str], known: tuple[str, .
     else:
         outcome = f"not judged to the end: nothing new in {what}{left_out}"
     short = [f"gate: {gated.cut_short()}"] if gated.cut_short() else []
-    return "\n".join([stream.getvalue(), *hunt_lines(gated.planner.hunt, folder), *history, *short, f"gate: {outcome}"])
+    return "\n".join([stream.getvalue(), *hunt_lines(gated.planner.hunt, folder), *remarks, *short, f"gate: {outcome}"])

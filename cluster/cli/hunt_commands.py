@@ -56,6 +56,7 @@ from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import typed
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop, open_pool, open_pools
+from cluster.reports.edited import edited_lines
 from cluster.reports.hunt_report import HuntLine, hunt_document, hunt_lines
 from cluster.reports.report import Line, ShrinkDocument, document, print_report, progress_for
 from cluster.storage.artefact import artefact_text, write_artefact
@@ -120,10 +121,13 @@ def hunt(
         code = carry_out((work,), address, workers, deadline, stop, config, context=context, folder=folder)
         recurring = history.update(planner.bugs())
         code = weightiest(code, planner.exit_code(recurring.known))
-        text = "\n".join([*hunt_lines(planner.hunt, folder), *history.lines])
+        edited = edited_lines(config, planner.hunt.totals.ran)
+        text = "\n".join([*hunt_lines(planner.hunt, folder), *history.lines, *edited])
     code = code_of(store, code)
     document = hunt_document(planner.hunt, code, recurring.known)
     print(document.model_dump_json(indent=2) if json else text)
+    if json and edited:
+        print("\n".join(edited), file=sys.stderr)
     print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
     return code
 

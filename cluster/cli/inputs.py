@@ -26,7 +26,7 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
 from workers.targets.registry import kind_of, known_engines
-from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
+from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig, TargetKind
 
 # Bytes that a file system takes for one name.
 NAME_MAX = 255
@@ -65,8 +65,7 @@ def config_of(asked: RunConfig) -> RunConfig:
             raise InputError(f"{option} is {folder}; engine {engine} is this program itself")
         if folder and not Path(folder).is_dir():
             raise InputError(f"{option} is {folder}; there is no such folder")
-    if path and not Path(path, package, "__init__.py").is_file():
-        raise InputError(f"--engine-path is {path}; it holds no package {package}, wanted the root of its sources")
+    path = sources_of(path, kind_of(engine)) if path else ""
     config = RunConfig(
         engine=engine,
         device=asked.device,
@@ -76,6 +75,20 @@ def config_of(asked: RunConfig) -> RunConfig:
         kernels=asked.kernels,
     )
     return config.model_copy(update={"engine_version": kind_of(engine).version(config)})
+
+
+def sources_of(root: str, kind: TargetKind) -> str:
+    """Return the folder that holds an engine's package, for the root of its sources or of a checkout.
+
+    Raises:
+        InputError: there is none.
+    """
+    folders = [os.path.join(root, each) for each in kind.source_roots]
+    for folder in folders:
+        if Path(folder, kind.package, "__init__.py").is_file():
+            return folder
+    looked_for = " or ".join(os.path.join(folder, kind.package) for folder in folders)
+    raise InputError(f"--engine-path is {root}; it holds no package {kind.package}: there is no {looked_for}")
 
 
 def is_typed(context: typer.Context, name: str) -> bool:

@@ -18,6 +18,8 @@ from workers.run.process import prepare_process
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial, run_trial
 from workers.shrink.shrinker import Tried
+from workers.targets.registry import kind_of
+from workers.targets.target import RunConfig
 
 _JOB: TypeAdapter[AnyJob] = TypeAdapter(AnyJob)
 
@@ -50,7 +52,8 @@ class EngineHost:
 
     def _answer(self, job: AnyJob) -> Answer:
         if isinstance(job, Job):
-            return self._judge.judge(job.trace, job.sweep, job.config)
+            judgement = self._judge.judge(job.trace, job.sweep, job.config)
+            return judgement.model_copy(update={"ran": _ran(job.config)})
         if isinstance(job, TrialJob):
             return run_trial(job.fault, job.number, job.traces_max, job.baseline, Tapes(), config=job.config)
         assert isinstance(self._judge, ShardJudge), "this judge knows no shards"
@@ -65,7 +68,12 @@ class EngineHost:
         is_split = job.role == "hunt"
         report = self._judge.hunt(job.shard, begin, job.config, to_first_finding=is_split)
         file.unlink(missing_ok=True)
-        return report
+        return report.model_copy(update={"ran": _ran(job.config)})
+
+
+def _ran(config: RunConfig) -> tuple[str, ...]:
+    """Return the edited functions that have run in this process's engine and were not reported before."""
+    return tuple(kind_of(config.engine).newly_run(config)) if config.engine_path else ()
 
 
 def running_file(folder: Path, job: str) -> Path:

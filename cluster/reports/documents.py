@@ -110,7 +110,8 @@ class BisectDocument(Document):
 class GateDocument(Document):
     """Results of a gate: what differs from what, why which scenarios were chosen, and what came of them and the hunt.
 
-    `known` are findings that were left out; `cut_short` says what was not judged, where the time ended before.
+    `known` are findings that were left out; `judged` says how much was judged of how much, `cut_short` what was not
+    judged, where the time ended before. `never_ran` are the edited functions that ran neither in scenarios nor traces.
     """
 
     against: str
@@ -120,6 +121,8 @@ class GateDocument(Document):
     hunt: HuntDocument
     known: tuple[str, ...]
     cut_short: str
+    judged: str
+    never_ran: tuple[str, ...]
 
 
 SCENARIO = "scenario"

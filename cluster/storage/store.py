@@ -169,7 +169,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         if is_finding(judgement.verdict):
             artefact = self.keep_artefact(judgement, scenario, job.config)
         kind, text = judgement.verdict.kind, judgement.model_dump_json()
-        row = (job.key, scenario, attempt, kind, text_digest(text), artefact, text)
+        row = (job.key, scenario, attempt, kind, answer_digest(judgement), artefact, text)
         with self._db.transaction():
             is_first = self._db.insert("results", row)
             self._set_outcome(job.key, attempt, kind)
@@ -200,7 +200,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         """Record an answer that came after its attempt was given up."""
         assert attempt >= 1, f"attempts of a job count from 1; job {job} was answered in {attempt}"
         text = answer.model_dump_json()
-        self._db.insert("late", (job, text_digest(text), attempt, text))
+        self._db.insert("late", (job, answer_digest(answer), attempt, text))
 
     def keep_settings(self, settings: str) -> None:
         """Write the settings of a hunt down.
@@ -225,7 +225,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         assert report.traces == job.shard.traces, f"{job.shard.traces} traces, of which {report.traces} are reported"
         text = report.model_dump_json()
         with self._db.transaction():
-            self._db.insert("shards", (job.key, job.role, job.shard.number, text_digest(text), text))
+            self._db.insert("shards", (job.key, job.role, job.shard.number, answer_digest(report), text))
             self._set_outcome(job.key, attempt, "reported")
         self._forget_running(job.key)
 
@@ -279,3 +279,10 @@ class Store(Contents, AbstractContextManager["Store"]):
 
     def finding(self, bug: str) -> str | None:
         return next((str(state) for _, state in self._db.select("findings", "bug = ?", (bug,))), None)
+
+
+def answer_digest(answer: Answer) -> str:
+    """Return the digest of an answer, without what depends on earlier jobs of its worker."""
+    if isinstance(answer, Judgement | ShardReport):
+        answer = answer.model_copy(update={"ran": ()})
+    return text_digest(answer.model_dump_json())

@@ -254,10 +254,12 @@ class Judgement(Value):
     """Result of judging one trace.
 
     `trace` is explicit and replays to `verdict` alone. `schedules` counts the schedules run;
-    `outcomes` is empty unless there is a finding: eager, lazy and 24 lane orders, each re-run.
+    `outcomes` is empty unless there is a finding: eager, lazy and 24 lane orders, each re-run. `ran` are edited
+    functions of an engine's sources that had run by then and were not reported before: it depends on earlier traces.
     """
 
     verdict: Verdict
     trace: Trace
     schedules: int
     outcomes: tuple[Outcome, ...] = ()
+    ran: tuple[str, ...] = ()

@@ -61,7 +61,8 @@ class ShardReport(Value):
     `runs` counts traces times schedules, `steps` engine steps over all runs; `lengths` are the steps of each trace,
     `digests` the beginning of the digest of its captures; `reached` counts traces in which every fault was reached;
     `probes` how many traces hit each probe, `firsts` the index of the first of them; `coverage` counts traces by
-    policies, event and plane.
+    policies, event and plane. `ran` are edited functions of an engine's sources that had run by then and were not
+    reported before: it depends on earlier traces.
     """
 
     traces: int
@@ -76,6 +77,7 @@ class ShardReport(Value):
     firsts: dict[str, int]
     hits: tuple[Hit, ...]
     coverage: Coverage = {}
+    ran: tuple[str, ...] = ()
 
 
 def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace]:

@@ -129,15 +129,17 @@ class KnownBug(NamedTuple):
     mended: str = ""
 
 
-class Area(NamedTuple):
-    """Part of an engine's sources: what it is, how paths of its files begin, and the scenarios that ask for it.
+class Edited(NamedTuple):
+    """Functions of sources that differ from those they are laid over, as `FILE:FUNCTION`.
 
-    Scenarios are patterns of names without `.yaml`, as of files in a shell.
+    `compiled` are those of which it is not seen whether they run: they are compiled from their source or byte code.
     """
 
-    what: str
-    prefixes: tuple[str, ...]
-    scenarios: tuple[str, ...]
+    watched: tuple[str, ...] = ()
+    compiled: tuple[str, ...] = ()
+
+
+NOTHING_EDITED = Edited()
 
 
 # In place of a plane: what a request or a specification asks for, by its key (and its text, if that is one of several).
@@ -255,14 +257,16 @@ class TargetKind(Protocol):
     """A kind of engine: what it can do, and how one of it is started.
 
     `package` is the Python package of its sources, which others may be laid over; empty of an engine within this
-    program. `releases` are versions that can be installed, each in a folder of its own, oldest first. `kernels` are the
-    ways in which its kernels run, where there are several. `areas` are parts of its sources by which scenarios are
-    chosen for a change, `smoke` the patterns of those for a change that touches none of its sources. `places` are to
-    see to what judges look at. `exports` tells whether its findings become tests of its own.
+    program. It is in one of the folders `source_roots` of a checkout of the engine. `releases` are versions that can be
+    installed, each in a folder of its own, oldest first. `kernels` are the ways in which its kernels run, where there
+    are several. `executed` is the file that records what each scenario executes of a release, by which scenarios are
+    selected for a change; `smoke` are the scenarios for a change that no scenario executes. `places` are to see to
+    what judges look at. `exports` tells whether its findings become tests of its own.
     """
 
     package: str = ""
-    areas: Sequence[Area] = ()
+    source_roots: Sequence[str] = ("",)
+    executed: Path | None = None
     smoke: Sequence[str] = ()
     places: Places = {}
     kernels: Sequence[Kernels] = ()
@@ -319,6 +323,14 @@ class TargetKind(Protocol):
     def laid_over(self, config: RunConfig) -> str:
         """Return what runs where sources are laid over an installation, nothing where none are."""
         return ""
+
+    def edited(self, config: RunConfig) -> Edited:
+        """Return the functions of sources laid over an installation that differ from the installed ones."""
+        return NOTHING_EDITED
+
+    def newly_run(self, config: RunConfig) -> Sequence[str]:
+        """Return the edited functions that have run in this process's engine since the last call."""
+        return ()
 
     def installed(self, config: RunConfig) -> Path | None:
         """Return the folder that the package of its sources is installed in, None if there is none."""

@@ -52,13 +52,14 @@ class Totals:
     """Sums over the first `num_shards` shards: `tally` over all, `shares` over the traces of each generator.
 
     `firsts` has the number of the first trace that hit each probe; `num_done` counts the traces of all shards that have
-    a report, those that wait and those that were lost among them.
+    a report, those that wait and those that were lost among them. `ran` are the edited functions that have run.
     """
 
     def __init__(self, jobs: ShardJobs) -> None:
         self.tally = Tally()
         self.shares: dict[Generator, Tally] = {generator: Tally() for generator in GENERATORS}
         self.firsts: dict[str, int] = {}
+        self.ran: set[str] = set()
         self.num_shards = self.num_done = 0
         self._jobs = jobs
         self._waiting: dict[int, ShardReport] = {}
@@ -66,6 +67,7 @@ class Totals:
     def add(self, number: int, report: ShardReport) -> None:
         """Add the report of a shard, which waits for those of all shards before it."""
         self._waiting[number] = report
+        self.ran.update(report.ran)
         self.num_done += self._jobs.job("hunt", number).shard.traces
 
     def fold(self) -> Iterator[tuple[int, ShardReport]]:
@@ -115,4 +117,5 @@ def joined(reports: list[ShardReport]) -> ShardReport:
         firsts=dict(sorted(firsts.items())),
         hits=tuple(hits.values()),
         coverage=joined_coverage(report.coverage for report in reports),
+        ran=tuple(dict.fromkeys(function for report in reports for function in report.ran)),
     )

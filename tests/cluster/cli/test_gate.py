@@ -1,6 +1,7 @@
-"""The command `gate`: scenarios by what changed and a hunt behind them, on our engine as a package of its own."""
+"""The command `gate`: scenarios that execute what changed, then a hunt, on our engine as a package of its own."""
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -9,7 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from cluster.campaigns.budget import Budget
+from cluster.campaigns.hunt.gate import SCENARIOS_END
 from cluster.cli import gate_command
+from cluster.cli.inputs import SCENARIOS
 from cluster.reports.page.campaign import read_campaigns
 from scenarios.trace import Trace
 from tests.cluster.cli.conftest import Here
@@ -17,49 +20,78 @@ from tests.cluster.cli.test_bisect_commits import git, repository_of
 from tests.cluster.cli.test_commands import FOUND
 from tests.cluster.documents import document_of
 from workers.targets import registry
+from workers.targets.executed import Executed
 from workers.targets.specstorm import Specstorm, SpecstormTarget
-from workers.targets.target import Area, RunConfig, Watch
+from workers.targets.target import Edited, RunConfig, Watch
 
-HISTORY = (("begin", "seeds/__init__.py", ""), ("write core", "seeds/core.py", "right"), ("explain", "README.md", "-"))
+CORE = """
+def tokens():
+    return "right"
+
+def counts():
+    return "right"
+
+def never():
+    return "right"
+"""
+HISTORY = (("begin", "seeds/__init__.py", ""), ("write core", "seeds/core.py", CORE), ("explain", "README.md", "-"))
+TOKENS, COUNTS, NEVER = (f"seeds/core.py:{name}" for name in ("tokens", "counts", "never"))
+NAMES = sorted(path.stem for path in (SCENARIOS / "seeds").glob("*.yaml"))
+RECORD = Executed.of("1.0", {**dict.fromkeys(NAMES, (COUNTS,)), "001_backup_tokens": (TOKENS, COUNTS)})
 COMMAND = ("gate", "--engine", "gated", "--engine-path", "tree", "--ray", "off", "--out", "out")
 
 
 class Gated(Specstorm):
     """Our engine with sources laid over it: a core that says `wrong` makes the mistake of one of its faults.
 
-    The package is named as the folder of its scenarios.
+    The package is named as the folder of its scenarios. Its function `never` never runs.
     """
 
     name = "gated"
     package = "seeds"
-    areas = (Area("backup tokens", ("seeds/core",), ("001_*",)), Area("counts", ("seeds/counts/",), ("000_*",)))
-    smoke = ("004_*",)
+    source_roots = ("", "python")
+    executed = Path("executed.json")
+    smoke = ("004_zero_bubble",)
+
+    def version(self, config: RunConfig) -> str:
+        return "1.0"
+
+    def edited(self, config: RunConfig) -> Edited:
+        core = Path(config.engine_path, "seeds", "core.py").read_text()
+        return Edited((TOKENS, NEVER) if "other" in core else (TOKENS,))
+
+    def newly_run(self, config: RunConfig) -> Sequence[str]:
+        return (TOKENS,)
 
     def installed(self, config: RunConfig) -> Path | None:
         return Path(config.engine_home) if config.engine_home else None
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SpecstormTarget:
-        is_wrong = Path(config.engine_path, "seeds", "core.py").read_text() == "wrong"
+        is_wrong = "wrong" in Path(config.engine_path, "seeds", "core.py").read_text()
         faults = (FOUND,) if is_wrong else ()
         update = {"faults": tuple(dict.fromkeys((*trace.faults, *faults)))}
         return super().open(trace.model_copy(update=update), config, watch)
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the engine; a second is over each time that somebody asks for the time."""
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register the engine with its record; a second is over at each look at the time."""
+    (tmp_path / "executed.json").write_text(RECORD.text())
     monkeypatch.setitem(registry._KINDS, "gated", ("tests.cluster.cli.test_gate", "Gated"))
     ticks = count()
     monkeypatch.setattr(gate_command, "Budget", partial(Budget, clock=lambda: float(next(ticks))))
 
 
-def tree(folder: Path, core: str) -> Path:
-    """Make a checkout whose branch has changed one source."""
+def tree(folder: Path, said: str, function: str = "tokens") -> Path:
+    """Make a checkout whose branch has changed what one function returns."""
     repository_of(folder / "tree", HISTORY)
     # A checkout that is named as its package hides no scenarios of that name.
     (folder / "seeds").mkdir()
     git(folder / "tree", "checkout", "--quiet", "-b", "change")
-    (folder / "tree" / "seeds" / "core.py").write_text(core)
+    before = f'def {function}():\n    return "right"'
+    assert before in CORE
+    changed = CORE.replace(before, f'def {function}():\n    return "{said}"')
+    (folder / "tree" / "seeds" / "core.py").write_text(changed)
     return folder / "tree"
 
 
@@ -69,22 +101,29 @@ def test_a_change_without_a_mistake_passes_on_its_scenarios_and_the_hunt(tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stderr.splitlines()
     assert said[0].startswith("gate: 1 file differs from main (")
-    assert said[0].endswith("): backup tokens (seeds/core.py)")
-    assert said[1] == "gate: 1 of 6 scenarios, then a hunt of seed 0, a quarter of whose traces begins from these"
+    assert said[1:4] == [
+        "gate: what differs: tokens (seeds/core.py)",
+        "gate: to judge: 1 of 6 scenarios, that execute what differs, most of the changed files first; "
+        "left out: 5 that do not execute it",
+        "gate: then a hunt with a third of the time or more: 12 traces or more, a quarter of them from these scenarios",
+    ]
     assert "seeds/001_backup_tokens.yaml" in done.stdout
     assert "hunt: profile mixed, seed 0, engine gated" in done.stdout
     assert "corpus " in done.stdout
     last, where = done.stdout.splitlines()[-2:]
-    assert last.startswith("gate: passed: nothing new in 1 scenarios and ")
+    assert last.startswith("gate: passed: nothing new in 1 of 1 scenarios and ")
+    assert last.endswith(" traces of at least 12")
+    assert "edited: 1 function, it ran" in done.stdout.splitlines()
     assert where == "results: out, page: out/report.html"
     report = (tmp_path / "out" / "report.txt").read_text().splitlines()
-    assert (report[:2], report[-1]) == (said[:2], last)
+    assert (report[:4], report[-1]) == (said[:4], last)
     (campaign,) = read_campaigns(tmp_path / "out")
     assert (campaign.exit_code, campaign.rates) == (0, {})
     document = document_of("gate", (tmp_path / "out" / "gate.json").read_text())
     assert document["changed"] == ["seeds/core.py"]
     assert document["hunt"]["traces"] >= 12
     assert (document["exit_code"], document["cut_short"], document["known"]) == (0, "", [])
+    assert (document["judged"], document["never_ran"]) == (last.removeprefix("gate: passed: nothing new in "), [])
 
 
 def test_a_mistake_is_found_once_and_annotated_and_a_failure_in_junit(tmp_path: Path, here: Here) -> None:
@@ -126,8 +165,8 @@ def test_a_gate_whose_time_ends_first_has_not_judged_and_goes_on_where_it_was(tm
     assert done.returncode == 3, done.stdout + done.stderr
     before, last = done.stdout.splitlines()[-3:-1]
     assert before.startswith("gate: cut short: ")
-    assert before.endswith(" of at least 100 traces were in 12 s; it takes more --minutes or --workers")
-    assert last.startswith("gate: not judged to the end: nothing new in 1 scenarios and ")
+    assert before.endswith(" traces of at least 100 were judged in 12 s; give more --minutes or --workers")
+    assert last.startswith("gate: not judged to the end: nothing new in ")
     judged = json.loads((tmp_path / "out" / "gate.json").read_text())["hunt"]["traces"]
     assert 0 < judged < 100
     # The same traces: what is judged is not judged again.
@@ -141,29 +180,48 @@ def test_without_time_no_scenario_is_judged(tmp_path: Path, here: Here) -> None:
     tree(tmp_path, "wrong")
     done = here(*COMMAND, "--minutes", "0.01")
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "cut short: 1 of 1 scenarios were not judged, and 0 of at least 200 traces were in 0.6 s" in done.stdout
+    assert "cut short: 0 of 1 scenarios and 0 traces of at least 200 were judged in 0.6 s" in done.stdout
 
 
-def test_a_source_of_no_area_is_for_all_and_documents_are_for_a_few(tmp_path: Path, here: Here) -> None:
+def test_a_share_of_the_time_is_left_for_the_hunt_when_scenarios_take_longer(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pytest.approx(2 / 3) == SCENARIOS_END
+    # A second is over at each look at the time: 6 scenarios take 6 of them.
+    monkeypatch.setattr("cluster.cli.gate_command.SCENARIOS_END", 0.1)
+    tree(tmp_path, "right, too", "counts")
+    done = here(*COMMAND, "--minutes", "0.4", "--traces", "1")
+    assert done.returncode == 3, done.stdout + done.stderr
+    document = json.loads((tmp_path / "out" / "gate.json").read_text())
+    assert document["hunt"]["traces"] >= 1
+    assert document["judged"].startswith("2 of 6 scenarios and ")
+    assert document["cut_short"].startswith(f"cut short: {document['judged']} were judged in 24 s; ")
+
+
+def test_what_no_scenario_executes_is_said_and_that_it_never_ran(tmp_path: Path, here: Here) -> None:
+    tree(tmp_path, "other", "never")
+    done = here(*COMMAND, "--minutes", "0.3", "--traces", "12")
+    assert "gate: no scenario executes never (seeds/core.py) (recorded on release 1.0)" in done.stderr
+    assert "gate: to judge: 1 of 6 scenarios, for smoke; left out: 5 that do not execute it" in done.stderr
+    assert "edited, never ran: 1 of 2 functions: seeds/core.py:never" in done.stdout.splitlines()
+    assert json.loads((tmp_path / "out" / "gate.json").read_text())["never_ran"] == [NEVER]
+
+
+def test_without_a_function_that_differs_a_few_scenarios_are_for_smoke(tmp_path: Path, here: Here) -> None:
     made = tree(tmp_path, "right")
     (made / "README.md").write_text("+")
     done = here(*COMMAND, "--minutes", "0.01")
-    assert "no Python source of seeds differs (README.md): a few for smoke" in done.stderr
-    assert "gate: 1 of 6 scenarios" in done.stderr
-    (made / "seeds" / "__init__.py").write_text("# all")
-    done = here(*COMMAND[:-2], "--minutes", "0.01")
-    assert "seeds/__init__.py may change anything: all scenarios" in done.stderr
-    assert "gate: 6 of 6 scenarios, then a hunt of seed 0\n" in done.stderr
+    assert "gate: no function differs; to judge: 1 of 6 scenarios, for smoke" in done.stderr
 
 
-def test_a_folder_that_is_no_checkout_is_held_against_what_is_installed(tmp_path: Path, here: Here) -> None:
-    for folder in ("tree", "home"):
-        (tmp_path / folder / "seeds" / "counts").mkdir(parents=True)
-        for name in ("__init__.py", "core.py", "counts/rows.py"):
-            (tmp_path / folder / "seeds" / name).touch()
-    (tmp_path / "tree" / "seeds" / "counts" / "rows.py").write_text("# other")
+def test_a_folder_that_is_no_checkout_is_compared_with_what_is_installed(tmp_path: Path, here: Here) -> None:
+    for folder, said in (("tree/python", "right, too"), ("home", "right")):
+        (tmp_path / folder / "seeds").mkdir(parents=True)
+        (tmp_path / folder / "seeds" / "__init__.py").touch()
+        (tmp_path / folder / "seeds" / "core.py").write_text(CORE.replace("right", said))
     done = here(*COMMAND, "--engine-home", "home", "--minutes", "0.01")
-    assert f"1 file differs from what is installed in {tmp_path}/home: counts (seeds/counts/rows.py)" in done.stderr
+    assert f"gate: 1 file differs from what is installed in {tmp_path}/home" in done.stderr
+    assert "gate: what differs: tokens (seeds/core.py), counts (seeds/core.py), never (seeds/core.py)" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -171,6 +229,7 @@ def test_a_folder_that_is_no_checkout_is_held_against_what_is_installed(tmp_path
     [
         (("--base", "gone"), "--base is gone: gone is no commit of it; --base REV names a commit"),
         (("--engine-path", "none"), "--engine-path is none; there is no such folder"),
+        (("--engine-path", "."), "it holds no package seeds: there is no ./seeds or ./python/seeds"),
         (("--engine-path", ""), "--engine-path is not given; wanted the root of the sources of seeds"),
         (("--engine", "specstorm"), "--engine is specstorm; it has no sources of its own to change: "),
         (("--engine", "gone"), "--engine is gone; known are specstorm, "),

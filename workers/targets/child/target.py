@@ -6,6 +6,7 @@ process does is an `EngineFailed` of the message it was asked with, at the lates
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,14 +16,17 @@ from scenarios.trace import Trace
 from workers.record.evidence import Access, MissingOrder
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
-from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Reported, Seen, Stepped
+from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Ran, Reported, Seen, Stepped
+from workers.targets.child.functions import edits_of
 from workers.targets.child.installation import packages_of
 from workers.targets.child.messages import Message
 from workers.targets.child.process import INTERRUPTS, EngineProcess, EngineRaised, Keeper
 from workers.targets.target import (
     DEFAULT_CONFIG,
+    NOTHING_EDITED,
     Confirmation,
     DeviceError,
+    Edited,
     EngineFailed,
     Progress,
     RunConfig,
@@ -309,6 +313,21 @@ class ChildKind(TargetKind):
         interpreted = config.model_copy(update={"kernels": "interpreted"})
         return Confirmation(interpreted, self.definition_is_wrong, CONFIRMED_STEPS_MAX)
 
+    def edited(self, config: RunConfig) -> Edited:
+        home = self.installed(config)
+        if not config.engine_path or home is None:
+            return NOTHING_EDITED
+        return edited_over(Path(config.engine_path), home, self.package)
+
+    def newly_run(self, config: RunConfig) -> Sequence[str]:
+        keeper = self.keeper(config)
+        if not config.engine_path or keeper.pid is None:
+            return ()
+        try:
+            return keeper.process().ask({"do": "ran"}, Ran).functions
+        except EngineFailed:
+            return ()
+
     def installed(self, config: RunConfig) -> Path | None:
         return packages_of(self.home(config), self.package) if self.package else None
 
@@ -319,3 +338,20 @@ class ChildKind(TargetKind):
     def keeper(self, config: RunConfig) -> Keeper:
         """Return the keeper of the process that runs under a configuration."""
         raise NotImplementedError(f"engine {self.name} says nothing of its process")
+
+
+@cache
+def edited_over(tree: Path, installed: Path, package: str) -> Edited:
+    """Return the functions of a package's sources in a tree that differ from those in the folder it is installed in."""
+    edits = []
+    for file in sorted((tree / package).rglob("*.py")):
+        name = file.relative_to(tree).as_posix()
+        source, before = file.read_bytes(), installed / name
+        installed_source = before.read_bytes() if before.is_file() else None
+        if source != installed_source:
+            text = installed_source.decode(errors="replace") if installed_source is not None else None
+            edits += edits_of(name, text, source.decode(errors="replace"))
+    run = [edit for edit in edits if edit.change != "gone"]
+    return Edited(
+        tuple(edit.name for edit in run if not edit.is_compiled), tuple(edit.name for edit in run if edit.is_compiled)
+    )

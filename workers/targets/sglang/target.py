@@ -34,6 +34,10 @@ class Sglang(ChildKind):
     kernels: Sequence[Kernels] = ("defined", "interpreted")
     definition_is_wrong = _DEFINITION_IS_WRONG
     exports = True
+    # SGLang's repository has its package below `python`.
+    source_roots = ("", "python")
+    executed = Path(__file__).parent / "executed.json"
+    smoke = ("chunked_prefill", "eagle", "radix_reuse", "retraction")
     # Seen to run beside the packages of constraints-sglang.txt, oldest first.
     releases = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
 

@@ -21,7 +21,6 @@ from workers.targets.target import (
     RunConfig,
 )
 from workers.targets.vllm import limits, places, sources
-from workers.targets.vllm.areas import AREAS, SMOKE
 from workers.targets.vllm.export.test_file import exported_test
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
 from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES, KNOWN_HANGS
@@ -58,10 +57,11 @@ class Vllm(ChildKind):
     kernels: Sequence[Kernels] = ("defined", "interpreted")
     definition_is_wrong = _DEFINITION_IS_WRONG
     stand_ins = ("vllm/utils/cpu_triton_utils.py",)
-    areas = AREAS
+    executed = Path(__file__).parent / "executed.json"
     places = places.SECOND_RUNNER
     exports = True
-    smoke = SMOKE
+    # For a change that no scenario executes.
+    smoke = ("batch", "chunks_beside_drafts", "pool_too_small", "shared_prefixes")
 
     def capabilities_under(self, config: RunConfig) -> Capabilities:
         """Return what it can be asked for.
@@ -144,6 +144,7 @@ class VllmV1(Vllm):
     """The same with its first model runner, which needs no Triton; its releases can be bisected."""
 
     name = VLLM_V1
+    executed = Path(__file__).parent / "executed_v1.json"
     releases = RELEASES
     runner = FIRST_RUNNER
     capabilities = limits.FIRST_RUNNER

@@ -1,4 +1,4 @@
-"""The choice of scenarios for a change, and what differs in a tree: from a commit, or from what is installed."""
+"""Files that differ in a tree: from a commit, or from what is installed."""
 
 import shutil
 from pathlib import Path
@@ -6,41 +6,10 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.commits import RepositoryError
-from cluster.campaigns.hunt.gate import changes_of, choice_of
+from cluster.campaigns.hunt.gate import changes_of
 from tests.cluster.cli.test_bisect_commits import git, repository_of
-from workers.targets.target import Area
 
-AREAS = (Area("core", ("ours/core/",), ("a*", "b")), Area("drafts", ("ours/core/drafts/", "ours/d.py"), ("c",)))
-SMOKE = ("b",)
 HISTORY = (("begin", "ours/__init__.py", ""), ("write core", "ours/core.py", "right"), ("explain", "README.md", "-"))
-
-
-@pytest.mark.parametrize(
-    ("files", "names", "why"),
-    [
-        (["ours/core/x.py"], "ab", "core (ours/core/x.py)"),
-        (["ours/core/drafts/x.py"], "c", "drafts (ours/core/drafts/x.py)"),
-        (
-            ["ours/core/x.py", "ours/core/y.py", "ours/core/z.py", "ours/d.py", "docs/x.md"],
-            "abc",
-            "core (ours/core/x.py, ours/core/y.py and 1 more), drafts (ours/d.py)",
-        ),
-        (["ours/d.py", "ours/other.py"], "abcd", "ours/other.py may change anything: all scenarios"),
-        (
-            ["docs/x.md", "tests/core/test_x.py", "ours/core/x.json"],
-            "b",
-            "no Python source of ours differs (docs/x.md, tests/core/test_x.py and 1 more): a few for smoke",
-        ),
-        ([], "b", "no Python source of ours differs: a few for smoke"),
-    ],
-)
-def test_scenarios_are_those_of_the_areas_of_what_changed_and_all_where_one_is_of_none(
-    files: list[str], names: str, why: str
-) -> None:
-    choice = choice_of(files, "ours", AREAS, SMOKE)
-    assert "".join(name for name in "abcd" if choice.takes(name)) == names
-    assert choice.why == why
-    assert choice.is_all == (names == "abcd")
 
 
 def test_a_change_is_what_differs_since_it_parted_from_main_uncommitted_and_new_files_too(tmp_path: Path) -> None:
@@ -61,6 +30,7 @@ def test_a_change_is_what_differs_since_it_parted_from_main_uncommitted_and_new_
     changes = changes_of(tree, "ours", "", tmp_path)
     assert changes.files == ("README.md", "ours/a new one.py", "ours/core.py")
     assert changes.against == f"main ({made['explain']})"
+    assert [changes.before(file) for file in changes.files] == [b"-", None, b"right"]
     assert changes_of(tree, "ours", "HEAD", None).files == ("README.md", "ours/a new one.py")
     assert changes_of(tree, "ours", made["begin"], None).files == changes.files
     # One that is in the remote's branch, too, is held against that.
@@ -103,6 +73,7 @@ def test_a_tree_that_is_no_checkout_is_held_against_what_is_installed_also_insid
         (tree / "ours" / "new.py").touch()
         changes = changes_of(tree, "ours", "", installed)
         assert changes.files == ("ours/core.py", "ours/new.py")
+        assert [changes.before(file) for file in changes.files] == [b"right", None]
         assert changes.against == f"what is installed in {installed}"
     with pytest.raises(RepositoryError, match="not a git repository"):
         changes_of(tmp_path / "alone", "ours", "HEAD", installed)

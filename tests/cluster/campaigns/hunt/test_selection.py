@@ -1,0 +1,129 @@
+"""Selection of scenarios by the functions and blocks that differ and the ones that each scenario executes."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from cluster.campaigns.hunt.selection import Selection, edits_in, selection_of
+from workers.targets.executed import Executed
+
+CORE = """
+LIMIT = 1
+
+class Scheduler:
+    def schedule(self, requests):
+        if requests:
+            chosen = 1
+        else:
+            chosen = 2
+        return chosen
+
+    def preempt(self):
+        return 1
+
+def unused():
+    return 1
+"""
+FILES = {"ours/core.py": CORE, "ours/drafts.py": "def propose():\n    return 1\n", "ours/kernels.py": "SIZE = 4\n"}
+RECORD = Executed.of(
+    "1.2.3",
+    {
+        "chunks": ["ours/core.py:Scheduler.schedule", "ours/core.py:Scheduler.schedule:1", "ours/core.py:<module>"],
+        "drafts": ["ours/core.py:Scheduler.schedule", "ours/drafts.py:propose", "ours/core.py:<module>"],
+        "idle": ["ours/core.py:Scheduler.schedule", "ours/core.py:Scheduler.schedule:2", "ours/core.py:<module>"],
+        "preempted": [
+            "ours/core.py:Scheduler.schedule",
+            "ours/core.py:Scheduler.schedule:1",
+            "ours/core.py:Scheduler.preempt",
+            "ours/core.py:<module>",
+            "ours/kernels.py:<module>",
+        ],
+    },
+)
+NAMES = ("chunks", "drafts", "idle", "new", "preempted")
+SMOKE = ("idle",)
+
+
+def selected(
+    after: Mapping[str, str | None], before: Mapping[str, str] = FILES, recorded: Mapping[str, str] = FILES
+) -> Selection:
+    def content(files: Mapping[str, str | None], file: str) -> bytes | None:
+        text = files.get(file)
+        return text.encode() if text is not None else None
+
+    edits = edits_in(
+        sorted(after),
+        "ours",
+        lambda file: content(before, file),
+        lambda file: content(after, file),
+        lambda file: content(recorded, file),
+    )
+    return selection_of(edits, RECORD, NAMES, SMOKE)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "names"),
+    [
+        # A block that two scenarios execute: the one that executes more of the file comes first.
+        ("ours/core.py", "chosen = 1", "chosen = 7", "preempted chunks"),
+        ("ours/core.py", "chosen = 2", "chosen = 7", "idle"),
+        ("ours/core.py", "return chosen", "return -chosen", "preempted idle chunks drafts"),
+        ("ours/core.py", "    def preempt(self):\n        return 1\n", "", "preempted"),
+        # Statements outside functions count as their whole file, and so does a new method as its class.
+        ("ours/core.py", "LIMIT = 1", "LIMIT = 2", "preempted idle chunks drafts"),
+        (
+            "ours/core.py",
+            "    def preempt",
+            "    def free(self):\n        return 1\n\n    def preempt",
+            "preempted idle chunks drafts",
+        ),
+        ("ours/drafts.py", "return 1", "return 2", "drafts"),
+        # No function of this file is executed: it counts by the scenarios that load it.
+        ("ours/kernels.py", "SIZE = 4", "SIZE = 8", "preempted"),
+    ],
+)
+def test_scenarios_that_execute_what_differs_are_selected(file: str, old: str, new: str, names: str) -> None:
+    assert FILES[file].count(old) == 1
+    selection = selected({file: FILES[file].replace(old, new)})
+    assert " ".join(selection.scenarios) == f"{names} new"
+
+
+def test_a_selection_says_what_differs_and_what_is_left_out() -> None:
+    after = CORE.replace("chosen = 1", "chosen = 7").replace(
+        "def unused():\n    return 1", "def unused():\n    return 2"
+    )
+    assert selected({"ours/core.py": after}).lines == (
+        "what differs: Scheduler.schedule (ours/core.py), unused (ours/core.py)",
+        "no scenario executes unused (ours/core.py) (recorded on release 1.2.3)",
+        "to judge: 2 of 5 scenarios, that execute what differs, most of the changed files first; "
+        "then 1 without a record; left out: 2 that do not execute it",
+    )
+
+
+def test_what_no_scenario_executes_selects_those_for_smoke_and_those_without_a_record() -> None:
+    after = CORE.replace("def unused():\n    return 1", "def unused():\n    return 2")
+    selection = selected({"ours/core.py": after})
+    assert (selection.scenarios, selection.is_all) == (("idle", "new"), False)
+    assert selection.lines[-1].startswith(
+        "to judge: 1 of 5 scenarios, for smoke; then 1 without a record; left out: 3 "
+    )
+
+
+@pytest.mark.parametrize("after", [{}, {"docs/x.md": "text"}, {"ours/core.py": f"# A comment.\n{CORE}"}])
+def test_without_a_function_that_differs_a_few_are_for_smoke(after: dict[str, str | None]) -> None:
+    selection = selected(after)
+    assert selection.scenarios == ("idle",)
+    assert selection.lines == ("no function differs; to judge: 1 of 5 scenarios, for smoke",)
+
+
+def test_blocks_count_only_where_the_record_was_made_on_the_same_function() -> None:
+    before = CORE.replace("chosen = 1", "chosen = 3")
+    after = {"ours/core.py": before.replace("chosen = 2", "chosen = 7")}
+    assert len(selected(after, {"ours/core.py": before}).scenarios) == 5
+    assert selected(after, {"ours/core.py": before}, {"ours/core.py": before}).scenarios == ("idle", "new")
+    assert len(selected(after, {"ours/core.py": before}, {}).scenarios) == 5
+
+
+def test_a_new_function_is_executed_by_what_calls_it() -> None:
+    after = CORE.replace("chosen = 2", "chosen = helper()") + "\ndef helper():\n    return 2\n"
+    assert selected({"ours/core.py": after}).scenarios == ("idle", "new")
