@@ -53,7 +53,7 @@ def executed_by_scenarios(kind: ChildKind, config: RunConfig) -> Iterator[tuple[
             watched.renew(config)
             keeper.process().ask({"do": "ran"}, Ran)
             trace = scenario.job.trace.model_copy(update={"schedule": Schedule()}).explicit()
-            options = Options(races=False, compared=References("none"), confirm=False)
+            options = Options(races=False, compared=References("none"), confirm="never")
             verdict = check(trace, tapes, options, watched, config)
             if not isinstance(verdict, Agreed):
                 print(f"{scenario.name}: {verdict.kind} {known_of(verdict)}", file=sys.stderr)

