@@ -62,6 +62,10 @@ class Suite:
         results = (self.results.get(scenario.job.key) for scenario in self.scenarios)
         return [None if result is None else result.judgement.verdict for result in results]
 
+    def ran(self) -> frozenset[str]:
+        """Return the edited functions of the engine's sources that ran in any scenario."""
+        return frozenset(name for result in self.results.values() for name in result.judgement.ran)
+
     def exit_code(self) -> int:
         """Return the exit code of the scenarios so far; attempts that contradict each other leave them unjudged."""
         code = exit_code(self.verdicts())

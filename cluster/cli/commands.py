@@ -187,7 +187,6 @@ def run(
             code, twice = suite.exit_code(), store.contradictions()
             remarks += [f"two attempts of job {job} came to different results: see table late" for job in twice]
         code = weightiest(code, least)
-        remarks += edited_lines(config, {name for each in suite.results.values() for name in each.judgement.ran})
         remarks += [*_cut_short(suite, budget, stop, resumed(context, store.folder)), f"results: {store.folder}"]
         if as_json:
             print(document(lines, code).model_dump_json(indent=2))
@@ -254,7 +253,7 @@ def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_ref
         missed = [name for name, verdict in vacuous.items() if not verdict.reached(fault)]
         if missed:
             remarks.append(f"fault {fault} was never reached in: {', '.join(missed)}")
-    return remarks
+    return [*remarks, *edited_lines(suite.scenarios[0].job.config, suite.ran())]
 
 
 @app.command()

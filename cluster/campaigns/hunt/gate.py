@@ -84,8 +84,7 @@ class Gate:
 
     def ran(self) -> frozenset[str]:
         """Return the edited functions that have run, in scenarios or in traces."""
-        results = self.suite.results.values()
-        return frozenset(self.planner.hunt.totals.ran).union(*(result.judgement.ran for result in results))
+        return self.suite.ran() | self.planner.hunt.totals.ran
 
     def exit_code(self, known: Collection[str]) -> int:
         """Return the exit code of both parts; known findings are left out, what is cut short was not judged."""
