@@ -23,7 +23,7 @@ from workers.record.verdict import (
     with_missing_order,
 )
 from workers.run.check import check
-from workers.run.engine_run import Options
+from workers.run.engine_run import Confirm, Options
 from workers.run.references import References
 from workers.run.schedules import differs, has_lanes, schedules_on
 from workers.run.shard import ShardReport, first_alike, judge_shard
@@ -33,10 +33,14 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Worker:
-    """Judges traces one at a time; what it keeps between them (tapes) changes no verdict."""
+    """Judges traces one at a time; what it keeps between them (tapes) changes no verdict.
 
-    def __init__(self) -> None:
+    `confirm` says when the findings of `judge` are confirmed by a slower run.
+    """
+
+    def __init__(self, confirm: Confirm = "now") -> None:
         self._tapes = Tapes()
+        self._confirm = confirm
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
         """Run a trace under its own schedule, or with `sweep` under those that are run on its device.
@@ -50,7 +54,7 @@ class Worker:
             nothing = Vacuous(stats=NO_STATS, missing=(fact("no_event"),))
             return Judgement(verdict=nothing, trace=trace, schedules=0)
         if not sweep:
-            verdict = check(trace, self._tapes, config=config)
+            verdict = check(trace, self._tapes, Options(confirm=self._confirm), config=config)
             return self._found(trace, verdict, 1, config)
         return self._sweep(trace, config)
 
@@ -76,7 +80,8 @@ class Worker:
         schedules = [each.model_copy(update={"holds": trace.schedule.holds}) for each in schedules_on(config)]
         for tried, schedule in enumerate(schedules, 1):
             candidate = trace.model_copy(update={"schedule": schedule})
-            verdict = check(candidate, self._tapes, Options(races=tried == 1, compared=compared), config=config)
+            options = Options(races=tried == 1, compared=compared, confirm=self._confirm)
+            verdict = check(candidate, self._tapes, options, config=config)
             if not isinstance(verdict, Agreed):
                 return self._found(candidate, verdict, tried, config)
             ahead = max(ahead, verdict.stats.run_ahead_max)
@@ -95,7 +100,7 @@ class Worker:
         harmless = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
         if harmless and worst is not None:
             trace = trace.model_copy(update={"schedule": worst})
-        verdict = explained(verdict, trace, self._tapes, config)
+        verdict = explained(verdict, trace, self._tapes, config, self._confirm)
         verdict = with_missing_order(verdict, order or self._race_before(verdict, trace, config))
         return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
 
@@ -126,12 +131,12 @@ class Worker:
         return missing_order_of(check(eager, self._tapes, Options(confirm="never"), config=config))
 
 
-def explained(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig) -> Verdict:
+def explained(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Verdict:
     """Return a finding as it is reported: a difference with the last writers of its value, a race with its harm.
 
     The trace is run again for that; a crash has its place and its race already.
     """
     if not isinstance(verdict, Diverged | Stuck):
         return verdict
-    again = check(trace, tapes, Options(blame=True), config=config)
+    again = check(trace, tapes, Options(blame=True, confirm=confirm), config=config)
     return again if is_finding(again) else verdict

@@ -12,7 +12,7 @@ from scenarios.trace import Trace
 from tests.workers.targets.simulated_torch.processes import needs_device
 from workers.oracle.tape import Tapes
 from workers.record.evidence import MissingOrder
-from workers.record.verdict import Agreed, Crashed, Diverged, Judgement, Verdict, known_of
+from workers.record.verdict import Agreed, Crashed, Diverged, Judgement, Stuck, Verdict, known_of
 from workers.record.words import finding_lines
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -133,3 +133,13 @@ def test_a_race_that_is_known_is_counted_and_not_reported_again() -> None:
     verdict = judged(Racer("unordered", known=MEMORY))
     assert isinstance(verdict, Agreed)
     assert verdict.stats.probes[KNOWN_RACE] > 0
+
+
+@needs_device
+def test_known_race_is_no_cause_of_a_new_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    judgement = swept(Racer("unordered", "stuck", known=MEMORY), monkeypatch)
+    assert isinstance(judgement.verdict, Stuck)
+    assert (judgement.verdict.missing_order, known_of(judgement.verdict)) == (None, "")
+    signature = signature_of(judgement.verdict, judgement.trace)
+    assert signature is not None
+    assert signature.bug == "liveness progress not drained after N steps"

@@ -1,0 +1,101 @@
+"""Remove each line of an engine that orders work from its source, and say whether `run` leads with the race.
+
+`python -m benchmarks.power.order_lines --engine vllm`. The lines are found while scenarios of an engine that runs ahead
+run once under eager. Each is then removed from a copy of its module, which is laid over the installation as by
+`--engine-path`, and the scenarios that reach the line are judged as by `run`, the least work first, until a finding
+leads with a race that names the function or the file of the line. Exit code 1 if a line has no such finding.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from benchmarks.power.order_lines.printed import Printed, overlay, printed
+from benchmarks.power.order_lines.runs import Line, Mutated, Runs
+from benchmarks.power.reversals.trial import installed, scenarios
+from benchmarks.power.sglang_mutants.__main__ import Mutable as MutableSglang
+from benchmarks.power.vllm_mutants.mutable import Mutable
+from scenarios.trace import Trace
+from workers.run.engine_run import work_of
+from workers.targets.registry import kind_of
+from workers.targets.target import SGLANG, VLLM, VLLM_V1, RunConfig
+from workers.targets.vllm.target import Vllm, VllmV1
+
+_KINDS: Mapping[str, Callable[[], Mutated]] = {
+    VLLM: lambda: Mutable(Vllm()),
+    VLLM_V1: lambda: Mutable(VllmV1()),
+    SGLANG: MutableSglang,
+}
+Named = tuple[str, Trace]
+
+
+def reached(engine: str, traces: Sequence[Named]) -> dict[Line, tuple[str, list[Named]]]:
+    """Return the lines that order work, each with what it calls and the traces that reach it, the least work first."""
+    found: dict[Line, tuple[str, list[Named]]] = {}
+    runs = Runs(_KINDS[engine]())
+    try:
+        for name, trace in sorted(traces, key=lambda each: work_of(each[1])):
+            for line, calls in runs.seen(trace, "eager").orders.items():
+                found.setdefault(line, (calls, []))[1].append((name, trace))
+    finally:
+        runs.kind.stop()
+    return dict(sorted(found.items()))
+
+
+def running_ahead(engine: str, patterns: Sequence[str]) -> Iterator[Named]:
+    """Yield the scenarios of an engine that runs ahead whose names are like one of some patterns."""
+    kind = kind_of(engine)
+    for name, trace in scenarios(engine):
+        if trace.spec.depth > 1 and kind.unmet(trace) is None and any(fnmatch(name, each) for each in patterns):
+            yield name, trace
+
+
+def measured(engine: str, line: Line, traces: Sequence[Named]) -> tuple[str, Printed | None]:
+    """Return the last scenario that was judged without a line, and what was printed; None if it cannot be removed."""
+    tried, found = "", None
+    with tempfile.TemporaryDirectory(prefix="order-lines-") as folder:
+        if not overlay(line, installed(engine), Path(folder)):
+            return tried, None
+        for name, trace in traces:
+            tried = name
+            found = printed(line, trace, RunConfig(engine=engine), Path(folder))
+            if found.is_as_it_should_be:
+                break
+    return tried, found
+
+
+def row(line: Line, calls: str, scenario: str, found: Printed | None) -> str:
+    """Return a row of the table."""
+    place = f"{calls} in `{line.function}` ({line.file}:{line.line})"
+    if found is None:
+        return f"| {place} | not measured: more than a statement | - | - | - |"
+    leads = "yes" if found.leads else "no"
+    return f"| {place} | {scenario}: {found.kind} | {leads} | {found.named} | {found.race or '-'} |"
+
+
+def main() -> int:
+    """Measure, print the table row by row; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", choices=list(_KINDS), default=VLLM)
+    parser.add_argument("--scenario", nargs="+", default=["*"], metavar="PATTERN", help="names of scenarios")
+    parser.add_argument("--line", default="*", metavar="PATTERN", help="lines, as FILE:LINE")
+    parser.add_argument("--most", type=int, default=2, metavar="N", help="scenarios that are judged for a line")
+    options = parser.parse_args()
+    lines = reached(options.engine, list(running_ahead(options.engine, options.scenario)))
+    chosen = {line: each for line, each in lines.items() if fnmatch(f"{line.file}:{line.line}", options.line)}
+    print("| line that is left out | scenario | leads with a race | names its | what is printed of the race |")
+    print("|---|---|---|---|---|", flush=True)
+    num_right = 0
+    for line, (calls, traces) in chosen.items():
+        name, found = measured(options.engine, line, traces[: options.most])
+        num_right += found is not None and found.is_as_it_should_be
+        print(row(line, calls, name, found), flush=True)
+    print(f"\n{num_right} of {len(chosen)} lines: the finding leads with a race that names the line's function or file")
+    return 0 if num_right == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Printed finding of an engine whose source lacks a statement that orders work: whether it leads with the race."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from benchmarks.power.order_lines.runs import Line
+from scenarios.trace import Trace
+from workers.record.evidence import MissingOrder, Site
+from workers.record.verdict import Judgement, missing_order_of
+from workers.record.words import finding_lines
+from workers.run.worker import Worker
+from workers.targets.registry import kind_of
+from workers.targets.target import RunConfig
+
+# The place of the statement that a race names: its function or its file; `no` if it is neither, or there is no race.
+Named: TypeAlias = Literal["function", "file", "no"]
+_BEGIN = "missing order: nothing orders ", "nothing orders "
+
+
+class Printed(NamedTuple):
+    """What `run` prints: the kind of the verdict, whether a race comes first, and what of the statement it names.
+
+    `race` is the first line about the race, empty if none is printed.
+    """
+
+    kind: str
+    leads: bool
+    named: Named
+    race: str
+
+    @property
+    def is_as_it_should_be(self) -> bool:
+        """Whether the finding leads with a race that names the function, or the file, of the statement."""
+        return self.leads and self.named != "no"
+
+
+def without_statement(text: str, line: int) -> str | None:
+    """Return a source without the statement that begins or ends in a line, None if it is more than a call.
+
+    No other line moves.
+    """
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr) and _is_in(node, line)]
+    if len(found) != 1 or not isinstance(found[0].value, ast.Call):
+        return None
+    (statement,) = found
+    assert statement.end_lineno is not None, "it was parsed"
+    lines = text.splitlines(keepends=True)
+    blank = ["\n"] * (statement.end_lineno - statement.lineno)
+    lines[statement.lineno - 1 : statement.end_lineno] = [" " * statement.col_offset + "pass\n", *blank]
+    return "".join(lines)
+
+
+def _is_in(node: ast.Expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def overlay(line: Line, installed: Path, folder: Path) -> bool:
+    """Write the module of a line without its statement below a folder; return whether that is possible.
+
+    `installed` is the folder that has the package.
+    """
+    package = line.file.partition("/")[0]
+    text = without_statement((installed / line.file).read_text(encoding="utf-8"), line.line)
+    if text is None:
+        return False
+    for file, content in (
+        (f"{package}/__init__.py", (installed / package / "__init__.py").read_text()),
+        (line.file, text),
+    ):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(content, encoding="utf-8")
+    return True
+
+
+def printed(line: Line, trace: Trace, config: RunConfig, folder: Path) -> Printed:
+    """Return what `run` prints about a trace on sources without the statement of a line, which are in a folder.
+
+    Interpreted kernels do not confirm it: that takes minutes, and changes no race.
+    """
+    with kind_of(config.engine).over(folder, config) as laid_over:
+        return told(Worker("later").judge(trace, True, laid_over), line)
+
+
+def told(judgement: Judgement, line: Line) -> Printed:
+    """Return what is printed about a judgement on an engine without the statement of a line."""
+    verdict = judgement.verdict
+    order, lines = missing_order_of(verdict), finding_lines(verdict)
+    race = next((each for each in lines if each.startswith(_BEGIN)), "")
+    leads = bool(lines) and lines[0].startswith(_BEGIN)
+    return Printed(verdict.kind, leads, named(order, line) if order is not None else "no", race)
+
+
+def named(order: MissingOrder, line: Line) -> Named:
+    """Return whether a race names the function of a line, or its file."""
+    sites = [site for site in _sites(order) if site.file == line.file]
+    if any(site.function.rpartition(".")[2] == line.function for site in sites):
+        return "function"
+    return "file" if sites else "no"
+
+
+def _sites(order: MissingOrder) -> Iterator[Site]:
+    for access in (order.first, order.second):
+        yield from (site for site in (access.site, *access.callers) if site is not None)
