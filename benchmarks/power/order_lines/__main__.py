@@ -3,7 +3,8 @@
 `python -m benchmarks.power.order_lines --engine vllm`. The lines are found while scenarios of an engine that runs ahead
 run once under eager. Each is then removed from a copy of its module, which is laid over the installation as by
 `--engine-path`, and the scenarios that reach the line are judged as by `run`, the least work first, until a finding
-leads with a race that names the function or the file of the line. Exit code 1 if a line has no such finding.
+leads with a race that names the function or the file of the line. Lines that the study of mutants lists as redundant
+are left as they are. Exit code 1 if another line has no such finding.
 """
 
 import argparse
@@ -11,12 +12,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.power.order_lines.printed import Printed, overlay, printed
 from benchmarks.power.order_lines.runs import Line, Mutated, Runs
 from benchmarks.power.reversals.trial import installed, scenarios
-from benchmarks.power.sglang_mutants.__main__ import Mutable as MutableSglang
+from benchmarks.power.sglang_mutants import __main__ as sglang_mutants
+from benchmarks.power.vllm_mutants import __main__ as vllm_mutants
 from benchmarks.power.vllm_mutants.mutable import Mutable
 from scenarios.trace import Trace
 from workers.run.engine_run import work_of
@@ -24,18 +28,27 @@ from workers.targets.registry import kind_of
 from workers.targets.target import SGLANG, VLLM, VLLM_V1, RunConfig
 from workers.targets.vllm.target import Vllm, VllmV1
 
-_KINDS: Mapping[str, Callable[[], Mutated]] = {
-    VLLM: lambda: Mutable(Vllm()),
-    VLLM_V1: lambda: Mutable(VllmV1()),
-    SGLANG: MutableSglang,
-}
 Named = tuple[str, Trace]
+
+
+class Studied(NamedTuple):
+    """An engine whose mutants were studied: how its kind is made, and which of its lines are redundant."""
+
+    kind: Callable[[], Mutated]
+    redundant: Callable[[Mapping[Line, str]], Mapping[Line, str]]
+
+
+_STUDIED: Mapping[str, Studied] = {
+    VLLM: Studied(lambda: Mutable(Vllm()), partial(vllm_mutants.redundant, "v2")),
+    VLLM_V1: Studied(lambda: Mutable(VllmV1()), partial(vllm_mutants.redundant, "v1")),
+    SGLANG: Studied(sglang_mutants.Mutable, sglang_mutants.redundant),
+}
 
 
 def reached(engine: str, traces: Sequence[Named]) -> dict[Line, tuple[str, list[Named]]]:
     """Return the lines that order work, each with what it calls and the traces that reach it, the least work first."""
     found: dict[Line, tuple[str, list[Named]]] = {}
-    runs = Runs(_KINDS[engine]())
+    runs = Runs(_STUDIED[engine].kind())
     try:
         for name, trace in sorted(traces, key=lambda each: work_of(each[1])):
             for line, calls in runs.seen(trace, "eager").orders.items():
@@ -79,14 +92,20 @@ def row(line: Line, calls: str, scenario: str, found: Printed | None) -> str:
 def main() -> int:
     """Measure, print the table row by row; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", choices=list(_KINDS), default=VLLM)
+    parser.add_argument("--engine", choices=list(_STUDIED), default=VLLM)
     parser.add_argument("--scenario", nargs="+", default=["*"], metavar="PATTERN", help="names of scenarios")
     parser.add_argument("--line", default="*", metavar="PATTERN", help="lines, as FILE:LINE")
     parser.add_argument("--most", type=int, default=2, metavar="N", help="scenarios that are judged for a line")
     options = parser.parse_args()
     lines = reached(options.engine, list(running_ahead(options.engine, options.scenario)))
-    chosen = {line: each for line, each in lines.items() if fnmatch(f"{line.file}:{line.line}", options.line)}
-    print("| line that is left out | scenario | leads with a race | names its | what is printed of the race |")
+    redundant = _STUDIED[options.engine].redundant({line: calls for line, (calls, _) in lines.items()})
+    print(f"{len(lines)} lines order work, {len(redundant)} of them are redundant\n")
+    chosen = {
+        line: each
+        for line, each in lines.items()
+        if line not in redundant and fnmatch(f"{line.file}:{line.line}", options.line)
+    }
+    print("| line that is left out | scenario | leads with a race | names its | nothing orders |")
     print("|---|---|---|---|---|", flush=True)
     num_right = 0
     for line, (calls, traces) in chosen.items():

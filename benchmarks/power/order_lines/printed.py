@@ -22,7 +22,7 @@ _BEGIN = "missing order: nothing orders ", "nothing orders "
 class Printed(NamedTuple):
     """What `run` prints: the kind of the verdict, whether a race comes first, and what of the statement it names.
 
-    `race` is the first line about the race, empty if none is printed.
+    `race` has the two functions whose accesses nothing orders, or is empty.
     """
 
     kind: str
@@ -61,8 +61,8 @@ def overlay(line: Line, installed: Path, folder: Path) -> bool:
 
     `installed` is the folder that has the package.
     """
-    package = line.file.partition("/")[0]
-    text = without_statement((installed / line.file).read_text(encoding="utf-8"), line.line)
+    package, path = line.file.partition("/")[0], installed / line.file
+    text = without_statement(path.read_text(encoding="utf-8"), line.line) if path.is_file() else None
     if text is None:
         return False
     for file, content in (
@@ -87,7 +87,7 @@ def told(judgement: Judgement, line: Line) -> Printed:
     """Return what is printed about a judgement on an engine without the statement of a line."""
     verdict = judgement.verdict
     order, lines = missing_order_of(verdict), finding_lines(verdict)
-    race = next((each for each in lines if each.startswith(_BEGIN)), "")
+    race = f"{order.first.actor} and {order.second.actor}" if order is not None else ""
     leads = bool(lines) and lines[0].startswith(_BEGIN)
     return Printed(verdict.kind, leads, named(order, line) if order is not None else "no", race)
 

@@ -11,9 +11,9 @@ redundant, or if one is caught that is.
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from benchmarks.power.order_lines.runs import Mutated, Runs
+from benchmarks.power.order_lines.runs import Line, Mutated, Runs
 from benchmarks.power.order_lines.table import Table
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
@@ -77,6 +77,18 @@ def traces(count: int) -> Iterator[tuple[str, Trace]]:
             yield f"seed {seed}", ahead.explicit()
 
 
+def redundant(lines: Mapping[Line, str]) -> dict[Line, str]:
+    """Return why other orders imply some of the lines, which come in their order with what they call."""
+    num_before: Counter[tuple[str, str]] = Counter()
+    reasons: dict[Line, str] = {}
+    for line, calls in lines.items():
+        place = line.function, calls
+        reason = REDUNDANT.get((*place, num_before[place]))
+        reasons |= {line: reason} if reason is not None else {}
+        num_before[place] += 1
+    return reasons
+
+
 def main() -> int:
     """Run, print the table row by row; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -86,12 +98,11 @@ def main() -> int:
     wrong = table.run_clean(traces(options.traces))
     print(f"as it is: {len(table.clean)} traces")
     table.begin(wrong)
-    num_before: Counter[tuple[str, str]] = Counter()
-    for line, calls in table.lines().items():
-        place = line.function, calls
+    lines = table.lines()
+    reasons = redundant(lines)
+    for line, calls in lines.items():
         mutant = f"{calls} in `{line.function}` ({line.file.removeprefix('sglang/')}:{line.line})"
-        table.try_mutant(mutant, (line,), redundant=REDUNDANT.get((*place, num_before[place]), ""))
-        num_before[place] += 1
+        table.try_mutant(mutant, (line,), redundant=reasons.get(line, ""))
     return table.end(wrong)
 
 

@@ -10,14 +10,15 @@ known, if a mutant survives that is not listed as redundant, or if one is caught
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from benchmarks.conformance.vllm_determinism import KINDS, scenarios_and_drawn
-from benchmarks.power.order_lines.runs import Runs
+from benchmarks.power.order_lines.runs import Line, Runs
 from benchmarks.power.order_lines.table import Table
 from benchmarks.power.vllm_mutants.mistakes import MISTAKES
 from benchmarks.power.vllm_mutants.mutable import Mutable
 from scenarios.trace import Trace
+from workers.targets.vllm.runner_name import RunnerName
 from workers.targets.vllm.target import Vllm
 
 # Of each runner the functions whose order another one implies where steps run ahead, and which.
@@ -36,6 +37,12 @@ def _running_ahead(trace: Trace) -> Trace:
     return trace.model_copy(update={"spec": trace.spec.model_copy(update={"depth": 2, "drafter": drafter})})
 
 
+def redundant(runner: RunnerName, lines: Iterable[Line]) -> dict[Line, str]:
+    """Return why other orders imply some of the lines of a runner."""
+    reasons = REDUNDANT.get(runner, {})
+    return {line: reasons[line.function] for line in lines if line.function in reasons}
+
+
 def main() -> int:
     """Run, print the table row by row; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -50,10 +57,10 @@ def main() -> int:
     broken_off = sum(isinstance(clean.lazy.outputs, str) for clean in table.clean)
     print(f"as it is: {len(table.clean)} traces, {known} known races under eager, {broken_off} break off under lazy")
     table.begin(wrong)
-    redundant = REDUNDANT.get(kind.runner.name, {})
+    reasons = redundant(kind.runner.name, lines)
     for line, calls in lines.items():
         mutant = f"{calls} in `{line.function}` ({line.file.removeprefix('vllm/')}:{line.line})"
-        table.try_mutant(mutant, (line,), redundant=redundant.get(line.function, ""))
+        table.try_mutant(mutant, (line,), redundant=reasons.get(line, ""))
     for name, mistake in MISTAKES[kind.runner.name].items():
         table.try_mutant(f"{name.replace('_', ' ')}: {mistake.text}", mistake=name)
     return table.end(wrong)

@@ -49,5 +49,4 @@ def test_finding_without_its_race_is_not_as_it_should_be() -> None:
     verdicts = (stuck.model_copy(update={"missing_order": ORDER}), stuck, Agreed(stats=NO_STATS))
     found = [told(Judgement(verdict=each, trace=Trace(events=()), schedules=1), LINE) for each in verdicts]
     assert [each.is_as_it_should_be for each in found] == [True, False, False]
-    assert found[0].race.startswith("missing order: nothing orders the write by ")
-    assert found[1].race == ""
+    assert [each.race for each in found] == ["copies and Output.get", "", ""]
