@@ -25,6 +25,7 @@ _STEPS_MORE = 100
 # Files of this project, and how many callers of a failure's place are told.
 _OWN = f"{Path(__file__).resolve().parents[3]}/"
 _CALLERS_MAX = 5
+_TEXT_MAX = 20_000
 _EVENTS: TypeAdapter[list[AnyEvent]] = TypeAdapter(list[AnyEvent])
 
 
@@ -165,16 +166,29 @@ class Host:
 
 def loses_device(error: BaseException | None) -> bool:
     """Tell whether an exception is of a GPU's context, in which nothing of this process can run any more."""
-    while error is not None:
-        if type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error):
+    seen: set[int] = set()
+    # An exception can be its own cause.
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if type(error).__name__ == "AcceleratorError" or "CUDA error" in _text_of(error):
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
+def _text_of(error: BaseException) -> str:
+    """Return what an exception says, within bounds and as Unicode; code of the engine runs for that."""
+    try:
+        text = str(error)
+    except Exception as another:
+        return f"its text raises {type(another).__name__}"
+    return text[:_TEXT_MAX].encode(errors="backslashreplace").decode()
+
+
 def failure(error: BaseException) -> Message:
     """Return how an exception is told: what it says, and where it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
+    # No line of a source file is read: its name may be anything.
+    frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
     # Of what raises within torch, who called it there says more.
     where = next((frame for frame in reversed(frames) if "/torch/" not in frame.filename), frames[-1])
     above = [frame for frame in reversed(frames[: frames.index(where)]) if _is_of_engine(frame)]
@@ -183,12 +197,14 @@ def failure(error: BaseException) -> Message:
     callers = [_place(frame) for frame in above if frame in by_file.values()][:_CALLERS_MAX]
     # A path of this machine belongs to no finding, nor does advice behind an error of CUDA.
     is_last = loses_device(error)
-    text = from_packages_on(str(error).partition("\n")[0] if is_last else str(error))
+    text = _text_of(error)
+    text = from_packages_on(text.partition("\n")[0] if is_last else text)
     return {"error": f"{type(error).__name__}: {text}", "where": _place(where), "callers": callers, "is_last": is_last}
 
 
 def _place(frame: traceback.FrameSummary) -> Message:
-    return {"function": frame.name, "file": frame.filename.rsplit("/", 1)[-1], "line": frame.lineno or 0}
+    name, file = (text.encode(errors="backslashreplace").decode() for text in (frame.name, frame.filename))
+    return {"function": name, "file": file.rsplit("/", 1)[-1], "line": frame.lineno or 0}
 
 
 def _is_of_engine(frame: traceback.FrameSummary) -> bool:

@@ -17,17 +17,19 @@ def serve(start: Callable[[Sequence[str]], tuple[Host, str]]) -> None:
     # What the engine's libraries print would be read as an answer.
     answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    questions = sys.stdin.buffer
     try:
         host, version = start(sys.argv[1:])
-    except Exception as error:
+    except BaseException as error:
         write_message(answers, {"number": GREETING, **failure(error)})
         raise
     write_message(answers, {"number": GREETING, "answer": {"version": version}})
-    while (question := read_message(sys.stdin.buffer)) is not None:
+    while (question := read_message(questions)) is not None:
         number = question.pop("number")
         try:
             line = line_of({"number": number, "answer": host.answer(question)})
-        except Exception as error:
+        except BaseException as error:
+            # An engine that wants to exit has failed as well.
             seen = host.last_seen()
             host.abandon()
             line = line_of({"number": number, **failure(error), "seen": seen})

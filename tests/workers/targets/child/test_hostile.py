@@ -1,0 +1,111 @@
+"""Whatever an engine does to its own process, it ends in a verdict or in one message, and leaves no process behind."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.workers.targets.child.test_adder import TRACE, Adder
+from tests.workers.targets.child.test_failures import Impatient
+from tests.workers.targets.child.test_families import wait_for_ends
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Crashed, Verdict
+from workers.run.check import check
+from workers.targets.child.process import SECONDS, EngineProcess, Launch, Seconds
+from workers.targets.target import DeviceError
+
+ROOT = Path(__file__).resolve().parents[4]
+# By what the engine does in a step: what is said of it, nothing where it agrees.
+IN_A_STEP = {
+    "hangs": "gave no answer in 1 s",
+    "prints for ever": "gave no answer in 1 s",
+    "replaces modules": None,
+    "moves": None,
+    "ignores signals": None,
+    "raises SystemExit": "SystemExit: 3",
+    "raises KeyboardInterrupt": "KeyboardInterrupt: ",
+    "exits": "died with exit code 0",
+    "aborts": "died of SIGABRT",
+    "kills its parent": "died of SIGKILL",
+    "kills its group": "died of SIGKILL",
+    "recurses": "RecursionError: maximum recursion depth exceeded",
+    "overflows the stack": "died of SIGSEGV",
+    "fills memory": "MemoryError: ",
+    "forks": "",
+    "closes descriptors": "died with exit code",
+    "closes its input": "died with exit code",
+    "writes to the pipe": "",
+    "raises from itself": "RuntimeError: no",
+    "raises in an endless file": "RuntimeError: no",
+    "raises without a text": "Unreadable: its text raises ValueError",
+    "raises a long text": "RuntimeError: xxx",
+    "raises half a character": "RuntimeError: \\ud800",
+}
+AT_THE_START = {
+    "hangs": "gave no answer in 1 s: ",
+    "prints for ever": "gave no answer in 1 s: ",
+    "raises SystemExit": "SystemExit: 3",
+    "exits": "died with exit code 0: it said nothing",
+    "recurses": "RecursionError: maximum recursion depth exceeded",
+    "raises from itself": "RuntimeError: no",
+    "raises a long text": "RuntimeError: xxx",
+}
+IN_VAIN = ("hangs", "prints for ever")
+
+
+class Watched(Impatient):
+    """Keeper of impatience that knows each process it has kept."""
+
+    pids: tuple[int, ...] = ()
+
+    def process(self) -> EngineProcess:
+        kept = super().process()
+        self.pids += (kept.pid,)
+        return kept
+
+
+class Hostile(Adder):
+    """The kind of the hostile engine."""
+
+    def __init__(self, when: str, what: str) -> None:
+        command = (sys.executable, "-m", "tests.workers.targets.child.hostile_child", when, what)
+        in_vain = Seconds(start=1.0, answer=1.0)
+        at = "greet" if when == "start" else "step"
+        self.watched = Watched(self.name, Launch(command, {}, ROOT), at, in_vain if what in IN_VAIN else SECONDS)
+        self.kept = self.watched
+
+
+def judged(kind: Hostile) -> Verdict:
+    try:
+        return check(TRACE, Tapes(), kind=kind)
+    finally:
+        kind.kept.stop()
+        wait_for_ends(kind.watched.pids)
+
+
+@pytest.mark.parametrize("what", IN_A_STEP)
+def test_whatever_an_engine_does_in_a_step_ends_in_a_verdict(what: str) -> None:
+    verdict, said = judged(Hostile("step", what)), IN_A_STEP[what]
+    if said is None:
+        assert isinstance(verdict, Agreed)
+        return
+    assert isinstance(verdict, Crashed)
+    assert said in verdict.error
+
+
+@pytest.mark.parametrize("what", AT_THE_START)
+def test_whatever_an_engine_does_when_it_is_loaded_is_one_message(what: str) -> None:
+    with pytest.raises(DeviceError) as refused:
+        judged(Hostile("start", what))
+    assert str(refused.value).startswith("engine adder: ")
+    assert AT_THE_START[what] in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_memory_ends_for_the_process_first() -> None:
+    kind = Hostile("never", "exits")
+    process = kind.kept.process()
+    assert Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip() == "1000"
+    assert os.getpid() != process.pid
+    kind.kept.stop()
