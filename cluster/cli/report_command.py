@@ -75,7 +75,7 @@ def write_report(
     write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))
     write_atomically(folder / "junit.xml", junit_xml(campaigns, nights.result.known if nights is not None else ()))
     write_atomically(folder / "report.sarif", sarif_json(findings, total))
-    return total.headline, [each for each in findings if nights is None or nights.state(each.bug) != "known"]
+    return total.line, [each for each in findings if nights is None or nights.state(each.bug) != "known"]
 
 
 def _read_once(folders: Sequence[Path]) -> list[Campaign]:

@@ -83,7 +83,8 @@ def compare(before: Campaign, after: Campaign) -> Comparison:
     bugs = dict.fromkeys((*after.findings, *before.findings))
     verdicts = [{row[0]: row[1] for row in campaign.rows} for campaign in (before, after)]
     common = [name for name in verdicts[1] if name in verdicts[0]]
-    moved = [(name, verdicts[0][name], verdicts[1][name]) for name in common if verdicts[0][name] != verdicts[1][name]]
+    both = [(name, verdicts[0][name], verdicts[1][name]) for name in common if verdicts[0][name] != verdicts[1][name]]
+    moved = [each for each in both if NOT_JUDGED not in each[1:]]
     probed = bool(before.num_probed and after.num_probed)
     return Comparison(
         before=before.name,
@@ -188,6 +189,8 @@ def _times(bug: str, campaign: Campaign) -> int:
 def _sums(before: Campaign, after: Campaign) -> Iterator[tuple[str, int, int]]:
     if before.rows or after.rows:
         yield "scenarios", len(before.rows), len(after.rows)
+        if before.kinds[NOT_JUDGED] or after.kinds[NOT_JUDGED]:
+            yield "of these not judged", before.kinds[NOT_JUDGED], after.kinds[NOT_JUDGED]
         yield "agreed", before.kinds["agreed"], after.kinds["agreed"]
     if before.hunt is not None and after.hunt is not None:
         yield "traces", before.hunt.tally.traces, after.hunt.tally.traces

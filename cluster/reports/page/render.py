@@ -33,11 +33,20 @@ _TEMPLATES = "templates"
 
 @dataclass(frozen=True, slots=True)
 class Overall:
-    """Result of all campaigns of a page: exit code, headline, and sums."""
+    """Result of all campaigns of a page: exit code, headline, and sums.
+
+    `judged` has the amounts of which less was judged than planned.
+    """
 
     exit_code: int
     headline: str
     totals: Mapping[str, int]
+    judged: str = ""
+
+    @property
+    def line(self) -> str:
+        """Return the result in a line: the headline, and how much was judged where that is less than planned."""
+        return f"{self.headline} (judged: {self.judged})" if self.judged else self.headline
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +100,20 @@ def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Over
         how = "Not judged to the end" if any(campaign.is_judged for campaign in campaigns) else "Nothing was judged"
         code, headline = EXIT_NOT_JUDGED, f"{how}{some_known}"
     elif known:
-        code, headline = EXIT_AGREED, f"Nothing new{some_known}"
+        code, headline = EXIT_AGREED, f"Nothing new{some_known}{_as_far(campaigns)}"
     else:
         is_measured = all(campaign.trials and not (campaign.rows or campaign.hunt) for campaign in campaigns)
         code, headline = EXIT_AGREED, "All faults found" if is_measured else "All agreed"
+        headline += _as_far(campaigns)
     totals = {name: sum(each.totals[name] for each in campaigns) for name in ("runs", "steps", "captures")}
-    return Overall(code, headline, totals)
+    short = [amount.text for each in campaigns for amount in each.amounts if amount.is_short]
+    return Overall(code, headline, totals, ", ".join(short))
+
+
+def _as_far(campaigns: Sequence[Campaign]) -> str:
+    """Return a restriction of the headline where less was judged than planned, as in a night that is over."""
+    is_short = any(amount.is_short for campaign in campaigns for amount in campaign.amounts)
+    return ", as far as judged" if is_short else ""
 
 
 def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], nights: Nights | None = None) -> str:

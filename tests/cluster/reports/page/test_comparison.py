@@ -68,6 +68,10 @@ def test_finding_of_a_scenario_is_gone_only_if_the_scenario_was_judged_again(
         suite_of(store, 4, num_judged)
     (comparison,) = comparisons([each for folder in (first, tmp_path / "second") for each in read_campaigns(folder)])
     assert [bug.change for bug in comparison.bugs] == [change]
+    assert comparison.moved == ((("003.yaml", "diverged", "agreed"),) if change == "gone" else ())
+    assert [row for row in comparison.sums if row[0] == "of these not judged"] == (
+        [] if change == "gone" else [("of these not judged", 0, 3)]
+    )
     assert change in page_of(first, tmp_path / "second")
 
 

@@ -21,7 +21,7 @@ from cluster.storage.provenance import Planned, this_run
 from cluster.storage.store import Store
 from tests.cluster.fake_judge import FakeJudge, trace
 from tests.cluster.reports.page.campaigns import Page, judged, page_of
-from tests.cluster.reports.page.test_campaign import report_of
+from tests.cluster.reports.page.test_campaign import hunt_of, report_of
 from workers.record.verdict import Judgement, Lost
 
 
@@ -125,7 +125,7 @@ def test_run_that_stops_at_its_first_finding_has_not_judged_the_others(
     with Store(tmp_path) as store:
         suite_of(store, 2, 2)
     assert cli.run(["report", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("Not judged to the end: ")
+    assert capsys.readouterr().out.startswith("Not judged to the end (judged: 2 of 4 scenarios): ")
     (campaign,) = read_campaigns(tmp_path)
     assert campaign.gaps == ["2 of 4 scenarios were not judged"]
 
@@ -193,6 +193,15 @@ def test_report_progress_and_page_count_regressions_alike(
     assert (counts.clean, counts.agreed) == (clean, agreed)
     assert (progress.done, progress.total) == (judged_of, planned)
     assert regressions.amounts[0].text.split(" ")[0] == (str(judged_of) if judged_of else "none")
+
+
+def test_night_that_ends_before_its_regressions_agrees_as_far_as_judged(tmp_path: Path) -> None:
+    for num_judged, headline in ((2, "All agreed, as far as judged"), (3, "All agreed")):
+        folder = hunt_of(tmp_path / str(num_judged), 1, 1)
+        with Store(folder / "regressions") as store:
+            suite_of(store, 3, num_judged)
+        total = overall(list(read_campaigns(folder)))
+        assert (total.exit_code, total.headline) == (0, headline)
 
 
 def test_plan_of_a_later_process_replaces_scenarios_of_its_name_and_seeds_add_up() -> None:
