@@ -69,7 +69,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.targets.vllm.export.driver": (),
     "workers.targets.sglang.export.driver": (),
     # What judges an engine in another process knows no engine.
-    "workers.targets.child": ("scenarios", "workers.record", "workers.targets.target", "workers.targets.child"),
+    "workers.targets.child": (
+        "scenarios",
+        "workers.edits",
+        "workers.record",
+        "workers.targets.target",
+        "workers.targets.child",
+    ),
     "workers.oracle": ("scenarios", "workers.record", "workers.oracle"),
     "workers.judge": ("scenarios", "workers.record", "workers.lanes.lane", "workers.oracle", "workers.judge"),
     # Contracts follow from a request alone: they know neither a model nor how an engine computes.
@@ -398,6 +404,6 @@ def test_every_folder_has_an_init_file_that_is_a_docstring_and_nothing_else() ->
 
 def test_the_distribution_lists_every_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    packages = {module_of(path) for path in files_of(*ROOMS) if path.name == "__init__.py"}
+    packages = {module_of(path) for path in files_of(*ROOMS, "findings") if path.name == "__init__.py"}
     assert sorted(project["tool"]["setuptools"]["packages"]) == sorted(packages)
     assert "Private :: Do Not Upload" in project["project"]["classifiers"]

@@ -25,6 +25,7 @@ from cluster.cli.gate_command import gate
 from cluster.cli.hunt_commands import hunt, shrink
 from cluster.cli.inputs import (
     InputError,
+    asked_config,
     bundled,
     campaign_stem,
     check_trace,
@@ -44,6 +45,7 @@ from cluster.cli.options import (
     Engine,
     EngineHome,
     EnginePath,
+    Fixes,
     Json,
     NoLimits,
     OfKernels,
@@ -72,7 +74,7 @@ from scenarios.features import switched_off
 from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace, problems
 from workers.record.verdict import Vacuous
-from workers.targets.target import SPECSTORM, DeviceError, RunConfig
+from workers.targets.target import SPECSTORM, DeviceError
 
 UserError = (InputError, ScenarioError, CampaignError, DeviceError, ReachError, ServerError)
 
@@ -163,12 +165,12 @@ def run(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
+    fixes: Fixes = "none",
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
     """Run scenarios under many schedules each and judge them."""
-    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
-    config = config_of(asked)
+    config = config_of(asked_config(context))
     scenarios, num_refused = read_scenarios(paths, seed, fault or (), config, not no_limits, keyword)
     least = EXIT_BAD_INPUT if num_refused else EXIT_AGREED
     if list_only:
@@ -267,6 +269,7 @@ def replay(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
+    fixes: Fixes = "none",
     confirm: Annotated[
         Literal["cuda"] | None,
         typer.Option(help="Widen the window of each of its races on a GPU, and say whether they do harm there."),
@@ -276,9 +279,8 @@ def replay(
     as_json: Json = False,
 ) -> int:
     """Run one trace under the schedule of its file, in this process; a finding is then run under fixed schedules."""
-    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
     file = bundled(file)
-    config = config_for(file, asked, context)
+    config = config_for(file, asked_config(context), context)
     trace = read_trace(file, not no_limits)
     if no_faults:
         trace = trace.model_copy(update={"faults": ()})

@@ -31,7 +31,7 @@ from cluster.cli.inputs import (
     ray_address,
     read_scenarios,
 )
-from cluster.cli.options import Deadline, EngineHome, EnginePath, Json, Known, Out, Ray, Workers
+from cluster.cli.options import Deadline, EngineHome, EnginePath, Fixes, Json, Known, Out, Ray, Workers
 from cluster.cli.report_command import PAGE, TIMELINES, write_report
 from cluster.dispatch.job import build
 from cluster.dispatch.pool import WorkerPool
@@ -77,12 +77,13 @@ def gate(
     deadline: Deadline = 300,
     engine: Annotated[str, typer.Option(metavar="NAME", help="The engine. Default: vllm.")] = "",
     engine_home: EngineHome = "",
+    fixes: Fixes = "all",
     junit: Junit = None,
     github: Annotated[bool, typer.Option("--github", help="Print what is not known as annotations.")] = False,
     json: Json = False,
 ) -> int:
     """Run the scenarios that execute what a change of an engine's sources changes, then hunt with the same traces."""
-    config = _config_of(engine, engine_home, engine_path)
+    config = _config_of(engine, engine_home, engine_path, fixes)
     settings = settings_of("mixed", SEED, (), CANARY, config)
     if junit is not None:
         check_writable(junit.parent)
@@ -123,7 +124,7 @@ def gate(
     return code
 
 
-def _config_of(engine: str, home: str, path: str) -> RunConfig:
+def _config_of(engine: str, home: str, path: str, fixes: str) -> RunConfig:
     """Return the run configuration of an engine that scenarios are selected for, by default the first.
 
     Raises:
@@ -135,7 +136,7 @@ def _config_of(engine: str, home: str, path: str) -> RunConfig:
         raise InputError(f"--engine is {engine}; it has no sources of its own to change: {', '.join(having)} have")
     if not path:
         raise InputError(f"--engine-path is not given; wanted the root of the sources of {kind_of(engine).package}")
-    return config_of(RunConfig(engine=engine, engine_home=home, engine_path=path))
+    return config_of(RunConfig(engine=engine, engine_home=home, engine_path=path, fixes=fixes))
 
 
 class Chosen(NamedTuple):

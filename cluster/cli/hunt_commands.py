@@ -27,6 +27,7 @@ from cluster.cli.campaign import (
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import (
     InputError,
+    asked_config,
     bundled,
     check_fault,
     check_faults,
@@ -43,6 +44,7 @@ from cluster.cli.options import (
     Engine,
     EngineHome,
     EnginePath,
+    Fixes,
     Json,
     Known,
     NoLimits,
@@ -92,6 +94,7 @@ def hunt(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
+    fixes: Fixes = "all",
     json: Json = False,
 ) -> int:
     """Generate traces, judge each under three schedules, shrink every finding."""
@@ -99,9 +102,7 @@ def hunt(
         raise InputError("--minutes and --traces were both given; one of them says when to stop")
     if num_traces is None and minutes is None:
         minutes = 1
-    config = config_of(
-        RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
-    )
+    config = config_of(asked_config(context))
     settings = settings_of(profile, seed, tuple(fault or ()), canary, config)
     begun_from = corpus_of(corpus, out)
     history = FindingHistory(known_folder(known, engine), engine, is_night=False)
@@ -221,15 +222,15 @@ def shrink(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
+    fixes: Fixes = "none",
     no_limits: NoLimits = False,
     json: Json = False,
 ) -> int:
     """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
-    asked = RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
     # Beside what comes with the distribution nothing is written.
     folder = out if out is not None else file.parent if file == bundled(file) else Path()
     file = bundled(file)
-    config = config_for(file, asked, context)
+    config = config_for(file, asked_config(context), context)
     trace = read_trace(file, not no_limits)
     check_trace(trace, config, str(file))
     check_writable(folder)

@@ -23,6 +23,7 @@ from scenarios.capabilities import lacking
 from scenarios.scenario_file import RunOn
 from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace
+from workers.edits.fix import ALL, fixes_of
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
 from workers.targets.registry import kind_of, known_engines
@@ -32,8 +33,9 @@ from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig, TargetK
 NAME_MAX = 255
 STEM_MAX = 100
 # Keys of a file by which it chooses how it is run.
-OPTIONS = ("engine", "device", "kernels")
+OPTIONS = ("engine", "device", "kernels", "fixes")
 SCENARIOS = ROOT / "scenarios"
+NO_FIXES = "none"
 # Folders of scenarios that come with the distribution: for any engine, and for one of its name.
 BUNDLED = ("smoke", "seeds", "regressions", *known_engines())
 
@@ -47,6 +49,13 @@ def check_engine(engine: str) -> str:
     if engine in known_engines():
         return engine
     raise InputError(f"--engine is {engine}; known are {', '.join(known_engines())}")
+
+
+def asked_config(context: typer.Context) -> RunConfig:
+    """Return the configuration that the options of a command name, as they were given."""
+    return RunConfig.model_validate(
+        {name: context.params[name] for name in RunConfig.model_fields if name in context.params}
+    )
 
 
 def config_of(asked: RunConfig) -> RunConfig:
@@ -73,6 +82,7 @@ def config_of(asked: RunConfig) -> RunConfig:
         engine_path=os.path.abspath(path) if path else "",
         engine_digest=code_digest(Path(path), (package,)) if path else "",
         kernels=asked.kernels,
+        fixes=check_fixes(asked.fixes, package),
     )
     return config.model_copy(update={"engine_version": kind_of(engine).version(config)})
 
@@ -89,6 +99,28 @@ def sources_of(root: str, kind: TargetKind) -> str:
             return folder
     looked_for = " or ".join(os.path.join(folder, kind.package) for folder in folders)
     raise InputError(f"--engine-path is {root}; it holds no package {kind.package}: there is no {looked_for}")
+
+
+def check_fixes(asked: str, package: str) -> str:
+    """Return the fixes that `--fixes` names as a configuration has them: `all`, or sorted names, or nothing.
+
+    Raises:
+        InputError: the package has no fix of a name.
+    """
+    fixes = fixes_of(package) if package else {}
+    if asked in (NO_FIXES, ""):
+        return ""
+    if asked == ALL:
+        return ALL if fixes else ""
+    names = sorted({name.strip() for name in asked.split(",")} - {""})
+    for name in names:
+        if name not in fixes:
+            near = difflib.get_close_matches(name, fixes, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}? " if near else ""
+            raise InputError(
+                f"--fixes names {name!r}; {hint}allowed are all, none, or names of findings that have a fix"
+            )
+    return ",".join(names)
 
 
 def is_typed(context: typer.Context, name: str) -> bool:
@@ -291,6 +323,14 @@ def require_engine(config: RunConfig) -> None:
     laid_over = kind.laid_over(config)
     if laid_over:
         print(f"specstorm: engine {config.engine}: {escaped(laid_over)}", file=sys.stderr)
+    applied = kind.fixed(config)
+    if applied.names:
+        print(
+            f"specstorm: engine {config.engine}: fixes of {len(applied.names)} known bugs are applied", file=sys.stderr
+        )
+    for name, why in applied.refused.items():
+        refused = f"the fix of {name} is not applied, so this bug may be reported as new: {why}"
+        print(f"specstorm: engine {config.engine}: {escaped(refused)}", file=sys.stderr)
     interpreted = kind.interpreted(config) if config.engine_home or config.engine_path else {}
     if interpreted:
         print(f"specstorm: engine {config.engine}: {kernels_text(interpreted)}", file=sys.stderr)

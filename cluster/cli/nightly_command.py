@@ -34,7 +34,7 @@ from cluster.campaigns.recurrence import Recurrence
 from cluster.cli.campaign import code_of, open_campaign, open_store, write_results
 from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.hunt_commands import Canary, carry_out, corpus_of, hunt_on_pool, settings_of
-from cluster.cli.inputs import config_of, ray_address, read_regressions
+from cluster.cli.inputs import asked_config, config_of, ray_address, read_regressions
 from cluster.cli.notification import Notify, check_notify, notify_of
 from cluster.cli.options import (
     Corpora,
@@ -42,6 +42,7 @@ from cluster.cli.options import (
     Engine,
     EngineHome,
     EnginePath,
+    Fixes,
     Json,
     Known,
     OfKernels,
@@ -60,7 +61,7 @@ from cluster.statistics.fault_table import FaultValues, by_fault
 from cluster.storage.store import Store
 from scenarios.shards import SEED_MAX
 from workers.targets.registry import kind_of
-from workers.targets.target import SPECSTORM, RunConfig
+from workers.targets.target import SPECSTORM
 
 
 class Night:
@@ -130,14 +131,13 @@ def nightly(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
+    fixes: Fixes = "all",
     json: Json = False,
 ) -> int:
     """Replay the regressions, hunt for hours, measure a part of the faults, write report.html, .txt and .json."""
     check_notify(notify)
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
-    config = config_of(
-        RunConfig(engine=engine, device=device, engine_home=engine_home, engine_path=engine_path, kernels=kernels)
-    )
+    config = config_of(asked_config(context))
     settings = settings_of("mixed", seed, (), canary, config)
     # A regression is a trace with its fault switched on.
     known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}

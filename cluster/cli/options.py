@@ -41,6 +41,13 @@ OfKernels = Annotated[
         help="How the kernels of an engine run that has definitions of them: as these, or interpreted (slow)."
     ),
 ]
+Fixes = Annotated[
+    str,
+    typer.Option(
+        metavar="all|none|NAME,...",
+        help="Known bugs of the engine to fix in memory before it runs, by the names of their findings.",
+    ),
+]
 Known = Annotated[
     Path | None,
     typer.Option(

@@ -24,6 +24,7 @@ from scenarios.shards import Shard
 from scenarios.spec import Value
 from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace
+from workers.edits.fix import FILE as FIX_FILE
 from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
@@ -209,14 +210,14 @@ def version() -> str:
 @cache
 def build() -> str:
     """Return the version with a digest of the code that judges, so that edited code never reuses old results."""
-    return f"{version()}+{code_digest(ROOT, ('scenarios', 'workers'))}"
+    return f"{version()}+{code_digest(ROOT, ('findings', 'scenarios', 'workers'))}"
 
 
 def code_digest(root: Path, packages: Iterable[str]) -> str:
-    """Return a digest of the names and contents of all Python files of some packages."""
+    """Return a digest of the names and contents of all Python files, and all fixes of findings, in some packages."""
     digest = blake2b(digest_size=8)
     for package in packages:
-        for file in sorted((root / package).rglob("*.py")):
+        for file in sorted((*(root / package).rglob("*.py"), *(root / package).rglob(FIX_FILE))):
             content = file.read_bytes()
             digest.update(f"{file.relative_to(root).as_posix()}\x00{len(content)}\x00".encode())
             digest.update(content)

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGES = ("cluster", "scenarios", "workers")
+PACKAGES = ("cluster", "findings", "scenarios", "workers")
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -16,6 +16,7 @@ from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.scenario_file import RunOn
 from scenarios.spec import Value
 from scenarios.trace import Trace
+from workers.edits.fix import Applied
 from workers.lanes.lane import Observer, Watcher
 from workers.record.evidence import Access, Difference, Fact, MissingOrder, Site
 from workers.record.log import Entry
@@ -331,6 +332,10 @@ class TargetKind(Protocol):
     def newly_run(self, config: RunConfig) -> Sequence[str]:
         """Return the edited functions that have run in this process's engine since the last call."""
         return ()
+
+    def fixed(self, config: RunConfig) -> Applied:
+        """Return the edits of known bugs that a configuration applies, and why the others are not applied."""
+        return Applied()
 
     def installed(self, config: RunConfig) -> Path | None:
         """Return the folder that the package of its sources is installed in, None if there is none."""

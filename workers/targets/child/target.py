@@ -13,6 +13,7 @@ from typing import TypeVar
 from scenarios.events import Abort, AnyEvent, EndSession, Pausing, Place, Submit
 from scenarios.spec import ENGINE, Value
 from scenarios.trace import Trace
+from workers.edits.fix import Applied, applied, fixes_of, selected
 from workers.record.evidence import Access, MissingOrder
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
@@ -46,6 +47,12 @@ _DEVICES = {
 CONFIRMED_STEPS_MAX = 128
 
 A = TypeVar("A", bound=Value)
+
+
+@cache
+def _applied(package: str, names: str, roots: tuple[Path, ...]) -> Applied:
+    """Return the fixes of a package that fit the sources in `roots`: to find that out takes a second."""
+    return applied(selected(fixes_of(package), names), roots)
 
 
 # Reasons of parts behind which a session goes on.
@@ -330,6 +337,13 @@ class ChildKind(TargetKind):
 
     def installed(self, config: RunConfig) -> Path | None:
         return packages_of(self.home(config), self.package) if self.package else None
+
+    def fixed(self, config: RunConfig) -> Applied:
+        installed = self.installed(config) if config.fixes else None
+        if installed is None:
+            return Applied()
+        laid_over = (Path(config.engine_path),) if config.engine_path else ()
+        return _applied(self.package, config.fixes, (*laid_over, installed))
 
     def home(self, config: RunConfig) -> Path:
         """Return the folder of the installation that a configuration asks for."""

@@ -1,6 +1,6 @@
 """Target SGLang: the real engine, unmodified, in a process of its own that is kept between traces."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,7 +51,7 @@ class Sglang(ChildKind):
     def known(
         self, found: Difference, trace: Trace, steps: Sequence[Observation], config: RunConfig = DEFAULT_CONFIG
     ) -> str:
-        return next((bug.name for bug, matches in _BUGS.items() if matches(found, trace, steps)), "")
+        return self._first_of(_BUGS, config, found, trace, steps)
 
     def known_crash(
         self,
@@ -61,7 +61,12 @@ class Sglang(ChildKind):
         config: RunConfig = DEFAULT_CONFIG,
         steps: Sequence[Observation] = (),
     ) -> str:
-        return next((bug.name for bug, matches in CRASHES.items() if matches(error, trace, steps)), "")
+        return self._first_of(CRASHES, config, error, trace, steps)
+
+    def _first_of(self, matchers: Mapping[KnownBug, Callable[..., bool]], config: RunConfig, *seen: object) -> str:
+        """Return the name of the first known bug that matches and is not fixed; empty if there is none."""
+        fixed = self.fixed(config).names
+        return next((bug.name for bug, matches in matchers.items() if bug.name not in fixed and matches(*seen)), "")
 
     def known_bugs(self) -> Sequence[KnownBug]:
         return list(dict.fromkeys((*_BUGS, *CRASHES)))

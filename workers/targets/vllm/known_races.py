@@ -3,7 +3,7 @@
 Each is of the model runner that has it, and recognised by both functions and the memory that they use.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -131,11 +131,12 @@ _OF_SECOND = (
 KNOWN_RACES: Mapping[RunnerName, tuple[KnownRace, ...]] = {"v1": _OF_FIRST, "v2": _OF_SECOND}
 
 
-def is_known_race(race: MissingOrder, trace: Trace, runner: RunnerName) -> bool:
-    """Tell whether a race in a trace is known of a runner, whichever of its engines it is in."""
+def is_known_race(race: MissingOrder, trace: Trace, runner: RunnerName, fixed: Collection[str] = ()) -> bool:
+    """Return whether a race in a trace is a known bug of a runner that is not among the `fixed` ones."""
     race = race.model_copy(update={"memory": race.memory.removeprefix(f"{PRODUCER}.")})
     return any(
-        known.first in ("", race.first.actor)
+        known.page not in fixed
+        and known.first in ("", race.first.actor)
         and known.second in ("", race.second.actor)
         and known.is_of(race)
         and known.is_met(trace)

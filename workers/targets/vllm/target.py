@@ -1,6 +1,6 @@
 """Target vLLM: the real engine, unmodified, in a process of its own that is kept between traces."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,9 +34,11 @@ _DEFINITION_IS_WRONG = (
 )
 
 
-def _first_of(matchers: Mapping[KnownBug, Callable[..., bool]], config: RunConfig, *seen: object) -> str:
-    """Return the name of the first known bug that is what was seen, none if it is none of those of what runs."""
-    found = [bug for bug, matches in matchers.items() if matches(*seen)]
+def _first_of(
+    matchers: Mapping[KnownBug, Callable[..., bool]], config: RunConfig, fixed: Collection[str], *seen: object
+) -> str:
+    """Return the name of the first known bug that matches what was seen and is not fixed; empty if there is none."""
+    found = [bug for bug, matches in matchers.items() if bug.name not in fixed and matches(*seen)]
     # What is installed by default has all of them.
     if any(bug.mended for bug in found) and (config.engine_path or config.engine_home):
         version = sources.version(config.engine_path, home_of(config))
@@ -77,12 +79,12 @@ class Vllm(ChildKind):
                 return self.capabilities
 
     def is_known(self, race: MissingOrder, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> bool:
-        return is_known_race(race, trace, self.runner.name)
+        return is_known_race(race, trace, self.runner.name, self.fixed(config).names)
 
     def known(
         self, found: Difference, trace: Trace, steps: Sequence[Observation], config: RunConfig = DEFAULT_CONFIG
     ) -> str:
-        return _first_of(KNOWN_BUGS[self.runner.name], config, found, trace, steps)
+        return _first_of(KNOWN_BUGS[self.runner.name], config, self.fixed(config).names, found, trace, steps)
 
     def known_crash(
         self,
@@ -92,10 +94,10 @@ class Vllm(ChildKind):
         config: RunConfig = DEFAULT_CONFIG,
         steps: Sequence[Observation] = (),
     ) -> str:
-        return _first_of(KNOWN_CRASHES[self.runner.name], config, error, where, trace, steps)
+        return _first_of(KNOWN_CRASHES[self.runner.name], config, self.fixed(config).names, error, where, trace, steps)
 
     def known_hang(self, trace: Trace, probes: Mapping[str, int], config: RunConfig = DEFAULT_CONFIG) -> str:
-        return _first_of(KNOWN_HANGS, config, trace, probes)
+        return _first_of(KNOWN_HANGS, config, self.fixed(config).names, trace, probes)
 
     def known_bugs(self) -> Sequence[KnownBug]:
         """Return the known bugs of its runner, less races, which are counted."""
