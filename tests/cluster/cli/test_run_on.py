@@ -133,7 +133,7 @@ def test_file_that_names_a_program_is_refused_and_starts_nothing(
     assert cli.run([command, str(file)]) == 2
     said = "".join(capsys.readouterr())
     assert f'{file}:1: unknown key "{key}" in run_on; ' in said
-    assert "allowed are device, engine, kernels, sources, version" in said
+    assert "allowed are device, engine, fixes, kernels, sources, version" in said
     assert not started.exists()
 
 
