@@ -93,8 +93,7 @@ def gate(
     paths = [] if chosen.is_all else [SCENARIOS / each.name for each in chosen.scenarios]
     corpus = Corpus.read(paths) if paths else NO_CORPUS
     history = FindingHistory(known_folder(known, config.engine), config.engine, is_night=False)
-    address = ray_address(ray, workers, config, context)
-    stop = Stop()
+    address, stop = ray_address(ray, workers, config, context), Stop()
     with open_campaign(out, "gate", context, SEED, config.engine) as store:
         folder = store.folder
         planner = HuntPlanner(settings, store, None, corpus)
