@@ -12,7 +12,9 @@ from workers.record.words import missing_order_text
 
 _NEAR = 7
 _ROWS_MAX = 120
-_GUTTER, _COLUMN, _ROW, _HEAD, _PAD = 58, 168, 22, 6, 6
+_GUTTER, _COLUMN, _ROW, _HEAD, _PAD = 54, 168, 22, 6, 6
+# Width of the arrow of a missing order between its two lanes.
+_ARROW = 36
 _TEXT_MAX = 21
 _NAMED_MAX = 12
 _GAP_MIN = 4
@@ -89,7 +91,7 @@ def picture_of(timeline: Timeline, difference: Difference | None, order_missing:
     roles = _roles(timeline, difference)
     rows = _rows(order, _places(order, timeline, roles, difference))
     columns = _columns(timeline, roles)
-    picture = Picture(timeline.lanes, columns, _GUTTER + len(timeline.lanes) * _COLUMN)
+    picture = Picture(timeline.lanes, columns, max(columns) + _COLUMN)
     waits: dict[int, list[Flow]] = {}
     for flow in timeline.flows:
         waits.setdefault(flow.after, []).append(flow)
@@ -118,10 +120,15 @@ def _free_x(x: int, y: int, picture: Picture) -> int:
 
 
 def _columns(timeline: Timeline, roles: Mapping[int, str]) -> list[int]:
-    """Return the left edge of each lane: lanes of the missing order first, so that a narrow screen shows both ends."""
+    """Return the left edge of each lane.
+
+    The lanes of the missing order are first, so that a narrow screen shows both, with room for its arrow between them.
+    """
     first = {timeline.tasks[index].lane for index, role in roles.items() if role == "wrong"}
     order = sorted(range(len(timeline.lanes)), key=lambda lane: (lane not in first, lane))
-    return [_GUTTER + order.index(lane) * _COLUMN for lane in range(len(timeline.lanes))]
+    room = _ARROW if len(first) > 1 else 0
+    places = [order.index(lane) for lane in range(len(timeline.lanes))]
+    return [_GUTTER + place * _COLUMN + (room if place else 0) for place in places]
 
 
 def time_of(task: Task) -> int:
