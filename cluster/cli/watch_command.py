@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,10 @@ import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED
 from cluster.cli.campaign import say
+from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.report import findings_text, left_texts
 from cluster.storage.campaign import Campaign
-from cluster.storage.progress import Snapshot, read_progress
+from cluster.storage.progress import read_progress
 
 _ERASE = "\r\x1b[2K"
 
@@ -34,7 +36,7 @@ def watch(
             for remark in sorted({*seen.remarks} - said):
                 say(remark)
             said.update(seen.remarks)
-        text = _line(campaign, is_running, read_progress(campaign), losses)
+        text = ", ".join([*(_running(campaign) if is_running else _ended(campaign)), *_lost(losses)])
         artefacts.update(new)
         for name in new:
             print(f"{_ERASE if on_terminal else ''}found: {campaign / 'artefacts' / name}")
@@ -48,16 +50,31 @@ def watch(
         time.sleep(every)
 
 
-def _line(campaign: Path, is_running: bool, progress: Snapshot | None, losses: int) -> str:
-    parts = [f"{campaign}: {'running' if is_running else 'not running'}"]
-    if progress is not None:
-        of = "" if progress.total is None else f" of {progress.total:,}"
-        parts.append(f"{progress.done:,}{of} done")
+def _running(campaign: Path) -> Iterator[str]:
+    """Yield the progress of a campaign that a process is writing."""
+    yield f"{campaign}: running"
+    progress = read_progress(campaign)
+    if progress is None:
+        return
+    of = "" if progress.total is None else f" of {progress.total:,}"
+    yield f"{progress.done:,}{of} done"
+    if progress.done or progress.findings:
         shrinking = f" ({progress.shrinking} being shrunk)" if progress.shrinking else ""
-        if progress.done or progress.findings:
-            parts.append(f"{findings_text(progress.findings, progress.expected)}{shrinking}")
-        if is_running:
-            parts += [f"{progress.rate:.2f}/s", *left_texts(progress.left)]
-    if losses:
-        parts.append(f"{losses} {'attempt' if losses == 1 else 'attempts'} lost")
-    return ", ".join(parts)
+        yield f"{findings_text(progress.findings, progress.expected)}{shrinking}"
+    yield f"{progress.rate:.2f}/s"
+    yield from left_texts(progress.left)
+
+
+def _ended(campaign: Path) -> Iterator[str]:
+    """Yield how much of a campaign was judged and its findings, as its page says."""
+    yield f"{campaign}: not running"
+    parts = list(read_campaigns(campaign))
+    amounts = [amount.text for part in parts for amount in part.amounts]
+    if amounts:
+        yield f"judged: {', '.join(amounts)}"
+    if any(part.is_judged for part in parts):
+        yield findings_text(len({bug for part in parts for bug in part.findings}))
+
+
+def _lost(losses: int) -> list[str]:
+    return [f"{losses} {'attempt' if losses == 1 else 'attempts'} lost"] if losses else []

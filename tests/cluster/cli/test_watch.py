@@ -53,7 +53,7 @@ def test_a_running_campaign_shows_its_progress_and_its_findings(
     assert line.endswith(" left") or line.endswith("/s")
     assert cli.run(["watch", str(tmp_path)]) == 0
     *_, last = capsys.readouterr().out.splitlines()
-    assert last == f"{tmp_path}: not running, 9 of 9 done, 2 findings"
+    assert last == f"{tmp_path}: not running, judged: 9 of 9 scenarios, 1 finding"
 
 
 def test_what_is_no_campaign_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
