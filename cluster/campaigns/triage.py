@@ -12,6 +12,7 @@ from cluster.dispatch.job import AnyJob, Job, TryJob, build, digest_of
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.evidence import Site
+from workers.record.names import ArtefactPath
 from workers.record.verdict import (
     NO_STATS,
     Agreed,
@@ -60,7 +61,7 @@ class FindingState(Value):
     stage: Literal["explain", "shrink", "confirm", "confirmed", "closed"] = "explain"
     shrinking: Shrinking | None = None
     judgement: Judgement | None = None
-    artefact: str | None = None
+    artefact: ArtefactPath | None = None
     same_as: str | None = None
     face_of: str | None = None
 

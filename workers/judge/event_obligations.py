@@ -27,8 +27,9 @@ from scenarios.events import (
 from scenarios.trace import Trace
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
-from workers.record.evidence import Rule, Violation, violation
+from workers.record.evidence import Violation, violation
 from workers.record.log import UNSPOILED, Aborted, CacheReset, Preempted, Spoils, Submitted
+from workers.record.rules import Rule
 
 Moment: TypeAlias = tuple[int, int]
 _OfARequest: TypeAlias = Abort | Preempt | Stall | NoValidToken | NanLogits | SpoilLogit | SpoilDraft

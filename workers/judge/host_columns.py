@@ -6,8 +6,9 @@ from typing import Any
 from workers.oracle.expected_captures import SCRATCH, first_difference
 from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.truth import RowTruth, Truth
-from workers.record.evidence import Difference, Rule, Violation, fact, shown, violation
+from workers.record.evidence import Difference, Violation, fact, shown, violation
 from workers.record.observation import VARIABLES, Observation
+from workers.record.rules import Rule
 
 
 def cached_difference(cache: CachedBlocks, names: dict[int, int], observed: Observation) -> Difference | None:

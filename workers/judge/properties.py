@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from scenarios.events import Stall, Submit
 from scenarios.trace import Trace
-from workers.record.evidence import Rule, Violation, violation
+from workers.record.evidence import Violation, violation
 from workers.record.log import (
     Aborted,
     Corrected,
@@ -26,6 +26,7 @@ from workers.record.log import (
     Submitted,
 )
 from workers.record.observation import Observation
+from workers.record.rules import Rule
 
 
 @dataclass(slots=True, eq=False)

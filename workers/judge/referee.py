@@ -15,7 +15,7 @@ from workers.judge.reference_scheduler import Decision, RowOrder, Share, Standin
 from workers.oracle.prefix_cache import CachedBlocks
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
-from workers.record.evidence import Rule, Violation, violation
+from workers.record.evidence import Violation, violation
 from workers.record.log import (
     NO_BLOCKS,
     UNSPOILED,
@@ -32,6 +32,7 @@ from workers.record.log import (
     Spoils,
     Submitted,
 )
+from workers.record.rules import Rule
 from workers.record.verdict import Waiting
 
 # A tick no trace reaches: events are bounded by 1,000,000.

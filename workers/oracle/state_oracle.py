@@ -25,7 +25,7 @@ from workers.oracle.random_sampling import Drawn
 from workers.oracle.tape import Tape, Tapes, tape_length
 from workers.oracle.truth import Planned, Release, RowTruth, StepTruth, Truth
 from workers.oracle.verified_drafts import drafts_of, happened_in, spoiled_logit_of, status_of
-from workers.record.evidence import Rule, violation
+from workers.record.evidence import violation
 from workers.record.log import (
     NO_BLOCKS,
     UNSPOILED,
@@ -41,6 +41,7 @@ from workers.record.log import (
     ScheduledRow,
     Submitted,
 )
+from workers.record.rules import Rule
 
 
 class LogError(Exception):

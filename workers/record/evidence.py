@@ -3,20 +3,27 @@
 Everything that tells findings apart (fingerprints, the shrinker, reports, known findings) reads these values.
 """
 
-from enum import StrEnum
+from collections.abc import Mapping
 from math import isfinite
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
+from pydantic import model_validator
 from typing_extensions import TypeAliasType
 
 from scenarios.spec import Value
+from workers.record.names import Plane
+from workers.record.phrases import FACTS, RULES, needs_of
+from workers.record.rules import Reference, Rule
 
 HOST = "host"
 # The plane of missing orders.
 RACES = "races"
 # JSON has no such numbers: as evidence they are these texts.
 NOT_FINITE = ("inf", "-inf", "nan")
+
+# Beyond it an integer is no float.
+_NUMBER_MAX = 1e300
 
 # A value that was captured, observed or delivered; what is neither finite nor a number of JSON is a text.
 Plain = TypeAliasType("Plain", "bool | int | float | str | tuple[Plain, ...] | None")
@@ -82,19 +89,18 @@ class MissingOrder(Value):
     harm: "Harm | None" = None
 
 
-class Reference(StrEnum):
-    """Another run of the same requests, with which a run is compared."""
-
-    SYNCHRONOUS = "synchronous"
-    WITHOUT_SPECULATION = "without_speculation"
-    ALONE = "alone"
-
-
 class Fact(Value):
     """Something that was seen, or that was due: its kind, a key of `words.FACTS`, and the values that belong to it."""
 
     kind: str
     values: "dict[str, Fact | Plain]" = {}
+
+    @model_validator(mode="after")
+    def _has_a_sentence(self) -> Self:
+        if self.kind not in FACTS:
+            raise ValueError(f"kind is {self.kind!r}, which is no kind of fact")
+        _check_values(FACTS[self.kind], self.values)
+        return self
 
 
 Shown: TypeAlias = Fact | Plain
@@ -125,102 +131,6 @@ def _plain(value: Shown) -> Plain:
     return value
 
 
-class Rule(StrEnum):
-    """Rules that the decisions in a log keep; the value stands in fingerprints, and stays whatever `words` say.
-
-    R stands for a request, N for numbers; what stands in braces is a value that makes another bug.
-    """
-
-    # The fold of the oracle.
-    NOT_ALIVE = "request N is not alive"
-    NAME_IN_USE = "request R was submitted while another of its name was alive"
-    SUBMITTED_OUT_OF_ORDER = "request N was submitted out of order"
-    OTHER_CONTENTS = "request R takes block N over"
-    NOT_THE_LAST_SCHEDULED = "step N was launched"
-    OTHER_REQUESTS_RUN = "step N runs requests [N]"
-    PAST_ITS_REACH = "request R computes position N"
-    SAMPLES_ELSEWHERE = "request R samples position N"
-    PROCESSED_BEFORE_LAUNCH = "step N was processed"
-    DELIVERED_ELSEWHERE = "step N delivers R from position N"
-    PREEMPTED_WHILE_WAITING = "request R was preempted into epoch N"
-    FREED_WHILE_RUNNING = "request R gives its blocks back while it runs"
-    OTHER_BLOCKS_FREED = "request R gives back (N)"
-    # Places and order of entries.
-    NEVER_SUBMITTED = "request N was never submitted"
-    NEVER_CORRECTED = "step N was never corrected"
-    STOPPED_EARLY = "the engine stopped while requests R"
-    BEFORE_LAUNCH = "step N is not launched yet"
-    BEFORE_SCHEDULE = "requests were preempted for step N"
-    STEP_NUMBER = "it is step N at tick N"
-    LAUNCH_ORDER = "step N was launched after step N"
-    LAUNCHED_UNCORRECTED = "step N was launched with two steps to correct"
-    TOO_MANY_IN_FLIGHT = "N steps are in flight"
-    PROCESS_ORDER = "step N was processed out of turn"
-    PROCESSED_EARLY = "step N was processed with N in flight"
-    CORRECTED_OUT_OF_TURN = "step N was corrected out of turn"
-    OBSERVED_ROWS = "requests (N)"
-    # Decisions of the scheduler.
-    DRAFTS_PROPOSED = "N drafts are proposed"
-    NAMED_REQUESTS = "scheduled or skipped are requests [N]"
-    VICTIMS = "preempted for want of blocks are requests [N]"
-    RETURNED_BLOCKS = "request R gives blocks (N) of this step back"
-    SKIPPED = "request R was left out for {reason!r}"
-    SCHEDULED = "request R was scheduled"
-    ROWS = "rows are [N]"
-    EPOCH = "epoch is N"
-    STEP_IN_EPOCH = "it is its step N"
-    NUM_TOKENS = "N tokens are scheduled"
-    NUM_DRAFTS = "N drafts are scheduled"
-    PADDED = "it was padded with drafts"
-    NOT_PADDED = "it joins a uniform batch"
-    SAMPLE_TAKEN = "its sample was taken away"
-    SAMPLE_LEFT = "its sample was not taken away"
-    SPOILED_LOGITS = "its logits are made NaN: {seen}; due is {due}"
-    SPOILS = "spoiled of it are others than due"
-    NUM_BLOCKS = "N blocks were given"
-    HITS = "blocks (N) are taken over (N tokens)"
-    BLOCKS = "blocks (N) are given"
-    BLOCK_OWNED = "block N is given to it"
-    SLOT_CHANGED = "state slot N is given to it in place of its own"
-    SLOT_OWNED = "state slot N is given to it"
-    VICTIM = "request N was preempted"
-    VICTIM_MODE = "request N was preempted for blocks in mode {mode}"
-    VICTIM_TICK = "request N was preempted at tick N"
-    BLOCK_FREED = "block N is given back by request N"
-    SLOT_FREED = "state slot N is given back by request N"
-    ROW_ORDER = "step N runs requests (N)"
-    UNIFORM = "the batch is called uniform: {seen}; due is {due}"
-    SHAPE = "the batch is padded to N rows and N tokens"
-    # Events.
-    SUBMITTED_EARLY = "request R was submitted before its event"
-    SUBMITTED_AT = "submitted at tick N"
-    RESET_UNASKED = "the prefix cache was reset at tick N"
-    ABORT_UNASKED = "abort of request R at tick N"
-    PREEMPT_UNASKED = "preempt of request R at tick N"
-    RESET_MISSING = "the prefix cache was not reset"
-    SUBMIT_MISSING = "request R was not submitted"
-    ABORT_MISSING = "request R goes on"
-    PREEMPT_MISSING = "request R runs on"
-    # Properties that hold by counting.
-    BUDGET = "N tokens more than the budget of a step are scheduled"
-    CUT_SHORT = "request R gets N tokens and is cut short"
-    BLOCK_HELD = "block N is given to request R"
-    TOO_MANY_RUN = "N requests run"
-    LEFT_OUT = "request R runs and is left out"
-    IDLE = "N steps in a row run nothing"
-    OVERTAKEN = "request R is admitted before R"
-    COULD_RUN = "request R waits"
-    GOES_ON_ENDED = "request R has ended and gets N tokens"
-    COMPUTED_BEFORE_DRAFTS = "N tokens are computed before its drafts"
-    TOO_MANY_TOKENS = "N tokens come from N drafts"
-    NO_TOKEN = "a row that samples brings no token"
-    CHUNK = "a chunk up to token N of N has N drafts and brings N tokens"
-    DROPPED_DELIVERED = "N tokens of epoch N are delivered"
-    BEYOND_LIMIT = "it has N tokens"
-    ENDS_BELOW_LIMIT = "it ends with N tokens for its length"
-    GOES_ON_AT_LIMIT = "it goes on with N tokens"
-
-
 class Violation(Value):
     """A rule that a decision breaks: at an entry of the log, for a request where it is about one."""
 
@@ -228,6 +138,27 @@ class Violation(Value):
     entry: str = ""
     request: str = ""
     values: dict[str, Plain] = {}
+
+    @model_validator(mode="after")
+    def _has_a_sentence(self) -> Self:
+        _check_values(RULES[self.rule], self.values)
+        _check_values(self.rule, self.values)
+        return self
+
+
+def _check_values(template: str, values: Mapping[str, Shown]) -> None:
+    """Check that a template can be filled in with values.
+
+    Raises:
+        ValueError: one is missing, or has to be a number and is none.
+    """
+    for name, is_number in needs_of(template):
+        if name not in values:
+            raise ValueError(f"values has no {name!r}")
+        value = values[name]
+        is_finite = isinstance(value, int | float) and abs(value) <= _NUMBER_MAX
+        if is_number and not is_finite and value not in NOT_FINITE:
+            raise ValueError(f"{name!r} is {str(value)[:40]!r}, and has to be a number")
 
 
 def violation(rule: Rule, **values: object) -> Violation:
@@ -257,7 +188,7 @@ class Difference(Value):
     engine that this is.
     """
 
-    plane: str
+    plane: Plane
     variable: str
     request: str = ""
     commit: str = ""

@@ -4,8 +4,10 @@ Values stand in braces by their names. Any of it may be reworded.
 """
 
 from collections.abc import Mapping
+from functools import cache
+from string import Formatter
 
-from workers.record.evidence import Reference, Rule
+from workers.record.rules import Reference, Rule
 
 REFERENCES: Mapping[Reference, str] = {
     Reference.SYNCHRONOUS: "the synchronous run",
@@ -285,3 +287,9 @@ RULES: Mapping[Rule, str] = {
     Rule.ENDS_BELOW_LIMIT: "it ends with {count} tokens for its length, which is {due}",
     Rule.GOES_ON_AT_LIMIT: "it goes on with {count} tokens, which is its length",
 }
+
+
+@cache
+def needs_of(template: str) -> tuple[tuple[str, bool], ...]:
+    """Return the names of the values that a template needs, and whether each has to be a number."""
+    return tuple((name, bool(spec)) for _, name, spec, _ in Formatter().parse(template) if name)

@@ -143,6 +143,7 @@ class Lost(Value):
     reason: str
 
 
+Kind: TypeAlias = Literal["agreed", "diverged", "crashed", "stuck", "vacuous", "lost"]
 Verdict: TypeAlias = Annotated[Agreed | Diverged | Crashed | Stuck | Vacuous | Lost, Field(discriminator="kind")]
 
 
@@ -219,7 +220,7 @@ class Outcome(Value):
     """How a run under a schedule ended: the kind of its verdict and, of a difference, where it is."""
 
     schedule: Schedule
-    kind: str
+    kind: Kind
     variable: str = ""
     commit: str = ""
     step: int = -1

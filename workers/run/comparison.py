@@ -13,8 +13,9 @@ from workers.judge.outputs import BrokenOff, Outputs, compare
 from workers.judge.proposals import first_unlike, proposals_of
 from workers.lanes.lane import Deadlock
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Difference, Elsewhere, Reference
+from workers.record.evidence import Difference, Elsewhere
 from workers.record.observation import Observation
+from workers.record.rules import Reference
 from workers.record.verdict import NotDrained
 from workers.run.engine_run import UNJUDGED, Options, Run, error_text, site_of
 from workers.run.panel import shows_steps

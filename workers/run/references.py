@@ -29,7 +29,7 @@ from scenarios.trace import Trace
 from workers.judge.contracts.delivery import Delivery
 from workers.judge.drafter_steps import Proposals
 from workers.judge.outputs import BrokenOff, Outputs
-from workers.record.evidence import Reference
+from workers.record.rules import Reference
 from workers.run.agreed_run import AgreedRun
 
 # What is done beside others, or with them, though it need not be.

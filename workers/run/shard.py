@@ -20,7 +20,8 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
-from workers.record.evidence import RACES, Reference
+from workers.record.evidence import RACES
+from workers.record.rules import Reference
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, is_finding, known_of
 from workers.run.check import check
 from workers.run.coverage import Coverage, coverage_of, joined_coverage

@@ -7,7 +7,8 @@ import re
 
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.record.evidence import RACES, Difference, MissingOrder, Reference, Violation
+from workers.record.evidence import RACES, Difference, MissingOrder, Violation
+from workers.record.rules import Reference
 from workers.record.verdict import (
     Agreed,
     Crashed,

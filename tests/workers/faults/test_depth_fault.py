@@ -6,7 +6,8 @@ from scenarios.drafters import TRAITS
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Rule, fact, violation
+from workers.record.evidence import fact, violation
+from workers.record.rules import Rule
 from workers.record.verdict import Agreed, Diverged, Lost, Vacuous
 from workers.run.check import check
 

@@ -10,7 +10,6 @@ from scenarios.trace import Trace
 from tests.workers.judge.refusals import Refusal, refused
 from workers.oracle.state_oracle import Oracle
 from workers.oracle.truth import Truth
-from workers.record.evidence import Rule
 from workers.record.log import (
     Aborted,
     Corrected,
@@ -24,6 +23,7 @@ from workers.record.log import (
     SkipReason,
     Submitted,
 )
+from workers.record.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from scenarios.events import NoValidToken
 from tests.workers.judge.doctors import Doctor, Place, given, is_chunk, on, on_row, sample_is_taken
 from tests.workers.judge.refusals import Refusal, refused
 from workers.oracle.truth import Truth
-from workers.record.evidence import Rule
 from workers.record.log import (
     Aborted,
     CacheReset,
@@ -23,6 +22,7 @@ from workers.record.log import (
     SkipReason,
     Submitted,
 )
+from workers.record.rules import Rule
 
 
 def another_slot_while_running(place: Place, entry: Scheduled) -> list[Entry] | None:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workers.record.evidence import Rule, Violation
+from workers.record.evidence import Violation
+from workers.record.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ from workers.engine.step import Step
 from workers.judge.checker import Checker
 from workers.judge.judge import End
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Difference, Fact, Rule, Violation, fact
+from workers.record.evidence import Difference, Fact, Violation, fact
 from workers.record.log import Corrected, Entry
 from workers.record.observation import DEVICE_POINTS, HOST_POINTS, Observation, Recorder
+from workers.record.rules import Rule
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 

@@ -24,7 +24,7 @@ from workers.judge.referee import Referee
 from workers.judge.reference_scheduler import Decision, Share, Standing
 from workers.oracle import state_oracle, tape
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Rule, Violation, violation
+from workers.record.evidence import Violation, violation
 from workers.record.log import (
     Aborted,
     Entry,
@@ -37,6 +37,7 @@ from workers.record.log import (
     Submitted,
 )
 from workers.record.observation import Observation
+from workers.record.rules import Rule
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import check
 from workers.run.engine_run import Options

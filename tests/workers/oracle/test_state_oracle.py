@@ -26,9 +26,10 @@ from workers.judge.checker import Checker
 from workers.oracle.state_oracle import LogError, Oracle
 from workers.oracle.tape import Tape, Tapes, script, tape_length
 from workers.record import model
-from workers.record.evidence import Difference, Rule, Violation, violation
+from workers.record.evidence import Difference, Violation, violation
 from workers.record.log import Aborted, Entry, Launched, Processed, Scheduled
 from workers.record.observation import Observation
+from workers.record.rules import Rule
 from workers.run.engine_run import Options, Run
 from workers.targets.specstorm import Specstorm, ours
 

@@ -26,13 +26,12 @@ from workers.record.evidence import (
     Fact,
     Harm,
     MissingOrder,
-    Reference,
-    Rule,
     Site,
     fact,
     shown,
     violation,
 )
+from workers.record.rules import Reference, Rule
 from workers.record.verdict import (
     NO_STATS,
     Crashed,

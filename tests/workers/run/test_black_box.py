@@ -14,8 +14,9 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from tests.workers.targets.black_box import RACE, SUBMIT, BlackBox, BlackBoxKind, Mistake
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Reference, Site, fact
+from workers.record.evidence import Site, fact
 from workers.record.observation import Observation
+from workers.record.rules import Reference
 from workers.record.verdict import Agreed, Crashed, Diverged, NotDrained, Stuck
 from workers.record.words import finding_lines
 from workers.run.check import check

@@ -25,9 +25,10 @@ from workers.engine.request import PlanRow, Request
 from workers.faults.registry import FAULTS
 from workers.lanes.lane import EventRecord
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Access, Rule, Violation, fact
+from workers.record.evidence import Access, Violation, fact
 from workers.record.log import UNSPOILED, Spoils
 from workers.record.observation import VARIABLES
+from workers.record.rules import Rule
 from workers.record.verdict import (
     Agreed,
     Crashed,

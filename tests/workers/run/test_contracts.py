@@ -20,8 +20,9 @@ from tests.workers.targets.sampler_box import SHIFTED, SamplerBoxKind
 from workers.judge.contracts.breach import CONTRACTS, PLANE
 from workers.judge.outputs import compare
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Difference, Reference
+from workers.record.evidence import Difference
 from workers.record.observation import Output
+from workers.record.rules import Reference
 from workers.record.verdict import Agreed, Diverged, plane
 from workers.record.words import finding_lines
 from workers.run.check import check

@@ -6,18 +6,8 @@ import pytest
 
 from scenarios.events import Abort, Submit
 from scenarios.trace import Trace
-from workers.record.evidence import (
-    HOST,
-    Access,
-    Difference,
-    MissingOrder,
-    Reference,
-    Rule,
-    Site,
-    Violation,
-    fact,
-    violation,
-)
+from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site, Violation, fact, violation
+from workers.record.rules import Reference, Rule
 from workers.record.verdict import (
     Agreed,
     Crashed,

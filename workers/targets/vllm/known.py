@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from scenarios.events import LoadWeights, Submit, clears_cache
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Fact, Reference, Site
+from workers.record.evidence import Difference, Fact, Site
 from workers.record.observation import Observation
+from workers.record.rules import Reference
 from workers.targets.target import KnownBug
 from workers.targets.vllm import (
     known_counts,

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Reference
+from workers.record.evidence import Difference
 from workers.record.observation import Observation
+from workers.record.rules import Reference
 from workers.targets.target import KnownBug
 
 

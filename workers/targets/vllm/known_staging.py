@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from scenarios.drafters import drafters_where
 from scenarios.events import DummyStep
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Reference, Site
+from workers.record.evidence import Difference, Site
 from workers.record.observation import Observation
+from workers.record.rules import Reference
 from workers.targets.target import KnownBug
 
 _EMBEDDING = "in the task index_select of stream 0, launched at vllm/model_executor/layers/vocab_parallel_embedding.py"

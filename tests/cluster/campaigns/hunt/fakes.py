@@ -48,7 +48,7 @@ class Memory:
 
     def keep_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> str:
         self.artefacts.append(judgement)
-        return f"artefacts/{len(self.artefacts)}.yaml"
+        return f"artefacts/fake-{len(self.artefacts):08x}.yaml"
 
     def restore_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> None:
         self.restored.append(judgement)

@@ -113,7 +113,7 @@ def test_another_face_is_told_with_its_finding_and_is_not_counted() -> None:
     lines = [line.strip() for line in hunt_lines(hunt, Path("campaigns/hunt-0001"))]
     assert lines[-1] == "1 finding"
     (face,) = [line for line in lines if line.startswith("also shows as tokens tokens value")]
-    assert face.endswith("its smallest trace needs f too: campaigns/hunt-0001/artefacts/2.yaml")
+    assert face.endswith("its smallest trace needs f too: campaigns/hunt-0001/artefacts/fake-00000002.yaml")
 
 
 def test_a_hunt_prints_a_replay_line_that_can_be_typed_where_it_was_started() -> None:
@@ -122,4 +122,4 @@ def test_a_hunt_prints_a_replay_line_that_can_be_typed_where_it_was_started() ->
     hunt.findings.by_bug[state.bug] = Triage(state)
     hunt.findings.close()
     (line,) = [line.strip() for line in hunt_lines(hunt, folder) if "replay:" in line]
-    assert line == f"replay: {program()} replay {folder}/artefacts/1.yaml"
+    assert line == f"replay: {program()} replay {folder}/artefacts/fake-00000001.yaml"

@@ -10,8 +10,9 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
 from tests.workers.targets.vllm.test_sources import make_whole
-from workers.record.evidence import Difference, Reference, fact
+from workers.record.evidence import Difference, fact
 from workers.record.observation import Observation
+from workers.record.rules import Reference
 from workers.targets.target import VLLM_V1, RunConfig
 from workers.targets.vllm.target import Vllm, VllmV1
 

@@ -8,8 +8,9 @@ from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Elsewhere, Reference, fact
+from workers.record.evidence import Difference, Elsewhere, fact
 from workers.record.observation import Observation
+from workers.record.rules import Reference
 from workers.targets.vllm.target import VllmV1
 
 NAME = "vllm_prompt_in_a_decode_graph"

@@ -5,8 +5,9 @@ import pytest
 from scenarios.events import DummyStep, Schedule, Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Reference, Site
+from workers.record.evidence import Difference, Site
 from workers.record.observation import Observation
+from workers.record.rules import Reference
 from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, VLLM, VLLM_V1
 

@@ -9,8 +9,9 @@ from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Reference, fact
+from workers.record.evidence import Difference, fact
 from workers.record.observation import Observation
+from workers.record.rules import Reference
 from workers.targets.vllm.target import Vllm, VllmV1
 
 

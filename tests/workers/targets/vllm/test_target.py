@@ -14,8 +14,9 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
-from workers.record.evidence import Difference, Elsewhere, Reference, fact
+from workers.record.evidence import Difference, Elsewhere, fact
 from workers.record.observation import Observation
+from workers.record.rules import Reference
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import VLLM_V1, RunConfig

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from scenarios.events import Abort, AnyEvent, Submit
 from scenarios.trace import Trace
-from workers.record.evidence import RACES, Difference, Reference
+from workers.record.evidence import RACES, Difference
+from workers.record.rules import Reference
 from workers.record.verdict import missing_order_of
 from workers.targets.exported import ExportedTest, ExportError, Finding
 from workers.targets.vllm.export import parts

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from scenarios.events import Submit
-from workers.record.evidence import Difference, Fact, Reference
+from workers.record.evidence import Difference, Fact
+from workers.record.rules import Reference
 from workers.record.verdict import Crashed, Stuck
 from workers.targets.exported import ExportError, Finding
 from workers.targets.vllm.export.level import Level
