@@ -15,6 +15,7 @@ from scenarios.limits import over_limits
 from scenarios.scenario_file import RunOn, ScenarioFile
 from scenarios.strict_yaml import OLD_BOOLEANS, ScenarioError, Where, read
 from scenarios.trace import Trace, problems
+from scenarios.visible import visible_line
 
 __all__ = ["BYTES_MAX", "ScenarioError", "dumps", "find_scenarios", "line_of", "load", "loads", "run_on"]
 
@@ -191,6 +192,6 @@ def _flow(value: Any) -> str:
 
 
 def comment(lines: list[str]) -> str:
-    """Return lines as a YAML comment; characters that YAML forbids become question marks."""
+    """Return lines as a YAML comment; hidden characters as escapes."""
     parts = (part[:COMMENT_LINE_MAX] for line in lines for part in line.splitlines())
-    return "".join(f"# {''.join(char if char.isprintable() else '?' for char in part)}\n" for part in parts)
+    return "".join(f"# {visible_line(part)}\n" for part in parts)

@@ -21,6 +21,8 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
+from scenarios.visible import visible_line
+
 Data: TypeAlias = "bool | int | float | str | list[Data] | dict[str, Data] | None"
 Where: TypeAlias = tuple[str | int, ...]
 Lines: TypeAlias = Mapping[Where, int]
@@ -69,14 +71,8 @@ def seen(value: Data) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text without line breaks and control characters."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
-
-
-def escaped(text: str) -> str:
-    """Return a text with line breaks, control characters and half characters written as escapes: a line for people."""
-    parts = (char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text)
-    return "".join(parts)
+    """Return a text on one line, with runs of white space as one space and hidden characters as escapes."""
+    return visible_line(" ".join(text.split()))
 
 
 @dataclass

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import yaml
 
 from scenarios.strict_yaml import OLD_BOOLEANS
+from scenarios.visible import is_visible
 
 # A word, a date, an address.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|https?://[!-\"$-~]+")
@@ -40,7 +41,7 @@ def scalar(value: str) -> str:
     if _PLAIN.fullmatch(value) and value.lower() not in (*OLD_BOOLEANS, "null"):
         return value
     quoted = json.dumps(value, ensure_ascii=False)
-    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in quoted)
+    return "".join(char if is_visible(char) else f"\\U{ord(char):08x}" for char in quoted)
 
 
 def _tail(replaced: str) -> str:

@@ -9,6 +9,8 @@ import re
 from tests.test_architecture import ROOMS, all_imports, files_of, is_in, module_of
 
 WORDS, PHRASES = "workers.record.words", "workers.record.phrases"
+# It checks that a fact has the values that its sentence needs.
+EVIDENCE = "workers.record.evidence"
 MAY_SAY_IT = ("cluster.reports", "cluster.storage.artefact", "cluster.campaigns.nightly")
 # Who takes texts apart, and what these are.
 READS_TEXTS = {
@@ -24,7 +26,7 @@ READS_TEXTS = {
     "cluster.cli.selection": "an option",
     "cluster.dispatch.reach": "an address",
     "cluster.reports.job_log": "the log of a job of Ray, for the artefacts in it",
-    "cluster.reports.page.visible": "any text, for characters that cannot be seen",
+    "cluster.reports.terminal": "any line, for what a terminal or a runner obeys",
     "cluster.storage.archive": "the log of a job of Ray, for the archive in it",
     "cluster.storage.provenance": "a command that a user typed, for addresses in it",
 }
@@ -41,7 +43,7 @@ def test_whoever_uses_regular_expressions_reads_texts_that_are_no_sentences_of_o
 
 
 def test_evidence_becomes_a_sentence_only_where_somebody_reads_it() -> None:
-    assert importers_of(PHRASES) == {WORDS}
+    assert importers_of(PHRASES) == {WORDS, EVIDENCE}
     users = importers_of(WORDS)
     assert sorted(user for user in users if not any(is_in(user, allowed) for allowed in MAY_SAY_IT)) == []
     assert [allowed for allowed in MAY_SAY_IT if not any(is_in(user, allowed) for user in users)] == []

@@ -42,7 +42,8 @@ from cluster.storage.known import keep_seen, read_known, read_seen
 from cluster.storage.lines import RESULTS
 from cluster.storage.store import Store
 from scenarios.scenario_file import RunOn
-from workers.record.evidence import Difference, Reference
+from workers.record.evidence import Difference
+from workers.record.rules import Reference
 from workers.record.verdict import NO_STATS, Diverged
 
 PROCESSES = 4

@@ -5,7 +5,6 @@ from datetime import date
 
 from cluster.storage.known import KnownFinding, Sighting
 from scenarios.spec import Value
-from scenarios.strict_yaml import escaped
 
 
 class Recurrence(Value):
@@ -45,12 +44,6 @@ def recurrence_lines(
     result: Recurrence, known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], is_night: bool = True
 ) -> Iterator[str]:
     """Yield the report, a line at a time; a hunt is too short to say that a finding is gone."""
-    yield from map(escaped, _lines(result, known, seen, is_night))
-
-
-def _lines(
-    result: Recurrence, known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], is_night: bool
-) -> Iterator[str]:
     counts = f"{len(result.new)} new, {len(result.again)} seen before, {len(result.known)} known"
     gone = f", {len(result.gone)} not met tonight" if is_night else ""
     yield f"findings over nights: {counts}{gone}"

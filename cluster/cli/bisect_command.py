@@ -13,8 +13,9 @@ from cluster.cli.inputs import bundled, check_trace, config_for, read_trace
 from cluster.cli.options import EngineHome, Json, NoLimits, ReleasedEngine
 from cluster.dispatch.job import WORKER, build, load_judge
 from cluster.reports.documents import BisectDocument, ReleaseEntry
-from scenarios.strict_yaml import escaped
+from cluster.reports.terminal import show, show_json
 from scenarios.trace import Trace
+from scenarios.visible import visible_line
 from workers.record.verdict import Agreed, Judgement, is_finding
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.registry import kind_of, known_engines
@@ -70,12 +71,12 @@ def bisect(
         bisection.record(name, entry.status)
         if not as_json:
             subject = f"  ({entry.subject})" if entry.subject else ""
-            print(f"{name:<12} {entry.status:<8} {entry.seen}{subject}", flush=True)
+            show(f"{name:<12} {entry.status:<8} {entry.seen}{subject}")
     document = _document(file, bisection, tried)
     if as_json:
-        print(document.model_dump_json(indent=2))
+        show_json(document)
     else:
-        print(f"\n{_conclusion(document, tried)}")
+        show("", _conclusion(document, tried))
     return document.exit_code
 
 
@@ -94,10 +95,10 @@ class Tried:
             with self.builds.running(name) as config:
                 status, seen = self._status(load_judge(WORKER).judge(self._trace, False, config))
         except DeviceError as error:
-            status, seen = "skipped", escaped(str(error))
+            status, seen = "skipped", visible_line(str(error))
         if status == "skipped" and self.builds.told_good(name):
             status, seen = "good", f"as told; {seen}"
-        subject = escaped(self.builds.subjects.get(name, ""))
+        subject = visible_line(self.builds.subjects.get(name, ""))
         self.entries[name] = ReleaseEntry(version=name, subject=subject, status=status, seen=seen)
         return self.entries[name]
 
@@ -111,8 +112,8 @@ class Tried:
         if self.bug is None:
             self.bug = signature
         if signature.matches(self.bug):
-            return "bad", escaped(signature.bug)
-        return "skipped", f"another finding: {escaped(signature.bug)}"
+            return "bad", visible_line(signature.bug)
+        return "skipped", f"another finding: {visible_line(signature.bug)}"
 
 
 def _document(file: Path, bisection: Bisection, tried: Tried) -> BisectDocument:
@@ -128,7 +129,7 @@ def _document(file: Path, bisection: Bisection, tried: Tried) -> BisectDocument:
     return BisectDocument(
         specstorm=build(),
         exit_code=code,
-        file=escaped(str(file)),
+        file=visible_line(str(file)),
         bug=tried.bug.bug if tried.bug is not None else None,
         releases=tuple(tried.entries[version] for version in bisection.versions if version in tried.entries),
         first_bad=ends.get("first_bad"),

@@ -14,6 +14,7 @@ from cluster.dispatch.host import PoolError
 from cluster.dispatch.job import program
 from cluster.dispatch.ray_job import job_id
 from cluster.reports.job_log import log_artefacts
+from cluster.reports.terminal import say, show
 from cluster.storage.artefact import write_atomically
 from cluster.storage.errors import CampaignError, StoreError, store_error
 from cluster.storage.lines import RESULTS, write_lines
@@ -46,7 +47,7 @@ def open_campaign(
             yield store
         log_artefacts(folder, sys.stderr)
     except KeyboardInterrupt:
-        print(f"interrupted; {resumed(context, folder)}", file=sys.stderr)
+        show(f"interrupted; {resumed(context, folder)}", to=sys.stderr)
         raise
 
 
@@ -105,11 +106,6 @@ def open_store(place: Path | Claim, seed: int | None = None, engine: str = "") -
 def code_of(store: Store, code: int) -> int:
     """Return an exit code, but never 0 if the results of a store that was open are not on the disk."""
     return code if store.is_kept else code or EXIT_NOT_JUDGED
-
-
-def say(text: str) -> None:
-    """Print one line on stderr."""
-    print(f"specstorm: {text}", file=sys.stderr)
 
 
 def _check_folder(folder: Path) -> None:

@@ -67,6 +67,7 @@ from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.edited import edited_lines
 from cluster.reports.gpu_report import print_confirmed
 from cluster.reports.report import BarProgress, Line, LineProgress, document, line_of, print_report, progress_for
+from cluster.reports.terminal import show, show_json
 from cluster.storage.errors import CampaignError
 from cluster.storage.store import Store
 from scenarios.codec import ScenarioError
@@ -87,7 +88,7 @@ app.add_typer(faults_app, name="faults")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"specstorm {build()}")
+        show(f"specstorm {build()}")
         raise typer.Exit()
 
 
@@ -123,7 +124,7 @@ class WatchedSuite(Suite):
             self.seconds[name] = time.monotonic() - self._begun[record.job]
         if self._stream is not None:
             verdict = self.results[record.job].judgement.verdict
-            print(f"{verdict.kind:<9} {name}  {self.seconds.get(name, 0.0):.2f} s", file=self._stream, flush=True)
+            show(f"{verdict.kind:<9} {name}  {self.seconds.get(name, 0.0):.2f} s", to=self._stream)
 
     def may_go_on(self, budget: Budget) -> bool:
         """Whether time is left and there are fewer findings than `maxfail`."""
@@ -174,7 +175,7 @@ def run(
     scenarios, num_refused = read_scenarios(paths, seed, fault or (), config, not no_limits, keyword)
     least = EXIT_BAD_INPUT if num_refused else EXIT_AGREED
     if list_only:
-        print("\n".join(scenario.name for scenario in scenarios))
+        show(*(scenario.name for scenario in scenarios))
         return least
     _warn({scenario.name: scenario.job.trace for scenario in scenarios})
     stop, budget, address = Stop(), Budget(time_limit), ray_address(ray, workers, config, context)
@@ -191,8 +192,8 @@ def run(
         code = weightiest(code, least)
         remarks += [*_cut_short(suite, budget, stop, resumed(context, store.folder)), f"results: {store.folder}"]
         if as_json:
-            print(document(lines, code).model_dump_json(indent=2))
-            print("\n".join(remarks), file=sys.stderr)
+            show_json(document(lines, code))
+            show(*remarks, to=sys.stderr)
         else:
             print_report(lines, sys.stdout, remarks, quiet)
     return code_of(store, code)
@@ -219,7 +220,7 @@ def _warn(traces: Mapping[str, Trace]) -> None:
             named.setdefault(rule.message(trace.spec), []).append(name)
     for message, names in named.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        print(f"warning: {names[0]}{more}: {message}", file=sys.stderr)
+        show(f"warning: {names[0]}{more}: {message}", to=sys.stderr)
 
 
 def _carry_out(
@@ -295,7 +296,7 @@ def replay(
     line = Line(name, load_judge(WORKER).judge(trace, False, config))
     code = exit_code([line.verdict])
     if as_json:
-        print(document([line], code).model_dump_json(indent=2))
+        show_json(document([line], code))
     else:
         print_report([line], sys.stdout, _replayed(line))
     return code

@@ -17,7 +17,7 @@ from cluster.cli.options import Json
 from cluster.dispatch.job import build
 from cluster.dispatch.machine import Check, checks_of_machine, checks_of_packages, checks_of_servers
 from cluster.reports.documents import DoctorDocument
-from cluster.reports.report import plain_console
+from cluster.reports.terminal import show, show_json, show_table, shown
 from scenarios import codec
 from scenarios.capabilities import within
 from scenarios.events import Submit
@@ -37,7 +37,7 @@ def doctor(json: Json = False) -> int:
     Exit code 0 if our engine runs on sim, which is all that a scenario needs; else 3.
     """
     if sys.stderr.isatty():
-        print("trying every engine on every device, and a private Ray ...", file=sys.stderr)
+        show("trying every engine on every device, and a private Ray ...", to=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="specstorm-") as folder:
         trials = _trials(Path(folder))
     checks = [
@@ -51,7 +51,7 @@ def doctor(json: Json = False) -> int:
     code = EXIT_AGREED if works else EXIT_NOT_JUDGED
     if json:
         document = DoctorDocument(specstorm=build(), exit_code=code, checks=tuple(checks))
-        print(document.model_dump_json(indent=2))
+        show_json(document)
     else:
         _print(checks)
     return code
@@ -123,16 +123,13 @@ def _trial(name: str, words: list[str]) -> Check:
 
 
 def _print(checks: list[Check]) -> None:
-    console = plain_console(sys.stdout)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for check in checks:
-        table.add_row(check.name, check.state, check.seen, style=_COLOURS.get(check.state))
-    console.print(table)
+        table.add_row(shown(check.name), check.state, shown(check.seen), style=_COLOURS.get(check.state))
+    show_table(lambda _: table, sys.stdout)
     missing = [check for check in checks if check.remedy]
     if missing:
-        console.print("\nto get the rest:")
-        for check in missing:
-            console.print(f"  {check.name}: {check.remedy}", soft_wrap=True)
+        show("", "to get the rest:", *(f"  {check.name}: {check.remedy}" for check in missing))

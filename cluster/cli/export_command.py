@@ -20,10 +20,10 @@ from cluster.cli.inputs import (
 from cluster.cli.options import EngineHome, EnginePath, NoLimits, ReleasedEngine
 from cluster.dispatch.job import WORKER, build, load_judge
 from cluster.reports.issue import EvidenceDocument, Issue, issue_text, sections_of, title_of
+from cluster.reports.terminal import json_text, show
 from cluster.storage.artefact import portable, write_atomically
 from cluster.storage.errors import first_problem
 from scenarios.scenario_file import RunOn
-from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace
 from workers.record.verdict import is_finding
 from workers.targets.exported import ExportError, Finding
@@ -70,11 +70,11 @@ def export(
     texts = {
         written: test.text,
         out / f"{file.stem}.md": issue_text(Issue(title, seen, sections_of(page), written.name, test, patch)),
-        out / f"{file.stem}.json": f"{seen.model_dump_json(indent=2)}\n",
+        out / f"{file.stem}.json": f"{json_text(seen)}\n",
     }
     for path, text in texts.items():
         write_atomically(path, text)
-        print(escaped(str(path)))
+        show(str(path))
     return EXIT_AGREED
 
 

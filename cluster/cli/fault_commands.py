@@ -19,6 +19,7 @@ from cluster.cli.options import Deadline, Engine, Json, OnDevice, Out, Ray, Work
 from cluster.dispatch.session import Stop, open_pool
 from cluster.reports.documents import faults_document
 from cluster.reports.report import progress_for
+from cluster.reports.terminal import json_text, show, show_json, text_of
 from cluster.statistics.fault_table import Line, by_fault, measure_document, table
 from cluster.statistics.figures import draw_kill_matrix, draw_survival
 from workers.faults.registry import FAULTS
@@ -76,15 +77,15 @@ def measure(
     lines = list(by_fault(taken))
     code = EXIT_NOT_JUDGED if broken else measured_code(measurement, lines)
     code = code if stop.signum is None else 128 + stop.signum
-    report = measure_document(lines, taken, measurement.lost, code).model_dump_json(indent=2)
-    text = "\n".join([*table(lines), *([elsewhere] if num_elsewhere else []), *measurement.lost])
+    report = json_text(measure_document(lines, taken, measurement.lost, code))
+    text = text_of([*table(lines), *([elsewhere] if num_elsewhere else []), *measurement.lost])
     # Printed before it is written: a full disk takes nothing away from what was measured.
-    print(report if json else text)
+    show(*(report if json else text).split("\n"))
     if stop.signum is not None:
-        print(f"interrupted; {resumed(context, folder)}", file=sys.stderr)
+        show(f"interrupted; {resumed(context, folder)}", to=sys.stderr)
     draw = partial(_draw, folder, taken if pictures else (), lines)
     code = write_results(folder, {"faults.txt": text, "faults.json": report}, draw, code, context)
-    print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
+    show(f"results: {folder}", to=sys.stderr if json else sys.stdout)
     return code
 
 
@@ -103,12 +104,12 @@ def list_faults(
         raise InputError(f"--plane is {plane}; planes with faults are {', '.join(planes)}")
     names = sorted(name for name, fault in FAULTS.items() if plane in (None, fault.plane))
     if json:
-        print(faults_document(names).model_dump_json(indent=2))
+        show_json(faults_document(names))
         return EXIT_AGREED
     width = max(map(len, names))
     for name in names:
         fault = FAULTS[name]
-        print(f"{name:<{width}}  {fault.plane:<10}  {fault.symptom}")
+        show(f"{name:<{width}}  {fault.plane:<10}  {fault.symptom}")
     return EXIT_AGREED
 
 
@@ -116,12 +117,11 @@ def show_fault(fault: Annotated[str, typer.Argument(metavar="ID")], json: Json =
     """Show one fault: what the historical code did, and what it takes to see it."""
     document = faults_document([check_fault(fault)])
     if json:
-        print(document.model_dump_json(indent=2))
+        show_json(document)
         return EXIT_AGREED
     (entry,) = document.faults
     for name in ("id", "source", "symptom", "trigger", "plane"):
-        print(f"{name + ':':<10}{getattr(entry, name)}")
+        show(f"{name + ':':<10}{getattr(entry, name)}")
     requires = ", ".join(f"{key} = {value}" for key, value in entry.requires.items())
-    print(f"requires: {requires or 'nothing'}")
-    print(f"devices:  {', '.join(entry.devices)}")
+    show(f"requires: {requires or 'nothing'}", f"devices:  {', '.join(entry.devices)}")
     return EXIT_AGREED

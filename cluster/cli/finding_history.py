@@ -5,8 +5,8 @@ from datetime import date
 from pathlib import Path
 
 from cluster.campaigns.recurrence import Recurrence, recurrence, recurrence_lines
-from cluster.cli.campaign import say
 from cluster.cli.inputs import InputError
+from cluster.reports.terminal import say
 from cluster.storage.errors import StoreError
 from cluster.storage.known import keep_seen, known_findings, read_seen
 from workers.targets.target import DEFAULT_CONFIG

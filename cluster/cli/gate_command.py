@@ -41,6 +41,7 @@ from cluster.reports.documents import GateDocument
 from cluster.reports.edited import edited_lines, never_run
 from cluster.reports.hunt_report import hunt_document, hunt_lines
 from cluster.reports.report import document, line_of, print_report, progress_for
+from cluster.reports.terminal import json_text, show, show_workflow_command, text_of
 from cluster.storage.artefact import write_atomically
 from cluster.storage.corpus import NO_CORPUS, Corpus
 from scenarios.strict_yaml import escaped
@@ -104,8 +105,8 @@ def gate(
         told = _document(gated, chosen, recurring.known, code)
         text = _text(gated, folder, [*history.lines, *edited_lines(config, gated.ran())], recurring.known, code)
     code = code_of(store, code)
-    report = told.model_dump_json(indent=2)
-    print(report if json else text)
+    report = json_text(told)
+    show(*(report if json else text).split("\n"))
     new: list[str] = []
 
     def write() -> None:
@@ -114,12 +115,12 @@ def gate(
         if junit is not None:
             write_atomically(junit, (folder / JUNIT).read_text(encoding="utf-8"))
 
-    texts = {"report.txt": "\n".join([*chosen.lines, "", text]), REPORT: report}
+    texts = {"report.txt": f"{text_of(chosen.lines)}\n\n{text}", REPORT: report}
     code = write_results(folder, texts, write, code, context)
     beside = sys.stderr if json else sys.stdout
     for line in new if github else ():
-        print(line, file=beside)
-    print(f"results: {folder}, page: {folder / PAGE}", file=beside)
+        show_workflow_command(line, beside)
+    show(f"results: {folder}, page: {folder / PAGE}", to=beside)
     return code
 
 
@@ -177,7 +178,7 @@ def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
     differ = f"{count} {'file differs' if count == 1 else 'files differ'} from {changes.against}"
     begun = "" if selection.is_all else ", a quarter of them from these scenarios"
     hunted = f"then a hunt with a third of the time or more: {traces} traces or more{begun}"
-    lines = tuple(f"gate: {escaped(line)}" for line in (differ, *selection.lines, hunted))
+    lines = tuple(f"gate: {visible_line(line)}" for line in (differ, *selection.lines, hunted))
     return Chosen(changes, [by_name[name] for name in selection.scenarios], selection.is_all, lines)
 
 

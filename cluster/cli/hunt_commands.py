@@ -61,11 +61,11 @@ from cluster.dispatch.session import Stop, open_pool, open_pools
 from cluster.reports.edited import edited_lines
 from cluster.reports.hunt_report import HuntLine, hunt_document, hunt_lines
 from cluster.reports.report import Line, ShrinkDocument, document, print_report, progress_for
+from cluster.reports.terminal import say, show, show_json
 from cluster.storage.artefact import artefact_text, write_artefact
 from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
 from cluster.storage.store import Store
 from scenarios.shards import SEED_MAX, Profile
-from scenarios.strict_yaml import escaped
 from workers.record.verdict import Judgement, is_finding
 from workers.shrink.shrinker import LIMIT
 from workers.targets.target import SPECSTORM, RunConfig
@@ -123,13 +123,15 @@ def hunt(
         recurring = history.update(planner.bugs())
         code = weightiest(code, planner.exit_code(recurring.known))
         edited = edited_lines(config, planner.hunt.totals.ran)
-        text = "\n".join([*hunt_lines(planner.hunt, folder), *history.lines, *edited])
+        lines = [*hunt_lines(planner.hunt, folder), *history.lines]
     code = code_of(store, code)
     document = hunt_document(planner.hunt, code, recurring.known)
-    print(document.model_dump_json(indent=2) if json else text)
-    if json and edited:
-        print("\n".join(edited), file=sys.stderr)
-    print(f"results: {folder}", file=sys.stderr if json else sys.stdout)
+    if json:
+        show_json(document)
+        show(*edited, to=sys.stderr)
+    else:
+        show(*lines, *edited)
+    show(f"results: {folder}", to=sys.stderr if json else sys.stdout)
     return code
 
 
@@ -157,7 +159,7 @@ def corpus_of(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
     corpus = Corpus.read([bundled(path) for path in paths])
     if corpus.num_left_out:
         what = "left out because no engine runs them without their faults"
-        print(f"specstorm: --corpus: {corpus.num_left_out} traces {what}", file=sys.stderr)
+        say(f"--corpus: {corpus.num_left_out} traces {what}")
     return corpus
 
 
@@ -202,7 +204,7 @@ def carry_out(
         return EXIT_NOT_JUDGED
     if stop.signum is None:
         return EXIT_AGREED
-    print(f"interrupted by {signal.Signals(stop.signum).name}; {resumed(context, folder)}", file=sys.stderr)
+    show(f"interrupted by {signal.Signals(stop.signum).name}; {resumed(context, folder)}", to=sys.stderr)
     return 128 + stop.signum
 
 
@@ -244,11 +246,11 @@ def shrink(
             drive(triage, pool, stop, progress)
         code = EXIT_AGREED if stop.signum is None else 128 + stop.signum
     except PoolError as error:
-        print(f"specstorm: {error}", file=sys.stderr)
+        say(str(error))
         code = EXIT_NOT_JUDGED
     judgement = triage.state.smallest
     if judgement is None:
-        print(f"specstorm: {escaped(str(file))}: was not judged", file=sys.stderr)
+        say(f"{file}: was not judged")
         return code or EXIT_NOT_JUDGED
     line, remarks = _shrunk(file, folder, triage, judgement, config)
     code = code or exit_code([judgement.verdict])
@@ -261,8 +263,8 @@ def shrink(
             checks=shrinking.spent if shrinking is not None else 0,
             complete=not triage.is_open,
         )
-        print(shrunk.model_dump_json(indent=2))
-        print("\n".join(remarks), file=sys.stderr)
+        show_json(shrunk)
+        show(*remarks, to=sys.stderr)
     else:
         print_report([line], sys.stdout, remarks)
     return code
@@ -273,7 +275,7 @@ def _shrunk(
 ) -> tuple[Line, list[str]]:
     """Write the artefact of a trace that fails; return its line of the report, and remarks."""
     if not is_finding(judgement.verdict):
-        return Line(escaped(str(file)), judgement), ["nothing to shrink: the trace does not fail"]
+        return Line(str(file), judgement), ["nothing to shrink: the trace does not fail"]
     shrinking = triage.state.shrinking
     spent = shrinking.spent if shrinking is not None else 0
     remarks = [f"{triage.state.size} events, shrunk to {len(judgement.trace.events)} in {spent} checks"]
@@ -281,8 +283,8 @@ def _shrunk(
         path = write_artefact(folder, judgement, str(file), config)
     except OSError as error:
         # The disk may have filled up meanwhile; the shrunk trace is not lost with it.
-        print(artefact_text(judgement, str(file), config), file=sys.stderr)
-        return Line(escaped(str(file)), judgement), [*remarks, f"{cause(error, folder)}; the trace is on stderr"]
+        show(*artefact_text(judgement, str(file), config).split("\n"), to=sys.stderr)
+        return Line(str(file), judgement), [*remarks, f"{cause(error, folder)}; the trace is on stderr"]
     if triage.is_open:
         remarks.append(f"stopped before the end; go on with: {typed('shrink', path, config)}")
-    return Line(escaped(str(file)), judgement, str(path), typed("replay", path, config)), remarks
+    return Line(str(file), judgement, str(path), typed("replay", path, config)), remarks

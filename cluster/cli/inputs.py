@@ -16,13 +16,14 @@ from cluster.cli.selection import SelectionError, matcher
 from cluster.dispatch.job import Job, code_digest
 from cluster.dispatch.origin import ROOT
 from cluster.dispatch.reach import check_address
+from cluster.reports.terminal import say, show
 from cluster.storage.artefact import found_on, portable
 from cluster.storage.errors import first_problem
 from scenarios import codec
 from scenarios.capabilities import lacking
 from scenarios.scenario_file import RunOn
-from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace
+from scenarios.visible import visible_line
 from workers.edits.fix import ALL, fixes_of
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
@@ -148,7 +149,7 @@ def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfi
         raise InputError(f"{file}: run_on.{first_problem(error)}") from error
     other = other_sources(found, found_on(config))
     if other:
-        print(f"specstorm: {escaped(f'{file}: {other}')}", file=sys.stderr)
+        say(f"{file}: {other}")
     return config
 
 
@@ -221,7 +222,7 @@ def bundled(path: Path) -> Path:
 def name_of(path: Path) -> str:
     """Return the name of a scenario: its path as it was given, or a bundled one's path as it can be given anywhere."""
     ours = path.relative_to(SCENARIOS) if path.is_absolute() and path.is_relative_to(SCENARIOS) else path
-    return escaped(str(ours if ours.parts[0] in BUNDLED else path))
+    return visible_line(str(ours if ours.parts[0] in BUNDLED else path))
 
 
 def read_scenarios(
@@ -271,7 +272,7 @@ def read_scenarios(
             refused.append(str(error))
             continue
         scenarios.append(Scenario(name_of(path), Job.of(trace, sweep=True, config=config)))
-    below = ", ".join(escaped(str(path)) for path in paths if bundled(path).is_dir())
+    below = ", ".join(visible_line(str(path)) for path in paths if bundled(path).is_dir())
     how = "name the file of one to run it; `specstorm nightly` replays all"
     if not scenarios and refused:
         more = f"; {len(refused) - 1} more are refused, and none is left to run" if len(refused) > 1 else ""
@@ -279,9 +280,9 @@ def read_scenarios(
     if not scenarios:
         raise InputError(f"{below}: no scenarios but {left_out} that switch faults on; {how}")
     if left_out:
-        print(f"{below}: {left_out} scenarios that switch faults on are left out; {how}", file=sys.stderr)
+        show(f"{below}: {left_out} scenarios that switch faults on are left out; {how}", to=sys.stderr)
     for reason in refused:
-        print(f"specstorm: {escaped(reason)}", file=sys.stderr)
+        say(reason)
     return scenarios, len(refused)
 
 
@@ -322,18 +323,16 @@ def require_engine(config: RunConfig) -> None:
     kind.require(config)
     laid_over = kind.laid_over(config)
     if laid_over:
-        print(f"specstorm: engine {config.engine}: {escaped(laid_over)}", file=sys.stderr)
+        say(f"engine {config.engine}: {laid_over}")
     applied = kind.fixed(config)
     if applied.names:
-        print(
-            f"specstorm: engine {config.engine}: fixes of {len(applied.names)} known bugs are applied", file=sys.stderr
-        )
+        say(f"engine {config.engine}: fixes of {len(applied.names)} known bugs are applied")
     for name, why in applied.refused.items():
         refused = f"the fix of {name} is not applied, so this bug may be reported as new: {why}"
-        print(f"specstorm: engine {config.engine}: {escaped(refused)}", file=sys.stderr)
+        say(f"engine {config.engine}: {refused}")
     interpreted = kind.interpreted(config) if config.engine_home or config.engine_path else {}
     if interpreted:
-        print(f"specstorm: engine {config.engine}: {kernels_text(interpreted)}", file=sys.stderr)
+        say(f"engine {config.engine}: {kernels_text(interpreted)}")
 
 
 def kernels_text(interpreted: Mapping[str, str]) -> str:

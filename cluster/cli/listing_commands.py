@@ -18,10 +18,11 @@ from cluster.reports.documents import (
     document_schema,
     probes_document,
 )
+from cluster.reports.terminal import show, show_json
 from cluster.storage.artefact import portable
 from scenarios import codec
 from scenarios.probes import PROBES
-from scenarios.strict_yaml import escaped
+from scenarios.visible import visible_line
 from workers.targets.target import SPECSTORM, RunConfig
 
 probes_app = typer.Typer(no_args_is_help=True, help="What is counted where it happens, and can be expected.")
@@ -43,11 +44,10 @@ def validate(
     wrong = [entry for entry in entries if entry.problem is not None]
     code = EXIT_BAD_INPUT if wrong else EXIT_AGREED
     if json:
-        print(ValidateDocument(specstorm=build(), exit_code=code, files=tuple(entries)).model_dump_json(indent=2))
+        show_json(ValidateDocument(specstorm=build(), exit_code=code, files=tuple(entries)))
         return code
-    for entry in wrong:
-        print(entry.problem)
-    print(f"{len(entries)} {'scenario' if len(entries) == 1 else 'scenarios'}: {len(entries) - len(wrong)} valid")
+    show(*(entry.problem for entry in wrong if entry.problem is not None))
+    show(f"{len(entries)} {'scenario' if len(entries) == 1 else 'scenarios'}: {len(entries) - len(wrong)} valid")
     return code
 
 
@@ -55,7 +55,7 @@ def _problem(path: Path, config: RunConfig, is_limited: bool) -> str | None:
     try:
         check_trace(read_trace(path, is_limited), config, str(path))
     except (codec.ScenarioError, InputError) as error:
-        return escaped(str(error))
+        return visible_line(str(error))
     return None
 
 
@@ -63,11 +63,10 @@ def _problem(path: Path, config: RunConfig, is_limited: bool) -> str | None:
 def list_probes(json: Json = False) -> int:
     """List probes: id, and what has happened when one is counted."""
     if json:
-        print(probes_document().model_dump_json(indent=2))
+        show_json(probes_document())
         return EXIT_AGREED
     width = max(map(len, PROBES))
-    for name, meaning in PROBES.items():
-        print(f"{name:<{width}}  {meaning}")
+    show(*(f"{name:<{width}}  {meaning}" for name, meaning in PROBES.items()))
     return EXIT_AGREED
 
 
@@ -77,9 +76,9 @@ def schema(
     """Print the JSON Schema of a scenario file, or of the document that a command prints with --json."""
     names = (SCENARIO, *DOCUMENTS)
     if name is None:
-        print("\n".join(names))
+        show(*names)
     elif name in names:
-        print(dumps(document_schema(name), indent=2, ensure_ascii=False))
+        show_json(dumps(document_schema(name), indent=2, ensure_ascii=False))
     else:
         raise InputError(f"unknown document {name!r}; known are {', '.join(names)}")
     return EXIT_AGREED

@@ -57,8 +57,16 @@ def _run(arguments: list[str], is_program: bool) -> int:
             return _refuse(f"{seen}; at least {MEMORY_MIN >> 10:,} kB are wanted")
     # Nothing here uses BLAS, whose threads each reserve memory, and interrupt the process where one cannot be started.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from cluster.cli.streams import guarded_streams  # noqa: PLC0415
+    from cluster.dispatch.origin import foreign_packages  # noqa: PLC0415
+
+    foreign = foreign_packages()
+    for message in foreign:
+        _refuse(message)
+    if foreign:
+        return 2
+    # Not before the check above: these imports would already fail in a foreign package.
     from cluster.dispatch.signals import signal_watch  # noqa: PLC0415
+    from cluster.reports.terminal import guarded_streams, say  # noqa: PLC0415
 
     if is_program:
         signal_watch().end_after_second()
@@ -66,44 +74,40 @@ def _run(arguments: list[str], is_program: bool) -> int:
         code = _command(arguments)
         out.flush()
         if out.lost is not None:
-            _refuse(f"stdout: {out.lost.strerror}; not everything could be printed")
+            say(f"stdout: {out.lost.strerror}; not everything could be printed")
             code = code or 2
     return code
 
 
 def _command(arguments: list[str]) -> int:
-    from cluster.dispatch.origin import foreign_packages  # noqa: PLC0415
-
-    foreign = foreign_packages()
-    if foreign:
-        for message in foreign:
-            _refuse(message)
-        return 2
-    # Not before the check above: these imports would already fail in a foreign package.
     from typer.exceptions import TyperException  # noqa: PLC0415
 
     from cluster.cli.commands import UserError, app  # noqa: PLC0415
     from cluster.cli.defaults import default_map, place_of  # noqa: PLC0415
     from cluster.dispatch.ray_job import keep_campaigns  # noqa: PLC0415
+    from cluster.reports.terminal import say  # noqa: PLC0415
     from cluster.storage.errors import StoreError  # noqa: PLC0415
-    from scenarios.strict_yaml import escaped  # noqa: PLC0415
 
     try:
         keep_campaigns(os.environ, Path.cwd())
         defaults = default_map(app, Path.cwd())
         code = app(arguments, prog_name="specstorm", standalone_mode=False, obj=arguments, default_map=defaults)
     except UserError as error:
-        return _refuse(escaped(str(error)))
+        say(str(error))
+        return 2
     except TyperException as error:
         # A value of a list of words is validated by Pydantic, which puts this before its sentence.
         message = error.format_message().replace(": Value error, ", ": ", 1)
-        return _refuse(escaped(f"{place_of(error, Path.cwd())}{message}")) if message else 2
+        if message:
+            say(f"{place_of(error, Path.cwd())}{message}")
+        return 2
     except StoreError as error:
-        _refuse(escaped(str(error)))
+        say(str(error))
         return 3
     except OSError as error:
-        where = "" if error.filename is None else f"{escaped(os.fsdecode(error.filename))}: "
-        return _refuse(f"{where}{error.strerror or error}")
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        say(f"{where}{error.strerror or error}")
+        return 2
     return code if isinstance(code, int) else 0
 
 

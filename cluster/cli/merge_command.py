@@ -8,8 +8,9 @@ import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, exit_code, weightiest
 from cluster.campaigns.triage import FindingState
-from cluster.cli.campaign import claim_campaign, say
+from cluster.cli.campaign import claim_campaign
 from cluster.reports.report import findings_text
+from cluster.reports.terminal import say, show
 from cluster.storage.campaign import Campaign
 from cluster.storage.errors import reading_values
 from cluster.storage.merging import merge as merge_campaigns
@@ -31,7 +32,7 @@ def merge(
         say(remark)
     with Campaign(folder) as merged, reading_values(folder, "merge"):
         lines, code = _summary(merged)
-    print("\n".join([*lines, f"results: {folder}"]))
+    show(*lines, f"results: {folder}")
     return code
 
 

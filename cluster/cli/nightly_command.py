@@ -57,6 +57,7 @@ from cluster.dispatch.session import Stop
 from cluster.reports.hunt_report import NightDocument, hunt_document, hunt_lines
 from cluster.reports.page.campaign import NIGHT
 from cluster.reports.report import progress_for
+from cluster.reports.terminal import json_text, show, text_of
 from cluster.statistics.fault_table import FaultValues, by_fault
 from cluster.storage.store import Store
 from scenarios.shards import SEED_MAX
@@ -146,7 +147,7 @@ def nightly(
     number = night_number(seed)
     tonight = part_of_the_faults(number, nights, config)
     address = ray_address(ray, workers, config, context)
-    print(division(hours, len(tonight)), file=sys.stderr)
+    show(division(hours, len(tonight)), to=sys.stderr)
     stop = Stop()
     with _stores(out, seed, engine, context) as (store, kept):
         folder = store.folder
@@ -159,11 +160,11 @@ def nightly(
         recurring = history.update(planner.bugs(), is_judged=bool(planner.hunt.totals.tally.traces))
         code, text, report = _told(night, code, recurring, history.lines, tonight)
     # Printed before it is written: a full disk takes nothing away from the night.
-    print(report if json else text)
+    show(*(report if json else text).split("\n"))
     page = partial(write_report, [folder], folder, TIMELINES, history.folder)
     code = code_of(kept, code_of(store, code))
     code = write_results(folder, {"report.txt": text, NIGHT: report}, page, code, context)
-    print(f"results: {folder}, page: {folder / PAGE}", file=sys.stderr if json else sys.stdout)
+    show(f"results: {folder}, page: {folder / PAGE}", to=sys.stderr if json else sys.stdout)
     notify_of(notify, report)
     return code
 
@@ -188,7 +189,7 @@ def _told(
     judged = measured_code(measurement, lines)
     code = weightiest(code, night.replayed.exit_code(), planner.exit_code(recurring.known), judged)
     hunt_text = [*hunt_lines(planner.hunt, planner.store.folder), *history]
-    text = "\n".join([*night.replayed.lines(), "", *hunt_text, "", *measured_lines(lines, tonight)])
+    text = text_of([*night.replayed.lines(), "", *hunt_text, "", *measured_lines(lines, tonight)])
     document = NightDocument(
         exit_code=code,
         regressions=night.replayed.entries(),
@@ -197,4 +198,4 @@ def _told(
         over_nights=recurring,
         parts=night.parts,
     )
-    return code, text, document.model_dump_json(indent=2)
+    return code, text, json_text(document)

@@ -10,10 +10,9 @@ from urllib.request import Request, urlopen
 
 import typer
 
-from cluster.cli.campaign import say
 from cluster.cli.inputs import InputError
+from cluster.reports.terminal import say
 from cluster.storage.provenance import without_secret
-from scenarios.strict_yaml import escaped
 
 SECONDS_MAX = 60.0
 _URLS = ("http://", "https://")
@@ -52,7 +51,7 @@ def notify_of(target: str | None, document: str) -> None:
         return
     problem = _posted(target, document) if target.startswith(_URLS) else _given(target, document)
     if problem:
-        say(escaped(f"--notify {without_secret(target)}: {problem}"))
+        say(f"--notify {without_secret(target)}: {problem}")
 
 
 def _posted(url: str, document: str) -> str:

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED
-from cluster.cli.campaign import say
 from cluster.cli.finding_history import known_folder
 from cluster.cli.inputs import InputError
 from cluster.cli.options import Known
@@ -23,6 +22,7 @@ from cluster.reports.page.render import groups_of, overall, render_page
 from cluster.reports.page.timelines import draw_timelines
 from cluster.reports.page.trends import nights_of
 from cluster.reports.sarif import sarif_json
+from cluster.reports.terminal import say, show, show_workflow_command
 from cluster.storage.artefact import write_atomically
 from workers.targets.target import SPECSTORM
 
@@ -47,8 +47,8 @@ def report(
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
     for line in annotations(findings) if github else ():
-        print(line)
-    print(f"{headline}: {folder / PAGE}")
+        show_workflow_command(line)
+    show(f"{headline}: {folder / PAGE}")
     return EXIT_AGREED
 
 
@@ -99,7 +99,7 @@ def explain(
 ) -> int:
     """Explain a word of reports and messages: a plane, a probe, a variable, a fault, an event, a policy, a verdict."""
     if word is None:
-        print("\n".join(GLOSSARY))
+        show(*GLOSSARY)
         return EXIT_AGREED
     found = list(meanings(word))
     if not found:
@@ -107,5 +107,5 @@ def explain(
         hint = f"did you mean {', '.join(near)}?" if near else "`specstorm explain` lists words"
         raise InputError(f"unknown word {word!r}; {hint}")
     for kind, text in found:
-        print(f"{word} ({kind}): {text}")
+        show(f"{word} ({kind}): {text}")
     return EXIT_AGREED

@@ -37,6 +37,7 @@ from cluster.dispatch.runtime_environment import (
 )
 from cluster.dispatch.session import Stop, stop_on_signal
 from cluster.reports.job_log import WithoutArtefacts, from_log, home_of, replay_lines
+from cluster.reports.terminal import say, show
 from cluster.storage.archive import ArchiveError, Unpacked, in_the_way, note_origin, pack_command, unpack, visible_name
 from cluster.storage.artefact import write_atomically
 from cluster.storage.provenance import GIT_SECONDS_MAX, commit
@@ -102,12 +103,12 @@ def submit(
             environment, how = _environment(server, name, tree, install, ["gpu"] if parsed.needs_gpu_extra else [])
             server.submit(name, shlex.join(["python", "-m", "cluster", *words]), environment, metadata)
     except SilenceError as error:
-        print(f"specstorm: {error}", file=sys.stderr)
+        say(str(error))
         return EXIT_NOT_JUDGED
     note_origin(home, name, server.address, campaign)
-    print(f"job {name} at {server.address}: {how}", file=sys.stderr)
+    show(f"job {name} at {server.address}: {how}", to=sys.stderr)
     if detach:
-        print(f"go on with: {_attach_line(name, server)}", file=sys.stderr)
+        show(f"go on with: {_attach_line(name, server)}", to=sys.stderr)
         return EXIT_AGREED
     return _follow_and_fetch(server, name, on_interrupt)
 
@@ -138,9 +139,9 @@ def extract(
         raise InputError(f"{hindrances[0]}; run it in another folder")
     for path, text in artefacts.items():
         write_atomically(path, text)
-        print(path)
+        show(str(path))
     for line in replay_lines(artefacts):
-        print(f"replay: {line.replace('specstorm', program(), 1)}")
+        show(f"replay: {line.replace('specstorm', program(), 1)}")
     return EXIT_AGREED
 
 
@@ -279,26 +280,26 @@ def _submitted(metadata: Mapping[str, str]) -> tuple[list[str], str | None]:
 def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> int:
     """Follow a job, bring home what it found, and return its exit code."""
     stop = Stop()
-    printer = LinePrinter(WithoutArtefacts(lambda line: print(line, flush=True)))
+    printer = LinePrinter(WithoutArtefacts(show))
     try:
         with stop_on_signal(stop):
             state = server.follow(job, printer, stop, on_interrupt == "stop")
     except SilenceError as error:
-        print(f"specstorm: {error}; the job may go on: {_attach_line(job, server)}", file=sys.stderr)
+        say(f"{error}; the job may go on: {_attach_line(job, server)}")
         return EXIT_NOT_JUDGED
     if not state.has_ended:
-        print(f"left job {job} running; go on with: {_attach_line(job, server)}", file=sys.stderr)
+        show(f"left job {job} running; go on with: {_attach_line(job, server)}", to=sys.stderr)
         return 128 + (stop.signum or 0)
     try:
         _submitted(state.metadata)
         said = brought_home(server, job, state)
     except ValueError as error:
         raise InputError(f"job {job}: {error}") from error
-    print(said, file=sys.stderr)
+    show(said, to=sys.stderr)
     code, remark = state.own_code(stop.signum)
     if remark:
         how = f"; {_resume_line(server, state)}" if state.status == "STOPPED" else ""
-        print(f"specstorm: {remark}{how}", file=sys.stderr)
+        say(f"{remark}{how}")
     return code
 
 
@@ -313,7 +314,7 @@ def _fetched(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked
         try:
             output = server.output_of(fetch, pack_command(campaign), FETCH_SECONDS)
         except (ServerError, SilenceError) as error:
-            print(f"specstorm: {error}", file=sys.stderr)
+            say(str(error))
             return None
         try:
             unpacked = unpack(output, home)
@@ -321,7 +322,7 @@ def _fetched(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked
             raise ArchiveError(f"its campaign was not brought home: job {fetch} printed an archive: {error}") from error
         if unpacked is not None:
             return unpacked
-        print(f"specstorm: what job {fetch} printed is no whole campaign: {output[-80:]!r}", file=sys.stderr)
+        say(f"what job {fetch} printed is no whole campaign: {output[-80:]!r}")
     return None
 
 

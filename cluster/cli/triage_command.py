@@ -14,10 +14,10 @@ from cluster.cli.finding_history import known_folder
 from cluster.cli.inputs import InputError, check_engine
 from cluster.cli.options import Engine, Known
 from cluster.reports.page.campaign import read_campaigns
+from cluster.reports.terminal import show
 from cluster.storage.known import KnownFinding, Status, edit_known, known_findings, known_in, read_files, read_seen
 from cluster.storage.lock import editing
 from scenarios.codec import KNOWN_SUFFIX
-from scenarios.strict_yaml import escaped
 from workers.targets.target import SPECSTORM
 
 _NAME_MAX = 60
@@ -49,7 +49,7 @@ def triage(
     if not which:
         if changes or which is not None:
             raise InputError("which finding? give its fingerprint or its file; `specstorm triage` alone lists them")
-        print("\n".join(_listed(folder, engine)))
+        show(*_listed(folder, engine))
         return EXIT_AGREED
     place = Path(which).parent if which.endswith(KNOWN_SUFFIX) else folder
     # Looked up and changed at once: no other process changes the folder in between.
@@ -61,7 +61,7 @@ def triage(
             f"{which!r} has not been looked at; say how it stands with --state {'|'.join(get_args(Status))}"
         )
     where = f"{path}: " if path.exists() else ""
-    print(escaped(f"{where}{finding.bug}: {finding.standing}{f'; {finding.note}' if finding.note else ''}"))
+    show(f"{where}{finding.bug}: {finding.standing}{f'; {finding.note}' if finding.note else ''}")
     return EXIT_AGREED
 
 
@@ -135,5 +135,5 @@ def _listed(folder: Path, engine: str) -> list[str]:
         standing = known[bug].standing if bug in known else "not looked at"
         counts = "" if bug in known and known[bug].holds(today) else " (counts)"
         sighted = f"; seen {seen[bug].first} to {seen[bug].last}" if bug in seen else ""
-        lines.append(escaped(f"{bug}: {standing}{counts}{sighted}"))
+        lines.append(f"{bug}: {standing}{counts}{sighted}")
     return lines or [f"nothing is known in {folder}, and no night has seen anything"]

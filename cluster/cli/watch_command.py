@@ -9,13 +9,11 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED
-from cluster.cli.campaign import say
 from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.report import findings_text, left_texts
+from cluster.reports.terminal import rewrite, say, show
 from cluster.storage.campaign import Campaign
 from cluster.storage.progress import read_progress
-
-_ERASE = "\r\x1b[2K"
 
 
 def watch(
@@ -39,11 +37,15 @@ def watch(
         text = ", ".join([*(_running(campaign) if is_running else _ended(campaign)), *_lost(losses)])
         artefacts.update(new)
         for name in new:
-            print(f"{_ERASE if on_terminal else ''}found: {campaign / 'artefacts' / name}")
+            if on_terminal:
+                rewrite("", sys.stdout)
+            show(f"found: {campaign / 'artefacts' / name}")
         if on_terminal and is_running and not once:
-            print(f"{_ERASE}{text}", end="", flush=True)
+            rewrite(text, sys.stdout)
         elif text != last or not is_running:
-            print(f"{_ERASE if on_terminal else ''}{text}", flush=True)
+            if on_terminal:
+                rewrite("", sys.stdout)
+            show(text)
         last = text
         if once or not is_running:
             return EXIT_AGREED

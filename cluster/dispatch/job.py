@@ -22,9 +22,10 @@ from cluster.dispatch.ray_job import reader_program
 from scenarios import codec
 from scenarios.shards import Shard
 from scenarios.spec import Value
-from scenarios.strict_yaml import escaped
 from scenarios.trace import Trace
 from workers.edits.fix import FILE as FIX_FILE
+from scenarios.visible import is_visible, visible_line
+from workers.record.names import Key
 from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
@@ -67,7 +68,7 @@ class Job(Value):
     """One trace to be judged; `key` identifies it over campaigns, hosts and attempts."""
 
     kind: Literal["judge"] = "judge"
-    key: str
+    key: Key
     trace: Trace
     sweep: bool
     config: RunConfig = RunConfig()
@@ -85,7 +86,7 @@ class ShardJob(Value):
     """A shard of a hunt; each trace is in `running` before it runs, where that folder can be reached."""
 
     kind: Literal["shard"] = "shard"
-    key: str
+    key: Key
     role: Role
     shard: Shard
     running: str
@@ -102,7 +103,7 @@ class TryJob(Value):
     """Candidates of the shrinker, to be tried in order."""
 
     kind: Literal["try"] = "try"
-    key: str
+    key: Key
     candidates: tuple[Trace, ...]
     target: Signature
     config: RunConfig = RunConfig()
@@ -112,7 +113,7 @@ class TrialJob(Value):
     """One trial of a fault."""
 
     kind: Literal["trial"] = "trial"
-    key: str
+    key: Key
     fault: str
     number: int
     traces_max: int
@@ -149,9 +150,9 @@ def command(what: str, file: Path | str, config: RunConfig) -> str:
 
 def _quoted(word: str) -> str:
     """Return a word as a shell reads it; one with control characters as bash reads it, on one line."""
-    if word.isprintable():
+    if is_visible(word):
         return shlex.quote(word)
-    return f"$'{escaped(word.replace(chr(92), chr(92) * 2).replace(chr(39), chr(92) + chr(39)))}'"
+    return f"$'{visible_line(word.replace(chr(92), chr(92) * 2).replace(chr(39), chr(92) + chr(39)))}'"
 
 
 def words_of(command: str) -> list[str]:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from cluster.dispatch.reach import token_file
 from cluster.dispatch.session import Stop
+from scenarios.visible import visible_line
 
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
 ADDRESS_DEFAULT = "http://127.0.0.1:8265"
@@ -207,7 +208,7 @@ class JobServer:
                 if not stops_job:
                     return state
                 asked = True
-                print(f"specstorm: stopping job {job}; a second signal leaves it alone", file=sys.stderr)
+                print(visible_line(f"specstorm: stopping job {job}; a second signal leaves it alone"), file=sys.stderr)
                 self.stop(job)
             if not tail.lives and time.monotonic() > read_at:
                 read_at = time.monotonic() + READ_SECONDS

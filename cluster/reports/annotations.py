@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from cluster.reports.page.findings import Finding
-from cluster.reports.page.visible import visible_text
 from cluster.reports.sarif import file_of
+from scenarios.visible import visible_text
 
 _TITLE_MAX = 120
 
@@ -19,7 +19,7 @@ def annotations(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _data(text: str) -> str:
-    return visible_text(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return visible_text(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

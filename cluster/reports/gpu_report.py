@@ -1,10 +1,10 @@
 """Report on races whose windows were widened on a GPU: what was delayed, and what came of it."""
 
-import sys
 from collections.abc import Iterable, Iterator
 
-from cluster.reports.report import plain_console
+from cluster.reports.terminal import show
 from scenarios.events import Delay
+from scenarios.visible import visible_json
 from workers.record.words import finding_lines, missing_order_text
 from workers.run.widening import Tries, Way, Widened
 
@@ -18,15 +18,14 @@ _WAYS: dict[Way, str] = {
 
 def print_confirmed(found: Iterable[Widened], as_json: bool) -> int:
     """Print what came of each race as it comes, a line of JSON each or in words; return how many do harm."""
-    console, num_races, num_places, num_harmful = plain_console(sys.stdout), 0, 0, 0
+    num_races, num_places, num_harmful = 0, 0, 0
     for each in found:
         num_races, num_places = num_races + each.num_races, num_places + 1
         num_harmful += each.does_harm
-        for line in [each.model_dump_json()] if as_json else _lines(num_places, each):
-            console.print(line, soft_wrap=True)
+        show(*([visible_json(each.model_dump_json())] if as_json else _lines(num_places, each)))
     if not as_json:
         races = f"{num_races} races of {num_places} places"
-        console.print(f"{races}: those of {num_harmful} do harm on the GPU, of the others none was seen")
+        show(f"{races}: those of {num_harmful} do harm on the GPU, of the others none was seen")
     return num_harmful
 
 

@@ -17,20 +17,18 @@ from cluster.campaigns.recurrence import Recurrence
 from cluster.campaigns.triage import Triage
 from cluster.dispatch.job import build, typed
 from cluster.reports.report import INDENT, LINE_SECONDS, LineProgress, findings_text, left_texts
+from cluster.reports.terminal import rewrite, show
 from cluster.statistics.fault_table import Document, FaultValues
 from cluster.storage.corpus import PARENTS_PER_SHARD
 from cluster.storage.pace import Left
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.spec import Value
-from scenarios.strict_yaml import escaped
 from workers.record.verdict import Verdict, known_of, plane, unconfirmed_of
 from workers.record.words import finding_lines, outcome_lines, shown_text
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.registry import is_counted
 from workers.targets.target import RunConfig
-
-_ERASE = "\r\x1b[2K"
 
 
 def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
@@ -340,9 +338,10 @@ class HuntLine(LineProgress):
         super().update(counts)
 
     def _tell_news(self) -> None:
-        erase = _ERASE if self._on_terminal else ""
         for news in self._news():
-            print(f"{erase}{escaped(news_text(news))}", file=self._stream, flush=True)
+            if self._on_terminal:
+                rewrite("", self._stream)
+            show(news_text(news), to=self._stream)
 
     def text(self, counts: Counts, rate: float, seconds: float) -> str:
         shrinking = f" ({counts.shrinking} being shrunk)" if counts.shrinking else ""
@@ -360,7 +359,7 @@ class HuntLine(LineProgress):
 
     def show(self, text: str) -> None:
         if self._on_terminal:
-            print(f"{_ERASE}{text}", end="", file=self._stream, flush=True)
+            rewrite(text, self._stream)
         else:
             super().show(text)
 
@@ -368,4 +367,4 @@ class HuntLine(LineProgress):
         """Erase the line, and print what is still new."""
         self._tell_news()
         if self._on_terminal:
-            print(_ERASE, end="", file=self._stream, flush=True)
+            rewrite("", self._stream)

@@ -9,9 +9,10 @@ from typing import TextIO
 
 from cluster.dispatch.job import command
 from cluster.dispatch.ray_job import CAMPAIGNS, job_id, reader_program
-from cluster.reports.page.visible import visible_text
+from cluster.reports.terminal import show
 from scenarios.codec import loads
 from scenarios.strict_yaml import ScenarioError
+from scenarios.visible import is_visible
 from workers.targets.target import DEFAULT_CONFIG
 
 FILES_MAX = 10
@@ -37,13 +38,13 @@ def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] =
             more.append(path.name)
             continue
         left -= size
-        print(f"----- artefact {folder}/artefacts/{path.name}\n{text}\n{_END}", file=stream, flush=True)
+        show(f"----- artefact {folder}/artefacts/{path.name}", *text.split("\n"), _END, to=stream)
     if more:
-        print(f"{_REMARK}{len(more)} more in {folder}/artefacts: {', '.join(more)}", file=stream, flush=True)
+        show(f"{_REMARK}{len(more)} more in {folder}/artefacts: {', '.join(more)}", to=stream)
     if more or left < BYTES_MAX:
         home = f"{reader_program(environment)} attach {job_id(environment)}"
         how = f"{home} brings the campaign home; {reader_program(environment)} extract LOG what stands above"
-        print(f"{_REMARK}{how}", file=stream, flush=True)
+        show(f"{_REMARK}{how}", to=stream)
 
 
 def from_log(log: str) -> dict[Path, str]:
@@ -72,7 +73,7 @@ def home_of(campaign: str) -> Path | None:
     takes.
     """
     path = Path(campaign)
-    if len(campaign.encode(errors="replace")) > PATH_BYTES_MAX or not campaign.isprintable():
+    if len(campaign.encode(errors="replace")) > PATH_BYTES_MAX or not is_visible(campaign):
         return None
     if path.name in ("", "..") or any(len(part.encode()) > NAME_BYTES_MAX for part in path.parts):
         return None
@@ -84,7 +85,7 @@ def home_of(campaign: str) -> Path | None:
 
 
 class WithoutArtefacts:
-    """Filter that shows the lines of a log without the artefacts in it, and what a terminal would obey as escapes."""
+    """Filter that shows the lines of a log without the artefacts in it, and colours."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
@@ -94,7 +95,7 @@ class WithoutArtefacts:
         """Show the next line, unless it belongs to an artefact."""
         self._is_inside = self._is_inside or _BEGIN.fullmatch(line) is not None
         if not self._is_inside and not line.startswith(_REMARK):
-            self._show(visible_text(_COLOUR.sub("", line)))
+            self._show(_COLOUR.sub("", line).expandtabs())
         self._is_inside = self._is_inside and line != _END
 
 

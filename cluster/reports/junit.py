@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from cluster.campaigns.nightly import NOT_JUDGED
 from cluster.reports.page.campaign import Campaign
 from cluster.reports.page.findings import Finding
-from cluster.reports.page.visible import visible_text
+from scenarios.visible import visible_line
 
 _FINDINGS = ("diverged", "crashed", "stuck")
 
@@ -18,7 +18,7 @@ def junit_xml(campaigns: Sequence[Campaign], known: Collection[str] = ()) -> str
     """
     root = Element("testsuites", name="specstorm")
     for campaign in campaigns:
-        suite = SubElement(root, "testsuite", name=visible_text(campaign.name))
+        suite = SubElement(root, "testsuite", name=visible_line(campaign.name))
         for case in _cases(campaign, known):
             suite.append(case)
         _count(suite, list(suite))
@@ -42,7 +42,7 @@ def _cases(campaign: Campaign, known: Collection[str]) -> Iterator[Element]:
             _fail(case, kind, by_anchor[anchor], known)
         elif kind != "agreed":
             message = kind if kind == NOT_JUDGED else f"{kind}: not judged"
-            SubElement(case, "error", type=kind, message=message)
+            SubElement(case, "error", type=visible_line(kind), message=visible_line(message))
         yield case
     for name in campaign.known_missed:
         case = _case(campaign, name)
@@ -52,7 +52,7 @@ def _cases(campaign: Campaign, known: Collection[str]) -> Iterator[Element]:
         settings = campaign.hunt.settings
         case = _case(campaign, f"hunt {settings.profile} {settings.seed}")
         for gap in campaign.gaps[:1]:
-            SubElement(case, "error", type="gap", message=visible_text(gap))
+            SubElement(case, "error", type="gap", message=visible_line(gap))
         yield case
         # A finding of a scenario is told there.
         told = {row[-1] for row in campaign.rows}
@@ -65,12 +65,12 @@ def _cases(campaign: Campaign, known: Collection[str]) -> Iterator[Element]:
 
 
 def _case(campaign: Campaign, name: str) -> Element:
-    return Element("testcase", classname=visible_text(campaign.name), name=visible_text(name))
+    return Element("testcase", classname=visible_line(campaign.name), name=visible_line(name))
 
 
 def _fail(case: Element, kind: str, finding: Finding, known: Collection[str]) -> None:
     if finding.bug in known:
-        SubElement(case, "skipped", message=visible_text(f"known: {finding.headline}"))
+        SubElement(case, "skipped", message=visible_line(f"known: {finding.headline}"))
         return
-    failure = SubElement(case, "failure", type=kind, message=visible_text(finding.headline))
-    failure.text = "\n".join(visible_text(line) for line in finding.lines)
+    failure = SubElement(case, "failure", type=kind, message=visible_line(finding.headline))
+    failure.text = "\n".join(visible_line(line) for line in finding.lines)

@@ -5,10 +5,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TextIO
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as RichBar
 from rich.table import Table
@@ -17,6 +17,7 @@ from cluster.campaigns.budget import duration_text
 from cluster.campaigns.planner import Counts
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.dispatch.job import build, typed
+from cluster.reports.terminal import console_on, show, show_table, shown
 from cluster.statistics.fault_table import Document
 from cluster.storage.artefact import portable
 from cluster.storage.pace import Left, Pace
@@ -70,24 +71,11 @@ def line_of(suite: Suite, scenario: Scenario, folder: Path) -> Line:
 
 def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] = (), is_quiet: bool = False) -> None:
     """Print a line a scenario, unless quiet, a block for each that is not agreed, a summary, and remarks."""
-    console = plain_console(stream)
     if not is_quiet:
-        console.print(_table(lines, console.width))
+        show_table(partial(_table, lines), stream)
     for line in lines:
-        for text in block(line):
-            console.print(text, soft_wrap=True)
-    console.print()
-    console.print(summary(lines))
-    for remark in remarks:
-        console.print(remark, soft_wrap=True)
-
-
-def plain_console(stream: TextIO) -> Console:
-    """Return a console that shows text as it is; for a file or a pipe, without a width, it neither wraps nor cuts."""
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = 10_000
-    return console
+        show(*block(line), to=stream)
+    show("", summary(lines), *remarks, to=stream)
 
 
 def _table(lines: Sequence[Line], width: int) -> Table:
@@ -97,7 +85,8 @@ def _table(lines: Sequence[Line], width: int) -> Table:
     """
     rows = [(_numbers(line.judgement), line) for line in lines]
     widths = [max(len(head), *(len(numbers[n]) for numbers, _ in rows)) for n, head in enumerate(_COLUMNS)]
-    name = max(len("scenario"), *(len(line.scenario) for line in lines))
+    names = [shown(line.scenario) for line in lines]
+    name = max(len("scenario"), *map(len, names))
     verdict = max(len("verdict"), *(len(line.kind) for line in lines))
     first = next(
         (n for n in range(len(widths)) if name + verdict + GAP + sum(each + GAP for each in widths[n:]) <= width),
@@ -109,9 +98,9 @@ def _table(lines: Sequence[Line], width: int) -> Table:
     for column in _COLUMNS[first:]:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for numbers, line in rows:
+    for text, (numbers, line) in zip(names, rows, strict=True):
         style = "red" if line.verdict is not None and is_finding(line.verdict) else None
-        table.add_row(_cut(line.scenario, name_max), *numbers[first:], line.kind, style=style)
+        table.add_row(_cut(text, name_max), *numbers[first:], line.kind, style=style)
     return table
 
 
@@ -245,7 +234,7 @@ class LineProgress:
 
     def show(self, text: str) -> None:
         """Print the line."""
-        print(text, file=self._stream, flush=True)
+        show(text, to=self._stream)
 
     def close(self) -> None:
         """Do nothing: each line stands."""
@@ -257,7 +246,7 @@ class BarProgress:
     def __init__(self, units: str = "scenarios") -> None:
         text = "{task.description}, {task.fields[told]}"
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn(text))
-        self._bar = RichBar(*columns, console=Console(stderr=True), transient=True)
+        self._bar = RichBar(*columns, console=console_on(sys.stderr), transient=True)
         self._task = self._bar.add_task(units, total=None, told="-/s")
         self._pace = Pace()
         self._begin, self._done_before = time.monotonic(), -1

@@ -12,8 +12,8 @@ from cluster.dispatch.job import build
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.glossary import meanings
 from cluster.reports.page.render import Overall
-from cluster.reports.page.visible import visible_text
 from cluster.storage.artefact import portable
+from scenarios.visible import visible_data, visible_line
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _PRINT = "specstorm/v1"
@@ -35,7 +35,7 @@ def sarif_json(findings: Sequence[Finding], overall: Overall) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [_result(finding, planes.index(finding.plane)) for finding in findings],
     }
-    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+    return json.dumps(visible_data({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}), indent=2) + "\n"
 
 
 def _rule(plane: str) -> dict[str, Any]:
@@ -56,11 +56,11 @@ def _result(finding: Finding, rule: int) -> dict[str, Any]:
         "ruleId": f"specstorm/{finding.plane}",
         "ruleIndex": rule,
         "level": "error",
-        "message": {"text": visible_text("\n".join([finding.headline, *finding.lines]))},
+        "message": {"text": "\n".join(map(visible_line, [finding.headline, *finding.lines]))},
         "locations": [{"physicalLocation": place} for place in places],
         "partialFingerprints": {_PRINT: blake2b(finding.bug.encode(), digest_size=16).hexdigest()},
         "occurrenceCount": max(1, finding.count),
-        "properties": {"fingerprint": visible_text(finding.bug)},
+        "properties": {"fingerprint": finding.bug},
     }
 
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from cluster.dispatch.ray_job import CAMPAIGNS, FOLDER_IN_SHELL
 from cluster.storage.artefact import write_atomically
 from scenarios.input_file import read_file
-from scenarios.strict_yaml import escaped
+from scenarios.visible import visible_line
 
 WHOLE_KILOBYTES_MAX = 64 * 1024
 ORIGIN = "job.json"
@@ -164,7 +164,7 @@ def _files(content: bytes) -> dict[str, bytes]:
 
 def visible_name(name: str) -> str:
     """Return the name of a member as one word of a message."""
-    shown = escaped(name)
+    shown = visible_line(name)
     return shown if len(shown) <= NAME_SHOWN_MAX else f"{shown[:NAME_SHOWN_MAX]}... ({len(shown):,} characters)"
 
 
@@ -219,7 +219,7 @@ def in_the_way(home: Path, job: str = "", server: str = "") -> str | None:
             return f"{folder}: is a campaign of this machine, no job's"
         owner = _origin(folder)
         if owner is not None and job and (folder != home or owner != (job, server)):
-            return f"{folder}: holds the campaign of {escaped('job {} at {}'.format(*owner))}; move it away"
+            return f"{folder}: holds the campaign of {visible_line('job {} at {}'.format(*owner))}; move it away"
     if job and _origin(home) is None and home.is_dir() and any(home.iterdir()):
         return f"{home}: holds files of no job; move it away"
     return None

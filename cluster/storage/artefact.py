@@ -10,6 +10,7 @@ from cluster.dispatch.whole_file import whole_file
 from scenarios import codec
 from scenarios.codec import comment
 from scenarios.scenario_file import RunOn
+from scenarios.visible import is_visible
 from workers.record.verdict import Judgement, plane
 from workers.record.words import finding_lines, outcome_lines, outcome_text, schedule_name
 from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
@@ -71,7 +72,7 @@ def is_artefact_of(path: Path, judgement: Judgement, config: RunConfig = DEFAULT
     except (OSError, UnicodeDecodeError):
         return False
     trace = [line for line in lines if not line.startswith("#")]
-    is_readable = all(line.isprintable() for line in lines)
+    is_readable = all(map(is_visible, lines))
     return is_readable and "\n".join(trace) + "\n" == codec.dumps(judgement.trace, found_on(config))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from cluster.dispatch.whole_file import whole_file
 from cluster.storage.campaign import Contents
 from cluster.storage.errors import storing
+from scenarios.visible import visible_json
 
 RESULTS = "results.jsonl"
 
@@ -36,6 +37,6 @@ def result_lines(contents: Contents) -> Iterator[str]:
 def write_lines(contents: Contents, path: Path) -> None:
     """Write the results of a campaign as JSON lines, the whole file or none of it."""
     with storing(path), whole_file(path, is_durable=False) as file:
-        for line in result_lines(contents):
+        for line in map(visible_json, result_lines(contents)):
             assert "\n" not in line, "a line of results is one line"
             file.write(f"{line}\n".encode())

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cluster.reports.page.timeline_picture import time_of
+from scenarios.visible import visible_data
 from workers.lanes.timeline import Timeline
 from workers.record.evidence import MissingOrder
 from workers.record.words import missing_order_text
@@ -20,7 +21,7 @@ def perfetto_trace(timeline: Timeline, name: str, order_missing: MissingOrder | 
     """Return the trace of a run as JSON text."""
     what = missing_order_text(order_missing) if order_missing is not None else "missing order"
     events = [*_lanes(timeline, name), *_slices(timeline), *_orders(timeline, what)]
-    return json.dumps({"displayTimeUnit": "ns", "traceEvents": events}, separators=(",", ":"))
+    return json.dumps(visible_data({"displayTimeUnit": "ns", "traceEvents": events}), separators=(",", ":"))
 
 
 def _lanes(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:

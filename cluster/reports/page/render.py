@@ -25,8 +25,8 @@ from cluster.reports.page.glossary import GLOSSARY, meanings
 from cluster.reports.page.nights import Nights
 from cluster.reports.page.timelines import Drawn
 from cluster.reports.page.trends import trends_of
-from cluster.reports.page.visible import visible_text
 from scenarios.probes import PROBES
+from scenarios.visible import visible_data
 
 _TEMPLATES = "templates"
 
@@ -73,10 +73,8 @@ def groups_of(campaigns: Sequence[Campaign]) -> list[Group]:
 
 
 def visible(value: object) -> object:
-    """Return text with characters that cannot be seen written out; other values and markup as they are."""
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return visible_text(value)
-    return value
+    """Return text with hidden characters as escapes; other values and markup as they are."""
+    return value if isinstance(value, Markup) else visible_data(value)
 
 
 def term(word: str, text: str = "") -> Markup | str:
@@ -144,7 +142,7 @@ def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], n
         compared=comparisons(campaigns),
         kill_matrix=kill_matrix,
         survival_chart=survival_chart,
-        data=htmlsafe_json_dumps([campaign.rows for campaign in campaigns], separators=(",", ":")),
+        data=htmlsafe_json_dumps(visible_data([campaign.rows for campaign in campaigns]), separators=(",", ":")),
         style=Markup(style),
         script=Markup(script),
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import main as cli
-from cluster.cli.streams import GuardedStream
 from cluster.dispatch import reach
 from cluster.dispatch.host import ReachError
 from cluster.dispatch.origin import ROOT
 from cluster.dispatch.pool import RayCluster
+from cluster.reports.terminal import GuardedStream
 from tests.cluster.cli.test_commands import FOUND, SECONDS_MAX, num_results, specstorm
 
 FULL = Path("/dev/full")

@@ -7,7 +7,8 @@ import pytest
 from cluster.reports.issue import EvidenceDocument, places_of, sections_of
 from scenarios.scenario_file import RunOn
 from tests.cluster.cli.conftest import Here
-from workers.record.evidence import Access, Difference, MissingOrder, Reference, Site, fact
+from workers.record.evidence import Access, Difference, MissingOrder, Site, fact
+from workers.record.rules import Reference
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Diverged, NotDrained, Stuck, Verdict
 
 SPEC = "layers: attention, sampling: standard, block_size: 32, num_speculative_tokens: 0"

@@ -36,6 +36,7 @@ from cluster.reports.job_log import (
     log_artefacts,
     replay_lines,
 )
+from cluster.reports.terminal import show
 from cluster.storage.archive import in_the_way, is_of_this_machine, note_origin, pack_command
 from tests.cluster.jobs.head import ROOT
 
@@ -234,11 +235,9 @@ def test_a_replay_line_is_never_taken_from_a_file(text: str) -> None:
     assert replay_lines({path: evil}) == [f"specstorm replay '{path}'"]
 
 
-def test_what_a_terminal_would_obey_is_shown_as_it_is_written() -> None:
-    shown: list[str] = []
-    show = WithoutArtefacts(shown.append)
-    show("\x1b[36mred\x1b[0m\t\x1b]0;title\x07 \U000e0041")
-    assert shown == ["red\t\\u001b]0;title\\u0007 \\U000e0041"]
+def test_a_line_of_a_job_is_shown_without_colours_and_hidden_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    WithoutArtefacts(show)("\x1b[36mred\x1b[0m\t\x1b]0;title\x07 \U000e0041")
+    assert capsys.readouterr().out == "red     \\x1b]0;title\\x07 \\U000e0041\n"
 
 
 def test_a_campaign_on_shared_storage_is_left_there(tmp_path: Path) -> None:

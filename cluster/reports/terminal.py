@@ -1,0 +1,220 @@
+"""Terminal: the only way in which commands and reports print lines, JSON documents and tables.
+
+Lines show hidden characters as escapes, and the standard streams check that once more for every other writer. Streams
+survive a closed pipe and a full disk.
+
+Verifies: that no control, bidirectional or invisible character of a text reaches the terminal; the first error is kept.
+Does not verify: that the output is read.
+"""
+
+import errno
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, TextIO, cast
+
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+
+from scenarios.visible import visible_json, visible_line, visible_text
+
+# Errors of a write whose reader has left, as `head` does; they are not reported.
+_READER_LEFT = (errno.EPIPE, errno.ESHUTDOWN, errno.ECONNRESET)
+
+
+# Erases the line of a terminal.
+_ERASE = "\r\x1b[2K"
+# Colours, which the help of a command has on a terminal.
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+# Beginnings of a workflow command, which a runner of GitHub obeys wherever it reads one in a log.
+_COMMAND = re.compile(r"^( *):(?=:)|##(?=\[)")
+
+
+class GuardedStream(io.TextIOBase):
+    """A text stream whose writes never raise: after the first error everything is dropped, and `error` says why.
+
+    It shows hidden characters as escapes; `write_as_is` is for the program's own control sequences.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self.error: OSError | None = None
+        if isinstance(stream, io.TextIOWrapper):
+            # A file name may hold bytes that are no text, and a terminal may know fewer characters than a trace.
+            stream.reconfigure(errors="backslashreplace")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # the base class declares a variable
+        """Return the encoding of the stream behind."""
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    @property
+    def lost(self) -> OSError | None:
+        """Return why something could not be written, None if nothing failed or the reader has left."""
+        return None if self.error is None or self.error.errno in _READER_LEFT else self.error
+
+    def isatty(self) -> bool:
+        """Whether the stream behind is a terminal."""
+        return self._stream is not None and self.error is None and self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream behind."""
+        if self._stream is None:
+            raise io.UnsupportedOperation("fileno")
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """Whether writing is possible: always, since what cannot be written is dropped."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Write a text with hidden characters as escapes, or drop it after an error; colours stay on a terminal."""
+        parts = _COLOUR.split(text) if "\x1b" in text and self.isatty() else [text]
+        self.write_as_is("".join(part if number % 2 else visible_text(part) for number, part in enumerate(parts)))
+        return len(text)
+
+    def write_as_is(self, text: str) -> None:
+        """Write control sequences of the program itself, or drop them after an error."""
+        self._attempt(lambda stream: stream.write(text))
+
+    def flush(self) -> None:
+        """Flush the stream behind, unless an error closed it."""
+        self._attempt(lambda stream: stream.flush())
+
+    def _attempt(self, act: Callable[[TextIO], object]) -> None:
+        if self._stream is not None and self.error is None:
+            try:
+                act(self._stream)
+            except (OSError, ValueError) as error:
+                self._fail(error)
+
+    def _fail(self, error: OSError | ValueError) -> None:
+        """Keep the error and redirect the descriptor to the null device: buffered text would fail again at exit."""
+        assert self._stream is not None, "a stream that is closed does not fail"
+        # A stream that was closed raises ValueError.
+        self.error = error if isinstance(error, OSError) else OSError(errno.EBADF, os.strerror(errno.EBADF))
+        try:
+            descriptor = self._stream.fileno()
+        except (OSError, ValueError):
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+
+
+@contextmanager
+def guarded_streams() -> Iterator[tuple[GuardedStream, GuardedStream]]:
+    """Guard stdout and stderr, and flush them at the end."""
+    before = sys.stdout, sys.stderr
+    out, err = GuardedStream(sys.stdout), GuardedStream(sys.stderr)
+    sys.stdout, sys.stderr = out, err  # a text stream in all that is used
+    try:
+        yield out, err
+    finally:
+        out.flush()
+        err.flush()
+        sys.stdout, sys.stderr = before
+
+
+def say(text: str) -> None:
+    """Print a message of the program on stderr, on one line."""
+    show(f"specstorm: {text}", to=sys.stderr)
+
+
+def show(*lines: str, to: IO[str] | None = None) -> None:
+    """Print lines, on stdout unless told otherwise, each on one line whatever is in it."""
+    stream = sys.stdout if to is None else to
+    print("".join(f"{shown(line)}\n" for line in lines), end="", file=stream, flush=True)
+
+
+def shown(line: str) -> str:
+    """Return a line as it is printed: without hidden characters, and no command to a runner of GitHub."""
+    return _COMMAND.sub(_disarmed, visible_line(line))
+
+
+def _disarmed(begin: re.Match[str]) -> str:
+    return "#\\x23" if begin[1] is None else f"{begin[1]}\\x3a"
+
+
+def show_json(document: BaseModel | str) -> None:
+    """Print a JSON document on stdout."""
+    print(json_text(document), flush=True)
+
+
+def json_text(document: BaseModel | str) -> str:
+    """Return the text of a JSON document, indented, with hidden characters as JSON's own escapes."""
+    return visible_json(document if isinstance(document, str) else document.model_dump_json(indent=2))
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """Return the text of a file that has some lines as they are printed."""
+    return "\n".join(map(shown, lines))
+
+
+def show_workflow_command(line: str, to: IO[str] | None = None) -> None:
+    """Print a workflow command for a runner of GitHub, on one line."""
+    print(visible_line(line), file=sys.stdout if to is None else to, flush=True)
+
+
+def rewrite(text: str, to: IO[str]) -> None:
+    """Print a text over the line at which a terminal is; an empty one erases it."""
+    _as_is(to)(f"{_ERASE}{shown(text)}")
+    to.flush()
+
+
+def console_on(stream: TextIO) -> Console:
+    """Return a console for tables, whose cells show text as it is; without a terminal it neither wraps nor cuts."""
+    console = Console(file=cast("IO[str]", _AsIs(stream)), highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 10_000
+    return console
+
+
+def show_table(table_of: Callable[[int], Table], to: TextIO) -> None:
+    """Print the table of a width; its cells are texts that were `shown`."""
+    console = console_on(to)
+    console.print(table_of(console.width))
+
+
+class _AsIs(io.TextIOBase):
+    """A stream for the control sequences of rich, whose texts are `shown` before."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # the base class declares a variable
+        """Return the encoding of the stream."""
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def isatty(self) -> bool:
+        """Return whether the stream is a terminal."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream."""
+        return self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        """Write a text as it is."""
+        _as_is(self._stream)(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+
+def _as_is(stream: IO[str]) -> Callable[[str], object]:
+    """Return the function that writes a text to a stream without a change."""
+    return stream.write_as_is if isinstance(stream, GuardedStream) else stream.write
