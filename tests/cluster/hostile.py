@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cluster.campaigns.hunt.jobs import HuntSettings
+from cluster.campaigns.hunt.jobs import HuntPlan
 from cluster.campaigns.triage import FindingState
 from cluster.dispatch.job import Job, ShardJob
 from cluster.storage.store import Store
@@ -16,6 +16,7 @@ from tests.cluster.fake_judge import BlindJudge, FakeJudge, trace
 from workers.record.evidence import Access, Difference, Harm, MissingOrder, Site, fact
 from workers.record.verdict import NO_STATS, Crashed, Diverged, Judgement, Lost, NotDrained, Outcome, Stuck, Waiting
 from workers.run.shard import ShardReport
+from workers.targets.target import RunConfig
 
 HOSTILE = (
     "\x1b[2J\x1b]0;t\x07\r\x08\x9b1m\u202eabc\u2066\u200b\ufeff\u3164\u034f\U000e0041\u2028"
@@ -106,7 +107,7 @@ def campaign(folder: Path) -> Path:
             store.record(job, 1, judgement, name)
         store.begin_attempt("lost", 1, 0)
         store.note_loss("lost", 1, HOSTILE)
-        store.keep_settings(HuntSettings().model_dump_json())
+        store.keep_settings(HuntPlan().model_dump_json())
         shard = Shard(profile="mixed", seed=0, number=0, traces=12)
         report: ShardReport = BlindJudge().hunt(shard, lambda trace: None)
         store.keep_shard(ShardJob.of("hunt", shard, folder / "running"), 1, hostile(report))
@@ -114,7 +115,7 @@ def campaign(folder: Path) -> Path:
             if not isinstance(judgement.verdict, Diverged | Crashed | Stuck):
                 continue
             bug = f"{HOSTILE}{number}"
-            artefact = store.keep_artefact(judgement, HOSTILE, HuntSettings().config)
+            artefact = store.keep_artefact(judgement, HOSTILE, RunConfig())
             state = FindingState(
                 bug=bug,
                 first=number,

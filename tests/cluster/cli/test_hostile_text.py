@@ -43,24 +43,29 @@ def hidden_in(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "expected"),
     [
-        ["report", "{folder}", "--out", "{out}"],
-        ["merge", "{folder}", "--out", "{out}"],
-        ["watch", "{folder}", "--once"],
-        ["validate", "{file}"],
-        ["replay", "{file}"],
-        ["run", "{file}", "--ray", "off", "--out", "{out}", "-v", "--durations", "3"],
-        ["run", "{file}", "--list"],
-        ["extract", "{log}"],
-        ["triage", "{bug}", "--known", "{out}"],
-        ["explain", "{bug}"],
-        ["shrink", "{file}", "--out", "{out}"],
+        (["report", "{folder}", "--out", "{out}"], 0),
+        (["merge", "{folder}", "--out", "{out}"], 1),
+        (["watch", "{folder}", "--once"], 0),
+        (["validate", "{file}"], 0),
+        (["replay", "{file}"], 0),
+        (["run", "{file}", "--ray", "off", "--out", "{out}", "-v", "--durations", "3"], 0),
+        (["run", "{file}", "--list"], 0),
+        (["extract", "{log}"], 0),
+        (["triage", "{bug}", "--known", "{out}"], 2),
+        (["explain", "{bug}"], 2),
+        (["shrink", "{file}", "--out", "{out}"], 0),
     ],
-    ids=" ".join,
+    ids=str,
 )
 def test_no_command_prints_or_writes_a_hidden_character(
-    words: list[str], folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    expected: int,
+    folder: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / f"{FOLDER}.yaml"
@@ -68,10 +73,8 @@ def test_no_command_prints_or_writes_a_hidden_character(
     log = tmp_path / "log"
     log.write_text(f"----- artefact campaigns/a/artefacts/kv-00000000.yaml\n{HOSTILE}\n----- end of artefact\n")
     places = {"folder": folder, "out": tmp_path / "out", "file": file, "log": log, "bug": HOSTILE}
-    code = cli.run([word.format(**places) for word in words])
+    assert cli.run([word.format(**places) for word in words]) == expected
     said = capfd.readouterr()
-    assert "Traceback" not in said.err
-    assert code in (0, 1, 2, 3)
     assert hidden(said.out + said.err) == commands(said.out + said.err) == []
     assert list(hidden_in(tmp_path / "out")) == []
 
