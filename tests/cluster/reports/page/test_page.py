@@ -61,7 +61,7 @@ def test_text_of_a_finding_never_becomes_markup(tmp_path: Path) -> None:
     assert [row[0] for row in page.rows[0]] == [visible_text(HOSTILE), "b"]
     assert "\x1b" not in source
     assert "\u202e" not in source
-    assert any(r"\u001b[31m\u202e" in element.text for element in page.all("dd"))
+    assert any(r"\x1b[31m\u202e" in element.text for element in page.all("dd"))
 
 
 NOTHING_WRONG = "the race is reported whatever the timing; in none of 2 schedules tried was a value wrong"
