@@ -26,7 +26,7 @@ from cluster.reports.page.nights import Nights
 from cluster.reports.page.timelines import Drawn
 from cluster.reports.page.trends import trends_of
 from scenarios.probes import PROBES
-from scenarios.visible import visible_data
+from scenarios.visible import visible_data, visible_text
 
 _TEMPLATES = "templates"
 
