@@ -44,7 +44,6 @@ from cluster.reports.report import document, line_of, print_report, progress_for
 from cluster.reports.terminal import json_text, show, show_workflow_command, text_of
 from cluster.storage.artefact import write_atomically
 from cluster.storage.corpus import NO_CORPUS, Corpus
-from scenarios.strict_yaml import escaped
 from workers.targets.executed import Executed, RecordError
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import RunConfig
@@ -89,7 +88,7 @@ def gate(
     if junit is not None:
         check_writable(junit.parent)
     chosen = _chosen(config, base, traces)
-    print("\n".join(chosen.lines), file=sys.stderr)
+    show(*chosen.lines, to=sys.stderr)
     # Three of twelve traces of the hunt begin from what was selected; all scenarios say nothing of the change.
     paths = [] if chosen.is_all else [SCENARIOS / each.name for each in chosen.scenarios]
     corpus = Corpus.read(paths) if paths else NO_CORPUS
@@ -178,7 +177,7 @@ def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
     differ = f"{count} {'file differs' if count == 1 else 'files differ'} from {changes.against}"
     begun = "" if selection.is_all else ", a quarter of them from these scenarios"
     hunted = f"then a hunt with a third of the time or more: {traces} traces or more{begun}"
-    lines = tuple(f"gate: {visible_line(line)}" for line in (differ, *selection.lines, hunted))
+    lines = tuple(f"gate: {line}" for line in (differ, *selection.lines, hunted))
     return Chosen(changes, [by_name[name] for name in selection.scenarios], selection.is_all, lines)
 
 

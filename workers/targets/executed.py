@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from scenarios.strict_yaml import escaped
+from scenarios.visible import visible_line
 from workers.targets.child.functions import MODULE, name_of
 
 _NOBODY: frozenset[str] = frozenset()
@@ -66,7 +66,7 @@ class Executed:
                         functions[name_of(f"{folder}/{name}", function)] = runs
             return cls(str(told["release"]), scenarios, functions)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise RecordError(f"{file}: no record of executed functions: {escaped(str(error))}") from error
+            raise RecordError(f"{file}: no record of executed functions: {visible_line(str(error))}") from error
 
     def of_block(self, function: str, number: int = 0) -> frozenset[str]:
         """Return the scenarios that execute a block of a function."""
