@@ -23,8 +23,8 @@ from scenarios import codec
 from scenarios.shards import Shard
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.edits.fix import FILE as FIX_FILE
 from scenarios.visible import is_visible, visible_line
+from workers.edits.fix import FILE as FIX_FILE
 from workers.record.names import Key
 from workers.record.verdict import Judgement
 from workers.run.shard import ShardReport
