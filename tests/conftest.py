@@ -6,9 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.long import LONG
 from tests.quick import NOT_QUICK, QUICK_PARAMETERS, SLOW
+
+# A property has the same verdict in each run and on any machine: the same examples, none of them given up for the time
+# that it takes. `test_quick.py` checks that this is what tests use.
+SAME_EVERYWHERE = "same-everywhere"
+settings.register_profile(
+    SAME_EVERYWHERE,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=False,
+)
+settings.load_profile(SAME_EVERYWHERE)
 
 FOLDER = Path(__file__).parent
 # They start a Ray, or share one: a process each runs them, one after another; but for the file whose campaigns wait.
