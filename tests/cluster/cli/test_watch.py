@@ -35,7 +35,7 @@ class Watched:
         """Look, when it is time."""
         if counts.done == 4:
             command = [sys.executable, "-m", "cluster", "watch", str(self._folder), "--once"]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
             self.out = done.stdout
 
 

@@ -20,7 +20,7 @@ from tests.cluster.processes import descendants, listening
 SCENARIO = "scenarios/smoke/condense_with_counts_on_the_host.yaml"
 FAULT = "vllm-38556-accepted-counts"
 ARTEFACT = "artefacts/counts-c81c2c0f.yaml"
-STARTED_SECONDS = 120.0
+STARTED_SECONDS = 600.0
 
 
 @pytest.fixture(scope="module")
