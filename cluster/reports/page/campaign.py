@@ -134,7 +134,7 @@ class Campaign:
         if self.processes and self.processes[-1].run.ended is None:
             found.append("its last run was killed, or has not ended yet")
         found += self.remarks
-        if not self.is_judged:
+        if not self.is_judged and not self.remarks:
             found.append("nothing was judged")
         return found
 

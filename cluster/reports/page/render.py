@@ -95,7 +95,9 @@ def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Over
     if bugs - known:
         code, headline = EXIT_FOUND, f"{len(bugs)} {'finding' if len(bugs) == 1 else 'findings'}{some_known}"
     elif any(campaign.gaps for campaign in campaigns):
-        how = "Not judged to the end" if any(campaign.is_judged for campaign in campaigns) else "Nothing was judged"
+        # Of a campaign that could not be read whole, nobody knows what was judged.
+        is_begun = any(campaign.is_judged or campaign.remarks for campaign in campaigns)
+        how = "Not judged to the end" if is_begun else "Nothing was judged"
         code, headline = EXIT_NOT_JUDGED, f"{how}{some_known}"
     elif known:
         code, headline = EXIT_AGREED, f"Nothing new{some_known}{_as_far(campaigns)}"
