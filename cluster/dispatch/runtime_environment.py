@@ -4,7 +4,6 @@ The tree is the checkout, or of a program that was installed from a wheel a copy
 Ray itself is never installed: a job runs on the Ray of its cluster.
 """
 
-import json
 import shutil
 import tempfile
 import tomllib
@@ -13,13 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeGuard
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+from pydantic import BaseModel, Field
 
 from cluster.dispatch.origin import PACKAGES, ROOT
+from scenarios.strict_json import read_json
 
 _MARK = "specstorm-packages "
 # Run by the cluster's own Python, before any package of this project is there.
@@ -34,6 +36,16 @@ RAY = "ray"
 DISTRIBUTION = "specstorm"
 # What of the distribution a job needs.
 SENT = ("specstorm.py", *PACKAGES)
+
+
+_Word = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
+
+
+class _Listed(BaseModel):
+    """What `PROBE` prints."""
+
+    python: Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){1,2}$")]
+    packages: dict[str, _Word | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +135,23 @@ def requirements_of(root: Path, extras: Sequence[str]) -> Requirements:
 
 
 def read_probe(log: str) -> Installed | None:
-    """Parse the log of the job `PROBE`; None if it has no such line."""
-    for line in log.splitlines():
-        if line.startswith(_MARK):
-            values = json.loads(line.removeprefix(_MARK))
-            packages = {str(canonicalize_name(name)): version for name, version in values["packages"].items() if name}
-            return Installed(values["python"], packages)
-    return None
+    """Return what the log of the job `PROBE` lists; None if it has no such line, or another program wrote it."""
+    line = next((line for line in log.splitlines() if line.startswith(_MARK)), None)
+    if line is None:
+        return None
+    try:
+        listed = _Listed.model_validate(read_json(line.removeprefix(_MARK).encode()), strict=True)
+    except ValueError:
+        return None
+    packages = {str(canonicalize_name(name)): version for name, version in listed.packages.items() if name}
+    return Installed(listed.python, {name: version for name, version in packages.items() if _is_version(version)})
+
+
+def _is_version(text: str | None) -> TypeGuard[str]:
+    try:
+        return text is not None and bool(Version(text))
+    except InvalidVersion:
+        return False
 
 
 def _is_chosen(wanted: Requirement, extras: Sequence[str]) -> bool:

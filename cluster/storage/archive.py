@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from cluster.dispatch.ray_job import CAMPAIGNS, FOLDER_IN_SHELL
 from cluster.storage.artefact import write_atomically
 from scenarios.input_file import read_file
+from scenarios.strict_json import read_json
 from scenarios.visible import visible_line
 
 WHOLE_KILOBYTES_MAX = 64 * 1024
@@ -228,9 +229,9 @@ def in_the_way(home: Path, job: str = "", server: str = "") -> str | None:
 def _origin(home: Path) -> tuple[str, str] | None:
     """Return the job and the server that a folder was fetched from, None if it was not fetched."""
     try:
-        values = json.loads(read_file(home / ORIGIN, ORIGIN_BYTES_MAX))
+        values = read_json(read_file(home / ORIGIN, ORIGIN_BYTES_MAX))
         return str(values["job"]), str(values["server"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return "unknown", "unknown"

@@ -9,7 +9,7 @@ memory a wrong schedule has spoilt can say nothing worse than a wrong answer.
 import json
 from typing import IO, Any, TypeAlias
 
-from pydantic_core import from_json
+from scenarios.strict_json import TwiceError, read_json
 
 LINE_BYTES_MAX = 16 << 20
 # Made before an engine is loaded: what that does to `json` changes no message.
@@ -54,10 +54,12 @@ def message_in(line: bytes) -> Message:
     """Return the message in a line.
 
     Raises:
-        MessageError: it is no JSON object.
+        MessageError: it is no JSON object, or a key appears twice in it.
     """
     try:
-        message = from_json(line)
+        message = read_json(line)
+    except TwiceError as error:
+        raise MessageError(f"a line in which {error}: {line[:80]!r}") from error
     except ValueError as error:
         raise MessageError(f"a line that is no JSON: {line[:80]!r}") from error
     if not isinstance(message, dict):

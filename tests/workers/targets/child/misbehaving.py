@@ -142,6 +142,10 @@ SAYS: dict[str, Callable[[int, Message], bytes]] = {
     "raises without a place": lambda number, answer: line_of({"number": number, "error": "RuntimeError: no"}),
     "raises what is no text": lambda number, answer: line_of({"number": number, "error": 7, "where": _SITE}),
     "says a line without an end": lambda number, answer: b" " * (1 << 17),
+    "says a key twice": lambda number, answer: (
+        b'{"number":%d,"answer":%s,"number":%d}\n' % (number, json.dumps(answer).encode(), number)
+    ),
+    "says a key twice inside": lambda number, answer: b'{"number":%d,"answer":{"version":1,"version":2}}\n' % number,
     "says no JSON": lambda number, answer: b"no JSON\n",
     "says an empty line": lambda number, answer: b"\n",
     "says no UTF-8": lambda number, answer: b'{"number": "\xff"}\n',

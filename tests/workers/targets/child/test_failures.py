@@ -63,6 +63,8 @@ SAID_AT_A_STEP = {
     "says an empty line": "a line that is no JSON: b''",
     "says no UTF-8": "a line that is no JSON",
     "says half a character": "a line that is no JSON",
+    "says a key twice": 'a line in which key "number" appears twice; each key goes once',
+    "says a key twice inside": 'a line in which key "version" appears twice; each key goes once',
     "says no object": "a line that is no JSON object: b'[1]'",
     "says a deep list": "a line that is no JSON",
     "says a long number": "a line that is no JSON",

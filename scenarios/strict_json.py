@@ -1,0 +1,35 @@
+"""Strict JSON: a text that two readers could understand differently is refused."""
+
+import json
+from typing import Any
+
+from pydantic_core import from_json
+
+
+class TwiceError(ValueError):
+    """A key appears twice in an object: which of its values counts depends on the reader."""
+
+
+def read_json(content: bytes) -> Any:
+    """Return the value of a JSON text in UTF-8.
+
+    Raises:
+        TwiceError: a key appears twice in an object.
+        ValueError: it is no JSON, or is nested too deeply.
+    """
+    if b"\\ud" in content or b"\\uD" in content:
+        # Half of a character is accepted by Python's own reader alone.
+        from_json(content)
+    try:
+        return json.loads(content.decode("utf-8"), object_pairs_hook=_object)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TwiceError(f"key {json.dumps(twice[:60])} appears twice; each key goes once")
+    return values
