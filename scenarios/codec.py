@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from scenarios.explain import of_problem, of_validation
+from scenarios.input_file import read_file
 from scenarios.limits import over_limits
 from scenarios.scenario_file import RunOn, ScenarioFile
 from scenarios.strict_yaml import OLD_BOOLEANS, ScenarioError, Where, read
@@ -95,16 +96,10 @@ def line_of(path: Path | str, where: Where) -> int:
 
 
 def _text(path: Path | str) -> str:
-    path = Path(path)
     try:
-        # Opening a pipe or a device could wait for ever.
-        if path.exists() and not path.is_file():
-            raise ScenarioError(f"{path}: not a regular file; name a scenario file (*{SUFFIX})")
-        with path.open("rb") as file:
-            content = file.read(BYTES_MAX + 1)
+        content = read_file(path, BYTES_MAX)
     except OSError as error:
         raise ScenarioError(f"{path}: {error.strerror}; name a readable scenario file (*{SUFFIX})") from error
-    _check_size(len(content), str(path))
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

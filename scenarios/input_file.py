@@ -3,47 +3,67 @@
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+# Bound of a file that a campaign holds or a command writes for another one, as a trace, a page's numbers or a log.
+CAMPAIGN_BYTES_MAX = 256 << 20
 _CHUNK_BYTES = 1 << 20
 
 
 def read_file(path: Path | str, bytes_max: int) -> bytes:
     """Return the content of a regular file.
 
+    Raises:
+        OSError: the file cannot be read, is not regular, or has more than `bytes_max` bytes; `strerror` says which.
+    """
+    with opened(path) as descriptor:
+        size = os.fstat(descriptor).st_size
+        chunks = []
+        while size <= bytes_max and (chunk := _next(descriptor, path)):
+            chunks.append(chunk)
+            # A file of the kernel, or one that grows, is longer than its size says.
+            size = max(size, sum(map(len, chunks)))
+        if size > bytes_max:
+            raise _refusal(path, errno.EFBIG, f"more than {bytes_max} bytes; at most so many are read")
+    return b"".join(chunks)
+
+
+@contextmanager
+def opened(path: Path | str) -> Iterator[int]:
+    """Provide the descriptor of a regular file, open for reading.
+
     A pipe, a device or a file of the kernel that waits for its reader is refused: opening or reading it may never
     return.
 
     Raises:
-        OSError: the file cannot be read, is not regular, or has more than `bytes_max` bytes; `strerror` says which.
+        OSError: the file cannot be opened, or is not regular.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _refusal(path, errno.EINVAL, "not a regular file")
-        if state.st_size > bytes_max:
-            raise _too_large(path, bytes_max)
-        return _read(descriptor, path, bytes_max)
-    except BlockingIOError as error:
-        raise _refusal(path, errno.EINVAL, "not a regular file") from error
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _read(descriptor: int, path: Path | str, bytes_max: int) -> bytes:
-    chunks, size = [], 0
-    while chunk := os.read(descriptor, _CHUNK_BYTES):
-        chunks.append(chunk)
-        size += len(chunk)
-        # A file of the kernel, or one that grows, is longer than its size says.
-        if size > bytes_max:
-            raise _too_large(path, bytes_max)
-    return b"".join(chunks)
+def check_regular(path: Path | str) -> None:
+    """Refuse what is not a regular file without opening it: to close a database again would free the locks on it.
+
+    Raises:
+        OSError: there is no such file, or it is not regular.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise _refusal(path, errno.EINVAL, "not a regular file")
 
 
-def _too_large(path: Path | str, bytes_max: int) -> OSError:
-    return _refusal(path, errno.EFBIG, f"more than {bytes_max:,} bytes; at most so many are read")
+def _next(descriptor: int, path: Path | str) -> bytes:
+    try:
+        return os.read(descriptor, _CHUNK_BYTES)
+    except BlockingIOError as error:
+        raise _refusal(path, errno.EINVAL, "not a regular file") from error
 
 
 def _refusal(path: Path | str, number: int, why: str) -> OSError:

@@ -23,7 +23,10 @@ from cluster.reports.issue import EvidenceDocument, Issue, issue_text, sections_
 from cluster.reports.terminal import json_text, show
 from cluster.storage.artefact import portable, write_atomically
 from cluster.storage.errors import first_problem
+from scenarios import codec
+from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
 from scenarios.scenario_file import RunOn
+from scenarios.strict_json import read_json
 from scenarios.trace import Trace
 from workers.record.verdict import is_finding
 from workers.targets.exported import ExportError, Finding
@@ -99,14 +102,21 @@ def _run(file: Path, trace: Trace, config: RunConfig) -> EvidenceDocument:
 
 def _read(path: Path) -> EvidenceDocument:
     try:
-        return EvidenceDocument.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+        return EvidenceDocument.model_validate(read_json(read_file(path, CAMPAIGN_BYTES_MAX)))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; wanted what `specstorm export` writes") from error
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}; wanted what `specstorm export` writes") from error
+    except ValueError as error:
+        raise InputError(f"{path}: no JSON: {error}; wanted what `specstorm export` writes") from error
 
 
 def _beside(file: Path, suffix: str) -> str:
     """Return the text of a file of the same name with another suffix, nothing if there is none."""
     path = file.with_suffix(suffix)
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    try:
+        return read_file(path, codec.BYTES_MAX).decode("utf-8")
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start} is not UTF-8; wanted text") from error

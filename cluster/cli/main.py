@@ -13,6 +13,10 @@ from pathlib import Path
 
 # Less than this fails somewhere in a library that is loaded: OpenBLAS then ends the process with the code of a finding.
 MEMORY_MIN = 256 << 20
+# Less than this and a library cannot open its files somewhere on the way.
+FILES_MIN = 64
+# Of a longer message the beginning and the end are printed.
+MESSAGE_MAX = 2000
 MEMORY_LIMITS = {resource.RLIMIT_AS: "v", resource.RLIMIT_DATA: "d"}
 
 
@@ -50,6 +54,9 @@ def _run(arguments: list[str], is_program: bool) -> int:
         os.getcwd()
     except OSError as error:
         return _refuse(f"the working directory is gone ({error.strerror}); cd to one that exists")
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files != resource.RLIM_INFINITY and files < FILES_MIN:
+        return _refuse(f"a process may open {files} files here (ulimit -n); at least {FILES_MIN} are required")
     for limit, flag in MEMORY_LIMITS.items():
         most = resource.getrlimit(limit)[0]
         if most != resource.RLIM_INFINITY and most < MEMORY_MIN:
@@ -93,20 +100,20 @@ def _command(arguments: list[str]) -> int:
         defaults = default_map(app, Path.cwd())
         code = app(arguments, prog_name="specstorm", standalone_mode=False, obj=arguments, default_map=defaults)
     except UserError as error:
-        say(str(error))
+        say(_shortened(str(error)))
         return 2
     except TyperException as error:
         # A value of a list of words is validated by Pydantic, which puts this before its sentence.
         message = error.format_message().replace(": Value error, ", ": ", 1)
         if message:
-            say(f"{place_of(error, Path.cwd())}{message}")
+            say(_shortened(f"{place_of(error, Path.cwd())}{message}"))
         return 2
     except StoreError as error:
         say(str(error))
         return 3
     except OSError as error:
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-        say(f"{where}{error.strerror or error}")
+        say(_shortened(f"{where}{error.strerror or error}"))
         return 2
     return code if isinstance(code, int) else 0
 
@@ -114,6 +121,13 @@ def _command(arguments: list[str]) -> int:
 def _refuse(message: str) -> int:
     print(f"specstorm: {message}", file=sys.stderr)
     return 2
+
+
+def _shortened(message: str) -> str:
+    if len(message) <= MESSAGE_MAX:
+        return message
+    half = MESSAGE_MAX // 2
+    return f"{message[:half]}... ({len(message) - 2 * half:,} characters) ...{message[-half:]}"
 
 
 def _internal(error: BaseException) -> int:

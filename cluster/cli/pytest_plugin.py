@@ -27,8 +27,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioF
     config = parent.config
     if file_path.suffix != SUFFIX or not (config.getoption("--specstorm") or config.getini("specstorm")):
         return None
-    with file_path.open(encoding="utf-8", errors="replace") as file:
-        is_scenario = any(line.startswith(MARK) for line in file)
+    from scenarios.codec import BYTES_MAX  # noqa: PLC0415
+    from scenarios.input_file import read_file  # noqa: PLC0415
+
+    text = read_file(file_path, BYTES_MAX).decode("utf-8", "replace")
+    is_scenario = any(line.startswith(MARK) for line in text.splitlines())
     return ScenarioFile.from_parent(parent, path=file_path) if is_scenario else None
 
 

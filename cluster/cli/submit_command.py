@@ -41,14 +41,14 @@ from cluster.reports.terminal import say, show
 from cluster.storage.archive import ArchiveError, Unpacked, in_the_way, note_origin, pack_command, unpack, visible_name
 from cluster.storage.artefact import write_atomically
 from cluster.storage.provenance import GIT_SECONDS_MAX, commit
+from scenarios.input_file import read_file
 from scenarios.strict_yaml import seen
 
 PROBE_SECONDS = 120.0
 FETCH_SECONDS = 300.0
 # Attempts to fetch: another line written into the log spoils one.
 FETCHES = 2
-# Limit on the characters of a log: a device file that never ends would fill the memory.
-LOG_MAX = 64 << 20
+LOG_BYTES_MAX = 64 << 20
 # Commands that make a campaign and take --out.
 SUBMITTABLE = ("run", "hunt", "nightly", "faults measure")
 
@@ -123,17 +123,16 @@ def attach(
 
 
 def extract(
-    file: Annotated[
-        typer.FileText, typer.Argument(metavar="LOG", errors="replace", help="A file with a job's log, or - for stdin.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="LOG", help="A file with a job's log, or - for stdin.")],
 ) -> int:
     """Write the artefacts that the log of a job holds, for when nothing else is left of it."""
-    text = file.read(LOG_MAX + 1)
-    if len(text) > LOG_MAX:
-        raise InputError(f"{file.name}: more than {LOG_MAX:,} characters; cut the log to its end, where artefacts are")
+    content = sys.stdin.buffer.read(LOG_BYTES_MAX + 1) if str(file) == "-" else read_file(file, LOG_BYTES_MAX)
+    if len(content) > LOG_BYTES_MAX:
+        raise InputError(f"{file}: more than {LOG_BYTES_MAX} bytes; cut the log to its end, where artefacts are")
+    text = content.decode("utf-8", "replace")
     artefacts = from_log(text)
     if not artefacts:
-        raise InputError(f"{file.name}: holds no artefact of a job; a job without findings leaves none")
+        raise InputError(f"{file}: holds no artefact of a job; a job without findings leaves none")
     hindrances = [why for home in {path.parents[1] for path in artefacts} if (why := in_the_way(home)) is not None]
     if hindrances:
         raise InputError(f"{hindrances[0]}; run it in another folder")

@@ -11,6 +11,7 @@ from cluster.dispatch.job import command
 from cluster.dispatch.ray_job import CAMPAIGNS, job_id, reader_program
 from cluster.reports.terminal import show
 from scenarios.codec import loads
+from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
 from scenarios.strict_yaml import ScenarioError
 from scenarios.visible import is_visible
 from workers.targets.target import DEFAULT_CONFIG
@@ -32,7 +33,7 @@ def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] =
         return
     left, more = BYTES_MAX, []
     for number, path in enumerate(sorted((folder / "artefacts").glob("*.yaml"))):
-        text = path.read_text(encoding="utf-8").removesuffix("\n")
+        text = read_file(path, CAMPAIGN_BYTES_MAX).decode("utf-8", "replace").removesuffix("\n")
         size = len(text.encode())
         if number >= FILES_MAX or size > left:
             more.append(path.name)

@@ -9,6 +9,7 @@ from cluster.dispatch.origin import ROOT
 from cluster.dispatch.whole_file import whole_file
 from scenarios import codec
 from scenarios.codec import comment
+from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
 from scenarios.scenario_file import RunOn
 from scenarios.visible import is_visible
 from workers.record.verdict import Judgement, plane
@@ -68,7 +69,7 @@ def is_artefact_of(path: Path, judgement: Judgement, config: RunConfig = DEFAULT
     """Whether a file can be replayed and holds the trace of a finding, whatever is said in its comments."""
     try:
         # Endings of lines as they are: what else divides lines was altered.
-        lines = path.read_bytes().decode().removesuffix("\n").split("\n")
+        lines = read_file(path, CAMPAIGN_BYTES_MAX).decode().removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError):
         return False
     trace = [line for line in lines if not line.startswith("#")]

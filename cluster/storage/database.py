@@ -14,6 +14,7 @@ from pathlib import Path
 from cluster.storage.errors import CampaignError, StoreError, is_damage, store_error, storing
 from cluster.storage.schema import META, SCHEMA_VERSION, TABLES, Cell, Row, Table
 from cluster.storage.wal import damage_of_log, log_of
+from scenarios.input_file import check_regular, opened
 
 PAGE_BYTES = 4096
 BUSY_SECONDS = 10.0
@@ -127,6 +128,7 @@ def _connect(path: Path, is_new: bool = False) -> sqlite3.Connection:
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Open a database read-only; one without a log as a plain file, so that no file is made beside it."""
+    check_regular(path)
     is_written = log_of(path).exists()
     uri = f"{path.resolve().as_uri()}?mode=ro"
     # In a folder without write permission, one that a killed process left is read as a plain file, too.
@@ -175,8 +177,8 @@ def _inspect(path: Path) -> str | None:
     Raises:
         CampaignError: it is not a campaign of this version.
     """
-    with path.open("rb") as file:
-        header = file.read(len(_HEADER))
+    with opened(path) as descriptor:
+        header = os.read(descriptor, len(_HEADER))
     if sum(one == other for one, other in zip(header[:_MAGIC_BYTES], _HEADER, strict=False)) < _MAGIC_ALIKE_MIN:
         raise CampaignError(f"{path}: is not a campaign database; give another --out")
     if header not in (_HEADER, _HEADER_WITHOUT_LOG):

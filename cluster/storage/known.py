@@ -14,7 +14,8 @@ from cluster.storage.artefact import write_atomically
 from cluster.storage.errors import storing
 from cluster.storage.lock import editing
 from scenarios import strict_yaml
-from scenarios.codec import KNOWN_SUFFIX, SUFFIX
+from scenarios.codec import BYTES_MAX, KNOWN_SUFFIX, SUFFIX
+from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
 from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError
 from scenarios.yaml_edit import scalar, with_values
@@ -148,8 +149,10 @@ def edit_known(path: Path, changes: Mapping[str, str | None]) -> KnownFinding:
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_file(path, BYTES_MAX).decode("utf-8")
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: cannot be read: {error}") from error
 
 
@@ -174,7 +177,7 @@ def read_seen(folder: Path) -> dict[str, Sighting]:
     """
     path = folder / SEEN
     try:
-        return _SIGHTINGS.validate_json(path.read_bytes())
+        return _SIGHTINGS.validate_json(read_file(path, CAMPAIGN_BYTES_MAX))
     except FileNotFoundError:
         return {}
     except (OSError, ValidationError) as error:

@@ -18,6 +18,7 @@ from cluster.storage.errors import CampaignError, StoreError, storing
 from cluster.storage.lines import RESULTS, write_lines
 from cluster.storage.lock import Claim, claim
 from cluster.storage.schema import TABLES, Row
+from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
 
 # Files of a campaign that are merged by name, the traces of jobs that were lost among them; the others are made from
 # its rows.
@@ -150,16 +151,23 @@ def _merge_one(source: Path, out: Path, database: Database) -> list[str]:
                     for row in campaign.select(table):
                         take(database, table, row)
         with storing(out):
-            for file in (path for pattern in _FILES for path in sorted(source.glob(pattern)) if path.is_file()):
+            for file in (path for pattern in _FILES for path in _own_files(source, pattern)):
                 _merge_file(file, out / file.relative_to(source))
         return campaign.remarks
+
+
+def _own_files(campaign: Path, pattern: str) -> list[Path]:
+    """Return the regular files of a campaign by a pattern; what a link leads to elsewhere is not its own."""
+    root = campaign.resolve()
+    found = (path for path in campaign.glob(pattern) if path.resolve().is_relative_to(root))
+    return sorted(path for path in found if path.is_file())
 
 
 def _merge_file(source: Path, target: Path) -> None:
     """Copy a file; of two with one name keep the lesser by their bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    content = source.read_bytes()
-    if target.exists() and target.read_bytes() <= content:
+    content = read_file(source, CAMPAIGN_BYTES_MAX)
+    if target.exists() and read_file(target, CAMPAIGN_BYTES_MAX) <= content:
         return
     with whole_file(target) as file:
         file.write(content)

@@ -9,10 +9,12 @@ from pydantic import ValidationError
 
 from cluster.dispatch.whole_file import whole_file
 from cluster.storage.pace import Left, Pace
+from scenarios.input_file import read_file
 from scenarios.spec import Value
 
 FILE = "progress.json"
 EVERY_SECONDS = 1.0
+BYTES_MAX = 1 << 20
 
 
 class Snapshot(Value):
@@ -93,5 +95,5 @@ def read_progress(folder: Path) -> Snapshot | None:
     found = []
     for path in (folder / FILE, *folder.glob(f"*/{FILE}")):
         with suppress(OSError, ValidationError):
-            found.append(Snapshot.model_validate_json(path.read_bytes()))
+            found.append(Snapshot.model_validate_json(read_file(path, BYTES_MAX)))
     return max(found, key=lambda each: each.now, default=None)

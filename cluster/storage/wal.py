@@ -8,9 +8,12 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from scenarios.input_file import read_file
+
 _HEADER_BYTES, _FRAME_BYTES = 32, 24
 _MAGIC_LITTLE, _MAGIC_BIG = 0x377F0682, 0x377F0683
 _WORDS = 2**32
+LOG_BYTES_MAX = 4 << 30
 _GONE = "what was recorded in it last is gone; the command that wrote it runs it again"
 
 
@@ -25,7 +28,7 @@ def damage_of_log(path: Path) -> str | None:
     Nobody may write it meanwhile. A transaction that was not finished is no damage.
     """
     log = log_of(path)
-    data = log.read_bytes() if log.exists() else b""
+    data = read_file(log, LOG_BYTES_MAX) if log.exists() else b""
     if not data:
         return None
     if not _is_header(data):

@@ -233,7 +233,7 @@ def test_what_a_file_was_run_on_survives_yaml_and_is_no_part_of_its_trace(
             3,
             'unknown key "engine_home" in run_on; did you mean engine?',
         ),
-        ("run_on: {engine_path: /a}\n", 1, "allowed are device, engine, kernels, sources, version"),
+        ("run_on: {engine_path: /a}\n", 1, "allowed are device, engine, fixes, kernels, sources, version"),
         ("run_on: {version: /a/b}\n", 1, 'run_on.version is "/a/b"; text of the form'),
         ("run_on: {engine: ../vllm}\n", 1, 'run_on.engine is "../vllm"; text of the form'),
         ("run_on: sim\n", 1, 'run_on is "sim"; a mapping'),

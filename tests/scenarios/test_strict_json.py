@@ -24,5 +24,5 @@ def test_read_json_refuses_a_key_that_appears_twice(text: str) -> None:
     "content", [b"", b"{", b'"\\ud800"', b'"\xff"', b"[" * 100_000, b"1" * 5000, "{}".encode("utf-16")]
 )
 def test_read_json_refuses_other_content(content: bytes) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"."):
         read_json(content)

@@ -23,6 +23,7 @@ from cluster.storage.campaign import Campaign as Stored
 from cluster.storage.errors import reading_values
 from cluster.storage.provenance import Planned, Run
 from cluster.storage.schema import Row as StoredRow
+from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD
 from workers.faults.registry import FAULTS
@@ -209,7 +210,7 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
 def _parts_of(report: Path) -> dict[str, PartEntry]:
     """Return the parts of a night by its report; none where there is no such report, or an earlier version's."""
     try:
-        values = from_json(report.read_bytes())
+        values = from_json(read_file(report, CAMPAIGN_BYTES_MAX))
         return TypeAdapter(dict[str, PartEntry]).validate_python(values["parts"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
