@@ -16,7 +16,7 @@ from tests.cluster.cli.test_edge import scenarios
 
 Capture: TypeAlias = pytest.CaptureFixture[str]
 # Parameters with free text or a path that name no program: data, folders of results, names, numbers of a cluster's job.
-_NAMES = {"bad", "base", "canary", "engine", "fault", "good", "job", "keyword", "plane", "profile", "versions"}
+_NAMES = {"bad", "base", "canary", "engine", "fault", "fixes", "good", "job", "keyword", "plane", "profile", "versions"}
 _FILES = {"campaign", "corpus", "evidence", "junit", "known", "out", "regressions"}
 DATA = _NAMES | _FILES | {"note", "to", "until", "upstream"}
 
@@ -58,7 +58,7 @@ def test_workers_that_nobody_typed_yield_to_no_ray(folder: Path, capsys: Capture
         ('tool = "x"\n', "tool is 'x'; a table of options is wanted"),
         (f'tool = "{"x" * 3_000_000}"\n', "(3,000,002 characters); a table of options is wanted"),
         (f"a = {'[' * 5000}\n", "pyproject.toml: cannot be read: nested too deeply"),
-        (" " * (5 << 20), "pyproject.toml: cannot be read: more than 4,194,304 bytes"),
+        (" " * (5 << 20), "pyproject.toml: cannot be read: more than 4194304 bytes"),
         ("[tool.specstorm\n", "pyproject.toml: cannot be read: "),
         ('[tool.specstorm]\nworkers = "many"\n', "pyproject.toml: [tool.specstorm]: Invalid value for '--workers'"),
     ],
