@@ -15,6 +15,7 @@ def test_two_configurations_that_differ_in_anything_have_other_texts() -> None:
         RunConfig(engine_version="here"),
         RunConfig(engine_digest="here"),
         RunConfig(kernels="interpreted"),
+        RunConfig(fixes="all"),
     ]
     assert len({config.text for config in (DEFAULT_CONFIG, *changed)}) == 1 + len(fields)
 
