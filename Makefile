@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 SGLANG_PIP := .venv-sglang/bin/python -m pip install --quiet --no-deps
 
-.PHONY: run quick quick-tests test test-long check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels vllm-exports \
+.PHONY: run quick quick-tests test test-long check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels fixes vllm-exports \
 	vllm-release sglang test-vllm test-sglang clean
 
 run: .venv/installed
@@ -72,6 +72,10 @@ sglang: .venv-sglang/installed
 # vLLM's own Triton kernels, interpreted, beside ours (docs/vllm_kernels.md).
 vllm-kernels: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.vllm_kernels
+
+# The trace of each known bug that has a fix: on the release, with its fix, and with all fixes (docs/findings/README.md).
+fixes: .venv/installed vllm-cpu
+	$(BIN)/python -m benchmarks.conformance.fixes $(NAMES) $(if $(SAMPLE_FIXES),--sample $(SAMPLE_FIXES))
 
 # The tests that `specstorm export` has written: each fails on the release, and passes with the patch of its finding.
 vllm-exports: .venv/installed vllm-cpu

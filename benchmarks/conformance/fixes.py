@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from scenarios.codec import load, run_on
 from scenarios.trace import Trace
-from workers.edits.fix import ALL, fixes_of
+from workers.edits.fix import ALL, FILE, FINDINGS
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous, Verdict
 from workers.run.check import check
@@ -24,7 +24,6 @@ from workers.targets.target import RunConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT / "docs" / "findings"
-PACKAGES = ("vllm", "sglang")
 
 
 class Tried(NamedTuple):
@@ -48,7 +47,7 @@ def names_of(asked: Sequence[str], sample: int | None, seed: int) -> list[str]:
     Raises:
         KeyError: a finding that is named has no fix.
     """
-    fixes = {name for package in PACKAGES for name in fixes_of(package)}
+    fixes = {file.parent.name for file in FINDINGS.glob(f"*/{FILE}")}
     for name in asked:
         if name not in fixes:
             raise KeyError(name)
