@@ -77,7 +77,7 @@ def gate(
     deadline: Deadline = 300,
     engine: Annotated[str, typer.Option(metavar="NAME", help="The engine. Default: vllm.")] = "",
     engine_home: EngineHome = "",
-    fixes: Fixes = "all",
+    fixes: Fixes = "none",
     junit: Junit = None,
     github: Annotated[bool, typer.Option("--github", help="Print what is not known as annotations.")] = False,
     json: Json = False,

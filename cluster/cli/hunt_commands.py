@@ -94,7 +94,7 @@ def hunt(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
-    fixes: Fixes = "all",
+    fixes: Fixes = "none",
     json: Json = False,
 ) -> int:
     """Generate traces, judge each under three schedules, shrink every finding."""

@@ -132,7 +132,7 @@ def nightly(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
-    fixes: Fixes = "all",
+    fixes: Fixes = "none",
     json: Json = False,
 ) -> int:
     """Replay the regressions, hunt for hours, measure a part of the faults, write report.html, .txt and .json."""
