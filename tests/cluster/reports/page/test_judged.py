@@ -22,6 +22,8 @@ from cluster.storage.store import Store
 from tests.cluster.fake_judge import FakeJudge, trace
 from tests.cluster.reports.page.campaigns import Page, judged, page_of
 from tests.cluster.reports.page.test_campaign import hunt_of, report_of
+from tests.cluster.reports.page.test_faults import COUNTS, trial
+from tests.cluster.reports.page.test_trends import keep_trial
 from workers.record.verdict import Judgement, Lost
 
 
@@ -109,6 +111,16 @@ def test_campaign_that_judged_nothing_has_no_number_of_findings(tmp_path: Path) 
     page = Page(page_of(tmp_path))
     cards = dict(zip([each.whole for each in page.all("dt")], [each.whole for each in page.all("dd")], strict=True))
     assert cards["findings"] == "not judged"
+
+
+def test_measurement_of_faults_has_no_number_of_findings(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        keep_trial(store, trial(COUNTS, 0, 1, "counts"))
+        store.plan(Planned(trials=tuple(map(str, range(39)))))
+    (campaign,) = read_campaigns(tmp_path)
+    assert [each.text for each in campaign.amounts] == ["1 of 39 trials"]
+    labels = [each.whole for each in Page(page_of(tmp_path)).all("dt")]
+    assert labels[:2] == ["trials a second", "trials of faults"]
 
 
 def test_scenarios_that_were_not_judged_are_errors_for_a_ci_server(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 from cluster.cli import main as cli
 from cluster.reports.page.campaign import read_campaigns
-from cluster.reports.page.render import overall
+from cluster.reports.page.render import overall, term
 from cluster.storage.store import Store
 from scenarios import codec
 from scenarios.events import Schedule
@@ -62,6 +63,11 @@ def test_text_of_a_finding_never_becomes_markup(tmp_path: Path) -> None:
     assert "\x1b" not in source
     assert "\u202e" not in source
     assert any(r"\x1b[31m\u202e" in element.text for element in page.all("dd"))
+
+
+def test_word_without_a_meaning_is_text_that_is_escaped() -> None:
+    assert not isinstance(term(HOSTILE), Markup)
+    assert str(term("plane", "<b>")).endswith('">&lt;b&gt;</span>')
 
 
 NOTHING_WRONG = "the race is reported whatever the timing; in none of 2 schedules tried was a value wrong"
