@@ -1,8 +1,8 @@
 """Exported tests of SGLang, run: each fails on the installed release.
 
-`python -m benchmarks.conformance.sglang_exports` runs them in the installation of `make sglang`, which lacks modules
-that SGLang imports and that no test calls: this module is a plugin of pytest's that stands for them. Where SGLang was
-installed with all that it needs the tests run without.
+`python -m benchmarks.conformance.sglang_exports` runs them in the installation of `make sglang`, with the pytest plugin
+for the modules that it lacks (`workers/targets/sglang/inside/absent.py`). A complete installation of SGLang needs no
+plugin.
 
 Exit code 1 if one does not fail by its own assertion.
 """
@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from workers.targets.child.installation import python_of
 from workers.targets.sglang.installation import HOME, ROOT, making
@@ -22,15 +21,7 @@ EXPORTED = ROOT / "docs" / "findings" / "exported" / "sglang"
 SECONDS_MAX = 600
 # Exit code of pytest where tests failed.
 _FAILED = 1
-# This module, as a plugin.
-_NAME = "benchmarks.conformance.sglang_exports"
-
-
-def pytest_configure(config: Any) -> None:
-    """Have modules found that are not installed."""
-    from workers.targets.sglang.inside import absent  # noqa: PLC0415
-
-    absent.install()
+_PLUGIN = "workers.targets.sglang.inside.absent"
 
 
 def exported_files() -> list[Path]:
@@ -48,7 +39,7 @@ def is_shown(file: Path, home: Path) -> bool:
     if python is None:
         raise FileNotFoundError(f"SGLang is not installed in {home}; {making()}")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    command = [str(python), "-m", "pytest", "--quiet", "-p", _NAME, "--rootdir", "."]
+    command = [str(python), "-m", "pytest", "--quiet", "-p", _PLUGIN, "--rootdir", "."]
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(file, folder)
         done = subprocess.run(

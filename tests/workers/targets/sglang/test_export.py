@@ -2,6 +2,8 @@
 
 import ast
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,18 @@ def test_a_finding_is_exported_as_it_lies_there(name: str, tmp_path: Path, monke
     assert {path.name for path in tmp_path.iterdir()} == {f"test_{name}.py", f"{name}.md", f"{name}.json"}
     for path in tmp_path.iterdir():
         assert path.read_text(encoding="utf-8") == (EXPORTED / path.name).read_text(encoding="utf-8"), path.name
+
+
+@pytest.mark.parametrize(("plugin", "code"), [((), 2), (("-p", "workers.targets.sglang.inside.absent"), 0)])
+def test_a_plugin_stands_in_for_the_modules_that_are_not_installed(
+    plugin: tuple[str, ...], code: int, tmp_path: Path
+) -> None:
+    text = "from sgl_kernel.speculative import tree\nfrom torchvision.io import decode\n\n\ndef test_a() -> None:\n    pass\n"
+    (tmp_path / "test_a.py").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", *plugin, "test_a.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout
 
 
 def test_both_findings_of_outputs_without_drafts_are_there() -> None:

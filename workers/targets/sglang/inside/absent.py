@@ -1,4 +1,8 @@
-"""Modules that SGLang imports and that are not installed: nothing that runs here calls what is in them."""
+"""Modules that SGLang imports and that are not installed: nothing that runs here calls what is in them.
+
+None of them is on PyPI in a build for a PyTorch without CUDA but IPython and gguf. This module is a plugin of pytest as
+well (`-p workers.targets.sglang.inside.absent`), with which tests of SGLang run in the installation of `make sglang`.
+"""
 
 import sys
 from importlib.machinery import ModuleSpec
@@ -65,3 +69,8 @@ def install() -> None:
         parent, _, last = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], last, module)
+
+
+def pytest_configure() -> None:
+    """Have the modules found in a process of pytest, before it loads a test."""
+    install()
