@@ -54,6 +54,7 @@ from cluster.cli.options import (
 from cluster.cli.report_command import PAGE, TIMELINES, write_report
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop
+from cluster.reports.edited import edited_lines
 from cluster.reports.hunt_report import NightDocument, hunt_document, hunt_lines
 from cluster.reports.page.campaign import NIGHT
 from cluster.reports.report import progress_for
@@ -188,7 +189,8 @@ def _told(
     lines = list(by_fault(trials))
     judged = measured_code(measurement, lines)
     code = weightiest(code, night.replayed.exit_code(), planner.exit_code(recurring.known), judged)
-    hunt_text = [*hunt_lines(planner.hunt, planner.store.folder), *history]
+    edited = edited_lines(planner.hunt.settings.config, night.replayed.suite.ran() | planner.hunt.totals.ran)
+    hunt_text = [*hunt_lines(planner.hunt, planner.store.folder), *history, *edited]
     text = text_of([*night.replayed.lines(), "", *hunt_text, "", *measured_lines(lines, tonight)])
     document = NightDocument(
         exit_code=code,

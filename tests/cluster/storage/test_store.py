@@ -103,7 +103,9 @@ def test_a_late_result_that_differs_is_a_contradiction_and_an_equal_one_is_not(t
     with Store(tmp_path) as store:
         for job in (equal, different):
             store.record(job, 2, FakeJudge().judge(job.trace, True), "a.yaml")
-        store.note_late(equal.key, 1, FakeJudge().judge(equal.trace, True))
+        # What ran in a worker's engine before depends on the worker's earlier jobs.
+        late = FakeJudge().judge(equal.trace, True).model_copy(update={"ran": ("a.py:run",)})
+        store.note_late(equal.key, 1, late)
         store.note_late(different.key, 1, FakeJudge().judge(trace("diverge"), True))
         assert store.contradictions() == [different.key]
 

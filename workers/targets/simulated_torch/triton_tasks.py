@@ -80,10 +80,13 @@ def _outside(kernel: str, address: int, spans: Spans, is_store: bool) -> str:
 BOUNDS = Bounds()
 
 
-def queued(definitions: Definitions) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def queued(
+    definitions: Definitions, launched: Callable[[Any], None] = lambda kernel: None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return what makes a launcher of interpreted kernels one of tasks, for those that are given tensors of the device.
 
-    What it makes takes the place of `InterpretedFunction.run`. A kernel with a definition runs as that.
+    What it makes takes the place of `InterpretedFunction.run`. A kernel with a definition runs as that. `launched` is
+    called with each kernel, as a Python function: a launcher around this one would be the source location in reports.
     """
     from triton.runtime.interpreter import GridExecutor  # noqa: PLC0415  it interprets if it was told so before
 
@@ -100,6 +103,7 @@ def queued(definitions: Definitions) -> Callable[[Callable[..., Any]], Callable[
 
     def made(launch_at_once: Callable[..., Any]) -> Callable[..., Any]:
         def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+            launched(self.fn)
             kernel = kernels.get(self.fn)
             if kernel is None:
                 kernel = kernels[self.fn] = _Kernel(self.fn, definitions)

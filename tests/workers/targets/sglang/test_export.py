@@ -36,10 +36,14 @@ def test_a_finding_is_exported_as_it_lies_there(name: str, tmp_path: Path, monke
 def test_a_plugin_stands_in_for_the_modules_that_are_not_installed(
     plugin: tuple[str, ...], code: int, tmp_path: Path
 ) -> None:
-    text = "from sgl_kernel.speculative import tree\nfrom torchvision.io import decode\n\n\ndef test_a() -> None:\n    pass\n"
-    (tmp_path / "test_a.py").write_text(text, encoding="utf-8")
+    # The plugin asks the library for models first whether torchvision is there.
+    library = tmp_path / "transformers" / "utils"
+    library.mkdir(parents=True)
+    (library / "import_utils.py").write_text("def is_torchvision_available() -> bool:\n    return False\n")
+    text = "from sgl_kernel.speculative import tree\nfrom torchvision.io import decode\n\ndef test_a(): assert tree\n"
+    (tmp_path / "test_a.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", *plugin, "test_a.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout
 

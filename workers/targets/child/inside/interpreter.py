@@ -15,11 +15,17 @@ _INTERPRETER = "triton.runtime.interpreter"
 
 def interpreted(definitions: Definitions) -> tuple[Replacement, ...]:
     """Return what is replaced of the interpreter where a device is simulated, and kernels have definitions."""
+    notes = notes_of_process()
+
+    def note_launch(kernel: Any) -> None:
+        if notes is not None:
+            notes.launched(functions_used(kernel))
+
     launches = Replacement(
         _INTERPRETER,
         "InterpretedFunction.run",
         "an interpreted kernel would run at once: its launch is a task of the device",
-        _noted(queued(definitions)),
+        queued(definitions, note_launch),
     )
     accesses = (
         Replacement(
@@ -31,23 +37,6 @@ def interpreted(definitions: Definitions) -> tuple[Replacement, ...]:
         for name, made in CHECKED.items()
     )
     return (launches, *accesses)
-
-
-def _noted(made: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what makes a launcher that also notes the functions of each kernel, where functions are noted."""
-
-    def launcher(before: Any) -> Any:
-        run, notes = made(before), notes_of_process()
-        if notes is None:
-            return run
-
-        def noted(kernel: Any, *arguments: Any, **options: Any) -> Any:
-            notes.launched(functions_used(kernel.fn))
-            return run(kernel, *arguments, **options)
-
-        return noted
-
-    return launcher
 
 
 class _Driver:
