@@ -214,6 +214,9 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
     Raises:
         CampaignError: it is of another version, or not a campaign's.
     """
+    other = _computed(connection)
+    if other is not None:
+        raise CampaignError(f"{path}: is not a campaign database: {other} is computed; give another --out")
     tables = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "meta" in tables:
         rows = connection.execute("SELECT * FROM meta WHERE name = 'schema'").fetchall()
@@ -223,6 +226,16 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
     # A damaged list of tables may have lost one of them.
     elif len(tables & TABLES.keys()) <= len(TABLES) // 2:
         raise CampaignError(f"{path}: is not a campaign database: its tables are others; give another --out")
+
+
+def _computed(connection: sqlite3.Connection) -> str | None:
+    """Return a table of a database that computes what is read from it, None if there is none.
+
+    A campaign has none. To read a view, a virtual table or a generated column of a stranger may take for ever.
+    """
+    how = "type IN ('view', 'trigger') OR sql LIKE 'CREATE VIRTUAL%' OR sql LIKE '% AS (%'"
+    row = connection.execute(f"SELECT type FROM sqlite_master WHERE {how}").fetchone()
+    return None if row is None else f"a {row[0]} of it"
 
 
 def _wrong(connection: sqlite3.Connection) -> str | None:
@@ -287,6 +300,9 @@ def _take_over(source: Path, target: Path) -> int:
         connection.text_factory = _decode
         # Lets a file that was cut off, or whose list of tables is damaged, be read as far as it goes.
         connection.execute("PRAGMA writable_schema=ON")
+        other = _computed(connection)
+        if other is not None:
+            raise CampaignError(f"{target}: is not a campaign database: {other} is computed; give another --out")
         new.execute("BEGIN IMMEDIATE")
         for table in TABLES.values():
             insert = f"INSERT OR IGNORE INTO {table.name} VALUES ({', '.join('?' * (len(table.columns) + 1))})"

@@ -1,6 +1,8 @@
 """Campaign folders that a stranger made or named: nothing outside of them changes, and nothing waits."""
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from cluster.cli import main as cli
 from cluster.cli.inputs import campaign_stem
 from cluster.storage.errors import CampaignError
 from cluster.storage.lock import LOCK, claim, is_locked
+from cluster.storage.store import Store
 from tests.cluster.cli.test_commands import SCENARIO
 
 
@@ -48,3 +51,33 @@ def test_lock_file_that_is_another_file_is_refused(kind: str, tmp_path: Path) ->
         claim(campaign)
     assert not is_locked(campaign)
     assert victim.read_text() == "mine"
+
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x, x, x FROM n"
+
+
+@pytest.mark.parametrize("table", ["meta", "runs", "results"])
+@pytest.mark.parametrize("command", ["report", "merge", "run"])
+def test_database_with_a_view_that_never_ends_is_refused(
+    command: str, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(SCENARIO.format(seed=1))
+    with Store(Path("camp")):
+        pass
+    with closing(sqlite3.connect("camp/campaign.sqlite")) as database:
+        database.execute(f"DROP TABLE {table}")
+        database.execute(f"CREATE VIEW {table} AS {ENDLESS}")
+    words = {"run": ["run", "a.yaml", "--ray", "off", "--out", "camp"], "merge": ["merge", "camp", "--out", "m"]}
+    assert cli.run(words.get(command, [command, "camp"])) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is not a campaign database: a view of it is computed" in line
+
+
+def test_database_with_a_generated_column_is_refused(tmp_path: Path) -> None:
+    with Store(tmp_path / "camp"):
+        pass
+    with closing(sqlite3.connect(tmp_path / "camp" / "campaign.sqlite")) as database:
+        database.execute("ALTER TABLE runs ADD COLUMN more AS (hex(zeroblob(100000000)))")
+    with pytest.raises(CampaignError, match="a table of it is computed"):
+        Store(tmp_path / "camp")

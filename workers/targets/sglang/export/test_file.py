@@ -1,6 +1,5 @@
 """Text of an exported test of SGLang: a scheduler on a CPU, the calls of a trace, and what is asserted."""
 
-import textwrap
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from workers.record.verdict import missing_order_of
 from workers.targets.exported import ExportedTest, ExportError, Finding
 from workers.targets.vllm.export import parts
 from workers.targets.vllm.export.options import weights_seed
-from workers.targets.vllm.export.text import WIDTH, Call, Code, broken, indented, literal
+from workers.targets.vllm.export.text import WIDTH, Call, Code, broken, docstring, identifier, indented, literal
 
 _DRIVER = (parts.DRIVER / "models.py", Path(__file__).parent / "driver" / "scheduler.py")
 # Read when SGLang is loaded. The second is the target's: of outputs that are yet to come little is reckoned with, and a
@@ -110,7 +109,7 @@ def _test(finding: Finding, found: Difference, submit: Submit, run_of: Callable[
         lines += [*run, "# The request alone.", *other, f"assert outputs[{name}] == others[{name}]"]
     else:
         raise ExportError(f"it is about {found.variable}, which is no output that is compared: a test does not see it")
-    stem = finding.name.removeprefix("sglang_").replace("-", "_")
+    stem = identifier(finding.name, "sglang_")
     return "\n".join([f"def test_{stem}(tmp_path, monkeypatch):", *indented(lines)])
 
 
@@ -174,12 +173,8 @@ def _options(event: Submit, trace: Trace) -> dict[str, object]:
 
 
 def _docstring(finding: Finding) -> str:
-    lines = [
-        *textwrap.wrap(f"{finding.title[:1].upper()}{finding.title[1:]}.", WIDTH - 3),
-        "",
-        *textwrap.wrap(
-            f"A scheduler in this process, on a CPU. Fails on SGLang {finding.version or 'as it was'}.", WIDTH
-        ),
-        *textwrap.wrap(f"Written by `specstorm export` from {finding.source}.", WIDTH),
-    ]
-    return '"""' + "\n".join(lines) + '\n"""'
+    return docstring(
+        f"{finding.title[:1].upper()}{finding.title[1:]}.",
+        f"A scheduler in this process, on a CPU. Fails on SGLang {finding.version or 'as it was'}.",
+        f"Written by `specstorm export` from {finding.source}.",
+    )

@@ -9,7 +9,7 @@ from workers.record.rules import Reference
 from workers.record.verdict import Crashed, Stuck
 from workers.targets.exported import ExportError, Finding
 from workers.targets.vllm.export.level import Level
-from workers.targets.vllm.export.text import broken, literal
+from workers.targets.vllm.export.text import broken, comment, literal
 
 # Another run that outputs are compared with: all requests in an engine with other options, or one alone.
 Other: TypeAlias = Literal["", "synchronous", "without_speculation", "alone"]
@@ -39,7 +39,7 @@ def assertion_of(finding: Finding, level: Level) -> Assertion:
             ends = "ends = [outputs[-1].finish_reason for outputs in engine.outputs.values()]"
             return Assertion(["# Every request comes to its end.", ends, "assert None not in ends"])
         case Crashed(where=where):
-            return Assertion([f"# It comes to this line: the release ends in {where.function}."])
+            return Assertion([comment(f"It comes to this line: the release ends in {where.function}.")])
         case Stuck():
             return Assertion(["# It comes to this line: in the release a request waits for ever."])
     found = finding.difference
@@ -146,7 +146,7 @@ def _width(submit: Submit) -> int:
 def _logprobs(found: Difference, submit: Submit) -> list[str]:
     width = _width(submit)
     return [
-        f"# {width} logprobs come with each token.",
+        comment(f"{width} logprobs come with each token."),
         "for output in outputs:",
         "    assert output.new_logprobs is not None",
         f"    assert output.new_logprobs.logprob_token_ids.shape[1] >= {width}",
@@ -171,10 +171,12 @@ def _prompt_logprobs(found: Difference, submit: Submit) -> list[str]:
         "of_prompt = [output.new_prompt_logprobs_tensors for output in outputs]",
         "shapes = [each.logprob_token_ids.shape for each in of_prompt if each is not None]",
     ]
+    # The evidence of a finding is a file: its values are written as literals, whatever they are.
+    count, width = (literal(due.get(name)) for name in ("count", "width"))
     if "count" not in due:
         return ["# The prompt has no token behind its first.", *lines, "assert not shapes"]
-    shape = f"({due['count']}, {due['width']})"
-    said = f"# {due['width']} logprobs come of each token of the prompt behind its first."
+    shape = f"({count}, {width})"
+    said = comment(f"{width} logprobs come of each token of the prompt behind its first.")
     return [said, *lines, f"assert shapes == [{shape}]"]
 
 

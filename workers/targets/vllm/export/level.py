@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 from workers.record.evidence import RACES, Difference
 from workers.record.verdict import Crashed, Diverged, Stuck, missing_order_of
 from workers.targets.exported import ExportError, Finding
+from workers.targets.vllm.export.text import identifier
 
 Level: TypeAlias = Literal["scheduler", "engine"]
 # Files of vLLM's sources whose errors are the scheduler's own.
@@ -14,8 +15,7 @@ _SCHEDULER_FILES = ("scheduler.py", "async_scheduler.py", "kv_cache_manager.py",
 
 def stem_of(name: str) -> str:
     """Return the name of a finding's test."""
-    stem = "".join(each if each.isalnum() else "_" for each in name.removeprefix("vllm_"))
-    return stem.strip("_").lower() or "finding"
+    return identifier(name, "vllm_")
 
 
 def level_of(finding: Finding, runs_on_cpu: bool) -> Level:

@@ -1,6 +1,5 @@
 """Text of an exported test: what its trace needs of the driver, and one test."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +20,7 @@ from workers.targets.vllm.export.options import (
     weights_seed,
 )
 from workers.targets.vllm.export.parts import driver_source
-from workers.targets.vllm.export.text import WIDTH, Call, Code, broken, call, indented, literal
+from workers.targets.vllm.export.text import Call, Code, broken, call, docstring, indented, literal
 
 # Environment of every test: one process, and the first of vLLM's model runners.
 _ENVIRONMENT = (
@@ -207,10 +206,8 @@ def exported_test(finding: Finding, runs_on_cpu: bool) -> ExportedTest:
 
 def _docstring(finding: Finding, level: Level) -> str:
     what = "A scheduler without a model" if level == "scheduler" else "An engine in this process, on a CPU"
-    lines = [
-        *textwrap.wrap(f"{finding.title[:1].upper()}{finding.title[1:]}.", WIDTH - 3),
-        "",
-        *textwrap.wrap(f"{what}. Fails on vLLM {finding.version or 'as it was'}.", WIDTH),
-        *textwrap.wrap(f"Written by `specstorm export` from {finding.source}.", WIDTH),
-    ]
-    return '"""' + "\n".join(lines) + '\n"""'
+    return docstring(
+        f"{finding.title[:1].upper()}{finding.title[1:]}.",
+        f"{what}. Fails on vLLM {finding.version or 'as it was'}.",
+        f"Written by `specstorm export` from {finding.source}.",
+    )

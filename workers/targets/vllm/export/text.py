@@ -1,5 +1,6 @@
 """Python text: values and calls, broken where a line would be longer than vLLM's may be."""
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -30,12 +31,43 @@ def literal(value: object) -> str:
             given = [*map(literal, arguments), *(f"{key}={literal(each)}" for key, each in options.items())]
             return f"{name}({', '.join(given)})"
         case str():
-            return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+            return f'"{_quoted(value)}"'
         case tuple() | list():
             return f"[{', '.join(map(literal, value))}]"
         case dict():
             return "{" + ", ".join(f"{literal(key)}: {literal(each)}" for key, each in value.items()) + "}"
     return repr(value)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as it is between double quotes: nothing in it ends them, or the line."""
+    return _printable(text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def docstring(title: str, *sentences: str) -> str:
+    """Return the docstring of a module: a title, and sentences that begin a line each; no text in it ends it."""
+    # One quote alone stays as it is.
+    safe = [_printable(re.sub('"(?=")', '\\\\"', text.replace("\\", "\\\\"))) for text in (title, *sentences)]
+    lines = [
+        *textwrap.wrap(safe[0], WIDTH - 3),
+        "",
+        *(line for text in safe[1:] for line in textwrap.wrap(text, WIDTH)),
+    ]
+    return '"""' + "\n".join(lines) + '\n"""'
+
+
+def comment(text: str) -> str:
+    """Return a text as a comment of one line."""
+    return f"# {_printable(text)}"
+
+
+def identifier(name: str, prefix: str) -> str:
+    """Return the name of a finding as a part of the name of a test, without the prefix of its engine."""
+    return re.sub("[^a-z0-9]", "_", name.removeprefix(prefix).lower()).strip("_") or "finding"
 
 
 def broken(value: object, before: str = "", behind: str = "", width: int = WIDTH - 4) -> list[str]:
