@@ -41,7 +41,7 @@ def awkward() -> Trace:
     )
 
 
-@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@settings(max_examples=80)
 @given(traces())
 @example(awkward())
 @example(Trace(events=()))
@@ -53,7 +53,7 @@ def test_a_trace_and_its_explicit_form_survive_yaml(trace: Trace) -> None:
     assert loads(dumps(explicit), "text") == explicit
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100)
 @given(st.text(alphabet="01", min_size=1, max_size=70), st.floats(0, 1))
 def test_bits_come_back_as_text_and_rates_as_the_same_number(bits: str, rate: float) -> None:
     for accept in (bits, AcceptRate(rate=rate)):
@@ -191,7 +191,7 @@ def test_the_earliest_problem_is_reported_whatever_kind_it_is() -> None:
         loads("spec: {depth: 9}\nevents:\n  - {do: abort}\n", "f")
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, database=None)
+@settings(max_examples=250)
 @given(st.integers(0, 50), st.lists(st.tuples(st.integers(0, 2000), st.text(max_size=3)), min_size=1, max_size=4))
 def test_damaged_yaml_is_a_trace_or_a_scenario_error_and_nothing_else(seed: int, edits: list[tuple[int, str]]) -> None:
     text = dumps(random_traces()[seed])

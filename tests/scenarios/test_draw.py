@@ -35,7 +35,7 @@ def test_every_part_of_a_label_changes_the_draw() -> None:
     assert len({draw(*label) for label in labels}) == len(labels)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200)
 @given(st.integers(1, 1 << 32), st.integers(0, 1 << 63), st.text(max_size=8), st.integers(0, 1 << 63))
 def test_a_draw_is_below_its_bound(bound: int, seed: int, key: str, index: int) -> None:
     assert 0 <= below(bound, seed, "site", key, index) < bound

@@ -23,7 +23,7 @@ def test_the_example_of_the_page_is_a_test_that_passes() -> None:
     names["test_the_engine_agrees_with_the_oracle"]()
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@settings(max_examples=50)
 @given(traces(LITTLE))
 def test_a_trace_uses_no_feature_that_an_engine_lacks(trace: Trace) -> None:
     assert lacking(trace, LITTLE) is None
@@ -32,7 +32,7 @@ def test_a_trace_uses_no_feature_that_an_engine_lacks(trace: Trace) -> None:
 def test_the_simplest_trace_is_one_request_without_anything() -> None:
     found: list[Trace] = []
 
-    @settings(max_examples=1, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=1)
     @given(traces())
     def first(trace: Trace) -> None:
         found.append(trace)

@@ -50,13 +50,13 @@ def digest(num_traces: int) -> str:
     return blake2b(text.encode()).hexdigest()
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200)
 @given(NUMBERS, FLATS)
 def test_any_numbers_make_a_valid_trace(numbers: tuple[int, ...], flats: list[tuple[int, ...]]) -> None:
     assert problems(interpret(numbers, flats)) == []
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100)
 @given(NUMBERS, FLATS, st.sets(st.integers(0, 19)))
 def test_any_flat_events_may_be_deleted_and_distinct_ones_keep_their_meaning(
     numbers: tuple[int, ...], flats: list[tuple[int, ...]], deleted: set[int]
@@ -68,7 +68,7 @@ def test_any_flat_events_may_be_deleted_and_distinct_ones_keep_their_meaning(
     assert all(event in alone for event in fewer.events)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100)
 @given(traces())
 def test_a_drawn_trace_is_valid_and_so_is_every_trace_with_one_event_less(trace: Trace) -> None:
     assert problems(trace) == []
@@ -80,7 +80,7 @@ def test_a_drawn_trace_is_valid_and_so_is_every_trace_with_one_event_less(trace:
 def test_drawn_traces_differ_in_every_key_that_numbers_stand_for_so_no_number_is_left_out() -> None:
     found: list[Trace] = []
 
-    @settings(max_examples=300, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=300)
     @given(traces())
     def collect(trace: Trace) -> None:
         found.append(trace)

@@ -87,7 +87,7 @@ def test_drawn_prompts_are_alike_in_their_common_tokens_and_differ_in_their_own(
     assert drawn("a", common=4, own=100) == drawn("a", common=4)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@settings(max_examples=80)
 @given(traces())
 def test_removing_a_request_leaves_the_explicit_form_of_the_others(trace: Trace) -> None:
     explicit = trace.explicit().events

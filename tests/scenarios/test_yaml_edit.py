@@ -1,7 +1,7 @@
 """An edit changes the values it names; comments, order and other values stay as they are."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios import strict_yaml
@@ -47,7 +47,6 @@ def test_a_value_is_read_as_the_text_it_is(value: str) -> None:
     assert data["bug"] == "counts accepted_read"
 
 
-@settings(deadline=None, derandomize=True, database=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_any_text_is_read_as_itself_and_written_on_one_line(value: str) -> None:
     changed = with_values(TEXT, {"status": value})

@@ -78,7 +78,7 @@ hunts = st.tuples(st.just("hunts"), st.tuples(few(("p1", "p2"))))
 campaigns = st.builds(Rows, st.lists(st.one_of(results, attempts, late, shards, findings, hunts), max_size=8))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(campaigns, campaigns, campaigns)
 def test_a_merge_is_idempotent_commutative_and_associative(a: Rows, b: Rows, c: Rows) -> None:
     assert a.merged(a).tables == a.tables

@@ -334,7 +334,7 @@ def every_policy() -> list[Policy]:
     return [Eager(), Lazy(), *map(LaneOrder, orders), *map(Random, range(4))]
 
 
-@settings(max_examples=600, deadline=None, database=None, derandomize=True)
+@settings(max_examples=600)
 @given(actions(8) | nearly_ordered())
 def test_a_race_is_reported_exactly_where_no_path_orders_two_conflicting_accesses(program: list[Action]) -> None:
     detector = RaceDetector(LANES)
@@ -343,7 +343,7 @@ def test_a_race_is_reported_exactly_where_no_path_orders_two_conflicting_accesse
     assert (detector.race.second.step if detector.race else None) == step
 
 
-@settings(max_examples=400, deadline=None, database=None, derandomize=True)
+@settings(max_examples=400)
 @given(st.lists(st.sampled_from(RANGES), max_size=6), st.sampled_from(RANGES), st.integers(0, 5))
 def test_the_host_finds_what_it_expects_where_the_newest_write_of_any_part_was_in_that_step(
     written: list[tuple[int, int]], read: tuple[int, int], expected: int
@@ -366,7 +366,7 @@ def test_a_range_of_nothing_is_in_no_race() -> None:
     assert scene.race() is None
 
 
-@settings(max_examples=80, deadline=None, database=None, derandomize=True)
+@settings(max_examples=80)
 @given(actions(8) | nearly_ordered())
 def test_the_race_reported_is_the_same_under_every_policy(program: list[Action]) -> None:
     races = set()
@@ -377,7 +377,7 @@ def test_the_race_reported_is_the_same_under_every_policy(program: list[Action])
     assert len(races) == 1
 
 
-@settings(max_examples=200, deadline=None, database=None, derandomize=True)
+@settings(max_examples=200)
 @given(actions(8) | nearly_ordered())
 def test_a_program_without_a_race_ends_the_same_under_every_policy(program: list[Action]) -> None:
     if has_race(program):

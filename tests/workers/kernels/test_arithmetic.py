@@ -19,7 +19,7 @@ EDGES = st.sampled_from((0, 1, model.MASK, model.MASK - 1, 1 << 63, (1 << 63) - 
 WORDS = st.lists(WORD | EDGES, min_size=1, max_size=9)
 POSITION = st.integers(0, 1 << 20)
 TOKEN = st.integers(0, 1 << 16)
-quick = settings(max_examples=200, deadline=None, database=None, derandomize=True)
+quick = settings(max_examples=200)
 
 
 @quick

@@ -62,7 +62,7 @@ class Sequence:
 WORDS = st.lists(st.integers(0, model.MASK), min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None, database=None, derandomize=True)
+@settings(max_examples=150)
 @given(WORDS, st.lists(st.integers(1, 5), max_size=12), st.sampled_from(WIDTHS), st.sampled_from((0, 1, 3)))
 def test_any_chunks_of_a_sequence_give_the_states_of_one_token_at_a_time(
     inputs: list[int], chunks: list[int], width: int, k: int
@@ -78,7 +78,7 @@ def test_any_chunks_of_a_sequence_give_the_states_of_one_token_at_a_time(
     assert chunked.committed(1) == single.committed(1) == (states[-1], seen[len(seen) - width + 1 :])
 
 
-@settings(max_examples=150, deadline=None, database=None, derandomize=True)
+@settings(max_examples=150)
 @given(WORDS, WORDS, st.data(), st.sampled_from(WIDTHS), st.sampled_from((1, 3)))
 def test_every_accepted_count_leads_to_the_state_after_so_many_verified_tokens(
     before: list[int], after: list[int], data: st.DataObject, width: int, k: int

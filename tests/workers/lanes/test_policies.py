@@ -232,7 +232,7 @@ def every_policy() -> list[Policy]:
     return [Eager(), Lazy(), *map(LaneOrder, ORDERS), *map(Random, range(6))]
 
 
-@settings(max_examples=120, deadline=None, database=None, derandomize=True)
+@settings(max_examples=120)
 @given(actions(5))
 def test_a_program_that_orders_its_accesses_ends_the_same_under_every_policy(actions_drawn: list[Action]) -> None:
     program = ordered(actions_drawn)
@@ -256,7 +256,7 @@ class Recomputing:
         self._policy.advance(machine, blocked)
 
 
-@settings(max_examples=200, deadline=None, database=None, derandomize=True)
+@settings(max_examples=200)
 @given(actions(8), st.dictionaries(st.integers(0, 13), st.integers(0, 13), max_size=3))
 def test_the_cached_lanes_that_may_run_are_those_that_are_ready(program: list[Action], held: dict[int, int]) -> None:
     for policy in (Lazy(), LaneOrder(ORDERS[7]), Random(0), Random(1)):

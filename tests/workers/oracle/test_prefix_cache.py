@@ -63,7 +63,7 @@ class Pair:
         )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6), st.integers(1, 5)), max_size=40))
 def test_a_pool_and_what_is_known_of_it_agree_whatever_happens(moves: list[tuple[int, int, int]]) -> None:
     pair = Pair()
@@ -116,7 +116,7 @@ def test_idle_blocks_that_are_to_be_shared_are_no_room_for_others() -> None:
 
 
 @given(st.lists(st.integers(0, 9), max_size=24), st.integers(1, 5))
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100)
 def test_hash_and_number_of_a_prefix_depend_on_every_token_of_it(tokens: list[int], size: int) -> None:
     numbers = Prefixes(size)
 

@@ -128,7 +128,7 @@ SPECS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(SPECS, st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(1, 20))
 def test_a_tape_holds_what_a_slow_recomputation_from_the_tokens_gives(
     spec: EngineSpec, prompt: list[int], more: int
@@ -143,7 +143,7 @@ def test_a_tape_holds_what_a_slow_recomputation_from_the_tokens_gives(
         assert tape.tokens[length] == Slow(tape.tokens[:length], spec).next_token(spec.vocab_size)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(SPECS, st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(1, 20))
 def test_the_drafter_of_a_tape_sees_each_hidden_word_and_the_token_after_it(
     spec: EngineSpec, prompt: list[int], more: int
@@ -182,7 +182,7 @@ def test_a_window_is_the_last_inputs_before_a_position_and_zeros_before_the_firs
         assert tape.window(end) == padded[end : end + width - 1]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(st.integers(1, 9), st.text("01", min_size=1, max_size=9), st.sampled_from([2, 3, 32]), st.integers(12, 60))
 def test_a_script_is_right_where_its_bit_is_1_and_another_valid_token_where_it_is_0(
     num_prompt: int, bits: str, vocab_size: int, max_model_len: int

@@ -116,7 +116,7 @@ def test_harm_that_an_early_device_hides_is_shown_with_few_exceptions_to_the_pla
     assert len(small.schedule.holds) == 1
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@settings(max_examples=20)
 @given(traces(), st.sampled_from([(), ("submit",), ("submit", "preempt"), ("stall", "reorder")]))
 def test_every_candidate_is_another_valid_trace_and_shrinking_ends(trace: Trace, kinds: tuple[str, ...]) -> None:
     trial = FailsWith(kinds)

@@ -31,7 +31,7 @@ def outcome_of(hunt: Hunt) -> object:
     return found, hunt.totals.tally, hunt.repeats.num_judged
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 5))
 def test_what_a_hunt_comes_to_does_not_depend_on_the_order_of_answers_or_the_number_of_slots(
     seed: int, slots: int
