@@ -6,9 +6,12 @@ A pure state machine: it asks for jobs and takes their results; `FindingState` i
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import ValidationError
+
 from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, Job, TryJob, build, digest_of
+from cluster.storage.errors import CampaignError, first_problem
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.evidence import Site
@@ -121,6 +124,19 @@ class FindingState(Value):
     def kills(self) -> bool:
         """Whether a worker that runs its trace dies."""
         return kills_worker(self.verdict)
+
+
+def read_state(text: str) -> FindingState:
+    """Return the state of a finding that a campaign holds as JSON.
+
+    Raises:
+        CampaignError: this version cannot read it.
+    """
+    try:
+        return FindingState.model_validate_json(text)
+    except ValidationError as error:
+        what = f"a finding holds what this version cannot read: {first_problem(error)}"
+        raise CampaignError(f"{what}; go on with the version that wrote it, or give another --out") from error
 
 
 @dataclass(slots=True)

@@ -11,7 +11,9 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from cluster.dispatch.inside import inside
 from cluster.storage.errors import CampaignError, StoreError, is_damage, store_error, storing
+from cluster.storage.rows import checked
 from cluster.storage.schema import META, SCHEMA_VERSION, TABLES, Cell, Row, Table
 from cluster.storage.wal import damage_of_log, log_of
 from scenarios.input_file import check_regular, opened
@@ -36,6 +38,8 @@ class Database:
     def __init__(self, path: Path) -> None:
         self._path = path
         with storing(path):
+            for file in (path, log_of(path), path.with_name(f"{path.name}-shm")):
+                inside(file.parent, file.name)
             damage = damage_of_log(path)
             self.remarks = ([] if damage is None else [damage]) + _ensure_sound(path)
             self._connection = _connect(path)
@@ -91,7 +95,7 @@ class Database:
                 if not shape.is_sound(sealed):
                     what = f"{self._path}: a row of {table} was altered while it was open"
                     raise StoreError(f"{what}; whoever opens it next drops it", is_damage=True)
-                yield sealed[:-1]
+                yield checked(self._path, shape, sealed[:-1])
 
     def get(self, table: str, key: Row) -> Row | None:
         """Return the row that has a key."""

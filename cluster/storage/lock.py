@@ -104,7 +104,8 @@ def claim(folder: Path) -> Claim:
         raise CampaignError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
     for path in (folder, *(folder / name for name in _FOLDERS)):
         with suppress(OSError):
-            remove_left(path)
+            if path == folder or not path.is_symlink():
+                remove_left(path)
     return Claim(folder, lock, made, is_unused(folder))
 
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from cluster.dispatch.whole_file import whole_file
+from cluster.dispatch.inside import files_inside, inside, make_inside, write_inside
 from cluster.storage.campaign import DATABASE, Campaign
 from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
@@ -120,7 +120,7 @@ def _merge_whole(sources: Sequence[Path], claimed: Claim, claims: list[Claim]) -
     out = claimed.folder
     with storing(out):
         for name in ("artefacts", "running"):
-            (out / name).mkdir(exist_ok=True)
+            make_inside(out, name)
     with closing(Database(out / DATABASE)) as database:
         remarks = database.remarks
         for source in sources:
@@ -151,27 +151,16 @@ def _merge_one(source: Path, out: Path, database: Database) -> list[str]:
                     for row in campaign.select(table):
                         take(database, table, row)
         with storing(out):
-            for file in (path for pattern in _FILES for path in _own_files(source, pattern)):
-                _merge_file(file, out / file.relative_to(source))
+            for file in (path for pattern in _FILES for path in files_inside(source, pattern)):
+                _merge_file(file, out, file.relative_to(source).as_posix())
         return campaign.remarks
 
 
-def _own_files(campaign: Path, pattern: str) -> list[Path]:
-    """Return the regular files of a campaign by a pattern; what a link leads to elsewhere is not its own."""
-    root = campaign.resolve()
-    found = (path for path in campaign.glob(pattern) if path.resolve().is_relative_to(root))
-    return sorted(path for path in found if path.is_file())
-
-
-def _merge_file(source: Path, target: Path) -> None:
-    """Copy a file; of two with one name keep the lesser by their bytes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    content = read_file(source, CAMPAIGN_BYTES_MAX)
-    if target.exists() and read_file(target, CAMPAIGN_BYTES_MAX) <= content:
-        return
-    with whole_file(target) as file:
-        file.write(content)
-    assert target.is_file(), f"{target} was not written"
+def _merge_file(source: Path, out: Path, name: str) -> None:
+    """Copy a file to a name in a folder; of two with one name keep the lesser by their bytes."""
+    target, content = inside(out, name), read_file(source, CAMPAIGN_BYTES_MAX)
+    if not target.exists() or read_file(target, CAMPAIGN_BYTES_MAX) > content:
+        write_inside(out, name, content)
 
 
 def _forget_judged(out: Path, database: Database) -> None:

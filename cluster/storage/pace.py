@@ -1,6 +1,9 @@
 """Pace of a campaign: the range of time that its rest takes, from the pace of its parts so far."""
 
 from itertools import pairwise
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
 
 from scenarios.spec import Value
 
@@ -11,11 +14,15 @@ _PARTS = 4
 _SAMPLES_MAX = 256
 
 
+# A time that can be shown; NaN and infinity are none.
+Seconds: TypeAlias = Annotated[float, Field(ge=-1e12, le=1e12)]
+
+
 class Left(Value):
     """The least and the most seconds that the rest takes."""
 
-    low: float
-    high: float
+    low: Seconds
+    high: Seconds
 
 
 class Pace:

@@ -8,9 +8,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from cluster.dispatch.whole_file import whole_file
-from cluster.storage.pace import Left, Pace
+from cluster.storage.pace import Left, Pace, Seconds
 from scenarios.input_file import read_file
 from scenarios.spec import Value
+from workers.record.names import Count
 
 FILE = "progress.json"
 EVERY_SECONDS = 1.0
@@ -26,14 +27,14 @@ class Snapshot(Value):
     """
 
     run: str
-    begun: float
-    now: float
-    done: int
-    kept: int
-    total: int | None
-    findings: int
-    shrinking: int
-    expected: int | None = None
+    begun: Seconds
+    now: Seconds
+    done: Count
+    kept: Count
+    total: Count | None
+    findings: Count
+    shrinking: Count
+    expected: Count | None = None
     left: Left | None = None
 
     @property

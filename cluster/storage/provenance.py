@@ -13,11 +13,15 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from secrets import token_hex
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator
 
 from cluster.dispatch.git import git
 from cluster.dispatch.job import build
 from cluster.dispatch.origin import ROOT
 from scenarios.spec import Value
+from workers.record.names import Count
 
 LIBRARIES = ("numpy", "ray", "torch", "triton")
 GIT_SECONDS_MAX = 5.0
@@ -35,7 +39,17 @@ class Planned(Value):
 
     scenarios: dict[str, tuple[str, ...]] = {}
     trials: tuple[str, ...] = ()
-    traces: int | None = None
+    traces: Count | None = None
+
+
+def _is_stamp(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("a time with its zone, such as 2027-01-31T00:00:00+00:00")
+    return text
+
+
+# A time in ISO format, with its zone.
+Stamp: TypeAlias = Annotated[str, AfterValidator(_is_stamp)]
 
 
 class Run(Value):
@@ -47,7 +61,7 @@ class Run(Value):
     """
 
     run: str
-    begun: str
+    begun: Stamp
     command: str
     seed: int | None
     specstorm: str
@@ -57,7 +71,7 @@ class Run(Value):
     system: str
     processors: int
     memory_bytes: int
-    ended: str | None = None
+    ended: Stamp | None = None
     engine: str = ""
     planned: Planned = Planned()
 

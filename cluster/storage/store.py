@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from cluster.dispatch.host import ReachError, running_file, write_ahead
+from cluster.dispatch.inside import make_inside
 from cluster.dispatch.job import Answer, Job, ShardJob, TrialJob, command
 from cluster.storage.artefact import artefact_name, is_artefact_of, portable, put_aside, write_artefact
 from cluster.storage.campaign import DATABASE, Contents, Result, lost_log
@@ -47,8 +48,8 @@ class Store(Contents, AbstractContextManager["Store"]):
         self._begun = time.monotonic()
         try:
             with storing(folder):
-                for path in (folder / "artefacts", folder / "running"):
-                    path.mkdir(exist_ok=True)
+                for name in ("artefacts", "running"):
+                    make_inside(folder, name)
                 lost = lost_log(folder)
             self._db = Database(folder / DATABASE)
         except BaseException:

@@ -1,8 +1,8 @@
-"""Names that become file names: types of text without a path, a dot file or a hidden character."""
+"""Names that become file names, without a path, a dot file or a hidden character; counts that can be summed up."""
 
 from typing import Annotated, TypeAlias
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 _WORD = "[a-z][a-z0-9_]{0,39}"
 
@@ -12,3 +12,6 @@ Plane: TypeAlias = Annotated[str, StringConstraints(pattern=f"^{_WORD}$")]
 ArtefactPath: TypeAlias = Annotated[str, StringConstraints(pattern=rf"^artefacts/{_WORD}-[0-9a-f]{{8}}\.yaml$")]
 # The key of a job, and the name of a run.
 Key: TypeAlias = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z][0-9A-Za-z_-]{0,79}$")]
+
+# Sums and quotients of counts are finite.
+Count: TypeAlias = Annotated[int, Field(ge=0, le=1 << 53)]

@@ -11,6 +11,7 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, MissingOrder, Site, fact
 from workers.record.log import SkipReason
+from workers.record.names import Count
 
 
 class Stats(Value):
@@ -22,13 +23,13 @@ class Stats(Value):
     those in which something was compared.
     """
 
-    requests: int
-    steps: int
-    commits: int
-    captures: int
-    run_ahead_max: int
+    requests: Count
+    steps: Count
+    commits: Count
+    captures: Count
+    run_ahead_max: Count
     digest: str
-    probes: dict[str, int]
+    probes: dict[str, Count]
     planes: tuple[str, ...] = ()
 
 
@@ -261,6 +262,6 @@ class Judgement(Value):
 
     verdict: Verdict
     trace: Trace
-    schedules: int
+    schedules: Count
     outcomes: tuple[Outcome, ...] = ()
     ran: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.record.evidence import RACES
+from workers.record.names import Count
 from workers.record.rules import Reference
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, is_finding, known_of
 from workers.run.check import check
@@ -50,8 +51,8 @@ class Hit(Value):
     """A bug met in a shard: by `count` of its traces, first by number `index`, whose explicit trace this is."""
 
     signature: Signature
-    count: int
-    index: int
+    count: Count
+    index: Count
     trace: Trace
     verdict: Finding
 
@@ -66,16 +67,16 @@ class ShardReport(Value):
     reported before: it depends on earlier traces.
     """
 
-    traces: int
-    runs: int
-    steps: int
-    commits: int
-    captures: int
-    reached: int
-    lengths: tuple[int, ...]
+    traces: Count
+    runs: Count
+    steps: Count
+    commits: Count
+    captures: Count
+    reached: Count
+    lengths: tuple[Count, ...]
     digests: tuple[str, ...]
-    probes: dict[str, int]
-    firsts: dict[str, int]
+    probes: dict[str, Count]
+    firsts: dict[str, Count]
     hits: tuple[Hit, ...]
     coverage: Coverage = {}
     ran: tuple[str, ...] = ()

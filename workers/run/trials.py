@@ -7,6 +7,9 @@ given up after a number of traces. The traces of trial N are those of `specstorm
 import time
 from collections.abc import Callable
 from itertools import islice
+from typing import Annotated
+
+from pydantic import Field
 
 from scenarios.shards import fitted, traces_of
 from scenarios.spec import Value
@@ -14,6 +17,7 @@ from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.outputs import compare
 from workers.oracle.tape import Tapes
+from workers.record.names import Count
 from workers.record.verdict import Lost
 from workers.run.check import check
 from workers.run.comparison import outputs_of
@@ -66,7 +70,7 @@ def outputs_differ(fault: str, trace: Trace, tapes: Tapes, config: RunConfig) ->
 class Found(Value):
     """How many traces it took; None if they were not enough."""
 
-    at: int | None = None
+    at: Count | None = None
 
 
 class Trial(Value):
@@ -77,14 +81,14 @@ class Trial(Value):
     """
 
     fault: str
-    number: int
-    traces_max: int
+    number: Count
+    traces_max: Count
     baseline: bool
-    judged: int
-    reached: int
-    triggered: int
-    steps: int
-    seconds: float
+    judged: Count
+    reached: Count
+    triggered: Count
+    steps: Count
+    seconds: Annotated[float, Field(ge=0, le=1e9)]
     plane: str
     variable: str
     detected: Found

@@ -27,7 +27,7 @@ from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD
 from workers.faults.registry import FAULTS
-from workers.record.verdict import Judgement
+from workers.record.verdict import Judgement, is_finding
 from workers.run.coverage import joined_coverage
 from workers.run.shard import ShardReport
 from workers.run.trials import Trial
@@ -304,7 +304,7 @@ def _add_states(campaign: Campaign, hunt: HuntSummary, stored: Stored, counts: C
     """Add the findings of a hunt; one that came out as another, or shares its cause, is counted there."""
     states = [FindingState.model_validate_json(text) for _, text in stored.findings()]
     for state in sorted(states, key=lambda state: state.first):
-        if state.is_distinct:
+        if state.is_distinct and state.smallest is not None and is_finding(state.smallest.verdict):
             found = of_state(state, hunt.config, campaign.folder, counts[state.bug])
             campaign.findings[state.bug] = found
     face_of = {state.bug: state.face_of for state in states if state.face_of is not None}

@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cluster.campaigns.triage import kills_worker
+from cluster.dispatch.inside import write_inside
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.perfetto import perfetto_trace
 from cluster.reports.page.timeline_picture import Picture, picture_of
-from cluster.storage.artefact import write_atomically
+from scenarios.limits import over_limits
+from scenarios.trace import problems
+from workers.faults.registry import FAULTS
 from workers.record.verdict import missing_order_of
 from workers.run.timeline import has_timeline, record_timeline
 from workers.shrink.fingerprint import signature_of
@@ -72,11 +75,14 @@ def _draw(finding: Finding, folder: Path) -> Drawn:
         return Drawn(note="no timeline: this trace kills the process that runs it")
     if finding.config.engine not in known_engines() or not has_timeline(finding.config):
         return Drawn(note="no timeline: lanes are recorded only on the simulated device")
+    trace = finding.judgement.trace
+    if not FAULTS.keys() >= set(trace.faults) or problems(trace) or over_limits(trace):
+        return Drawn(note="no timeline: no engine runs this trace, or it would take too long")
     try:
-        verdict, timeline = record_timeline(finding.judgement.trace, finding.config)
+        verdict, timeline = record_timeline(trace, finding.config)
     except DeviceError as error:
         return Drawn(note=f"no timeline: {error}")
-    signature = signature_of(verdict, finding.judgement.trace)
+    signature = signature_of(verdict, trace)
     if signature is None:
         return Drawn(note=f"no timeline: with the present code the verdict on this trace is {verdict.kind}")
     if not timeline.tasks:
@@ -84,8 +90,8 @@ def _draw(finding: Finding, folder: Path) -> Drawn:
     order = missing_order_of(verdict)
     name = finding.anchor.removeprefix("finding-")
     file = f"{FOLDER}/{finding.plane}-{name}.json"
-    trace = perfetto_trace(timeline, finding.bug, order)
-    write_atomically(folder / file, trace)
+    document = perfetto_trace(timeline, finding.bug, order)
+    write_inside(folder, file, document)
     # Without the time of packing, the same trace makes the same page.
-    packed = gzip.compress(trace.encode(), mtime=0)
+    packed = gzip.compress(document.encode(), mtime=0)
     return Drawn(picture_of(timeline, finding.difference, order), file, packed)
