@@ -2,7 +2,7 @@
 
 `python -m benchmarks.power.order_lines --engine vllm`. The lines are found while scenarios of an engine that runs ahead
 run once under eager. Each is then removed from a copy of its module, which is laid over the installation as by
-`--engine-path`, and the scenarios that reach the line are judged as by `run`, the least work first, until a finding
+`--engine-path`, and the scenarios that reach the line are judged as by `run`, the shortest first, until a finding
 leads with a race that names the function or the file of the line. Lines that the study of mutants lists as redundant
 are left as they are. Exit code 1 if another line has no such finding.
 """
@@ -23,7 +23,6 @@ from benchmarks.power.sglang_mutants import __main__ as sglang_mutants
 from benchmarks.power.vllm_mutants import __main__ as vllm_mutants
 from benchmarks.power.vllm_mutants.mutable import Mutable
 from scenarios.trace import Trace
-from workers.run.engine_run import work_of
 from workers.targets.registry import kind_of
 from workers.targets.target import SGLANG, VLLM, VLLM_V1, RunConfig
 from workers.targets.vllm.target import Vllm, VllmV1
@@ -46,16 +45,21 @@ _STUDIED: Mapping[str, Studied] = {
 
 
 def reached(engine: str, traces: Sequence[Named]) -> dict[Line, tuple[str, list[Named]]]:
-    """Return the lines that order work, each with what it calls and the traces that reach it, the least work first."""
+    """Return the lines that order work, each with what it calls and the traces that reach it, the shortest first."""
     found: dict[Line, tuple[str, list[Named]]] = {}
     runs = Runs(_STUDIED[engine].kind())
     try:
-        for name, trace in sorted(traces, key=lambda each: work_of(each[1])):
+        for name, trace in sorted(traces, key=lambda each: _num_outputs(each[1])):
             for line, calls in runs.seen(trace, "eager").orders.items():
                 found.setdefault(line, (calls, []))[1].append((name, trace))
     finally:
         runs.kind.stop()
     return dict(sorted(found.items()))
+
+
+def _num_outputs(trace: Trace) -> int:
+    """Return the most output tokens of a trace."""
+    return sum(submit.max_tokens for submit in trace.submits())
 
 
 def running_ahead(engine: str, patterns: Sequence[str]) -> Iterator[Named]:
@@ -94,7 +98,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=list(_STUDIED), default=VLLM)
     parser.add_argument("--scenario", nargs="+", default=["*"], metavar="PATTERN", help="names of scenarios")
-    parser.add_argument("--line", default="*", metavar="PATTERN", help="lines, as FILE:LINE")
+    parser.add_argument("--line", nargs="+", default=["*"], metavar="PATTERN", help="lines, as FILE:LINE")
     parser.add_argument("--most", type=int, default=2, metavar="N", help="scenarios that are judged for a line")
     options = parser.parse_args()
     lines = reached(options.engine, list(running_ahead(options.engine, options.scenario)))
@@ -103,7 +107,7 @@ def main() -> int:
     chosen = {
         line: each
         for line, each in lines.items()
-        if line not in redundant and fnmatch(f"{line.file}:{line.line}", options.line)
+        if line not in redundant and any(fnmatch(f"{line.file}:{line.line}", each) for each in options.line)
     }
     print("| line that is left out | scenario | leads with a race | names its | nothing orders |")
     print("|---|---|---|---|---|", flush=True)
