@@ -14,8 +14,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from functools import partial
+from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from cluster.dispatch.reach import token_file
@@ -48,9 +50,14 @@ NO_AGENT_HINT = (
 )
 # A server that is silent for this long is given up; its job may go on.
 SILENT_SECONDS_MAX = 60.0
+# Limits on one answer: on its time, of a submission with the upload of a working folder, and on its size.
+ANSWER_SECONDS = 20.0
+SUBMIT_SECONDS = 600.0
+ANSWER_BYTES_MAX = 256 << 20
 OWN_CODES = (0, 1, 2, 3, 130, 143)
 NOT_JUDGED = 3
 
+_Answer = TypeVar("_Answer")
 Status: TypeAlias = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 
 
@@ -122,11 +129,14 @@ class JobServer:
         given_up = time.monotonic() + AGENT_SECONDS
         while True:
             try:
-                self._client.submit_job(
-                    entrypoint=entrypoint,
-                    submission_id=job,
-                    runtime_env=dict(runtime_env),
-                    metadata=dict(metadata or {}),
+                within(
+                    SUBMIT_SECONDS,
+                    lambda: self._client.submit_job(
+                        entrypoint=entrypoint,
+                        submission_id=job,
+                        runtime_env=dict(runtime_env),
+                        metadata=dict(metadata or {}),
+                    ),
                 )
                 return
             except Exception as error:  # the SDK raises what its HTTP library does, RuntimeError, ValueError, TypeError
@@ -156,8 +166,8 @@ class JobServer:
         began = time.monotonic()
         while True:
             try:
-                details = self._client.get_job_info(job)
-            except (RequestException, RuntimeError) as error:
+                details = within(ANSWER_SECONDS, lambda: self._client.get_job_info(job))
+            except (RequestException, RuntimeError, TimeoutError) as error:
                 if "status code 404" in str(error):
                     return None
                 # A busy server may be late, or say that it is out of order for a moment.
@@ -183,14 +193,14 @@ class JobServer:
     def log(self, job: str) -> str:
         """Return the log of a job so far, empty if it cannot be read."""
         try:
-            return str(self._client.get_job_logs(job))
+            return str(within(ANSWER_SECONDS, lambda: self._client.get_job_logs(job)))
         except Exception:  # a log that is gone with its node is none; the SDK raises what its HTTP library does
             return ""
 
     def stop(self, job: str) -> None:
         """Ask a job to stop."""
         try:
-            self._client.stop_job(job)
+            within(ANSWER_SECONDS, lambda: self._client.stop_job(job))
         except Exception as error:
             raise SilenceError(f"job {job} could not be stopped: {_line(str(error))}") from error
 
@@ -317,7 +327,8 @@ def _connected(address: str) -> Any:
     for name in VERBOSE_LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
-        return JobSubmissionClient(address)
+        client: Any = within(REACH_SECONDS, lambda: JobSubmissionClient(address))
+        client._do_request = partial(client._do_request, stream=True, hooks={"response": _read_bounded})
     except AuthenticationError as error:
         has_token = os.environ.get("RAY_AUTH_TOKEN") or token_file().is_file()
         seen = "its token is not the cluster's" if has_token else "there is no token"
@@ -325,6 +336,42 @@ def _connected(address: str) -> Any:
         raise ServerError(f"{address} requires its token, and {seen}: put it into {where}") from error
     except Exception as error:  # the SDK raises ConnectionError, and what its HTTP library does
         raise ServerError(f"{address} is no Ray job server: {_line(str(error))}") from error
+    return client
+
+
+def within(seconds: float, ask: Callable[[], _Answer]) -> _Answer:
+    """Return the answer of a server, whose pieces may each be in time and the whole never come.
+
+    Raises:
+        TimeoutError: it is not complete after some seconds; its thread is left to itself.
+        Exception: whatever `ask` raises.
+    """
+    answer: Future[_Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError:
+        if answer.done():
+            raise
+        raise TimeoutError(f"no whole answer within {seconds:g} s") from None
+
+
+def _read_bounded(response: Any, **_: object) -> None:
+    """Read the body of an answer, refusing one that is too large."""
+    body = bytearray()
+    for chunk in response.iter_content(1 << 16):
+        body += chunk
+        if len(body) > ANSWER_BYTES_MAX:
+            response.close()
+            raise RuntimeError(f"an answer has more than {ANSWER_BYTES_MAX} bytes")
+    response._content = bytes(body)
 
 
 def asks_for_token(address: str) -> bool:
@@ -334,7 +381,7 @@ def asks_for_token(address: str) -> bool:
         ServerError: nothing answers.
     """
     try:
-        urllib.request.urlopen(f"{address}/api/version", timeout=REACH_SECONDS).close()
+        within(REACH_SECONDS, lambda: urllib.request.urlopen(f"{address}/api/version", timeout=REACH_SECONDS).close())
     except urllib.error.HTTPError as error:
         return error.code in (401, 403)
     except (OSError, ValueError) as error:
