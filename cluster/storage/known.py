@@ -4,7 +4,7 @@ A folder holds both: a file `NAME.known.yaml` a known finding, written by people
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -23,6 +23,7 @@ from workers.shrink.fingerprint import known_name
 from workers.targets.registry import kind_of
 
 SEEN = "seen.json"
+_DAY = timedelta(days=1)
 Status: TypeAlias = Literal["open", "assigned", "fixed", "expected", "suppressed"]
 
 
@@ -198,7 +199,8 @@ def keep_seen(folder: Path, bugs: Iterable[str], today: date) -> dict[str, Sight
         seen = read_seen(folder)
         for bug in bugs:
             before = seen.get(bug, Sighting(first=today, last=date.min, nights=0))
-            if before.last < today:
+            # A last sighting in the future is of a clock that was wrong; the next day is another time zone.
+            if before.last < today or before.last - today > _DAY:
                 seen[bug] = Sighting(first=min(before.first, today), last=today, nights=before.nights + 1)
         ordered = {bug: seen[bug] for bug in sorted(seen)}
         assert all(each.first <= each.last for each in ordered.values()), "what is seen first is not seen last"

@@ -1,6 +1,6 @@
 """A night tells what is new, what was seen before, what is known, and what no longer shows."""
 
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,24 @@ def test_night_without_a_judged_trace_says_so_in_place_of_findings(tmp_path: Pat
     night = FindingHistory(tmp_path)
     assert night.update([], is_judged=False).gone == ()
     assert night.lines == ["findings over nights: not judged"]
+
+
+@pytest.mark.parametrize(
+    ("days", "nights", "last"),
+    [
+        ((TODAY.replace(year=2076), TODAY), 2, TODAY),
+        ((TODAY.replace(year=1999), TODAY), 2, TODAY),
+        ((TODAY, TODAY - timedelta(days=1), TODAY), 1, TODAY),
+    ],
+    ids=["clock was ahead", "clock was behind", "another time zone"],
+)
+def test_a_sighting_under_a_wrong_clock_does_not_stop_later_nights_from_counting(
+    tmp_path: Path, days: tuple[date, ...], nights: int, last: date
+) -> None:
+    for day in days:
+        keep_seen(tmp_path, ["kv b"], day)
+    sighting = read_seen(tmp_path)["kv b"]
+    assert (sighting.nights, sighting.last) == (nights, last)
 
 
 def test_a_night_that_is_gone_on_with_counts_once(tmp_path: Path) -> None:
