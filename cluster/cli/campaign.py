@@ -16,7 +16,7 @@ from cluster.dispatch.ray_job import job_id
 from cluster.reports.job_log import log_artefacts
 from cluster.reports.terminal import say, show
 from cluster.storage.artefact import write_atomically
-from cluster.storage.errors import CampaignError, StoreError, store_error
+from cluster.storage.errors import CampaignError, StoreError, reading_values, store_error
 from cluster.storage.lines import RESULTS, write_lines
 from cluster.storage.lock import IGNORED, Claim, claim, claim_next
 from cluster.storage.store import Store
@@ -82,15 +82,18 @@ def open_store(place: Path | Claim, seed: int | None = None, engine: str = "") -
     except StoreError as error:
         raise CampaignError(f"{error}; give another --out") from error
     with store:
+        with reading_values(store.folder, "continue it"):
+            store.runs()
         for remark in store.remarks:
             say(remark)
         yield store
         try:
-            write_lines(store, store.folder / RESULTS)
+            with reading_values(store.folder, "continue it"):
+                write_lines(store, store.folder / RESULTS)
             losses = store.losses(store.run.run)
             for remark in store.restored:
                 say(remark)
-        except StoreError as error:
+        except (StoreError, CampaignError) as error:
             say(str(error))
             store.is_kept = False
             return

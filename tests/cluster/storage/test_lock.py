@@ -1,5 +1,6 @@
 """The lock of a campaign folder decides who writes it, whether it is new, and who may remove it."""
 
+import json
 import os
 import shutil
 import signal
@@ -168,3 +169,26 @@ def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CampaignError, match="cannot be written: File exists; give another --out"):
         claim(tmp_path / "file" / "x")
+
+
+def other_version(store: Store) -> None:
+    """Record a run as a later version does, which writes a key more."""
+    run = {**json.loads(store.run.model_dump_json()), "run": "later", "colour": "red"}
+    assert store._db.insert("runs", ("later", json.dumps(run)))
+
+
+def test_a_campaign_of_a_later_version_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        other_version(store)
+    with pytest.raises(CampaignError, match=r"cannot read: Run: colour: .*continue it with the version"):
+        open_store(tmp_path).__enter__()
+    assert not is_locked(tmp_path)
+
+
+def test_rows_of_a_later_version_that_cannot_be_listed_never_end_with_exit_code_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_store(tmp_path) as store:
+        other_version(store)
+    assert code_of(store, 0) == 3
+    assert "holds what this version cannot read: Run: colour: " in capsys.readouterr().err
