@@ -140,6 +140,12 @@ def test_as_much_memory_as_is_wanted_is_enough(tmp_path: Path, flag: str) -> Non
     assert done.returncode == 0, done.stderr
 
 
+def test_a_home_that_cannot_be_written_is_not_needed(tmp_path: Path) -> None:
+    scenarios(tmp_path, 1)
+    done = shell(tmp_path, "export HOME=/proc/none; specstorm run scn --ray off --out out")
+    assert (done.returncode, num_results(tmp_path / "out")) == (0, 1), done.stderr
+
+
 def test_a_default_folder_that_cannot_be_made_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
