@@ -47,6 +47,22 @@ def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
     assert (verdict.stats.probes.get(KNOWN_RACE, 0) > 0) == has_model
 
 
+def test_edited_sources_keep_the_names_of_races_and_report_what_ran(tmp_path: Path) -> None:
+    step, edited = "self.current_step += 1\n", "vllm/v1/core/sched/scheduler.py:Scheduler.schedule"
+    tree = laid_over(tmp_path, "v1/core/sched/scheduler.py", step, "self.current_step += 2 - 1\n").engine_path
+    laid = CONFIG.model_copy(update={"engine_path": tree})
+    trace = load(SCENARIOS / "accepted_drafts.yaml").explicit()
+    try:
+        plain, verdict = (check(trace, TAPES, config=config) for config in (CONFIG, laid))
+        assert isinstance(plain, Agreed)
+        assert isinstance(verdict, Agreed)
+        assert verdict.stats.probes[KNOWN_RACE] == plain.stats.probes[KNOWN_RACE] > 0
+        assert KIND.edited(laid).watched == (edited,)
+        assert [list(KIND.newly_run(laid)) for _ in range(2)] == [[edited], []]
+    finally:
+        KIND.keeper(laid).stop()
+
+
 @pytest.mark.parametrize(
     "name",
     [
