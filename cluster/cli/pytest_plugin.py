@@ -30,6 +30,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioF
     from scenarios.codec import BYTES_MAX  # noqa: PLC0415
     from scenarios.input_file import read_file  # noqa: PLC0415
 
+    if file_path.stat().st_size > BYTES_MAX:
+        return None
     text = read_file(file_path, BYTES_MAX).decode("utf-8", "replace")
     is_scenario = any(line.startswith(MARK) for line in text.splitlines())
     return ScenarioFile.from_parent(parent, path=file_path) if is_scenario else None

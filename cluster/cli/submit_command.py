@@ -134,6 +134,7 @@ def extract(
     if not artefacts:
         raise InputError(f"{file}: holds no artefact of a job; a job without findings leaves none")
     hindrances = [why for home in {path.parents[1] for path in artefacts} if (why := in_the_way(home)) is not None]
+    hindrances += [f"{path}: is there already, with another content" for path in artefacts if _differs(path, artefacts)]
     if hindrances:
         raise InputError(f"{hindrances[0]}; run it in another folder")
     for path, text in artefacts.items():
@@ -142,6 +143,11 @@ def extract(
     for line in replay_lines(artefacts):
         show(f"replay: {line.replace('specstorm', program(), 1)}")
     return EXIT_AGREED
+
+
+def _differs(path: Path, artefacts: Mapping[Path, str]) -> bool:
+    """Return whether there is a file at the path of an artefact that holds something else."""
+    return os.path.lexists(path) and (not path.is_file() or read_file(path, LOG_BYTES_MAX) != artefacts[path].encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,3 +98,17 @@ def test_attach_to_a_hostile_job_is_refused_in_one_line(
     assert why.replace(",", "") in line.replace(",", "")
     assert len(line) < 400
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_extract_overwrites_no_artefact_of_another_campaign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "campaigns" / "a" / "artefacts" / "kv-00000000.yaml"
+    mine.parent.mkdir(parents=True)
+    for content, code in (("mine\n", 2), ("x\n", 0)):
+        mine.write_text(content)
+        Path("log").write_text("----- artefact campaigns/a/artefacts/kv-00000000.yaml\nx\n----- end of artefact\n")
+        assert cli.run(["extract", "log"]) == code
+        assert mine.read_text() == content
+    assert "is there already, with another content" in capsys.readouterr().err
