@@ -2,7 +2,7 @@
 
 Verifies: a process that has received a second SIGINT or SIGTERM ends within five seconds. Where native code keeps the
 interpreter lock meanwhile, as Ray's shutdown does for seconds, the system's timer ends the process with SIGALRM.
-Does not verify: that a process ends whose interpreter lock was never released after the second signal.
+Does not verify: that a process ends in which no Python code has run since the second signal.
 """
 
 import os
@@ -10,7 +10,9 @@ import select
 import signal
 import threading
 import time
+from contextlib import suppress
 from functools import cache
+from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # How long a second signal may take to end the command in the usual way, and how often signals are looked for.
@@ -28,9 +30,8 @@ class SignalWatch:
         self._reader, self._writer = os.pipe()
         for end in (self._reader, self._writer):
             os.set_blocking(end, False)
-        self._lock = threading.Lock()
-        self._poll = select.poll()
-        self._poll.register(self._reader, select.POLLIN)
+        # A handler may run while its own thread has the lock.
+        self._lock = threading.RLock()
         self._seen: list[int] = []
 
     def listen(self) -> None:
@@ -40,27 +41,40 @@ class SignalWatch:
     def seen(self) -> tuple[int, ...]:
         """Return the numbers of the stopping signals received so far, oldest first."""
         with self._lock:
-            if self._poll.poll(0):
+            with suppress(BlockingIOError):
                 self._seen += [number for number in os.read(self._reader, 4096) if number in SIGNALS]
             return tuple(self._seen)
 
     def end_after_second(self) -> None:
         """Start to listen; have this process end some seconds after the second signal, if it has not by then."""
         self.listen()
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
         threading.Thread(target=self._end_after_second, daemon=True).start()
 
+    def _interrupt(self, signum: int, frame: FrameType | None) -> None:
+        """Raise KeyboardInterrupt as Python does; what it ends may keep the interpreter lock from then on."""
+        self._set_alarm()
+        signal.default_int_handler(signum, frame)
+
+    def _set_alarm(self) -> bool:
+        """Have the system end this process, whatever its threads do, if there were two signals; return whether."""
+        if len(self.seen()) < 2:
+            return False
+        if not signal.getitimer(signal.ITIMER_REAL)[0]:
+            signal.setitimer(signal.ITIMER_REAL, _ALARM_SECONDS)
+        return True
+
     def _end_after_second(self) -> None:
-        while len(seen := self.seen()) < 2:
+        while not self._set_alarm():
             time.sleep(_LOOK_SECONDS)
-        # Its action is the default one: the system ends this process, whatever its threads do.
-        signal.setitimer(signal.ITIMER_REAL, _ALARM_SECONDS)
         time.sleep(LAST_SECONDS)
         errors = select.poll()
         errors.register(_STDERR, select.POLLOUT)
         # A reader that does not read must not keep this process.
         if errors.poll(0):
             os.write(_STDERR, ENDED)
-        os._exit(128 + seen[1])
+        os._exit(128 + self.seen()[1])
 
 
 @cache

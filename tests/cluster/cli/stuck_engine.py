@@ -3,6 +3,7 @@
 `stuck_engine.py PHASE ARGUMENTS...`; it says `stuck` on stderr when it hangs.
 """
 
+import ctypes
 import os
 import sys
 import traceback
@@ -34,6 +35,13 @@ PHASE = sys.argv[1] if __name__ == "__main__" else ""
 
 def hang() -> None:
     """Never return, whatever handlers of signals raise."""
+    if PHASE == "native code":
+        try:
+            os.write(2, STUCK)
+            Event().wait()
+        except KeyboardInterrupt:
+            # It keeps the interpreter lock.
+            ctypes.PyDLL(None).sleep(600)
     while True:
         # An exception may be raised between two calls as well.
         with suppress(BaseException):
@@ -64,7 +72,7 @@ class StuckKind(BlackBoxKind):
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> BlackBox:
         callers = {frame.name for frame in traceback.extract_stack()}
-        if PHASE == "confirmation" and "_confirmed" in callers:
+        if PHASE in ("confirmation", "native code") and "_confirmed" in callers:
             hang()
         if PHASE == "shrinking" and "first_alike" in callers:
             hang()

@@ -49,6 +49,16 @@ def test_second_signal_ends_a_hunt_that_hangs(tmp_path: Path, phase: str, first:
     assert "ended at once by a second signal" in err or phase == "start of an engine"
 
 
+def test_second_signal_ends_a_hunt_in_which_native_code_keeps_the_interpreter_lock(tmp_path: Path) -> None:
+    process = started(tmp_path, "native code", *HUNT)
+    wait_for_line(process, "stuck")
+    process.send_signal(signal.SIGINT)
+    wait_for_line(process, "a second signal stops it at once")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == -signal.SIGALRM
+
+
 def test_second_signal_ends_a_hunt_whose_report_nobody_reads(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
