@@ -6,8 +6,10 @@ What its page says goes before what the verdict alone tells.
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from cluster.reports.markdown import block, inline, span
 from cluster.statistics.fault_table import Document
 from scenarios.scenario_file import RunOn
+from scenarios.visible import visible_text
 from workers.record.verdict import Diverged, Verdict
 from workers.record.words import finding_lines, headline_text
 from workers.targets.exported import ExportedTest
@@ -73,20 +75,20 @@ def _context(patch: str, hunk: str) -> int:
 
 def issue_text(issue: Issue) -> str:
     """Return the text of an issue."""
-    return "\n".join(_lines(issue)) + "\n"
+    return visible_text("\n".join(_lines(issue))) + "\n"
 
 
 def _lines(issue: Issue) -> Iterator[str]:
     evidence, page = issue.evidence, issue.page
-    yield f"# {issue.title[:1].upper()}{issue.title[1:]}"
+    yield f"# {inline(f'{issue.title[:1].upper()}{issue.title[1:]}')}"
     yield from _section("What a client sees", page.get(SYMPTOM, ""))
     yield from _section("First that is wrong", "\n".join(_found(evidence.verdict)))
     yield from _section("Where", _where(issue))
     yield from _section("Versions", page.get(VERSIONS, "") or f"{issue.test.engine} {evidence.run_on.version}.")
     yield from _section("Upstream", page.get(UPSTREAM, ""))
-    how = f"`pytest {issue.test_file}` needs {issue.test.needs}. Its test:"
-    yield from _section("How to see it", f"{how}\n\n```python\n{issue.test.body}\n```")
-    mended = "With this change the test passes:\n\n```diff\n" + issue.patch.rstrip() + "\n```"
+    how = f"{span(f'pytest {issue.test_file}')} needs {issue.test.needs}. Its test:"
+    yield from _section("How to see it", f"{how}\n\n{block('python', issue.test.body)}")
+    mended = f"With this change the test passes:\n\n{block('diff', issue.patch.rstrip())}"
     yield from _section("What would mend it", mended if issue.patch else "")
 
 
@@ -104,10 +106,10 @@ def _found(verdict: Verdict) -> list[str]:
 
 
 def _as_list(lines: list[str]) -> list[str]:
-    return [f"- {line}" for line in lines]
+    return [f"- {inline(line)}" for line in lines]
 
 
 def _where(issue: Issue) -> str:
-    places = [f"`{place}`" for place in places_of(issue.patch)]
+    places = [span(place) for place in places_of(issue.patch)]
     said = f"{issue.test.engine} {issue.evidence.run_on.version}, {', '.join(places)}.\n\n" if places else ""
     return (said + issue.page.get(MECHANISM, "")).strip()
