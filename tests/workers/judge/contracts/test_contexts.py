@@ -40,7 +40,7 @@ def test_logprobs_in_their_place_are_found(mode: str) -> None:
     assert breach is not None
     assert (breach.contract, breach.request) == ("same_context", "b")
     assert shown_text(breach.expected) == (
-        "token 3 with 9.0000 as elsewhere behind the same tokens at token 2 of the prompt"
+        "token 3 with 9.0000, as elsewhere after the same tokens at token 2 of the prompt"
     )
     assert shown_text(breach.actual) == "with -1.0000"
 

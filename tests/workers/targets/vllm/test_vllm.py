@@ -52,7 +52,7 @@ OF_DRAFTERS = {
 }
 OF_STATES = {
     "states_of_other_rows": "states: block ",
-    "states_not_begun": "goes_on: it goes on from a state, expected it begins",
+    "states_not_begun": "goes_on: a continuation of an earlier state, expected a start without an earlier state",
 }
 FILES = find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)])
 

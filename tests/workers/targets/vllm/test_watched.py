@@ -35,7 +35,7 @@ PLANTED = {
     "a_block": (
         Edit(at=_PLANS, find="req_to_new_blocks[req_id].get_block_ids(allow_none=True)", put="None"),
         "a_scheduler",
-        "tables is block none, expected a block that is its own, number 1   (plane: blocks)",
+        "tables is block none, expected entry 1 of its own block table   (plane: blocks)",
     ),
     "a_leak": (
         Edit(
