@@ -236,4 +236,4 @@ def test_findings_of_merged_hunts_are_counted_less_those_that_were_refuted_or_be
     with Store(tmp_path / "a") as store:
         store.keep_finding("d", '{"colour": "red"}')
     assert cli.run(["merge", sources[0], "--out", str(tmp_path / "one")]) == 2
-    assert "holds what this version cannot read: FindingState: " in capsys.readouterr().err
+    assert "holds what this version cannot read: " in capsys.readouterr().err
