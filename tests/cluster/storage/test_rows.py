@@ -139,7 +139,8 @@ def test_a_command_says_it_in_one_line(
     code = cli.run(words[command])
     said = capfd.readouterr().err
     assert "Traceback" not in said
-    assert code in (0, 2)
+    # A run whose results.jsonl cannot be written has judged its scenario, and does not end with 0.
+    assert code in (0, 2) or (command, code) == ("run", 3)
     assert said.count("cannot read") <= 1
     assert code == 2 or command in ("watch", "run", "triage")
     assert not (tmp_path / "out").exists() or code == 0
