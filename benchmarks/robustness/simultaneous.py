@@ -191,7 +191,7 @@ def _triage(number: int) -> int:
 
 def _untriaged(num_kept: int) -> list[str]:
     num_known = len(read_known(Path("known")))
-    return [] if num_known >= num_kept else [f"{num_kept} findings were triaged, {num_known} are known"]
+    return [] if num_known >= min(num_kept, PROCESSES) else [f"{num_kept} findings were triaged, {num_known} are known"]
 
 
 def _see(number: int) -> int:
@@ -201,7 +201,9 @@ def _see(number: int) -> int:
 
 def _unseen(num_kept: int) -> list[str]:
     num_seen = len(read_seen(Path("known")))
-    return [] if num_seen >= num_kept else [f"{num_kept} nights saw a finding each, {num_seen} are kept"]
+    return (
+        [] if num_seen >= min(num_kept, PROCESSES) else [f"{num_kept} nights saw a finding each, {num_seen} are kept"]
+    )
 
 
 def _night(_: int) -> int:
@@ -245,6 +247,8 @@ def _start(name: str, act: Callable[[], int], barrier: Barrier | None = None) ->
         os._exit(code)
 
     sys.stdout.flush()
+    # One that is killed at once has an output, too.
+    Path(f"output-{name}").touch()
     process = multiprocessing.get_context("fork").Process(target=begin, name=name)
     process.start()
     return process
@@ -268,8 +272,10 @@ def play(case: Case, random: Random, is_killing: bool) -> list[str]:
         return 0
 
     assert _code(_start("prepare", prepare)) == 0, Path("output-prepare").read_text()
-    barrier = multiprocessing.get_context("fork").Barrier(PROCESSES)
+    barrier = multiprocessing.get_context("fork").Barrier(PROCESSES + 1)
     processes = [_start(str(number), partial(case.work, number), barrier) for number in range(PROCESSES)]
+    # A process that is killed before it begins would keep the others waiting.
+    barrier.wait(SECONDS_MAX)
     if is_killing:
         victim = random.randrange(PROCESSES)
         processes[victim].join(random.random() * KILL_SECONDS_MAX)
