@@ -75,7 +75,7 @@ def gate(
     out: Out = None,
     known: Known = None,
     deadline: Deadline = 300,
-    engine: Annotated[str, typer.Option(metavar="NAME", help="The engine. Default: vllm.")] = "",
+    engine: Annotated[str, typer.Option(metavar="NAME", help="The engine. Default: the first that can be gated.")] = "",
     engine_home: EngineHome = "",
     fixes: Fixes = "none",
     junit: Junit = None,

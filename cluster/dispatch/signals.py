@@ -43,6 +43,7 @@ class SignalWatch:
         with self._lock:
             with suppress(BlockingIOError):
                 self._seen += [number for number in os.read(self._reader, 4096) if number in SIGNALS]
+            assert set(self._seen) <= set(SIGNALS), "other signals stop nothing"
             return tuple(self._seen)
 
     def end_after_second(self) -> None:

@@ -72,6 +72,7 @@ class Claim:
 
     def give_up(self) -> None:
         """Free the lock. A new campaign and the folders made for it are removed before, but no files of others."""
+        assert not self.lock.closed, "a claim is given up once, before its lock is free"
         try:
             if self.is_new and self.is_in_place:
                 for name in _FOLDERS:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.visible import visible_line
-from workers.targets.child.functions import MODULE, name_of
+from workers.edits.functions import MODULE, name_of
 
 _NOBODY: frozenset[str] = frozenset()
 

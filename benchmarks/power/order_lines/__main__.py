@@ -10,38 +10,31 @@ are left as they are. Exit code 1 if another line has no such finding.
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from pkgutil import iter_modules
 
+from benchmarks import power
 from benchmarks.power.order_lines.printed import Printed, overlay, printed
-from benchmarks.power.order_lines.runs import Line, Mutated, Runs
+from benchmarks.power.order_lines.runs import Line, Runs, Studied
 from benchmarks.power.reversals.trial import installed, scenarios
-from benchmarks.power.sglang_mutants import __main__ as sglang_mutants
-from benchmarks.power.vllm_mutants import __main__ as vllm_mutants
-from benchmarks.power.vllm_mutants.mutable import Mutable
 from scenarios.trace import Trace
 from workers.targets.registry import kind_of
-from workers.targets.target import SGLANG, VLLM, VLLM_V1, RunConfig
-from workers.targets.vllm.target import Vllm, VllmV1
+from workers.targets.target import RunConfig
 
 Named = tuple[str, Trace]
 
 
-class Studied(NamedTuple):
-    """An engine whose mutants were studied: how its kind is made, and which of its lines are redundant."""
+def _studied() -> Mapping[str, Studied]:
+    """Return the studies of order lines by engine, as the packages of mutants declare them."""
+    packages = [each.name for each in iter_modules(power.__path__) if each.name.endswith("_mutants")]
+    modules = [import_module(f"{power.__name__}.{name}.__main__") for name in packages]
+    return {engine: studied for module in modules for engine, studied in module.STUDIED.items()}
 
-    kind: Callable[[], Mutated]
-    redundant: Callable[[Mapping[Line, str]], Mapping[Line, str]]
 
-
-_STUDIED: Mapping[str, Studied] = {
-    VLLM: Studied(lambda: Mutable(Vllm()), partial(vllm_mutants.redundant, "v2")),
-    VLLM_V1: Studied(lambda: Mutable(VllmV1()), partial(vllm_mutants.redundant, "v1")),
-    SGLANG: Studied(sglang_mutants.Mutable, sglang_mutants.redundant),
-}
+_STUDIED = _studied()
 
 
 def reached(engine: str, traces: Sequence[Named]) -> dict[Line, tuple[str, list[Named]]]:
@@ -96,7 +89,7 @@ def row(line: Line, calls: str, scenario: str, found: Printed | None) -> str:
 def main() -> int:
     """Measure, print the table row by row; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", choices=list(_STUDIED), default=VLLM)
+    parser.add_argument("--engine", choices=list(_STUDIED), default=next(iter(_STUDIED)))
     parser.add_argument("--scenario", nargs="+", default=["*"], metavar="PATTERN", help="names of scenarios")
     parser.add_argument("--line", nargs="+", default=["*"], metavar="PATTERN", help="lines, as FILE:LINE")
     parser.add_argument("--most", type=int, default=2, metavar="N", help="scenarios that are judged for a line")

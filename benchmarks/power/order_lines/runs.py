@@ -1,6 +1,6 @@
 """Runs on the simulated device of an engine that may be mutated where it runs ahead."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -33,6 +33,13 @@ class Line(NamedTuple):
     file: str
     line: int
     function: str
+
+
+class Studied(NamedTuple):
+    """An engine whose order lines were studied: how its kind is made, and why some lines are redundant, by line."""
+
+    kind: Callable[[], "Mutated"]
+    redundant: Callable[[Mapping[Line, str]], Mapping[Line, str]]
 
 
 class Orders(Value):

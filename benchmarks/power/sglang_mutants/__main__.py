@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from benchmarks.power.order_lines.runs import Line, Mutated, Runs
+from benchmarks.power.order_lines.runs import Line, Mutated, Runs, Studied
 from benchmarks.power.order_lines.table import Table
 from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
@@ -23,7 +23,7 @@ from scenarios.trace import Trace, problems
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.sglang.installation import HOME, ROOT, launch
 from workers.targets.sglang.target import Sglang
-from workers.targets.target import RunConfig
+from workers.targets.target import SGLANG, RunConfig
 
 CHILD = "benchmarks.power.sglang_mutants.child"
 _KEPT = "a batch and what was in it are kept for two iterations (`record_batch_in_overlap`)"
@@ -87,6 +87,9 @@ def redundant(lines: Mapping[Line, str]) -> dict[Line, str]:
         reasons |= {line: reason} if reason is not None else {}
         num_before[place] += 1
     return reasons
+
+
+STUDIED: Mapping[str, Studied] = {SGLANG: Studied(Mutable, redundant)}
 
 
 def main() -> int:

@@ -10,16 +10,18 @@ known, if a mutant survives that is not listed as redundant, or if one is caught
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from benchmarks.conformance.vllm_determinism import KINDS, scenarios_and_drawn
-from benchmarks.power.order_lines.runs import Line, Runs
+from benchmarks.power.order_lines.runs import Line, Runs, Studied
 from benchmarks.power.order_lines.table import Table
 from benchmarks.power.vllm_mutants.mistakes import MISTAKES
 from benchmarks.power.vllm_mutants.mutable import Mutable
 from scenarios.trace import Trace
+from workers.targets.target import VLLM, VLLM_V1
 from workers.targets.vllm.runner_name import RunnerName
-from workers.targets.vllm.target import Vllm
+from workers.targets.vllm.target import Vllm, VllmV1
 
 # Of each runner the functions whose order another one implies where steps run ahead, and which.
 REDUNDANT = {"v1": {"_sync_device": "copies of prompt logprobs lie before the copy that `get_output` waits for"}}
@@ -41,6 +43,12 @@ def redundant(runner: RunnerName, lines: Iterable[Line]) -> dict[Line, str]:
     """Return why other orders imply some of the lines of a runner."""
     reasons = REDUNDANT.get(runner, {})
     return {line: reasons[line.function] for line in lines if line.function in reasons}
+
+
+STUDIED: Mapping[str, Studied] = {
+    VLLM: Studied(lambda: Mutable(Vllm()), partial(redundant, "v2")),
+    VLLM_V1: Studied(lambda: Mutable(VllmV1()), partial(redundant, "v1")),
+}
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from workers.targets.child.functions import MODULE, Edit, edits_of, functions_of
+from workers.edits.functions import MODULE, Edit, edits_of, functions_of
 from workers.targets.executed import Executed
 
 # The most functions that a sentence names.

@@ -54,6 +54,7 @@ def test_the_trace_that_is_tried_is_valid() -> None:
 @pytest.mark.parametrize("engine", known_engines())
 def test_doctor_tries_a_trace_that_the_engine_can_run_on_each_device(engine: str) -> None:
     kind = kind_of(engine)
+    assert kind.capabilities.devices, "an engine runs somewhere"
     for device in kind.capabilities.devices:
         config = RunConfig.model_validate({"engine": engine, "device": device})
         assert lacking(trace_for(config), kind.capabilities_under(config)) is None, device

@@ -42,7 +42,7 @@ class Kernels(Value):
 
 
 class Ran(Value):
-    """Names of the engine's functions that have run since the last question (`workers.targets.child.functions`)."""
+    """Names of the engine's functions that have run since the last question (`workers.edits.functions`)."""
 
     functions: list[str]
 

@@ -14,11 +14,11 @@ from scenarios.events import Abort, AnyEvent, EndSession, Pausing, Place, Submit
 from scenarios.spec import ENGINE, Value
 from scenarios.trace import Trace
 from workers.edits.fix import Applied, applied, fixes_of, selected
+from workers.edits.functions import edits_of
 from workers.record.evidence import Access, MissingOrder
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
 from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Ran, Reported, Seen, Stepped
-from workers.targets.child.functions import edits_of
 from workers.targets.child.installation import packages_of
 from workers.targets.child.messages import Message
 from workers.targets.child.process import INTERRUPTS, EngineProcess, EngineRaised, Keeper

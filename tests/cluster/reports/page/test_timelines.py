@@ -144,6 +144,7 @@ def test_lanes_of_the_missing_order_are_the_first_columns() -> None:
 def test_label_of_the_missing_order_covers_no_task() -> None:
     drawn = picture()
     (arrow,) = [arrow for arrow in drawn.arrows if arrow.is_missing]
+    assert drawn.boxes, "the picture has tasks"
     for box in drawn.boxes:
         is_beside = box.x + drawn.box_width <= arrow.x - 34 or box.x >= arrow.x + 34
         assert is_beside or box.y + drawn.box_height <= arrow.y - 9 or box.y >= arrow.y + 9

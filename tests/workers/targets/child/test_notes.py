@@ -10,7 +10,7 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from workers.targets.child.functions import MODULE
+from workers.edits.functions import MODULE
 from workers.targets.child.inside.notes import Notes, all_of, note_edits, notes_of_process
 from workers.targets.child.inside.overlay import Overlay
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, TypeAlias
 
-from workers.targets.child.functions import MODULE, edits_of, functions_of, is_docstring, name_of
+from workers.edits.functions import MODULE, edits_of, functions_of, is_docstring, name_of
 from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.overlay import Overlay
 

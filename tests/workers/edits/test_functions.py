@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.targets.child.functions import MODULE, edits_of, functions_of
+from workers.edits.functions import MODULE, edits_of, functions_of
 
 SOURCE = '''
 import os
