@@ -194,31 +194,31 @@ BUGS: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "sglang_penalties_one_behind",
         "docs/findings/sglang_penalties_one_behind.md",
-        "SGLang 0.5.23 counts a token to penalties one step late with its overlap schedule, and a prompt's last one.",
+        "SGLang 0.5.23 with the overlap schedule counts tokens in penalties one step late, and the prompt's last.",
     ): _penalties_one_behind,
     KnownBug(
         "sglang_penalties_forgotten",
         "docs/findings/sglang_penalties_forgotten.md",
-        "SGLang 0.5.23 forgets for penalties and minima what a request had put out before it lost its slots.",
+        "SGLang 0.5.23 ignores output tokens from before a retraction in penalties and `min_new_tokens`.",
     ): _penalties_forgotten,
     KnownBug(
         "sglang_chunk_end_behind_prompt",
         "docs/findings/sglang_chunk_end_behind_prompt.md",
-        "SGLang 0.5.23 gives a drafter the sample behind a chunk of an output, of a request that lost its slots.",
+        "SGLang 0.5.23 passes a drafter a sampled token after a chunk of a retracted request's known output tokens.",
     ): _chunk_end_behind_prompt,
     KnownBug(
         "sglang_standalone_prefix_successor",
         "docs/findings/sglang_standalone_prefix_successor.md",
-        "SGLang 0.5.23 hands a draft model a cached prefix of which the last entry is of another token that followed.",
+        "SGLang 0.5.23 reuses a cached prefix whose last draft-model KV entry depends on another request's next token.",
     ): _standalone_prefix_successor,
     KnownBug(
         "sglang_mixed_grammars",
         "docs/findings/sglang_mixed_grammars.md",
-        "SGLang 0.5.23 masks a decode that a prompt takes along by its grammar's state before the tokens in flight.",
+        "SGLang 0.5.23 masks a decode in a mixed batch by its grammar state before the tokens in flight.",
     ): _mixed_grammars,
     KnownBug(
         "sglang_grammar_ends_late",
         "docs/findings/sglang_grammar_ends_late.md",
-        "SGLang 0.5.23 asks whether a grammar has ended before a prompt's token is told to it, and behind the length.",
+        "SGLang 0.5.23 checks a grammar's end before it accepts the token after a prompt, and after the length check.",
     ): _grammar_ends_late,
 }

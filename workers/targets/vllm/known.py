@@ -280,20 +280,20 @@ _Matcher = Callable[[Difference, Trace, Sequence[Observation]], bool]
 _LOGPROB_TOKENS = KnownBug(
     "vllm_logprob_tokens_drafts",
     "https://github.com/vllm-project/vllm/issues/42592",
-    "vLLM 0.32.0 leaves logprobs of named tokens out beside drafts, or ends where others want logprobs.",
+    "vLLM 0.32.0 returns no logprobs for `logprob_token_ids` with drafts, or crashes if another request has logprobs.",
 )
 
 _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "vllm_drafter_prefix_successor",
         "docs/findings/vllm_drafter_prefix_successor.md",
-        "vLLM 0.32.0 hands a drafter blocks of which the last entry is of another token that followed.",
+        "vLLM 0.32.0 reuses cached blocks whose last drafter KV entry depends on another request's next token.",
         mended="0.33.0",
     ): _drafter_prefix_successor,
     KnownBug(
         "vllm_drafter_prefix_successor",
         "docs/findings/vllm_drafter_prefix_successor.md",
-        "vLLM 0.33.0 hands a drafter such blocks beside a connector alone, where hashes are as they were.",
+        "vLLM 0.33.0 with a KV connector reuses blocks whose last drafter KV entry is another request's.",
     ): _prefix_successor_beside_a_connector,
     _LOGPROB_TOKENS: _logprobs_beside_drafts,
     **known_sessions.BUGS,
@@ -302,54 +302,54 @@ _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "vllm_min_tokens_asynchronous",
         "docs/findings/vllm_min_tokens_asynchronous.md",
-        "vLLM 0.32.0 takes optimistic placeholders for tokens.",
+        "vLLM 0.32.0 counts placeholders of drafts in flight as output tokens and lifts `min_tokens` too early.",
     ): _min_tokens_asynchronous,
     KnownBug(
         "vllm_min_tokens_bonus",
         "docs/findings/vllm_min_tokens_bonus.md",
-        "vLLM 0.32.0 masks stop tokens at the bonus position.",
+        "vLLM 0.32.0 masks stop tokens at the bonus position although accepted drafts have reached `min_tokens`.",
     ): _min_tokens_bonus,
     KnownBug(
         "vllm_outputs_forgotten",
         "docs/findings/vllm_outputs_forgotten.md",
-        "vLLM 0.32.0 takes all placeholders of a request for those of the last step.",
+        "vLLM 0.32.0 drops output tokens of earlier steps when a request with penalties joins the batch.",
     ): _outputs_forgotten,
     KnownBug(
         "vllm_prompt_logprobs_dropped",
         "docs/findings/vllm_prompt_logprobs_dropped.md",
-        "vLLM 0.32.0 drops the logprobs of a prompt with the result they came with, and computes them once.",
+        "vLLM 0.32.0 loses prompt logprobs when a prefix-cache reset preempts the request that computed them.",
     ): _prompt_logprobs_dropped,
     KnownBug(
         "vllm_logprob_tokens_rows",
         "docs/findings/vllm_logprob_tokens_rows.md",
-        "vLLM 0.32.0 gives every request of a batch the logprobs of named tokens, if one names some.",
+        "vLLM 0.32.0 loses top logprobs of each request in a batch with a `logprob_token_ids` request.",
     ): _logprobs_of_others,
     KnownBug(
         "vllm_paused_counts",
         "docs/findings/vllm_paused_counts.md",
-        "vLLM 0.32.0 corrects counts behind a pause that were corrected before it.",
+        "vLLM 0.32.0 subtracts rejected drafts from the computed counts twice: before a pause and after it.",
     ): _counts_of_kept_requests,
     KnownBug(
         "vllm_lookups_of_moved_rows",
         "docs/findings/vllm_lookups_of_moved_rows.md",
-        "vLLM 0.32.0 looks drafts up in another request's tokens where a row moved while it read its prompt.",
+        "vLLM 0.32.0 looks n-gram drafts up in another request's tokens after a row moved during chunked prefill.",
     ): _lookups_of_moved_rows,
 }
 _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "vllm_v2_drafts_past_the_model",
         "docs/findings/vllm_v2_drafts_past_the_model.md",
-        "vLLM 0.32.0 writes what dflash asks for behind the end of the model over its request's last block.",
+        "vLLM 0.32.0 writes dflash queries past max_model_len over the start of the request's last block.",
     ): _drafts_past_the_model,
     KnownBug(
         "vllm_v2_prompt_logprobs_padded",
         "docs/findings/vllm_v2_prompt_logprobs_padded.md",
-        "vLLM 0.32.0 tells logprobs of the drafts that a prompt of one token is padded with.",
+        "vLLM 0.32.0 returns prompt logprobs for the draft placeholders that pad a one-token prompt.",
     ): _prompt_logprobs_padded,
     KnownBug(
         "vllm_v2_sampling_states_in_flight",
         "docs/findings/vllm_v2_sampling_states_in_flight.md",
-        "vLLM 0.32.0 writes temperatures and seeds of rows while a drafter may still read those of their last owners.",
+        "vLLM 0.32.0 overwrites temperatures and seeds of reused rows while a drafter may still read them.",
     ): _sampling_states_in_flight,
 }
 KNOWN_BUGS: Mapping[RunnerName, Mapping[KnownBug, _Matcher]] = {
@@ -374,7 +374,7 @@ _CRASHES_OF_BOTH: Mapping[KnownBug, _CrashMatcher] = {
     KnownBug(
         "vllm_padded_below_threshold",
         "https://github.com/vllm-project/vllm/pull/54028",
-        "vLLM 0.32.0 pads a request to a run of drafts and then cuts it to the threshold of chunks.",
+        "vLLM 0.32.0 pads a request to 1 + K tokens, then truncates it to long_prefill_token_threshold, and crashes.",
     ): _padded_below_threshold,
 }
 KNOWN_CRASHES: Mapping[RunnerName, Mapping[KnownBug, _CrashMatcher]] = {

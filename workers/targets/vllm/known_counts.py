@@ -39,6 +39,6 @@ CRASHES_OF_FIRST: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observa
     KnownBug(
         "vllm_optimistic_rows",
         "docs/findings/vllm_optimistic_rows.md",
-        "vLLM 0.32.0 leaves rejected drafts in the count of a row, beside a request that needs output tokens.",
+        "vLLM 0.32.0 counts rejected drafts in a row's length when another request of the batch has penalties.",
     ): _optimistic_rows,
 }

@@ -74,12 +74,12 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
     KnownBug(
         "vllm_grammar_rows",
         "https://github.com/vllm-project/vllm/issues/49694",
-        "vLLM 0.32.0 takes the rows of a mask apart by drafts that were cut since.",
+        "vLLM 0.32.0 applies grammar bitmask rows to the wrong request after the device cut drafts.",
         mended="0.33.0",
     ): _grammar_rows,
     KnownBug(
         "vllm_paused_grammars",
         "docs/findings/vllm_paused_grammars.md",
-        "vLLM 0.32.0 masks drafts behind a pause by placeholders, which no grammar binds.",
+        "vLLM 0.32.0 fills grammar bitmasks from placeholders after a pause, so drafts are verified without a grammar.",
     ): _mask_of_placeholders,
 }

@@ -228,21 +228,21 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
     KnownBug(
         "vllm_prompt_in_a_decode_graph",
         "https://github.com/vllm-project/vllm/issues/57720",
-        "vLLM 0.32.0 replays a graph of decodes for a prompt of one token, whose state is another request's.",
+        "vLLM 0.32.0 replays a decode graph for a one-token prompt, which resumes another request's recurrent state.",
     ): _prompt_in_a_decode_graph,
     KnownBug(
         "vllm_dummy_step_in_a_prompt",
         "docs/findings/vllm_dummy_step_in_a_prompt.md",
-        "vLLM 0.32.0 has a dummy step advance the state of a request whose prompt was being computed.",
+        "vLLM 0.32.0 lets a dummy step advance the recurrent state of a request in chunked prefill.",
     ): _dummy_step_in_a_prompt,
     KnownBug(
         "vllm_dummy_step_of_kept_requests",
         "docs/findings/vllm_dummy_step_of_kept_requests.md",
-        "vLLM 0.32.0 has a dummy step advance the states of requests that a pause keeps.",
+        "vLLM 0.32.0 lets a dummy step advance the recurrent states of requests that a pause keeps.",
     ): _dummy_step_of_kept_requests,
     KnownBug(
         "vllm_prompt_logprobs_behind_drafts",
         "https://github.com/vllm-project/vllm/issues/53488",
-        "vLLM 0.32.0 computes logprobs of a prompt from memory that the graphs of its drafter have written over.",
+        "vLLM 0.32.0 computes prompt logprobs from hidden states that the drafter's CUDA graphs have overwritten.",
     ): _logprobs_behind_drafts,
 }

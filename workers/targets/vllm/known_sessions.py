@@ -105,26 +105,26 @@ def crash_of_resets(error: str, where: Site, trace: Trace, steps: Sequence[Obser
 _DRAFTS_BEHIND_ENDS = KnownBug(
     "vllm_session_drafts",
     "https://github.com/vllm-project/vllm/pull/44526",
-    "vLLM 0.32.0 goes on with a session behind drafts that it does not have, if it is synchronous.",
+    "vLLM 0.32.0 without async scheduling counts drafts past a session part's end as computed tokens.",
     mended="0.33.0",
 )
 BUGS: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
         "vllm_session_grammars",
         "https://github.com/vllm-project/vllm/pull/57685",
-        "vLLM 0.32.0 lets a part of a session go on with the grammar of its first part, or with none.",
+        "vLLM 0.32.0 masks each session part by the grammar of the first part, or by none.",
     ): of_grammars,
     _DRAFTS_BEHIND_ENDS: of_drafts_behind_ends,
     KnownBug(
         "vllm_session_preempted",
         "docs/findings/vllm_session_preempted.md",
-        "vLLM 0.32.0 loses a session, or its tokens, that is preempted with the last token of a part in flight.",
+        "vLLM 0.32.0 loses a session or its tokens after a preemption with a part's last token in flight.",
         mended="0.33.0",
     ): of_preemptions,
     KnownBug(
         "vllm_session_drafters",
         "docs/findings/vllm_session_drafters.md",
-        "vLLM 0.32.0 keeps a drafter's entry of the token that a session drops.",
+        "vLLM 0.32.0 keeps the drafter's KV entry of the token that a session drops at the end of a part.",
     ): of_drafters,
     KnownBug(
         "vllm_session_paused",
@@ -136,12 +136,12 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
     KnownBug(
         "vllm_session_seeds",
         "docs/findings/vllm_session_seeds.md",
-        "vLLM 0.32.0 draws tokens of a part of a session with the generator of its first part, or with none.",
+        "vLLM 0.32.0 samples each session part with the random generator of the first part, or with none.",
     ): of_seeds,
     KnownBug(
         "vllm_session_lookups",
         "docs/findings/vllm_session_lookups.md",
-        "vLLM 0.32.0 looks drafts of a session's next part up in tokens of which it has not copied the part's.",
+        "vLLM 0.32.0 looks n-gram drafts up in a session's row before the next part's tokens are copied to it.",
     ): of_lookups,
 }
 CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], bool]] = {
@@ -149,6 +149,6 @@ CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], b
     KnownBug(
         "vllm_session_reset",
         "docs/findings/vllm_session_reset.md",
-        "vLLM 0.32.0 cannot clear its cache while a session waits for its next part.",
+        "vLLM 0.32.0 cannot reset its prefix cache while a session waits for its next part.",
     ): crash_of_resets,
 }

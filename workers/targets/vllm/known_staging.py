@@ -104,12 +104,12 @@ def _is_late_beside_dummy_steps(trace: Trace) -> bool:
 _BACKUP_TOKENS = KnownBug(
     "vllm_backup_tokens_staging",
     "docs/findings/vllm_backup_tokens_staging.md",
-    "vLLM 0.32.0 writes backup tokens of a step while those of the step before are copied.",
+    "vLLM 0.32.0 overwrites backup tokens in pinned memory while the copy of the step before is in flight.",
 )
 _DUMMY_STEP_INPUTS = KnownBug(
     "vllm_dummy_step_inputs",
     "docs/findings/vllm_dummy_step_inputs.md",
-    "vLLM 0.32.0, without asynchronous scheduling, writes inputs of a step while those of a dummy step are copied.",
+    "vLLM 0.32.0 without async scheduling overwrites a dummy step's inputs in pinned memory during their copy.",
 )
 BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     _BACKUP_TOKENS: _backup_tokens,

@@ -151,36 +151,36 @@ def _first(inputs: Observation, request: int) -> int:
 _PADDED_PROMPTS = KnownBug(
     "vllm_padded_prompts_of_one_token",
     "docs/findings/vllm_padded_prompts_of_one_token.md",
-    "vLLM 0.32.0 pads a prompt of one token with placeholders that stay in its recurrent state.",
+    "vLLM 0.32.0 pads a one-token prompt with draft placeholders that stay in its recurrent state.",
 )
 BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
         "vllm_accepted_counts_moved",
         "https://github.com/vllm-project/vllm/issues/51571",
-        "vLLM 0.32.0 moves accepted counts of a step with their rows, and looks for them where these were.",
+        "vLLM 0.32.0 moves accepted counts with their rows, but reads them at the rows' old indices.",
     ): _counts_moved,
     KnownBug(
         "vllm_accepted_counts_skipped_steps",
         "docs/findings/vllm_accepted_counts_skipped_steps.md",
-        "vLLM 0.32.0 forgets how many tokens a request has accepted when a step leaves it out.",
+        "vLLM 0.32.0 loses a request's accepted count after a step without that request.",
     ): _counts_of_skipped_steps,
     _PADDED_PROMPTS: _of_padded_prompts,
     KnownBug(
         "vllm_padded_prompts_go_on",
         "docs/findings/vllm_padded_prompts_go_on.md",
-        "vLLM 0.32.0 pads a prompt of one token, takes it for drafts, and goes on from what its state's block held.",
+        "vLLM 0.32.0 runs a padded one-token prompt as a decode and resumes the old content of its state block.",
     ): _verified_at_once,
     KnownBug(
         "vllm_resumed_outputs_verified",
         "docs/findings/vllm_resumed_outputs_verified.md",
-        "vLLM 0.32.0 takes outputs that are computed again for drafts, of which it keeps the state behind the first.",
+        "vLLM 0.32.0 treats output tokens recomputed after a preemption as drafts and keeps the first one's state.",
     ): _outputs_verified,
 }
 BUGS_OF_SECOND: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
         "vllm_v2_states_behind_prompts",
         "docs/findings/vllm_v2_states_behind_prompts.md",
-        "vLLM 0.32.0 takes a decode for a prompt behind one as long as a run of drafts, and its state too early.",
+        "vLLM 0.32.0 runs a decode as a prefill after a prefill chunk of 1 + K tokens and reads an older state.",
     ): _behind_prompts,
     _PADDED_PROMPTS: _of_padded_prompts,
 }
@@ -207,6 +207,6 @@ HANGS: Mapping[KnownBug, Callable[[Trace, Mapping[str, int]], bool]] = {
     KnownBug(
         "vllm_states_in_flight",
         "docs/findings/vllm_states_in_flight.md",
-        "vLLM 0.32.0 counts two states of a request, and needs a third while a step is in flight.",
+        "vLLM 0.32.0 reserves two recurrent states per request, but needs a third with a step in flight.",
     ): _hang_of_states_in_flight,
 }

@@ -154,12 +154,12 @@ def crash_of_reset_with_a_load(error: str, where: Site, trace: Trace, steps: Seq
 _FAILED_LOAD = KnownBug(
     "vllm_failed_load_in_flight",
     "https://github.com/vllm-project/vllm/issues/45138",
-    "vLLM 0.32.0 computes a request again whose load failed in a step, beside its step in flight.",
+    "vLLM 0.32.0 recomputes a request after a failed KV load while a step of that request is in flight.",
 )
 _BESIDE = KnownBug(
     "vllm_v2_failed_load_in_other_blocks",
     "https://github.com/vllm-project/vllm/pull/49252",
-    "vLLM 0.32.0 computes a request again whose load failed at positions behind its blocks, in those of another.",
+    "vLLM 0.32.0 recomputes after a failed KV load at positions past the request's blocks, in another's blocks.",
 )
 _Matcher = Callable[[Difference, Trace, Sequence[Observation]], bool]
 BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
@@ -167,7 +167,7 @@ BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "vllm_failed_load_draws",
         "https://github.com/vllm-project/vllm/pull/19330",
-        "vLLM 0.32.0 draws the token of a step whose load failed again, and the generator goes on.",
+        "vLLM 0.32.0 samples a token again after a failed KV load, without resetting the random generator.",
     ): of_draws_behind_a_failed_load,
 }
 BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
@@ -176,7 +176,7 @@ BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "vllm_v2_zeroed_before_stored",
         "docs/findings/vllm_v2_zeroed_before_stored.md",
-        "vLLM 0.32.0 zeroes blocks that a preempted request has lost before its connector may finish storing them.",
+        "vLLM 0.32.0 zeroes blocks of a preempted request before its KV connector finishes storing them.",
     ): of_blocks_zeroed_before_stored,
 }
 CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], bool]] = {
@@ -184,7 +184,7 @@ CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], b
     KnownBug(
         "vllm_offloaded_reset",
         "docs/findings/vllm_offloaded_reset.md",
-        "vLLM 0.32.0 takes the load of a request that a reset has preempted for a store, and ends.",
+        "vLLM 0.32.0 crashes: after a reset preempts a request, its KV load is completed as a store.",
         mended="0.33.0",
     ): crash_of_reset_with_a_load,
 }
@@ -196,6 +196,6 @@ HANGS: Mapping[KnownBug, Callable[[Trace, Mapping[str, int]], bool]] = {
     KnownBug(
         "vllm_failed_load_reserved",
         "docs/findings/vllm_failed_load_reserved.md",
-        "vLLM 0.32.0 has a request whose load has failed wait for room that is reserved for itself.",
+        "vLLM 0.32.0 lets a request wait forever after a failed KV load for blocks that it reserves itself.",
     ): hang_of_failed_load,
 }

@@ -30,6 +30,6 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
     KnownBug(
         "vllm_draft_model_first_group",
         "docs/findings/vllm_draft_model_first_group.md",
-        "vLLM 0.32.0 has a draft model write where the first group of layers does, whichever its own is.",
+        "vLLM 0.32.0 passes a draft model the slot mapping of the first KV cache group instead of its own.",
     ): _slots_of_the_first_group,
 }
