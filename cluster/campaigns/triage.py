@@ -4,18 +4,12 @@ A pure state machine: it asks for jobs and takes their results; `FindingState` i
 """
 
 from dataclasses import dataclass
-from typing import Literal
-
-from pydantic import ValidationError
 
 from cluster.campaigns.planner import Counts, Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import AnyJob, Job, TryJob, build, digest_of
-from cluster.storage.errors import CampaignError, first_problem
-from scenarios.spec import Value
+from cluster.storage.hunts import KILLED, FindingState
 from scenarios.trace import Trace
-from workers.record.evidence import Site
-from workers.record.names import ArtefactPath
 from workers.record.verdict import (
     NO_STATS,
     Agreed,
@@ -28,115 +22,16 @@ from workers.record.verdict import (
     known_of,
     unconfirmed_of,
 )
-from workers.run.shard import Hit
 from workers.shrink.shrinker import LIMIT, Finding, Shrinking, Tried
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 CANDIDATES_PER_JOB = 8
-KILLED = Site(function="worker process")
 NOT_FOUND_AGAIN = Lost(reason="what was found is not found when its trace is judged alone")
 
 
 def killed(deaths: tuple[str, ...]) -> Crashed:
     """Return the verdict on a trace whose workers die, or have to be killed, whenever it runs."""
     return Crashed(stats=NO_STATS, error="; ".join(dict.fromkeys(deaths)), where=KILLED)
-
-
-def kills_worker(verdict: Verdict | None) -> bool:
-    """Whether a worker that runs the trace dies."""
-    return isinstance(verdict, Crashed) and verdict.where == KILLED
-
-
-class FindingState(Value):
-    """State of a finding, as it is stored.
-
-    `first` is the number of the trace of the hunt it was first met on, `size` the number of events of that trace,
-    `verdict` its verdict there; None for a trace that was not judged yet.
-    A `closed` finding has its last judgement, and an artefact, unless it came out as another finding: `same_as`. One
-    that the cause of an earlier finding explains is a face of that: `face_of`.
-    """
-
-    bug: str
-    first: int
-    size: int
-    trace: Trace
-    verdict: Finding | None
-    stage: Literal["explain", "shrink", "confirm", "confirmed", "closed"] = "explain"
-    shrinking: Shrinking | None = None
-    judgement: Judgement | None = None
-    artefact: ArtefactPath | None = None
-    same_as: str | None = None
-    face_of: str | None = None
-
-    @classmethod
-    def of(cls, hit: Hit, first: int) -> "FindingState":
-        """Return the first state of a finding of a hunt; of a known bug the first trace that met it will do."""
-        state = cls(
-            bug=hit.signature.bug, first=first, size=len(hit.trace.events), trace=hit.trace, verdict=hit.verdict
-        )
-        if not known_of(hit.verdict):
-            return state
-        judgement = Judgement(verdict=hit.verdict, trace=hit.trace, schedules=1)
-        return state.model_copy(update={"stage": "confirmed", "judgement": judgement})
-
-    @classmethod
-    def unseen(cls, trace: Trace) -> "FindingState":
-        """Return the first state of an explicit trace that may fail."""
-        return cls(bug="", first=0, size=len(trace.events), trace=trace, verdict=None)
-
-    @property
-    def smallest(self) -> Judgement | None:
-        """Return the judgement on the smallest trace so far, None before there is any."""
-        if self.judgement is not None:
-            return self.judgement
-        seen = self if self.shrinking is None else self.shrinking
-        return None if seen.verdict is None else Judgement(verdict=seen.verdict, trace=seen.trace, schedules=1)
-
-    @property
-    def is_refuted(self) -> bool:
-        """Whether its failure turned out to have nothing to do with its trace."""
-        return self.judgement is not None and isinstance(self.judgement.verdict, Lost)
-
-    @property
-    def is_unconfirmed(self) -> bool:
-        """Whether a slower run of the engine has to confirm it and has not yet."""
-        seen = self.judgement or self
-        return seen.verdict is not None and unconfirmed_of(seen.verdict) is not None
-
-    @property
-    def is_distinct(self) -> bool:
-        """Whether it is a finding of its own: neither refuted, nor another one, nor a face of another one."""
-        return self.same_as is None and self.face_of is None and not self.is_refuted
-
-    @property
-    def cause(self) -> str | None:
-        """Return the planted fault without which its smallest trace does not fail alike; None if that is not known.
-
-        It is known where every candidate of the shrinker was tried: one of them has no fault.
-        """
-        if self.shrinking is None or self.judgement is None or self.shrinking.spent >= self.shrinking.limit:
-            return None
-        trace = self.judgement.trace
-        is_smallest = trace.events == self.shrinking.trace.events and is_finding(self.judgement.verdict)
-        return trace.faults[0] if is_smallest and len(trace.faults) == 1 else None
-
-    @property
-    def kills(self) -> bool:
-        """Whether a worker that runs its trace dies."""
-        return kills_worker(self.verdict)
-
-
-def read_state(text: str) -> FindingState:
-    """Return the state of a finding that a campaign holds as JSON.
-
-    Raises:
-        CampaignError: this version cannot read it.
-    """
-    try:
-        return FindingState.model_validate_json(text)
-    except ValidationError as error:
-        what = f"a finding holds what this version cannot read: {first_problem(error)}"
-        raise CampaignError(f"{what}; go on with the version that wrote it, or give another --out") from error
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from cluster.campaigns.commits import Changes, RepositoryError
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, weightiest
 from cluster.campaigns.hunt.gate import SCENARIOS_END, SEED, TRACES_END, TRACES_MIN, Gate, changes_of, content_in
-from cluster.campaigns.hunt.jobs import CANARY
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.hunt.selection import edits_in, selection_of
 from cluster.campaigns.suite import Scenario, Suite
@@ -44,6 +43,7 @@ from cluster.reports.report import document, line_of, print_report, progress_for
 from cluster.reports.terminal import json_text, show, show_workflow_command, text_of
 from cluster.storage.artefact import write_atomically
 from cluster.storage.corpus import NO_CORPUS, Corpus
+from cluster.storage.hunts import CANARY
 from workers.targets.executed import Executed, RecordError
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import RunConfig

@@ -12,10 +12,10 @@ import typer
 from cluster.campaigns.budget import Budget
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED, exit_code, weightiest
-from cluster.campaigns.hunt.jobs import CANARY, HuntSettings, canary_of
+from cluster.campaigns.hunt.jobs import HuntSettings, canary_of
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.hunt.seldom import keep_seldom_hit
-from cluster.campaigns.triage import FindingState, Triage
+from cluster.campaigns.triage import Triage
 from cluster.cli.campaign import (
     CampaignFailure,
     cause,
@@ -64,6 +64,7 @@ from cluster.reports.report import Line, ShrinkDocument, document, print_report,
 from cluster.reports.terminal import say, show, show_json
 from cluster.storage.artefact import artefact_text, write_artefact
 from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
+from cluster.storage.hunts import CANARY, FindingState
 from cluster.storage.store import Store
 from scenarios.shards import SEED_MAX, Profile
 from workers.record.verdict import Judgement, is_finding

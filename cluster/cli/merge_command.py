@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED, exit_code, weightiest
-from cluster.campaigns.triage import FindingState
 from cluster.cli.campaign import claim_campaign
 from cluster.reports.report import findings_text
 from cluster.reports.terminal import say, show
 from cluster.storage.campaign import Campaign
 from cluster.storage.errors import reading_values
+from cluster.storage.hunts import FindingState
 from cluster.storage.merging import merge as merge_campaigns
 from workers.record.verdict import Verdict
 

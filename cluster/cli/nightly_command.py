@@ -13,7 +13,6 @@ import typer
 from cluster.campaigns.budget import Budget
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import weightiest
-from cluster.campaigns.hunt.jobs import CANARY
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.measurement import Measurement, measured_code, measured_lines
 from cluster.campaigns.nightly import (
@@ -60,6 +59,7 @@ from cluster.reports.page.campaign import NIGHT
 from cluster.reports.report import progress_for
 from cluster.reports.terminal import json_text, show, text_of
 from cluster.statistics.fault_table import FaultValues, by_fault
+from cluster.storage.hunts import CANARY
 from cluster.storage.store import Store
 from scenarios.shards import SEED_MAX
 from workers.targets.registry import kind_of

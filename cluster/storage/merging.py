@@ -6,6 +6,7 @@ judged.
 """
 
 import json
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -103,6 +104,10 @@ def merge(sources: Sequence[Path], place: Path | Claim) -> list[str]:
     claims: list[Claim] = []
     try:
         claims.append(place if isinstance(place, Claim) else claim(place))
+        if not claims[0].is_new:
+            # What was there before cannot be removed after an error: all rows are read before one is written.
+            for folder in (*sources, claims[0].folder):
+                _check_rows(folder)
         remarks = _merge_whole(sources, claims[0], claims)
     except BaseException as error:
         for each in reversed(claims):
@@ -134,6 +139,19 @@ def _merge_whole(sources: Sequence[Path], claimed: Claim, claims: list[Claim]) -
         claims.append(claim(out / name))
         remarks += _merge_whole(inner, claims[-1], claims)
     return remarks
+
+
+def _check_rows(folder: Path) -> None:
+    """Read all rows of a campaign and of those inside it.
+
+    Raises:
+        CampaignError: a row holds what this version cannot read.
+    """
+    for database in (folder / DATABASE, *_inside(folder)):
+        if database.is_file():
+            with Campaign(database.parent) as campaign:
+                for table in TABLES:
+                    deque(campaign.select(table), maxlen=0)
 
 
 def _inside(source: Path) -> list[Path]:

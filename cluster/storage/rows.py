@@ -3,16 +3,16 @@
 A row with a sound seal may still be of another version, or made by hand.
 
 Verifies: types, ranges and names of all columns, and JSON by the value that it becomes.
-Does not verify: plans of hunts and states of findings beyond their outer form, which `cluster.campaigns` reads.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, Json, TypeAdapter, ValidationError
+from pydantic import Field, Json, TypeAdapter, ValidationError
 
 from cluster.storage.errors import CampaignError, first_problem
+from cluster.storage.hunts import FindingState, HuntPlan
 from cluster.storage.provenance import Run
 from cluster.storage.schema import Row, Table
 from workers.record.names import ArtefactPath, Key
@@ -25,25 +25,16 @@ Number = Annotated[int, Field(strict=True, ge=0, le=1 << 53)]
 Text = Annotated[str, Field(strict=True)]
 
 
-class _State(BaseModel):
-    """The outer form of the state of a finding."""
-
-    model_config = ConfigDict(extra="allow")
-
-    bug: Text
-    stage: Text = "explain"
-
-
 _ROWS: Mapping[str, TypeAdapter[Any]] = {
     "meta": TypeAdapter(tuple[Text, Text]),
     "runs": TypeAdapter(tuple[Key, Json[Run]]),
     "results": TypeAdapter(tuple[Key, Text, Number, Kind, Text, ArtefactPath | None, Json[Judgement]]),
     "attempts": TypeAdapter(tuple[Key, Number, Key, Number, Text | None, Text | None]),
     "late": TypeAdapter(tuple[Key, Text, Number, Json[Any]]),
-    "hunts": TypeAdapter(tuple[Json[dict[str, Any]]]),
+    "hunts": TypeAdapter(tuple[Json[HuntPlan]]),
     "shards": TypeAdapter(tuple[Key, Text, Number, Text, Json[ShardReport]]),
     "trials": TypeAdapter(tuple[Key, Text, Json[Trial]]),
-    "findings": TypeAdapter(tuple[Text, Json[_State]]),
+    "findings": TypeAdapter(tuple[Text, Json[FindingState]]),
 }
 
 

@@ -6,9 +6,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cluster.campaigns.hunt.jobs import HuntPlan
-from cluster.campaigns.triage import FindingState
 from cluster.dispatch.job import Job, ShardJob
+from cluster.storage.hunts import FindingState, HuntPlan
 from cluster.storage.store import Store
 from scenarios.events import Schedule
 from scenarios.shards import Shard

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from cluster.campaigns.hunt.jobs import HuntSettings, Ledger
 from cluster.campaigns.hunt.news import News, news_of
 from cluster.campaigns.planner import Task
-from cluster.campaigns.triage import FindingState, Triage, read_state
+from cluster.campaigns.triage import Triage
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import build
+from cluster.storage.hunts import FindingState
 from scenarios.shards import TRACES_PER_SHARD
 from workers.record.verdict import Judgement, Lost, is_finding
 from workers.run.shard import Hit
@@ -64,7 +65,7 @@ class Findings:
         bug = hit.signature.bug
         if bug not in self.by_bug:
             kept = self._ledger.finding(_name(bug))
-            state = FindingState.of(hit, first) if kept is None else read_state(kept)
+            state = FindingState.of(hit, first) if kept is None else FindingState.model_validate_json(kept)
             self.by_bug[bug] = Triage(state, config=self._settings.config)
             if state.artefact is not None and state.judgement is not None:
                 self._ledger.restore_artefact(state.judgement, self._trace_name(state), self._settings.config)

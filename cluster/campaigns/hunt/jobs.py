@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import field_validator
-
 from cluster.dispatch.job import Role, ShardJob
 from cluster.storage.corpus import Corpus
-from scenarios.scenario_file import RunOn
+from cluster.storage.hunts import CANARY, HuntPlan
 from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.spec import Value
 from scenarios.trace import Trace
@@ -18,29 +16,6 @@ from workers.targets.target import RunConfig
 
 # A shard that was judged before, or whose fault kills nobody, is not what its workers die of.
 LOSSES_MAX_AGAIN = 10
-# It replaces a function of the host, and so exists on every device.
-CANARY = "vllm-38556-backup-token"
-
-
-class HuntPlan(Value):
-    """Plan of a hunt as a campaign stores it: traces and faults, engine and device; `canary` is the fault it must find.
-
-    `canary` is empty for an engine in which no fault can be switched on, `corpus` the digest of the traces that the
-    hunt begins from, empty for none.
-    """
-
-    profile: Profile = "mixed"
-    seed: int = 0
-    faults: tuple[str, ...] = ()
-    canary: str = CANARY
-    corpus: str = ""
-    run_on: RunOn = RunOn()
-
-    @field_validator("run_on")
-    @classmethod
-    def _is_a_configuration(cls, run_on: RunOn) -> RunOn:
-        RunConfig.of(run_on)
-        return run_on
 
 
 class HuntSettings(Value):

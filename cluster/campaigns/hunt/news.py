@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cluster.campaigns.triage import FindingState
+from cluster.storage.hunts import FindingState
 from workers.record.verdict import Lost
 from workers.shrink.shrinker import Finding
 

@@ -2,7 +2,7 @@
 
 from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, Ledger, ShardJobs
 from cluster.campaigns.planner import Task
-from cluster.campaigns.triage import kills_worker
+from cluster.storage.hunts import kills_worker
 from scenarios.shards import TRACES_PER_SHARD
 from scenarios.spec import Value
 from workers.run.shard import ShardReport

@@ -10,10 +10,8 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, EXIT_NOT_JUDGED
-from cluster.campaigns.hunt.jobs import HuntPlan
 from cluster.campaigns.nightly import NOT_JUDGED, PartEntry
 from cluster.campaigns.regression_counts import RegressionCounts, regression_counts
-from cluster.campaigns.triage import FindingState
 from cluster.reports.page.coverage import Cells, add_coverage, add_result
 from cluster.reports.page.findings import Finding, config_of, of_state
 from cluster.reports.page.hunts import HuntSummary, read_hunt
@@ -21,6 +19,7 @@ from cluster.reports.page.judged import Amount, jobs_of, missing_of, plan_of
 from cluster.storage.campaign import DATABASE
 from cluster.storage.campaign import Campaign as Stored
 from cluster.storage.errors import reading_values
+from cluster.storage.hunts import FindingState, HuntPlan
 from cluster.storage.provenance import Planned, Run
 from cluster.storage.schema import Row as StoredRow
 from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
@@ -248,14 +247,14 @@ def _add_results(campaign: Campaign, rows: list[StoredRow]) -> None:
 
 
 def _add_result(campaign: Campaign, row: StoredRow) -> None:
-    """Count a result; one without a finding is not validated as a whole, for there are many."""
+    """Count a result, with the defaults of the keys that its stored JSON leaves out."""
     key, scenario, _, verdict, _, artefact, judged = row
-    name, kind, text = str(scenario), str(verdict), str(judged)
-    values = from_json(text)
+    name, kind = str(scenario), str(verdict)
+    judgement = Judgement.model_validate_json(str(judged))
+    values = judgement.model_dump(mode="json")
     campaign.faults.update(values["trace"]["faults"])
     campaign.seen[str(key)] = bool(values["trace"]["faults"]), kind
     if kind in _FINDINGS:
-        judgement = Judgement.model_validate_json(text)
         if campaign.is_regressions and judgement.trace.faults:
             return
         anchor = _add_finding(campaign, name, None if artefact is None else str(artefact), judgement)

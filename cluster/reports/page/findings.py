@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-from cluster.campaigns.triage import FindingState
 from cluster.dispatch.job import command
 from cluster.storage.artefact import artefact_text
+from cluster.storage.hunts import FindingState
 from scenarios import codec
 from scenarios.strict_yaml import ScenarioError
 from workers.record.evidence import RACES, Difference

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from cluster.campaigns.hunt.canary import CANARY_SHARDS_MAX
-from cluster.campaigns.hunt.jobs import HuntPlan
 from cluster.campaigns.hunt.shard_reports import Tally
 from cluster.reports.page.judged import Amount
 from cluster.storage.campaign import Campaign as Stored
+from cluster.storage.hunts import HuntPlan
 from scenarios.shards import TRACES_PER_SHARD
 from workers.run.shard import ShardReport
 from workers.targets.target import RunConfig

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cluster.campaigns.triage import kills_worker
 from cluster.dispatch.inside import write_inside
 from cluster.reports.page.findings import Finding
 from cluster.reports.page.perfetto import perfetto_trace
 from cluster.reports.page.timeline_picture import Picture, picture_of
+from cluster.storage.hunts import kills_worker
 from scenarios.limits import over_limits
 from scenarios.trace import problems
 from workers.faults.registry import FAULTS

@@ -2,9 +2,10 @@
 
 import pytest
 
-from cluster.campaigns.triage import FindingState, Triage
+from cluster.campaigns.triage import Triage
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import Answer, AnyJob, Job, TryJob
+from cluster.storage.hunts import FindingState
 from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, buggy, diverged, hit
 from workers.record.evidence import fact
 from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Lost

@@ -12,7 +12,7 @@ import torch
 from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_BAD_INPUT
 from cluster.campaigns.hunt.hunt import Hunt
-from cluster.campaigns.hunt.jobs import CANARY, HuntSettings
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.campaigns.hunt.planner import HuntPlanner
 from cluster.campaigns.nightly import Regressions, part_of_the_faults
 from cluster.cli import main as cli
@@ -21,6 +21,7 @@ from cluster.dispatch.origin import ROOT
 from cluster.dispatch.pool import InProcessPool, gpu_share
 from cluster.dispatch.session import Stop
 from cluster.storage.errors import CampaignError
+from cluster.storage.hunts import CANARY
 from cluster.storage.store import Store
 from scenarios.shards import Shard
 from tests.cluster.campaigns.hunt.fakes import Memory, buggy, canary_or, run_through

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from cluster.campaigns.hunt.jobs import HuntPlan, HuntSettings
+from cluster.campaigns.hunt.jobs import HuntSettings
 from cluster.cli import main as cli
 from cluster.cli.inputs import other_sources
 from cluster.storage.artefact import write_artefact
+from cluster.storage.hunts import HuntPlan
 from scenarios import codec
 from scenarios.capabilities import within
 from scenarios.scenario_file import RunOn

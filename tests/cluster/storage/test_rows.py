@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from cluster.campaigns.hunt.jobs import HuntPlan
-from cluster.campaigns.triage import FindingState
 from cluster.cli import main as cli
 from cluster.dispatch.job import Job, ShardJob
 from cluster.storage.campaign import Campaign
 from cluster.storage.errors import CampaignError
+from cluster.storage.hunts import FindingState, HuntPlan
 from cluster.storage.schema import TABLES, Cell, Row
 from cluster.storage.store import Store
 from scenarios.shards import Shard
@@ -144,6 +143,55 @@ def test_a_command_says_it_in_one_line(
     assert said.count("cannot read") <= 1
     assert code == 2 or command in ("watch", "run", "triage")
     assert not (tmp_path / "out").exists() or code == 0
+
+
+# JSON of the right outer form that is no plan of a hunt, or no state of a finding.
+WRONG_INSIDE = (
+    ("hunts", "plan", json.dumps({"seed": "one"})),
+    ("hunts", "plan", json.dumps({"run_on": {"device": "none"}})),
+    ("findings", "state", json.dumps({"bug": "b"})),
+    ("findings", "state", json.dumps({"bug": "b", "stage": "open", "trace": {}})),
+)
+
+
+@pytest.mark.parametrize(("table", "column", "value"), WRONG_INSIDE)
+@pytest.mark.parametrize("command", ["report", "merge", "merge into", "hunt"])
+def test_a_hunt_row_wrong_inside_is_refused_and_nothing_is_written(
+    command: str,
+    table: str,
+    column: str,
+    value: str,
+    sound: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    folder, out = copied(sound, tmp_path / "copy", table, column, value), tmp_path / "out"
+    if command == "merge into":
+        with Store(out):
+            pass
+    before = contents(out)
+    words = {
+        "report": ["report", str(folder), "--out", str(out), "--timelines", "0"],
+        "merge": ["merge", str(sound), str(folder), "--out", str(out)],
+        "merge into": ["merge", str(sound), str(folder), "--out", str(out)],
+        "hunt": ["hunt", "--ray", "off", "--traces", "1", "--out", str(folder)],
+    }
+    # A hunt that does not meet the finding again judges its trace, and cannot write results.jsonl.
+    assert cli.run(words[command]) == (3 if command == "hunt" and table == "findings" else 2)
+    said = capfd.readouterr().err
+    assert "Traceback" not in said
+    assert said.count("holds what this version cannot read") == 1
+    assert f"of {table} holds what this version cannot read: {column}: " in said
+    assert contents(out) == before
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Return the files of a folder, by name, and the rows of its campaign."""
+    if not folder.exists():
+        return {}
+    with Campaign(folder) as campaign:
+        rows = {table: list(campaign.select(table)) for table in TABLES}
+    return {"rows": rows, "files": sorted(path.name for path in folder.rglob("*"))}
 
 
 @pytest.mark.parametrize(("table", "column"), [("results", "judgement"), ("shards", "report"), ("findings", "state")])

@@ -160,5 +160,6 @@ def test_values_of_another_version_are_one_line(tmp_path: Path, capsys: pytest.C
         store.keep_finding("0.0.1 a bug", '{"bug": "a bug", "colour": "red"}')
     assert cli.run(["report", str(folder)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"specstorm: {folder}: holds what this version cannot read: FindingState: ")
+    row = f"{folder}/campaign.sqlite: row '0.0.1 a bug' of findings"
+    assert error.startswith(f"specstorm: {row} holds what this version cannot read: state: ")
     assert error.count("\n") == 1

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from cluster.campaigns.hunt.jobs import HuntSettings
-from cluster.campaigns.triage import FindingState
 from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.page.comparison import compare, comparisons
+from cluster.storage.hunts import FindingState
 from cluster.storage.store import Store
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from tests.cluster.reports.page.test_campaign import hunt_of

@@ -1,0 +1,128 @@
+"""Values of hunts that a campaign stores: the plan of a hunt and the state of a finding.
+
+Each row of `hunts` and `findings` is validated as one of these values when it is read (`cluster.storage.rows`).
+"""
+
+from typing import Literal
+
+from pydantic import field_validator
+
+from scenarios.scenario_file import RunOn
+from scenarios.shards import Profile
+from scenarios.spec import Value
+from scenarios.trace import Trace
+from workers.record.evidence import Site
+from workers.record.names import ArtefactPath
+from workers.record.verdict import Crashed, Judgement, Lost, Verdict, is_finding, known_of, unconfirmed_of
+from workers.run.shard import Hit
+from workers.shrink.shrinker import Finding, Shrinking
+from workers.targets.target import RunConfig
+
+# It replaces a function of the host, and so exists on every device.
+CANARY = "vllm-38556-backup-token"
+KILLED = Site(function="worker process")
+
+
+class HuntPlan(Value):
+    """Plan of a hunt as a campaign stores it: traces and faults, engine and device; `canary` is the fault it must find.
+
+    `canary` is empty for an engine in which no fault can be switched on, `corpus` the digest of the traces that the
+    hunt begins from, empty for none.
+    """
+
+    profile: Profile = "mixed"
+    seed: int = 0
+    faults: tuple[str, ...] = ()
+    canary: str = CANARY
+    corpus: str = ""
+    run_on: RunOn = RunOn()
+
+    @field_validator("run_on")
+    @classmethod
+    def _is_a_configuration(cls, run_on: RunOn) -> RunOn:
+        RunConfig.of(run_on)
+        return run_on
+
+
+def kills_worker(verdict: Verdict | None) -> bool:
+    """Whether a worker that runs the trace dies."""
+    return isinstance(verdict, Crashed) and verdict.where == KILLED
+
+
+class FindingState(Value):
+    """State of a finding, as it is stored.
+
+    `first` is the number of the trace of the hunt it was first met on, `size` the number of events of that trace,
+    `verdict` its verdict there; None for a trace that was not judged yet.
+    A `closed` finding has its last judgement, and an artefact, unless it came out as another finding: `same_as`. One
+    that the cause of an earlier finding explains is a face of that: `face_of`.
+    """
+
+    bug: str
+    first: int
+    size: int
+    trace: Trace
+    verdict: Finding | None
+    stage: Literal["explain", "shrink", "confirm", "confirmed", "closed"] = "explain"
+    shrinking: Shrinking | None = None
+    judgement: Judgement | None = None
+    artefact: ArtefactPath | None = None
+    same_as: str | None = None
+    face_of: str | None = None
+
+    @classmethod
+    def of(cls, hit: Hit, first: int) -> "FindingState":
+        """Return the first state of a finding of a hunt; of a known bug the first trace that met it will do."""
+        state = cls(
+            bug=hit.signature.bug, first=first, size=len(hit.trace.events), trace=hit.trace, verdict=hit.verdict
+        )
+        if not known_of(hit.verdict):
+            return state
+        judgement = Judgement(verdict=hit.verdict, trace=hit.trace, schedules=1)
+        return state.model_copy(update={"stage": "confirmed", "judgement": judgement})
+
+    @classmethod
+    def unseen(cls, trace: Trace) -> "FindingState":
+        """Return the first state of an explicit trace that may fail."""
+        return cls(bug="", first=0, size=len(trace.events), trace=trace, verdict=None)
+
+    @property
+    def smallest(self) -> Judgement | None:
+        """Return the judgement on the smallest trace so far, None before there is any."""
+        if self.judgement is not None:
+            return self.judgement
+        seen = self if self.shrinking is None else self.shrinking
+        return None if seen.verdict is None else Judgement(verdict=seen.verdict, trace=seen.trace, schedules=1)
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether its failure turned out to have nothing to do with its trace."""
+        return self.judgement is not None and isinstance(self.judgement.verdict, Lost)
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether a slower run of the engine has to confirm it and has not yet."""
+        seen = self.judgement or self
+        return seen.verdict is not None and unconfirmed_of(seen.verdict) is not None
+
+    @property
+    def is_distinct(self) -> bool:
+        """Whether it is a finding of its own: neither refuted, nor another one, nor a face of another one."""
+        return self.same_as is None and self.face_of is None and not self.is_refuted
+
+    @property
+    def cause(self) -> str | None:
+        """Return the planted fault without which its smallest trace does not fail alike; None if that is not known.
+
+        It is known where every candidate of the shrinker was tried: one of them has no fault.
+        """
+        if self.shrinking is None or self.judgement is None or self.shrinking.spent >= self.shrinking.limit:
+            return None
+        trace = self.judgement.trace
+        is_smallest = trace.events == self.shrinking.trace.events and is_finding(self.judgement.verdict)
+        return trace.faults[0] if is_smallest and len(trace.faults) == 1 else None
+
+    @property
+    def kills(self) -> bool:
+        """Whether a worker that runs its trace dies."""
+        return kills_worker(self.verdict)
