@@ -87,7 +87,7 @@ class OneOf:
         if value is None or value in self.values:
             return None
         mended = event.model_copy(update={self.key: self.values[0]})
-        return Excess(self.key, value, f"{self.name} are {listed(self.values)}", mended)
+        return Excess(self.key, value, f"allowed {self.name} are {listed(self.values)}", mended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Places:
             return None
         later = next((at for at in PLACES[PLACES.index(event.at) :] if at in allowed), None)
         moved = {"at": allowed[0], "tick": event.tick + 1} if later is None else {"at": later}
-        return Excess("at", event.at, f"places are {listed(allowed)}", event.model_copy(update=moved))
+        return Excess("at", event.at, f"allowed are {listed(allowed)}", event.model_copy(update=moved))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class ParamAtMost:
 
 @dataclass(frozen=True, slots=True)
 class KeyAtMost:
-    """Limit: a key of the specification is at most so much, which is what `by` says."""
+    """Limit: a key of the specification has a maximum, which the value that `by` names sets."""
 
     key: str
     most: Callable[[EngineSpec], int]
@@ -133,7 +133,7 @@ class KeyAtMost:
         """Return the excess of a specification that has more."""
         if (value := getattr(spec, self.key)) <= (most := self.most(spec)):
             return None
-        return Excess(self.key, value, f"{self.by} {most}", spec.model_copy(update={self.key: most}))
+        return Excess(self.key, value, f"{self.by} allows at most {most}", spec.model_copy(update={self.key: most}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ def within(trace: Trace, capabilities: Capabilities) -> Trace:
         if lacking(trace, capabilities) is None:
             return trace
         trace = _mended(trace, capabilities)
-    raise AssertionError(f"what mends one limit exceeds another: {lacking(trace, capabilities)}")
+    raise AssertionError(f"changes for one limit exceed another: {lacking(trace, capabilities)}")
 
 
 def _mended(trace: Trace, capabilities: Capabilities) -> Trace:
@@ -266,7 +266,7 @@ def _mended(trace: Trace, capabilities: Capabilities) -> Trace:
     events = tuple(each for event in trace.events if (each := _mended_by(of_events, event)) is not None)
     spec = _mended_by(_spec_limits(capabilities), trace.spec)
     found = _mended_by(_trace_limits(capabilities), trace.model_copy(update={"events": events, "spec": spec}))
-    assert found is not None, "a trace can be mended"
+    assert found is not None, "a trace can be changed to fit"
     # In a smaller pool, or a shorter model, not every request has room.
     wrong = {problem.path[1] for problem in problems(found) if problem.path[0] == "events"}
     fitting = tuple(event for index, event in enumerate(found.events) if index not in wrong)
@@ -302,7 +302,7 @@ def _event_limits(
 
 def _kind(event: AnyEvent, spec: EngineSpec, kinds: tuple[str, ...]) -> Excess[AnyEvent] | None:
     """Limit: events are of some kinds."""
-    return None if event.do in kinds else Excess("", event.do, f"events are {listed(kinds)}", None)
+    return None if event.do in kinds else Excess("", event.do, f"allowed events are {listed(kinds)}", None)
 
 
 def _features(
@@ -314,7 +314,7 @@ def _features(
     for feature in lacks:
         if asks(event, feature):
             seen = f"a request with {feature}"
-            return Excess("", seen, f"features are {listed(allowed)}", _not_asking(event, feature))
+            return Excess("", seen, f"allowed features are {listed(allowed)}", _not_asking(event, feature))
     return None
 
 
@@ -364,11 +364,11 @@ def _schedule(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
     """Limit: a schedule has one of the policies, and there are lanes that it can advance."""
     policy = trace.schedule.policy
     if policy not in capabilities.policies:
-        return Excess("schedule.policy", policy, f"policies are {listed(capabilities.policies)}", _unscheduled(trace))
+        return Excess("schedule.policy", policy, f"allowed are {listed(capabilities.policies)}", _unscheduled(trace))
     if not capabilities.lanes and trace.schedule != Schedule():
-        return Excess("schedule", None, "it has no lanes that a schedule could advance", _unscheduled(trace))
+        return Excess("schedule", None, "the engine has no lanes to schedule on this device", _unscheduled(trace))
     if (trace.schedule.delays or trace.schedule.joined) and not capabilities.delays:
-        return Excess("schedule", None, "delays and joined streams are those of a GPU", _unscheduled(trace))
+        return Excess("schedule", None, "delays and joined streams need a GPU", _unscheduled(trace))
     return None
 
 
@@ -383,7 +383,7 @@ def _probes(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
         if probe not in capabilities.probes:
             others = {each: least for each, least in trace.expect.items() if each != probe}
             mended = trace.model_copy(update={"expect": others})
-            return Excess(f"expect.{probe}", None, f"probes are {listed(capabilities.probes)}", mended)
+            return Excess(f"expect.{probe}", None, f"allowed probes are {listed(capabilities.probes)}", mended)
     return None
 
 
@@ -392,7 +392,7 @@ def _faults(trace: Trace, capabilities: Capabilities) -> Excess[Trace] | None:
     if not trace.faults or capabilities.faults:
         return None
     mended = trace.model_copy(update={"faults": ()})
-    return Excess("faults", trace.faults[0], "no fault can be switched on in it", mended)
+    return Excess("faults", trace.faults[0], "the engine has no faults to switch on", mended)
 
 
 def listed(names: tuple[Any, ...]) -> str:

@@ -37,65 +37,65 @@ REFUSED: tuple[Refusal, ...] = (
         key="depth",
         applies=lambda spec: spec.depth > DEPTH_MAX,
         allowed=f"1 and {DEPTH_MAX}",
-        reason="counts are corrected by one step, so the step before the last one must have been processed",
+        reason="token counts are corrected by one step, so a step needs the result of the step before the last",
         lifted_by="specstorm-depth-3",
     ),
     Refusal(
         key="prefix_cache",
         applies=lambda spec: spec.prefix_cache and spec.layers == "hybrid" and not spec.is_aligned,
         allowed="False, or recurrent_cache: align",
-        reason="a hit goes on from the recurrent state at its end, which is kept with blocks only then",
+        reason="a prefix-cache hit needs the recurrent state at its end, which only align keeps with blocks",
     ),
     Refusal(
         key="prefix_cache",
         applies=lambda spec: spec.prefix_cache and spec.layers == "hybrid" and TRAITS[spec.drafter].has_model,
         allowed="False, or another drafter",
-        reason="a hit would need the draft model's own recurrent state at its end, which is not kept with blocks",
+        reason="a prefix-cache hit needs the draft model's recurrent state at its end, which blocks do not keep",
     ),
     Refusal(
         key="prefix_cache",
         applies=lambda spec: spec.prefix_cache and TRAITS[spec.drafter].carries_words,
         allowed="False, or another drafter",
-        reason="a hit would need the hidden word before its end, which "
-        f"{_drafters(lambda drafter: drafter.carries_words)} carries with the request that computed it",
+        reason="a prefix-cache hit needs the hidden state before its end, which "
+        f"{_drafters(lambda drafter: drafter.carries_words)} keeps with the request that computed it",
     ),
     Refusal(
         key="last_match",
         applies=lambda spec: spec.last_match == "taken" and TRAITS[spec.drafter].is_shifted,
         allowed="dropped, or another drafter",
-        reason=f"what {_drafters(lambda drafter: drafter.is_shifted)} keeps for a token depends on the one behind it",
+        reason=f"a KV entry of {_drafters(lambda drafter: drafter.is_shifted)} depends on the next token",
     ),
     Refusal(
         key="drafter",
         applies=lambda spec: spec.depth > 1 and TRAITS[spec.drafter].is_on_host,
         allowed=f"{_ASYNCHRONOUS}, or depth 1",
-        reason=f"{_drafters(lambda drafter: drafter.is_on_host)} draft on the host, which has not seen the tokens of a "
+        reason=f"{_drafters(lambda drafter: drafter.is_on_host)} draft on the host, which lacks the tokens of a "
         "step in flight",
     ),
     Refusal(
         key="drafter",
         applies=lambda spec: spec.depth > 1 and TRAITS[spec.drafter].is_read_back,
         allowed=f"{_ASYNCHRONOUS}, or depth 1",
-        reason=f"the drafts of {_drafters(lambda drafter: drafter.is_read_back)} come to a step through the host, "
-        "which has not seen those of one in flight",
+        reason=f"a step gets the drafts of {_drafters(lambda drafter: drafter.is_read_back)} through the host, "
+        "which does not have the drafts of a step in flight",
     ),
     Refusal(
         key="num_speculative_tokens",
         applies=lambda spec: spec.num_speculative_tokens > 1 and TRAITS[spec.drafter].proposes_one,
         allowed="0 and 1",
-        reason=f"{_drafters(lambda drafter: drafter.proposes_one)} proposes the sampled token and nothing behind it",
+        reason=f"{_drafters(lambda drafter: drafter.proposes_one)} proposes one draft token, the sampled token again",
     ),
     Refusal(
         key="drafter_max_len",
         applies=lambda spec: spec.drafter_max_len > 0 and not TRAITS[spec.drafter].has_positions,
         allowed="0",
-        reason=f"{_drafters(lambda drafter: not drafter.has_positions)} run no model whose positions could end",
+        reason=f"{_drafters(lambda drafter: not drafter.has_positions)} have no model with a position limit",
     ),
     Refusal(
         key="draft_sampling",
         applies=lambda spec: spec.draft_sampling == "probabilistic" and not TRAITS[spec.drafter].has_model,
         allowed=f"greedy, or drafter: {_drafters(lambda drafter: drafter.has_model)}",
-        reason="only a draft model has logits to draw drafts from",
+        reason="only a draft model has logits to sample draft tokens from",
     ),
 )
 
@@ -128,7 +128,7 @@ SWITCHED_OFF: tuple[SwitchedOff, ...] = (
         key="cascade",
         applies=lambda spec: spec.cascade and spec.depth > 1,
         when="at depth 2",
-        reason="the host counts drafts in flight as computed, so its common prefix may hold tokens that are rejected",
+        reason="the host counts drafts in flight as computed, so its common prefix may contain rejected tokens",
         lifted_by="vllm-32951-cascade-stays-on",
     ),
 )

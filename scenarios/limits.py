@@ -119,13 +119,13 @@ def _slots(trace: Trace) -> tuple[int, tuple[str | int, ...]]:
 
 
 LIMITS: tuple[CostLimit, ...] = (
-    CostLimit(20_000, "ticks until the last event is over", _ticks),
+    CostLimit(20_000, "ticks until the end of the last event", _ticks),
     CostLimit(50_000, "tokens to compute", _tokens),
     # Each runs once for every schedule of a sweep.
-    CostLimit(5_000, "engine steps, estimated (chunks of prompts, runs of drafts, rows, budget)", _steps),
-    CostLimit(250_000_000, "logits (tokens to sample x vocab_size)", _logits),
-    CostLimit(32_000_000, "entries of block tables (tokens to sample x blocks of their request)", _table_entries),
-    CostLimit(16_000_000, "slots in the cache (num_blocks x block_size)", _slots),
+    CostLimit(5_000, "engine steps (an estimate from prefill chunks, runs of drafts, rows and budget)", _steps),
+    CostLimit(250_000_000, "logits (output tokens x vocab_size)", _logits),
+    CostLimit(32_000_000, "block table entries (output tokens x blocks of their request)", _table_entries),
+    CostLimit(16_000_000, "slots in the KV cache (num_blocks x block_size)", _slots),
 )
 
 

@@ -46,7 +46,7 @@ SOME = Capabilities(
         events=(OneOf(Preempt, "mode", ("drop",), "modes"), ParamAtMost("num_logprobs", lambda submit: 2)),
         spec=(
             NothingBeside("prefix_cache", beside=("layers", "hybrid"), otherwise="attention", reason="states are lost"),
-            KeyAtMost("max_num_seqs", lambda spec: spec.num_blocks, "num_blocks allows"),
+            KeyAtMost("max_num_seqs", lambda spec: spec.num_blocks, "num_blocks"),
         ),
     ),
 )
@@ -85,11 +85,11 @@ def specified(**update: object) -> Trace:
 
 # What is refused, the words, and the trace that it is mended to.
 REFUSED: dict[str, tuple[Trace, Trace]] = {
-    "events.1.mode: deliver; modes are drop": (
+    "events.1.mode: deliver; allowed modes are drop": (
         BASE.model_copy(update={"events": (ASKED, Preempt(tick=1, request="a", mode="deliver"))}),
         BASE.model_copy(update={"events": (ASKED, Preempt(tick=1, request="a", mode="drop"))}),
     ),
-    "events.0.at: before_process; places are before_schedule, after_launch": (
+    "events.0.at: before_process; allowed are before_schedule, after_launch": (
         asking(at="before_process"),
         asking(tick=1),
     ),
@@ -105,12 +105,12 @@ REFUSED: dict[str, tuple[Trace, Trace]] = {
         specified(prefix_cache=True),
         specified(prefix_cache=True, layers="attention"),
     ),
-    "spec.max_num_seqs: 200; num_blocks allows 128": (specified(max_num_seqs=200), specified(max_num_seqs=128)),
-    "schedule.policy: random; policies are eager, lazy": (
+    "spec.max_num_seqs: 200; num_blocks allows at most 128": (specified(max_num_seqs=200), specified(max_num_seqs=128)),
+    "schedule.policy: random; allowed are eager, lazy": (
         BASE.model_copy(update={"schedule": Schedule(policy="random")}),
         BASE,
     ),
-    "expect.resume: probes are abort": (
+    "expect.resume: allowed probes are abort": (
         BASE.model_copy(update={"expect": {"abort": 1, "resume": 2}}),
         BASE.model_copy(update={"expect": {"abort": 1}}),
     ),
@@ -128,7 +128,7 @@ def test_a_feature_that_is_lacking_beside_drafts_alone_is_refused_and_left_out_t
     trace = asking(stop=(5,), params=SamplingParams(temperature=1.0, top_k=3))
     told = lacking(trace, SOME) or ""
     assert told.startswith(
-        "events.0: a request with stop; features are accept, priority, session, continues, min_tokens"
+        "events.0: a request with stop; allowed features are accept, priority, session, continues, min_tokens"
     )
     assert "top_k" not in told
     assert within(trace, SOME) == asking(params=SamplingParams(temperature=1.0))
@@ -159,5 +159,5 @@ def test_limits_whose_mends_exceed_each_other_are_a_mistake_of_their_target() ->
         mended = event.model_copy(update={"params": SamplingParams(num_logprobs=3)})
         return Excess("params.num_logprobs", "few", "more are wanted", mended) if wants_more else None
 
-    with pytest.raises(AssertionError, match="what mends one limit exceeds another"):
+    with pytest.raises(AssertionError, match="changes for one limit exceed another"):
         within(BASE, replace(SOME, limits=Limits(events=(to(1), never_none))))

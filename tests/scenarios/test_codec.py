@@ -137,20 +137,20 @@ REFUSED = [
         "spec: {drafter: suffix}\nevents: []",
         1,
         "drafter is suffix; allowed are eagle, draft_model, mtp, dflash, extract_hidden_states, ngram_gpu, eagle3, "
-        "ngram_corpus, or depth 1: suffix and ngram draft on the host, which has not seen the tokens of a step in "
+        "ngram_corpus, or depth 1: suffix and ngram draft on the host, which lacks the tokens of a step in "
         "flight",
     ),
     (
         "spec: {drafter: medusa, depth: 2}\nevents: []",
         1,
         "drafter is medusa; allowed are eagle, draft_model, mtp, dflash, extract_hidden_states, ngram_gpu, eagle3, "
-        "ngram_corpus, or depth 1: the drafts of medusa come to a step through the host, which has not seen those of "
-        "one in flight",
+        "ngram_corpus, or depth 1: a step gets the drafts of medusa through the host, which does not have the "
+        "drafts of a step in flight",
     ),
     (
         "spec: {drafter: extract_hidden_states}\nevents: []",
         1,
-        "num_speculative_tokens is 3; allowed are 0 and 1: extract_hidden_states proposes the sampled token",
+        "num_speculative_tokens is 3; allowed are 0 and 1: extract_hidden_states proposes one draft token",
     ),
     ("spec: {drafter: ngram_gpu, drafter_max_len: 9}\nevents: []", 1, "drafter_max_len is 9; allowed are 0: "),
     (
@@ -158,7 +158,7 @@ REFUSED = [
         1,
         "prefix_cache is True; allowed are ",
     ),
-    ("spec: {depth: 3}\nevents: []", 1, "depth is 3; allowed are 1 and 2: counts are corrected by one step"),
+    ("spec: {depth: 3}\nevents: []", 1, "depth is 3; allowed are 1 and 2: token counts are corrected by one step"),
     ("spec:\n  max_num_batched_tokens: 3\nevents: []", 2, "one decode needs 1 + K = 4"),
     ("events: []\nexpect: {premption: 1}", 2, "unknown probe 'premption'; did you mean preemption? allowed are"),
     ("events: []\nexpect: {preemption: 0}", 2, "expect.preemption is 0; an integer from 1 to 1000000 is wanted"),

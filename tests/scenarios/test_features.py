@@ -25,7 +25,7 @@ def test_cascade_is_switched_off_at_depth_2_alone_and_its_warning_says_why() -> 
     (rule,) = switched_off(at_depth[2], ())
     assert rule.message(at_depth[2]) == (
         "cascade is True, but switched off at depth 2: the host counts drafts in flight as computed, so its common "
-        "prefix may hold tokens that are rejected"
+        "prefix may contain rejected tokens"
     )
     assert not switched_off(at_depth[2], ("vllm-32951-cascade-stays-on",))
 

@@ -21,7 +21,7 @@ BEYOND: Mapping[str, tuple[str, str]] = {
     "tokens": (f"spec: {{max_model_len: 65536, num_blocks: 65536}}\nevents:\n{LONG}", ":3: events[0]: 65,536 tokens"),
     "tables": (
         f"spec: {{max_model_len: 16384, num_blocks: 65536}}\nevents:\n{LONG}",
-        ":3: events[0]: 67,108,864 entries",
+        ":3: events[0]: 67,108,864 block table entries",
     ),
     "logits": (
         f"spec: {{max_model_len: 4096, num_blocks: 4096, vocab_size: 65536}}\nevents:\n{LONG}",

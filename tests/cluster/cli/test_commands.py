@@ -150,7 +150,7 @@ BAD = [
     (["run", "bad.yaml"], "bad.yaml"),
     (["run", "scn", "--fault", "vllm-38556-backup"], f"did you mean {FOUND} or "),
     (["run", "faulty.yaml"], f"faulty.yaml:9: unknown fault 'vllm-38556-backup'; did you mean {FOUND} or "),
-    (["run", "huge.yaml"], "1,000,000 ticks until the last event is over; allowed are 20,000"),
+    (["run", "huge.yaml"], "1,000,000 ticks until the end of the last event; allowed are 20,000"),
     (["run", "scn", "--ray", "http://127.0.0.1:8265"], "wanted local, off or HOST:PORT"),
     (["run", "scn", "--ray", "off", "--workers", "2"], "--ray off runs one engine"),
     (["run", "scn", "--workers", "0"], "--workers"),

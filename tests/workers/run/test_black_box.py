@@ -156,13 +156,13 @@ def test_an_engine_that_is_not_given_back_has_crashed_unless_something_was_found
 
 
 REFUSED = {
-    "{tick: 1, do: preempt, request: a}": "events.1: preempt; events are submit, abort",
-    "{tick: 1, do: abort, request: a, at: after_launch}": "events.1.at: after_launch; places are before_schedule",
+    "{tick: 1, do: preempt, request: a}": "events.1: preempt; allowed events are submit, abort",
+    "{tick: 1, do: abort, request: a, at: after_launch}": "events.1.at: after_launch; allowed are before_schedule",
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [3]}": (
-        "events.1: a request with stop; features are none"
+        "events.1: a request with stop; allowed features are none"
     ),
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {temperature: 1.0}}": (
-        "events.1: a request with temperature; features are none"
+        "events.1: a request with temperature; allowed features are none"
     ),
 }
 
@@ -182,10 +182,10 @@ def test_a_specification_a_schedule_a_probe_and_a_fault_that_it_lacks_are_said()
         "spec": ({"spec": plain.spec.model_copy(update={"pad": False})}, "spec.pad: False; allowed are True"),
         "schedule": (
             {"schedule": plain.schedule.model_copy(update={"policy": "lazy"})},
-            "schedule: it has no lanes that a schedule could advance",
+            "schedule: the engine has no lanes to schedule on this device",
         ),
-        "expect": ({"expect": {"abort": 1}}, "expect.abort: probes are none"),
-        "faults": ({"faults": ("vllm-id-reuse",)}, "faults: vllm-id-reuse; no fault can be switched on in it"),
+        "expect": ({"expect": {"abort": 1}}, "expect.abort: allowed probes are none"),
+        "faults": ({"faults": ("vllm-id-reuse",)}, "faults: vllm-id-reuse; the engine has no faults to switch on"),
     }
     for update, message in changed.values():
         assert lacking(plain.model_copy(update=update), KIND.capabilities) == message
@@ -251,7 +251,7 @@ def test_a_command_refuses_what_the_engine_lacks_in_one_line(capsys: pytest.Capt
     message = capsys.readouterr().err.strip().splitlines()
     assert message == [
         "specstorm: scenarios/smoke/preempt_in_flight.yaml: engine black_box cannot run it: "
-        "events.0: a request with accept; features are none"
+        "events.0: a request with accept; allowed features are none"
     ]
 
 
@@ -262,7 +262,7 @@ def test_below_a_folder_what_the_engine_lacks_is_refused_by_name_and_the_rest_is
     folder, out = tmp_path / "scn", str(tmp_path / "out")
     folder.mkdir()
     (folder / "a.yaml").write_text(dumps(trace_of(1)))
-    lacks = "events.0: a request with stop; features are none"
+    lacks = "events.0: a request with stop; allowed features are none"
     (folder / "b.yaml").write_text(dumps(trace_of(1)).replace("max_tokens:", "stop: [1], max_tokens:", 1))
     refused = f"specstorm: {folder / 'b.yaml'}: engine black_box cannot run it: {lacks}"
     command = ["run", "--engine", "black_box", "--ray", "off"]

@@ -33,8 +33,10 @@ def changed_logits_show_no_logprobs(event: AnyEvent, spec: EngineSpec) -> Excess
     if not (params.logit_bias or params.min_tokens or params.grammar or has_penalties(params)):
         return None
     seen, mended = params.num_logprobs, with_params(event, {"num_logprobs": 0})
-    allowed = "beside logit_bias, min_tokens, grammars and penalties it is 0"
-    return Excess("params.num_logprobs", seen, allowed, mended, "they are those behind these")
+    allowed = "with logit_bias, min_tokens, grammar or penalties 0 is allowed"
+    return Excess(
+        "params.num_logprobs", seen, allowed, mended, "SGLang computes logprobs after these change the logits"
+    )
 
 
 def grammars_end_by_one_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -42,8 +44,8 @@ def grammars_end_by_one_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEv
     last = spec.vocab_size - 1
     if not isinstance(event, Submit) or not event.params.grammar or event.stop == (last,):
         return None
-    allowed, mended = f"beside a grammar it is {(last,)}", event.model_copy(update={"stop": (last,)})
-    return Excess("stop", event.stop, allowed, mended, "by that token grammars of all requests end")
+    allowed, mended = f"with grammar {(last,)} is allowed", event.model_copy(update={"stop": (last,)})
+    return Excess("stop", event.stop, allowed, mended, "this token ends the grammar of every request")
 
 
 def pages_are_powers_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -53,8 +55,8 @@ def pages_are_powers_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
         return None
     # No smaller a pool, in smaller pages.
     mended = {"block_size": size, "num_blocks": -(-spec.num_blocks * spec.block_size // size)}
-    reason = "its kernels count the tokens of a page in blocks of such sizes"
-    return Excess("block_size", spec.block_size, "powers of 2 are allowed", spec.model_copy(update=mended), reason)
+    reason = "SGLang's kernels need a page size that is a power of 2"
+    return Excess("block_size", spec.block_size, "a power of 2 is allowed", spec.model_copy(update=mended), reason)
 
 
 def chunks_are_of_pages(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -71,11 +73,17 @@ def streams_are_beside_drafts(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: a stream plans what is drafted, and lengths are relayed to a host that goes ahead of accepted drafts."""
     if spec.plan_stream and not spec.num_speculative_tokens:
         mended = spec.model_copy(update={"plan_stream": False})
-        return Excess("plan_stream", True, "without drafts False is allowed", mended, "nothing is planned by it")
+        return Excess(
+            "plan_stream",
+            True,
+            "without drafts False is allowed",
+            mended,
+            "it prepares draft steps only",
+        )
     if spec.relay_lengths and (not spec.num_speculative_tokens or spec.depth == 1):
         mended = spec.model_copy(update={"relay_lengths": False})
         allowed = "without drafts, or at depth 1, False is allowed"
-        return Excess("relay_lengths", True, allowed, mended, "the host has them")
+        return Excess("relay_lengths", True, allowed, mended, "the host knows the lengths then")
     return None
 
 
@@ -83,16 +91,22 @@ def decodes_beside_prompts_are_of_few_drafters(spec: EngineSpec) -> Excess[Engin
     """Limit: decodes are taken along without drafts, or with those of some drafters."""
     if not spec.mixed_chunks or not spec.num_speculative_tokens or spec.drafter in _MIXING:
         return None
-    allowed = f"without drafts, or beside {' and '.join(_MIXING)}, True is allowed"
-    return Excess("mixed_chunks", True, allowed, spec.model_copy(update={"mixed_chunks": False}), "SGLang refuses it")
+    allowed = f"with drafts it needs drafter {' or '.join(_MIXING)}"
+    return Excess(
+        "mixed_chunks",
+        True,
+        allowed,
+        spec.model_copy(update={"mixed_chunks": False}),
+        "SGLang refuses it with others",
+    )
 
 
 def trees_are_of_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: several tokens are proposed behind each one by drafters with a model, of drafts alone that it makes."""
     if spec.tree_width == 1 or (spec.num_speculative_tokens and spec.drafter != "ngram_corpus"):
         return None
-    allowed = "without drafts, or beside ngram_corpus, 1 is allowed"
-    mended, reason = spec.model_copy(update={"tree_width": 1}), "a corpus is as wide as it may be"
+    allowed = "without drafts, or with drafter ngram_corpus, 1 is allowed"
+    mended, reason = spec.model_copy(update={"tree_width": 1}), "only a draft model uses it"
     return Excess("tree_width", spec.tree_width, allowed, mended, reason)
 
 
@@ -121,8 +135,8 @@ def pool_has_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
     least = -(-(_ROOM_MIN + _kept_free(spec)) // spec.block_size)
     if spec.num_blocks >= least:
         return None
-    mended, reason = spec.model_copy(update={"num_blocks": least}), "some of the pool is kept free"
-    return Excess("num_blocks", spec.num_blocks, f"{least} are allowed, and more", mended, reason)
+    mended, reason = spec.model_copy(update={"num_blocks": least}), "SGLang keeps some slots of its KV pool free"
+    return Excess("num_blocks", spec.num_blocks, f"at least {least} is allowed", mended, reason)
 
 
 CAPABILITIES = Capabilities(
@@ -199,7 +213,7 @@ CAPABILITIES = Capabilities(
             pages_are_powers_of_two,
             chunks_are_of_pages,
             pool_has_room,
-            KeyAtMost("max_model_len", room_of, "the pool, less what is kept free, has"),
+            KeyAtMost("max_model_len", room_of, "the KV pool less its reserved slots"),
         ),
     ),
     own_draws=OWN_DRAWS,

@@ -61,7 +61,10 @@ def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent]
     banned = {*(event.stop if params.min_tokens else ()), *(word[-1] for word in params.bad_words)}
     if not banned.issuperset(params.allowed_tokens):
         return None
-    seen, mended = "all are banned by stops or bad words", with_params(event, {"allowed_tokens": ()})
+    seen, mended = (
+        "all are banned by min_tokens with stop, or by bad_words",
+        with_params(event, {"allowed_tokens": ()}),
+    )
     return Excess("params.allowed_tokens", seen, "one must be left", mended)
 
 
@@ -70,24 +73,24 @@ def parts_show_no_prompt(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] 
     if not isinstance(event, Submit) or event.session is None or not event.params.num_prompt_logprobs:
         return None
     seen, mended = event.params.num_prompt_logprobs, with_params(event, {"num_prompt_logprobs": 0})
-    reason = "of a prompt that goes on the rest alone is computed"
-    return Excess("params.num_prompt_logprobs", seen, "a part of a session has 0", mended, reason)
+    reason = "a later part computes only the tokens that it adds to the prompt"
+    return Excess("params.num_prompt_logprobs", seen, "with session 0 is allowed", mended, reason)
 
 
 def parts_have_no_text(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: no part of a session is ended by a word."""
     if not isinstance(event, Submit) or event.session is None or not event.params.stop_words:
         return None
-    mended, reason = with_params(event, {"stop_words": ()}), "its engine would not know that the part has ended"
-    return Excess("params.stop_words", event.params.stop_words, "a part of a session has none", mended, reason)
+    mended, reason = with_params(event, {"stop_words": ()}), "the engine core does not detect stop words"
+    return Excess("params.stop_words", event.params.stop_words, "with session none is allowed", mended, reason)
 
 
 def parts_have_sound_grammars(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: no part of a session has a grammar that does not compile."""
     if not isinstance(event, Submit) or event.session is None or not event.params.broken_grammar:
         return None
-    mended, reason = with_params(event, {"broken_grammar": False}), "its session would end in the middle"
-    return Excess("params.broken_grammar", True, "a part of a session has none", mended, reason)
+    mended, reason = with_params(event, {"broken_grammar": False}), "the error would end the session"
+    return Excess("params.broken_grammar", True, "with session False is allowed", mended, reason)
 
 
 def other_tokens_are_left(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
@@ -97,15 +100,15 @@ def other_tokens_are_left(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent]
     if not event.params.grammar and not event.params.allowed_tokens:
         return None
     mended = with_params(event, {"no_repeats": False})
-    return Excess("params.no_repeats", True, "beside grammar or allowed_tokens it is false", mended)
+    return Excess("params.no_repeats", True, "with grammar or allowed_tokens False is allowed", mended)
 
 
 def parts_do_not_reason(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: where grammars wait for a token no part of a session has one."""
     if not isinstance(event, Submit) or None in (event.session, spec.reasoning_end) or not event.params.grammar:
         return None
-    mended, reason = with_params(event, {"grammar": ()}), "the token may have come in another part"
-    return Excess("params.grammar", "in a session", "with reasoning_end a part has none", mended, reason)
+    mended, reason = with_params(event, {"grammar": ()}), "an earlier part may have ended reasoning"
+    return Excess("params.grammar", "set in a session", "with reasoning_end none is allowed", mended, reason)
 
 
 def reasoning_ends_by_a_token(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -122,7 +125,7 @@ def processors_are_without_drafts(spec: EngineSpec) -> Excess[EngineSpec] | None
     if not spec.logits_processor or not spec.num_speculative_tokens:
         return None
     mended = spec.model_copy(update={"logits_processor": False})
-    return Excess("logits_processor", True, "beside drafts there is none", mended, "vLLM refuses it")
+    return Excess("logits_processor", True, "with drafts False is allowed", mended, "vLLM refuses it with drafts")
 
 
 def runs_of_drafts_have_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -131,18 +134,16 @@ def runs_of_drafts_have_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
     if spec.drafter != "dflash" or spec.num_speculative_tokens == 0 or spec.max_num_batched_tokens >= least:
         return None
     mended = spec.model_copy(update={"max_num_batched_tokens": least})
-    reason = "vLLM lets a request of one token wait until its drafts fit, and keeps a slot more for each of them"
-    return Excess(
-        "max_num_batched_tokens", spec.max_num_batched_tokens, f"{least} are allowed, and more", mended, reason
-    )
+    reason = "vLLM schedules a decode only if its token, its drafts and one lookahead slot per draft fit"
+    return Excess("max_num_batched_tokens", spec.max_num_batched_tokens, f"at least {least} is allowed", mended, reason)
 
 
 def hybrids_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: beside a hybrid model no drafter has caches in groups of their own, or is given states of many layers."""
     if spec.layers != "hybrid" or not spec.num_speculative_tokens or spec.drafter in _BESIDE_HYBRIDS:
         return None
-    allowed = f"with layers hybrid allowed are {', '.join(_BESIDE_HYBRIDS)}"
-    mended, reason = spec.model_copy(update={"layers": "attention"}), "of others the model has no states, or no group"
+    allowed = f"allowed with layers hybrid are {', '.join(_BESIDE_HYBRIDS)}"
+    mended, reason = spec.model_copy(update={"layers": "attention"}), "the hybrid model does not support other drafters"
     return Excess("drafter", spec.drafter, allowed, mended, reason)
 
 
@@ -151,15 +152,15 @@ def recurrent_layers_are_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | No
     if spec.layers == "hybrid" or spec.recurrent_layers == "short_conv":
         return None
     mended = spec.model_copy(update={"recurrent_layers": "short_conv"})
-    return Excess("recurrent_layers", spec.recurrent_layers, "with layers attention short_conv is allowed", mended)
+    return Excess("recurrent_layers", spec.recurrent_layers, f"with layers {spec.layers} short_conv is allowed", mended)
 
 
 def windows_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
     """Limit: beside windows no drafter is part of a target, or is given states of all layers of the dense one."""
     if spec.layers != "windows" or not spec.num_speculative_tokens or spec.drafter in _BESIDE_WINDOWS:
         return None
-    allowed = f"with layers windows allowed are {', '.join(_BESIDE_WINDOWS)}"
-    mended, reason = spec.model_copy(update={"layers": "attention"}), "others are made for another target here"
+    allowed = f"allowed with layers windows are {', '.join(_BESIDE_WINDOWS)}"
+    mended, reason = spec.model_copy(update={"layers": "attention"}), "other drafters need another model"
     return Excess("drafter", spec.drafter, allowed, mended, reason)
 
 
@@ -179,11 +180,11 @@ def hits_end_inside_blocks_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | 
         return None
     mended = spec.model_copy(update={"match_tokens": 0})
     if spec.layers != "hybrid" or not spec.prefix_cache:
-        return Excess("match_tokens", spec.match_tokens, "with layers hybrid and prefix_cache alone", mended)
+        return Excess("match_tokens", spec.match_tokens, "without layers hybrid and prefix_cache 0 is allowed", mended)
     drafts = spec.num_speculative_tokens > 0 and spec.drafter == "eagle"
     if drafts or spec.offloading is not None or spec.handoff is not None:
-        reason = "what they keep of a part of a block is not known"
-        allowed = "beside offloading, handoff or drafter eagle 0"
+        reason = "the content of their partly filled blocks is not observed"
+        allowed = "with offloading, handoff or drafter eagle 0 is allowed"
         return Excess("match_tokens", spec.match_tokens, allowed, mended, reason)
     return None
 
@@ -192,15 +193,15 @@ def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyE
     """Limit: the number of drafts of a drafter that asserts it never changes."""
     if not isinstance(event, SetK) or spec.drafter != "ngram_gpu":
         return None
-    return Excess("k", event.k, "beside drafter ngram_gpu no number of drafts changes", None, "it asserts that")
+    return Excess("k", event.k, "not allowed with drafter ngram_gpu", None, "it asserts a constant number")
 
 
 def weights_with_heads_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
     """Limit: there is one version of a target that has heads to draft with."""
     if not isinstance(event, LoadWeights) or spec.drafter != "mtp":
         return None
-    allowed = "a target with heads (drafter mtp) keeps its weights"
-    return Excess("version", event.version, allowed, None, "it has one version here")
+    allowed = "not allowed with drafter mtp"
+    return Excess("version", event.version, allowed, None, "its model has one version of its weights")
 
 
 def own_keys(pick: Pick) -> Mapping[str, object]:
@@ -213,7 +214,7 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     "num_speculative_tokens",
     beside=("layers", "hybrid"),
     otherwise="attention",
-    reason="its kernels for CPUs take no rejected draft back from a state",
+    reason="vLLM's CPU kernels cannot roll a recurrent state back to before a rejected draft",
 )
 # A state cannot go back behind the last token of a part, and what is stored of a session is not asked for again.
 _SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers != "attention" or spec.has_connector)
@@ -221,9 +222,9 @@ _SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers != 
 _BROKEN_GRAMMARS_ALONE = Without(("broken_grammar",), when=lambda spec: spec.has_connector)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
-    KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size allow"),
-    KeyAtMost("long_prefill_token_threshold", lambda spec: spec.max_model_len, "max_model_len allows"),
-    KeyAtMost("max_num_seqs", sequences_in_graphs, "num_blocks and what states take beside graphs allow"),
+    KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size"),
+    KeyAtMost("long_prefill_token_threshold", lambda spec: spec.max_model_len, "max_model_len"),
+    KeyAtMost("max_num_seqs", sequences_in_graphs, "num_blocks less the state blocks of graphs"),
 )
 
 FIRST_RUNNER = Capabilities(

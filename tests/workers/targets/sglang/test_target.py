@@ -70,16 +70,16 @@ def test_every_scenario_of_its_own_is_within_what_it_takes(file: Path) -> None:
 PLAIN = "layers: attention, sampling: standard"
 REFUSED = {
     f"spec: {{{PLAIN}, num_speculative_tokens: 0, plan_stream: true}}": (
-        "spec.plan_stream: True; without drafts False is allowed: nothing is planned by it"
+        "spec.plan_stream: True; without drafts False is allowed: it prepares draft steps only"
     ),
     f"spec: {{{PLAIN}, drafter: draft_model, mixed_chunks: true}}": (
-        "spec.mixed_chunks: True; without drafts, or beside eagle and eagle3, True is allowed: SGLang refuses it"
+        "spec.mixed_chunks: True; with drafts it needs drafter eagle or eagle3: SGLang refuses it with others"
     ),
     f"spec: {{{PLAIN}, drafter: ngram_corpus, tree_width: 2}}": (
-        "spec.tree_width: 2; without drafts, or beside ngram_corpus, 1 is allowed: a corpus is as wide as it may be"
+        "spec.tree_width: 2; without drafts, or with drafter ngram_corpus, 1 is allowed: only a draft model uses it"
     ),
     f"spec: {{{PLAIN}, depth: 1, relay_lengths: true}}": (
-        "spec.relay_lengths: True; without drafts, or at depth 1, False is allowed: the host has them"
+        "spec.relay_lengths: True; without drafts, or at depth 1, False is allowed: the host knows the lengths then"
     ),
     "spec: {sampling: standard}": "spec.layers: hybrid; allowed are attention",
     f"spec: {{{PLAIN}, logprobs_mode: processed}}": "spec.logprobs_mode: processed; allowed are raw",
@@ -89,7 +89,9 @@ REFUSED = {
     f"spec: {{{PLAIN}, max_num_batched_tokens: 18}}": (
         "spec.max_num_batched_tokens: 18; a multiple of block_size 4 is allowed"
     ),
-    f"spec: {{{PLAIN}, num_blocks: 32}}": "spec.max_model_len: 128; the pool, less what is kept free, has 112",
+    f"spec: {{{PLAIN}, num_blocks: 32}}": (
+        "spec.max_model_len: 128; the KV pool less its reserved slots allows at most 112"
+    ),
 }
 
 
@@ -106,7 +108,7 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
 def test_tokens_are_penalised_and_counted_where_nothing_is_drafted(name: str, value: float) -> None:
     submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, params: {{{name}: {value}}}}}"
     drafting = loads(f"spec: {{{PLAIN}}}\nevents:\n  - {submit}\n", "x")
-    assert str(lacking(drafting, KIND.capabilities)).startswith(f"events.0: a request with {name}; features are ")
+    assert str(lacking(drafting, KIND.capabilities)).startswith(f"events.0: a request with {name}; allowed ")
     assert lacking(within(drafting, KIND.capabilities), KIND.capabilities) is None
     plain = loads(f"spec: {{{PLAIN}, num_speculative_tokens: 0}}\nevents:\n  - {submit}\n", "x")
     assert lacking(plain, KIND.capabilities) is None
@@ -119,14 +121,15 @@ def test_logprobs_are_shown_where_logits_are_not_changed(beside: str) -> None:
     params = f"params: {{num_logprobs: 2, {beside}}}"
     submit = f"{{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 2, stop: [31], {params}}}"
     trace = loads(f"spec: {{{PLAIN}, num_speculative_tokens: 0}}\nevents:\n  - {submit}\n", "x")
-    wanted = "beside logit_bias, min_tokens, grammars and penalties it is 0: they are those behind these"
+    allowed = "with logit_bias, min_tokens, grammar or penalties 0 is allowed"
+    wanted = f"{allowed}: SGLang computes logprobs after these change the logits"
     assert lacking(trace, KIND.capabilities) == f"events.0.params.num_logprobs: 2; {wanted}"
     assert lacking(within(trace, KIND.capabilities), KIND.capabilities) is None
 
 
 GRAMMAR = "{{tick: 0, do: submit, request: a, prompt: [1], max_tokens: 2, stop: {}, params: {{grammar: {}}}}}"
 MISFITS = {
-    ("[7]", "[[[1, 0]]]"): "stop: (7,); beside a grammar it is (31,): by that token grammars of all requests end",
+    ("[7]", "[[[1, 0]]]"): "stop: (7,); with grammar (31,) is allowed: this token ends the grammar of every request",
     ("[31]", "[[[1, 1]], []]"): (
         "params.grammar: state 0 ends without a stop token of the request; "
         "a grammar ends by stop tokens alone, all of them or none in a state"

@@ -26,7 +26,7 @@ def test_a_hybrid_model_has_drafts_of_drafters_that_keep_no_caches_in_groups_of_
     if drafter in ("eagle", "ngram_gpu"):
         assert lacking(trace, capabilities) is None
         return
-    wanted = f"spec.drafter: {drafter}; with layers hybrid allowed are eagle, ngram_gpu, ngram: "
+    wanted = f"spec.drafter: {drafter}; allowed with layers hybrid are eagle, ngram_gpu, ngram: "
     assert str(lacking(trace, capabilities)).startswith(wanted)
     mended = within(trace, capabilities).spec
     assert (mended.layers, mended.drafter) == ("attention", drafter)
@@ -37,8 +37,8 @@ def test_its_own_kernels_for_a_cpu_take_no_drafts_beside_a_hybrid_model() -> Non
     kind = kind_of(VLLM_V1)
     assert isinstance(kind, VllmV1)
     lacks = str(lacking(trace, kind.capabilities_under(RunConfig(engine=VLLM_V1, device="cpu"))))
-    wanted = "with layers hybrid 0 is allowed: its kernels for CPUs take no rejected draft back from a state"
-    assert lacks == f"spec.num_speculative_tokens: 3; {wanted}"
+    reason = "vLLM's CPU kernels cannot roll a recurrent state back to before a rejected draft"
+    assert lacks == f"spec.num_speculative_tokens: 3; with layers hybrid 0 is allowed: {reason}"
 
 
 def test_gated_delta_nets_run_on_the_simulated_device_alone() -> None:
@@ -100,7 +100,7 @@ def test_graphs_go_beside_no_connector(engine: str, beside: dict[str, Value]) ->
     if not beside:
         assert lacking(trace, capabilities) is None
         return
-    assert str(lacking(trace, capabilities)).startswith("spec.graphs: piecewise; beside a connector none is allowed: ")
+    assert str(lacking(trace, capabilities)).startswith("spec.graphs: piecewise; with a KV connector none is allowed: ")
     assert within(trace, capabilities).spec == trace.spec.model_copy(update={"graphs": "none"})
 
 
@@ -169,11 +169,11 @@ def test_the_simple_connector_stores_what_the_prefix_cache_has_on_a_device(engin
 @pytest.mark.parametrize(
     ("keys", "wanted"),
     [
-        ({"drafter": "mtp"}, "spec.drafter: mtp; with layers windows allowed are eagle, eagle3, draft_model, "),
+        ({"drafter": "mtp"}, "spec.drafter: mtp; allowed with layers windows are eagle, eagle3, draft_model, "),
         ({"layers": "attention", "window": 33}, "spec.window: 33; with layers attention 32 is allowed"),
         ({"layers": "attention", "window_heads": 4}, "spec.window_heads: 4; with layers attention 1 is allowed"),
-        ({"transfer": {}}, "spec.transfer: with layers windows; layers: attention, or none: "),
-        ({"match_tokens": 8}, "spec.match_tokens: 8; with layers hybrid and prefix_cache alone"),
+        ({"transfer": {}}, "spec.transfer: set with layers windows; use layers: attention, or leave it out: "),
+        ({"match_tokens": 8}, "spec.match_tokens: 8; without layers hybrid and prefix_cache 0 is allowed"),
     ],
 )
 def test_windows_go_with_some_drafters_and_no_connector(keys: dict[str, object], wanted: str) -> None:

@@ -89,9 +89,9 @@ def test_what_is_not_kept_leaves_its_slot() -> None:
 
 
 BESIDE_A_STORE = [
-    (Pause(tick=1), "events.0.clear_cache: True; beside a store it is false: "),
-    (Sleep(tick=1), "events.0.level: 1; beside a store it is 0: "),
-    (LoadWeights(tick=1), "events.0.version: 1; beside a store weights stay: "),
+    (Pause(tick=1), "events.0.clear_cache: True; with a KV connector False is allowed: "),
+    (Sleep(tick=1), "events.0.level: 1; with a KV connector 0 is allowed: "),
+    (LoadWeights(tick=1), "events.0.version: 1; with a KV connector load_weights is not allowed: "),
 ]
 
 
@@ -111,9 +111,12 @@ def test_what_does_not_go_beside_a_store_is_refused_and_brought_within(event: An
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ({"transfer": {"loads": "synchronous"}}, "spec.transfer.loads: synchronous; with layers hybrid asynchronous: "),
-        ({"prefix_cache": False}, "spec.transfer: with layers hybrid; with prefix_cache alone: "),
-        ({"recurrent_layers": "gated_delta"}, "spec.transfer: with gated_delta; recurrent_layers: short_conv, or none"),
+        (
+            {"transfer": {"loads": "synchronous"}},
+            "spec.transfer.loads: synchronous; with layers hybrid asynchronous is allowed: ",
+        ),
+        ({"prefix_cache": False}, "spec.transfer: set with layers hybrid; set prefix_cache: true: "),
+        ({"recurrent_layers": "gated_delta"}, "spec.transfer: set with recurrent_layers gated_delta; use "),
         ({}, None),
     ],
 )
@@ -133,10 +136,10 @@ def test_a_store_beside_a_hybrid_model_is_of_states_at_ends_of_blocks(
 @pytest.mark.parametrize(
     ("keys", "event", "told"),
     [
-        ({}, DisturbTransfer(tick=1, request="a"), "events.0: disturb_transfer; with offloading there is none: "),
-        ({}, Pause(tick=1), "events.0.clear_cache: True; beside a store it is false: "),
-        ({"layers": "hybrid", "num_speculative_tokens": 0}, None, "spec.offloading: with layers hybrid; "),
-        ({"transfer": {}}, None, "spec.offloading: beside transfer; an engine has one connector"),
+        ({}, DisturbTransfer(tick=1, request="a"), "events.0: disturb_transfer; not allowed with offloading: "),
+        ({}, Pause(tick=1), "events.0.clear_cache: True; with a KV connector False is allowed: "),
+        ({"layers": "hybrid", "num_speculative_tokens": 0}, None, "spec.offloading: set with layers hybrid; "),
+        ({"transfer": {}}, None, "spec.offloading: set along with transfer; an engine has at most one connector"),
     ],
 )
 def test_what_does_not_go_beside_offloading_is_refused_and_brought_within(
@@ -156,18 +159,22 @@ def test_what_does_not_go_beside_offloading_is_refused_and_brought_within(
         (
             {},
             Pause(tick=1),
-            "events.0: pause; with handoff there is none: it is asked of one engine, and there are two",
+            "events.0: pause; not allowed with handoff: the event addresses one engine, and a handoff has two",
         ),
-        ({}, DummyStep(tick=1), "events.0: dummy_step; with handoff there is none: "),
-        ({}, LoadWeights(tick=1), "events.0: load_weights; with handoff there is none: "),
+        ({}, DummyStep(tick=1), "events.0: dummy_step; not allowed with handoff: "),
+        ({}, LoadWeights(tick=1), "events.0: load_weights; not allowed with handoff: "),
         (
             {"layers": "hybrid", "recurrent_layers": "gated_delta", "num_speculative_tokens": 0},
             None,
-            "spec.handoff: with gated_delta; ",
+            "spec.handoff: set with recurrent_layers gated_delta; ",
         ),
-        ({"transfer": {}}, None, "spec.handoff: beside transfer; an engine has one connector"),
-        ({"offloading": {}, "transfer": {}}, None, "spec.offloading: beside transfer; an engine has one connector"),
-        ({"handoff": {"producer_blocks": 3}}, None, "spec.handoff.producer_blocks: 3; max_model_len takes at least 4"),
+        ({"transfer": {}}, None, "spec.handoff: set along with transfer; an engine has at most one connector"),
+        (
+            {"offloading": {}, "transfer": {}},
+            None,
+            "spec.offloading: set along with transfer; an engine has at most one ",
+        ),
+        ({"handoff": {"producer_blocks": 3}}, None, "spec.handoff.producer_blocks: 3; max_model_len needs at least 4"),
         ({}, Submit(tick=0, request="a", prompt=(1,), max_tokens=1, session="s"), "events.0: a request with session; "),
     ],
 )

@@ -78,18 +78,18 @@ def test_a_prompt_keeps_its_own_blocks_between_common_ones_in_blocks_of_another_
 
 REFUSED = {
     "spec: {sampling: standard, block_size: 32, drafter: mtp}": (
-        "spec.drafter: mtp; with layers hybrid allowed are eagle, ngram_gpu, ngram: "
-        "of others the model has no states, or no group"
+        "spec.drafter: mtp; allowed with layers hybrid are eagle, ngram_gpu, ngram: "
+        "the hybrid model does not support other drafters"
     ),
     "spec: {layers: attention, sampling: standard}": "spec.block_size: 4; allowed are 32",
     "spec: {layers: attention, sampling: standard, block_size: 32, num_blocks: 3}": (
-        "spec.max_model_len: 128; num_blocks x block_size allow 96"
+        "spec.max_model_len: 128; num_blocks x block_size allows at most 96"
     ),
     "spec: {sampling: standard, block_size: 32, num_blocks: 3, max_model_len: 96, graphs: full, max_num_seqs: 13}": (
-        "spec.max_num_seqs: 13; num_blocks and what states take beside graphs allow 12"
+        "spec.max_num_seqs: 13; num_blocks less the state blocks of graphs allows at most 12"
     ),
     "spec: {layers: attention, sampling: standard, block_size: 32, long_prefill_token_threshold: 200}": (
-        "spec.long_prefill_token_threshold: 200; max_model_len allows 128"
+        "spec.long_prefill_token_threshold: 200; max_model_len allows at most 128"
     ),
     "spec: {layers: attention, sampling: standard, block_size: 32, depth: 1, drafter: medusa}": (
         "spec.drafter: medusa; allowed are eagle, eagle3, draft_model, mtp, dflash, ngram_gpu, ngram"
@@ -108,12 +108,12 @@ def test_what_it_lacks_is_said_in_one_line(spec: str, tmp_path: Path, capsys: py
 
 DRAFTING = EngineSpec(layers="attention", num_speculative_tokens=1)
 ALLOWED = ", ".join(kind_of(VLLM_V1).capabilities.features_on(DRAFTING))
-BESIDE_DRAFTS = f"events.1: a request with logit_bias; features are {ALLOWED}"
+BESIDE_DRAFTS = f"events.1: a request with logit_bias; allowed features are {ALLOWED}"
 GRAMMAR = "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, stop: [7], params: {grammar: "
 EVENTS = {
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {logit_bias: [[3, -100]]}}": BESIDE_DRAFTS,
-    "{tick: 1, do: preempt, request: a, mode: drop}": "events.1.mode: drop; modes are deliver",
-    "{tick: 1, do: reorder}": f"events.1: reorder; events are {', '.join(('submit', *KIND.capabilities.events))}",
+    "{tick: 1, do: preempt, request: a, mode: drop}": "events.1.mode: drop; allowed modes are deliver",
+    "{tick: 1, do: reorder}": f"events.1: reorder; allowed events are submit, {', '.join(KIND.capabilities.events)}",
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {temperature: 4.0}}": (
         "events.1.params.temperature: 4.0; at most 2.0 is allowed"
     ),
@@ -121,7 +121,7 @@ EVENTS = {
         "events.1.params.min_tokens: 3; at most 2 is allowed"
     ),
     "{tick: 1, do: submit, request: b, prompt: [1], max_tokens: 2, params: {allowed_tokens: [4], bad_words: [[4]]}}": (
-        "events.1.params.allowed_tokens: all are banned by stops or bad words; one must be left"
+        "events.1.params.allowed_tokens: all are banned by min_tokens with stop, or by bad_words; one must be left"
     ),
     f"{GRAMMAR}[[[4, 1]], []]}}}}": (
         "events.1.params.grammar: state 0 ends without a stop token of the request; "
@@ -164,7 +164,7 @@ def test_the_number_of_drafts_changes_but_where_the_drafter_asserts_that_it_does
     spec = EngineSpec(layers="attention", sampling="standard", block_size=32)
     assert lacking(Trace(spec=spec, events=events), KIND.capabilities) is None
     trace = Trace(spec=spec.model_copy(update={"drafter": "ngram_gpu"}), events=events)
-    wanted = "events.1.k: 1; beside drafter ngram_gpu no number of drafts changes: it asserts that"
+    wanted = "events.1.k: 1; not allowed with drafter ngram_gpu: it asserts a constant number"
     assert lacking(trace, KIND.capabilities) == wanted
     assert within(trace, KIND.capabilities).events == events[:1]
 
