@@ -14,7 +14,6 @@ from scenarios.scenario_file import RunOn
 from scenarios.visible import is_visible
 from workers.record.verdict import Judgement, plane
 from workers.record.words import finding_lines, outcome_lines, outcome_text, schedule_name
-from workers.targets.registry import kind_of
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 SCHEMA = Path("scenarios", "scenario.schema.json")
@@ -48,7 +47,7 @@ def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAU
 def found_on(config: RunConfig) -> RunOn:
     """Return what an artefact records: engine, device and options, with version and digest of the engine's sources."""
     seen = config.run_on()
-    return seen if kind_of(config.engine).package else seen.model_copy(update={"version": build()})
+    return seen if config.engine != DEFAULT_CONFIG.engine else seen.model_copy(update={"version": build()})
 
 
 def schema_line(folder: Path) -> str:

@@ -8,7 +8,7 @@ import sys
 from cluster.cli import main
 from cluster.dispatch import pool
 
-def command(arguments):
+def command(arguments, is_program):
     with pool.RayCluster("local", 1) as ray:
         ray.liveness.is_lost = True
     print(pool.is_stuck())

@@ -180,7 +180,7 @@ def other_version(store: Store) -> None:
 def test_a_campaign_of_a_later_version_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         other_version(store)
-    with pytest.raises(CampaignError, match=r"cannot read: Run: colour: .*continue it with the version"):
+    with pytest.raises(CampaignError, match=r"cannot read: about: .*colour: .*use the version that wrote it"):
         open_store(tmp_path).__enter__()
     assert not is_locked(tmp_path)
 
@@ -191,4 +191,4 @@ def test_rows_of_a_later_version_that_cannot_be_listed_never_end_with_exit_code_
     with open_store(tmp_path) as store:
         other_version(store)
     assert code_of(store, 0) == 3
-    assert "holds what this version cannot read: Run: colour: " in capsys.readouterr().err
+    assert "holds what this version cannot read: about: " in capsys.readouterr().err
