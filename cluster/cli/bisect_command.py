@@ -23,31 +23,31 @@ from workers.targets.target import Device, DeviceError, RunConfig
 
 Good = Annotated[
     str,
-    typer.Option(metavar="REV", help=f"A commit without the bug. Default: up to {COMMITS_MAX} back that matter."),
+    typer.Option(metavar="REV", help=f"Start from this commit without the bug (default: up to {COMMITS_MAX} back)."),
 ]
 
 
 def bisect(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Artefact or scenario file that fails.")],
     *,
     engine: ReleasedEngine = "",
     versions: Annotated[
         str,
-        typer.Option(metavar="A,B,...", help="Releases to choose from, oldest first; default: those known to install."),
+        typer.Option(metavar="A,B,...", help="Try these releases, oldest first (default: the installable ones)."),
     ] = "",
     folder: Annotated[
         Path | None,
-        typer.Option("--environments", metavar="DIR", help="Where releases are installed, one folder each."),
+        typer.Option("--environments", metavar="DIR", help="Install releases here, one folder each."),
     ] = None,
     repository: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="A git checkout of the engine: try its commits, not releases."),
+        typer.Option(metavar="DIR", help="Try commits of this git checkout of the engine, not releases."),
     ] = None,
     good: Good = "",
-    bad: Annotated[str, typer.Option(metavar="REV", help="A commit with the bug. Default: HEAD.")] = "",
+    bad: Annotated[str, typer.Option(metavar="REV", help="End at this commit with the bug (default: HEAD).")] = "",
     lanes: Annotated[
-        Device, typer.Option("--device", help="sim (simulated streams and pinned memory) or cpu.")
+        Device, typer.Option("--device", help="Run on sim (simulated streams and pinned memory) or cpu.")
     ] = "sim",
     engine_home: EngineHome = "",
     no_limits: NoLimits = False,

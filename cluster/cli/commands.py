@@ -144,22 +144,21 @@ def run(
     workers: Workers = None,
     ray: Ray = "auto",
     seed: Annotated[
-        int | None, typer.Option(min=0, max=INTEGER_MAX, help="Replaces the seed of every scenario.")
+        int | None, typer.Option(min=0, max=INTEGER_MAX, help="Replace the seed of every scenario.")
     ] = None,
-    fault: Annotated[list[str] | None, typer.Option(help="Switch a fault on; may be repeated.")] = None,
+    fault: Annotated[list[str] | None, typer.Option(help="Switch on this fault; repeatable.")] = None,
     out: Out = None,
     keyword: Annotated[
-        str | None, typer.Option("-k", metavar="EXPRESSION", help="Only names with these words: 'abort and not drop'.")
+        str | None,
+        typer.Option("-k", metavar="EXPRESSION", help="Select scenarios by name, such as 'abort and not drop'."),
     ] = None,
-    list_only: Annotated[bool, typer.Option("--list", help="Name the scenarios and run none.")] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="List the scenarios and run none.")] = False,
     exit_first: Annotated[bool, typer.Option("-x", "--exitfirst", help="Stop at the first finding.")] = False,
-    maxfail: Annotated[int | None, typer.Option(min=1, help="Stop after so many findings.")] = None,
-    time_limit: Annotated[
-        float | None, typer.Option(min=0.001, help="Seconds after which nothing more is begun or waited for.")
-    ] = None,
-    durations: Annotated[int, typer.Option(min=0, help="Name so many of the slowest scenarios.")] = 0,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only what did not agree, and the summary.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="A line for each result as it comes.")] = False,
+    maxfail: Annotated[int | None, typer.Option(min=1, help="Stop after this many findings.")] = None,
+    time_limit: Annotated[float | None, typer.Option(min=0.001, help="Stop the run after this many seconds.")] = None,
+    durations: Annotated[int, typer.Option(min=0, help="List this many of the slowest scenarios.")] = 0,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only disagreements and the summary.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print a line per result as it arrives.")] = False,
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
@@ -262,9 +261,9 @@ def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_ref
 @app.command()
 def replay(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Artefact or scenario file.")],
     *,
-    no_faults: Annotated[bool, typer.Option("--no-faults", help="Switch all faults of the file off.")] = False,
+    no_faults: Annotated[bool, typer.Option("--no-faults", help="Switch off all faults of the file.")] = False,
     engine: Engine = SPECSTORM,
     device: OnDevice = "sim",
     engine_home: EngineHome = "",
@@ -273,9 +272,9 @@ def replay(
     fixes: Fixes = "none",
     confirm: Annotated[
         Literal["cuda"] | None,
-        typer.Option(help="Widen the window of each of its races on a GPU, and say whether they do harm there."),
+        typer.Option(help="Widen the window of each race on a GPU, and report whether the race does harm."),
     ] = None,
-    times: Annotated[int, typer.Option(min=1, help="Runs in each way, with --confirm.")] = 5,
+    times: Annotated[int, typer.Option(min=1, help="With --confirm: run each way this often.")] = 5,
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:

@@ -36,18 +36,18 @@ from workers.targets.target import Device, RunConfig
 
 def export(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Artefact or scenario file that fails.")],
     *,
     engine: ReleasedEngine = "",
     lanes: Annotated[
-        Device, typer.Option("--device", help="sim (simulated streams and pinned memory) or cpu.")
+        Device, typer.Option("--device", help="Run on sim (simulated streams and pinned memory) or cpu.")
     ] = "cpu",
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path("exported"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Write the files here.")] = Path("exported"),
     evidence: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What an earlier export found, as it wrote it; nothing is run then."),
+        typer.Option(metavar="FILE", help="Use the evidence of an earlier export instead of a run."),
     ] = None,
     no_limits: NoLimits = False,
 ) -> int:

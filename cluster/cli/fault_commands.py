@@ -31,14 +31,14 @@ from workers.targets.target import SPECSTORM, RunConfig
 
 def measure(
     context: typer.Context,
-    faults: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Default: every fault.")] = None,
+    faults: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Faults (default: all).")] = None,
     *,
-    trials: Annotated[int, typer.Option(min=1, help="Trials of each fault, each with traces of its own.")] = 10,
-    traces: Annotated[int, typer.Option(min=1, help="Traces after which a trial is given up.")] = 200,
+    trials: Annotated[int, typer.Option(min=1, help="Run this many trials per fault, on different traces.")] = 10,
+    traces: Annotated[int, typer.Option(min=1, help="Stop a trial after this many traces.")] = 200,
     workers: Workers = None,
     ray: Ray = "auto",
     out: Out = None,
-    no_baseline: Annotated[bool, typer.Option("--no-baseline", help="Do not compare outputs; faster.")] = False,
+    no_baseline: Annotated[bool, typer.Option("--no-baseline", help="Skip comparing outputs (faster).")] = False,
     pictures: Annotated[
         bool, typer.Option("--pictures", help="Draw survival.svg and kill_matrix.svg; needs matplotlib.")
     ] = False,
@@ -96,7 +96,7 @@ def _draw(folder: Path, trials: Sequence[Trial], lines: Sequence[Line]) -> None:
 
 
 def list_faults(
-    plane: Annotated[str | None, typer.Option(help="Only faults of this plane.")] = None, json: Json = False
+    plane: Annotated[str | None, typer.Option(help="List only faults of this plane.")] = None, json: Json = False
 ) -> int:
     """List faults: id, plane, symptom."""
     planes = sorted({fault.plane for fault in FAULTS.values()})

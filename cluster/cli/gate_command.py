@@ -53,13 +53,13 @@ Base = Annotated[
     str,
     typer.Option(
         metavar="REV",
-        help="The sources are compared with their merge base with this commit. Default: origin/main or main; a "
-        "folder that is no git checkout is compared with what is installed.",
+        help="Compare the sources with their merge base with this commit (default: origin/main or main; a "
+        "folder without git is compared with the installed sources).",
     ),
 ]
-Traces = Annotated[int, typer.Option("--traces", min=1, help="Traces that must be judged, at least.")]
+Traces = Annotated[int, typer.Option("--traces", min=1, help="Judge at least this many traces.")]
 Junit = Annotated[
-    Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML here, too. The campaign has it anyway.")
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML here in addition to the campaign.")
 ]
 
 
@@ -67,7 +67,7 @@ def gate(
     context: typer.Context,
     *,
     engine_path: EnginePath = "",
-    minutes: Annotated[float, typer.Option(min=0.01, help="Time for scenarios and hunt together.")] = 10,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Limit scenarios and hunt to this many minutes.")] = 10,
     traces: Traces = TRACES_MIN,
     base: Base = "",
     workers: Workers = None,
@@ -75,11 +75,13 @@ def gate(
     out: Out = None,
     known: Known = None,
     deadline: Deadline = 300,
-    engine: Annotated[str, typer.Option(metavar="NAME", help="The engine. Default: the first that can be gated.")] = "",
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="Test this engine (default: the first with gate support).")
+    ] = "",
     engine_home: EngineHome = "",
     fixes: Fixes = "none",
     junit: Junit = None,
-    github: Annotated[bool, typer.Option("--github", help="Print what is not known as annotations.")] = False,
+    github: Annotated[bool, typer.Option("--github", help="Print new findings as GitHub annotations.")] = False,
     json: Json = False,
 ) -> int:
     """Run the scenarios that execute what a change of an engine's sources changes, then hunt with the same traces."""

@@ -72,20 +72,22 @@ from workers.shrink.shrinker import LIMIT
 from workers.targets.target import SPECSTORM, RunConfig
 
 MANY = 1_000_000
-Canary = Annotated[str, typer.Option(metavar="ID", help="A fault that must be found, or the hunt says it is blind.")]
+Canary = Annotated[
+    str, typer.Option(metavar="ID", help="Check that the hunt finds this fault; report a blind hunt if not.")
+]
 
 
 def hunt(
     context: typer.Context,
     *,
-    minutes: Annotated[float | None, typer.Option(min=0, help="Begin traces for so long. Default: 1.")] = None,
-    num_traces: Annotated[int | None, typer.Option("--traces", min=1, help="Judge so many traces.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Other traces.")] = 0,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Stop after this many minutes (default: 1).")] = None,
+    num_traces: Annotated[int | None, typer.Option("--traces", min=1, help="Stop after this many traces.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Generate traces from this seed.")] = 0,
     workers: Workers = None,
     ray: Ray = "auto",
-    fault: Annotated[list[str] | None, typer.Option(help="Switch a fault on; may be repeated.")] = None,
+    fault: Annotated[list[str] | None, typer.Option(help="Switch on this fault; repeatable.")] = None,
     out: Out = None,
-    profile: Annotated[str, typer.Option(help=f"Who generates: {' or '.join(get_args(Profile))}.")] = "mixed",
+    profile: Annotated[str, typer.Option(help=f"Generate traces with {' or '.join(get_args(Profile))}.")] = "mixed",
     canary: Canary = CANARY,
     corpus: Corpora = None,
     known: Known = None,
@@ -211,13 +213,14 @@ def carry_out(
 
 def shrink(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An artefact, or any scenario file that fails.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Artefact or scenario file that fails.")],
     *,
-    limit: Annotated[int, typer.Option(min=1, help="Smaller traces to try at most.")] = LIMIT,
+    limit: Annotated[int, typer.Option(min=1, help="Try at most this many smaller traces.")] = LIMIT,
     workers: Workers = None,
     ray: Ray = "off",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the artefact. Default: where FILE is, of a bundled one here.")
+        Path | None,
+        typer.Option(help="Write the artefact here (default: next to FILE; if bundled: in .)."),
     ] = None,
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,

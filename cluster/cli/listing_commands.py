@@ -25,7 +25,7 @@ from scenarios.probes import PROBES
 from scenarios.visible import visible_line
 from workers.targets.target import SPECSTORM, RunConfig
 
-probes_app = typer.Typer(no_args_is_help=True, help="What is counted where it happens, and can be expected.")
+probes_app = typer.Typer(no_args_is_help=True, help="Probes: event counters of an engine that a scenario can expect.")
 
 
 def validate(
@@ -71,7 +71,9 @@ def list_probes(json: Json = False) -> int:
 
 
 def schema(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Default: list the names.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Show this document (default: list the names).")
+    ] = None,
 ) -> int:
     """Print the JSON Schema of a scenario file, or of the document that a command prints with --json."""
     names = (SCENARIO, *DOCUMENTS)

@@ -19,9 +19,7 @@ from workers.record.verdict import Verdict
 
 def merge(
     campaigns: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Campaign folder; what is in it takes part. Default: a new one.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Merge into this campaign folder (default: a new one).")] = None,
 ) -> int:
     """Merge campaigns into one: the same whatever their order, and however often one comes."""
     for campaign in campaigns:

@@ -114,12 +114,15 @@ class Night:
 def nightly(
     context: typer.Context,
     *,
-    hours: Annotated[float, typer.Option(min=0, help="Time for the whole night; 0 for no bound, and no hunt.")] = 8,
-    regressions: Annotated[Path, typer.Option(help="Traces of known faults, replayed first.")] = Path("regressions"),
+    hours: Annotated[
+        float, typer.Option(min=0, help="Limit the night to this many hours (0: no limit and no hunt).")
+    ] = 8,
+    regressions: Annotated[Path, typer.Option(help="Replay these traces of known faults first.")] = Path("regressions"),
     seed: Annotated[
-        int | None, typer.Option(min=0, max=SEED_MAX, help="Other traces. Default: the date, as in 20261121.")
+        int | None,
+        typer.Option(min=0, max=SEED_MAX, help="Generate traces from this seed (default: the date, as in 20261121)."),
     ] = None,
-    nights: Annotated[int, typer.Option(min=1, help="Nights in which every fault is measured once.")] = NIGHTS,
+    nights: Annotated[int, typer.Option(min=1, help="Measure every fault once in this many nights.")] = NIGHTS,
     workers: Workers = None,
     ray: Ray = "auto",
     out: Out = None,

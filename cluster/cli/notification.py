@@ -23,7 +23,7 @@ Notify = Annotated[
     str | None,
     typer.Option(
         metavar="COMMAND|URL",
-        help="What is given the night's JSON: a command on its stdin, or a URL by POST. It changes no exit code.",
+        help="Send the night's JSON to a command (stdin) or a URL (POST); does not change the exit code.",
     ),
 ]
 

@@ -32,12 +32,12 @@ TIMELINES = 20
 
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for the report. Default: the last DIR.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the report here (default: the last DIR).")] = None,
     timelines: Annotated[
-        int, typer.Option(min=0, help="Findings that are replayed for a timeline, at most.")
+        int, typer.Option(min=0, help="Replay at most this many findings for a timeline.")
     ] = TIMELINES,
     known: Known = None,
-    github: Annotated[bool, typer.Option("--github", help="Print what is not known as annotations.")] = False,
+    github: Annotated[bool, typer.Option("--github", help="Print new findings as GitHub annotations.")] = False,
 ) -> int:
     """Write report.html (verdict, findings with timelines, coverage, in one offline file), junit.xml, report.sarif."""
     noted = known_folder(known, SPECSTORM) if known is not None else None
@@ -95,7 +95,9 @@ def _read_once(folders: Sequence[Path]) -> list[Campaign]:
 
 
 def explain(
-    word: Annotated[str | None, typer.Argument(metavar="[WORD]", help="Default: list the words.")] = None,
+    word: Annotated[
+        str | None, typer.Argument(metavar="[WORD]", help="Explain this word (default: list the words).")
+    ] = None,
 ) -> int:
     """Explain a word of reports and messages: a plane, a probe, a variable, a fault, an event, a policy, a verdict."""
     if word is None:

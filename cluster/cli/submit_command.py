@@ -56,25 +56,22 @@ Interrupt: TypeAlias = Literal["stop", "detach"]
 Install: TypeAlias = Literal["auto", "yes", "no"]
 Address = Annotated[
     str | None,
-    typer.Option(metavar="URL", help=f"Ray's job server. Default: {ADDRESS_VARIABLE} if set, else {ADDRESS_DEFAULT}."),
+    typer.Option(metavar="URL", help=f"Use this Ray job server (default: {ADDRESS_VARIABLE}, else {ADDRESS_DEFAULT})."),
 ]
-OnInterrupt = Annotated[Interrupt, typer.Option(help="What a signal does: stop the job, or leave it running.")]
+OnInterrupt = Annotated[Interrupt, typer.Option(help="On a signal, stop the job or leave it running.")]
 
 
 def submit(
     context: typer.Context,
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help=f"{', '.join(SUBMITTABLE)}; with its options.")
+        list[str],
+        typer.Argument(metavar="COMMAND...", help=f"Command to submit, with its options: {', '.join(SUBMITTABLE)}."),
     ],
     address: Address = None,
-    job: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Name of the job; one used before is refused.")
-    ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Do not wait; `specstorm attach ID` does later.")] = False,
+    job: Annotated[str | None, typer.Option("--id", metavar="ID", help="Name the job; must be a new name.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait; use `specstorm attach ID` later.")] = False,
     on_interrupt: OnInterrupt = "stop",
-    install: Annotated[
-        Install, typer.Option(help="Install packages for the job; auto: those that the cluster lacks.")
-    ] = "auto",
+    install: Annotated[Install, typer.Option(help="Install packages for the job (auto: only missing ones).")] = "auto",
 ) -> int:
     """Run a command as a job of a Ray cluster, wait for it, and bring its campaign home.
 
@@ -114,7 +111,7 @@ def submit(
 
 
 def attach(
-    job: Annotated[str, typer.Argument(metavar="ID", help="A job of this cluster, running or ended.")],
+    job: Annotated[str, typer.Argument(metavar="ID", help="ID of a running or ended job.")],
     address: Address = None,
     on_interrupt: OnInterrupt = "detach",
 ) -> int:
@@ -123,7 +120,7 @@ def attach(
 
 
 def extract(
-    file: Annotated[Path, typer.Argument(metavar="LOG", help="A file with a job's log, or - for stdin.")],
+    file: Annotated[Path, typer.Argument(metavar="LOG", help="File with a job's log, or - for stdin.")],
 ) -> int:
     """Write the artefacts that the log of a job holds, for when nothing else is left of it."""
     content = sys.stdin.buffer.read(LOG_BYTES_MAX + 1) if str(file) == "-" else read_file(file, LOG_BYTES_MAX)

@@ -25,18 +25,22 @@ _NAME_MAX = 60
 
 def triage(
     which: Annotated[
-        str | None, typer.Argument(metavar="[FINDING]", help="Its fingerprint, or its file. Default: list all.")
+        str | None, typer.Argument(metavar="[FINDING]", help="Fingerprint or file (default: list all).")
     ] = None,
     *,
     state: Annotated[
-        Status | None, typer.Option(help="open counts; the others need not be reported; fixed is fixed upstream.")
+        Status | None, typer.Option(help="Set the status: only open findings are reported; fixed means fixed upstream.")
     ] = None,
-    to: Annotated[str | None, typer.Option(metavar="NAME", help="Whom it is assigned.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="DATE", help="From this day on it counts again.")] = None,
-    upstream: Annotated[str | None, typer.Option(metavar="URL", help="Where it is dealt with.")] = None,
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Anything else.")] = None,
+    to: Annotated[str | None, typer.Option(metavar="NAME", help="Assign the finding to NAME.")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Report the finding again from this day on.")
+    ] = None,
+    upstream: Annotated[
+        str | None, typer.Option(metavar="URL", help="Link the upstream issue or pull request.")
+    ] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="Add a note.")] = None,
     campaign: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The campaign that met it, where no night has seen it.")
+        Path | None, typer.Option(metavar="DIR", help="Read the finding from this campaign if no night has seen it.")
     ] = None,
     known: Known = None,
     engine: Engine = SPECSTORM,

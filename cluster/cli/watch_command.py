@@ -18,8 +18,8 @@ from cluster.storage.progress import read_progress
 
 def watch(
     campaign: Annotated[Path, typer.Argument(metavar="DIR", help="Campaign folder.")],
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2,
-    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Refresh after this many seconds.")] = 2,
+    once: Annotated[bool, typer.Option("--once", help="Print the progress once and exit.")] = False,
 ) -> int:
     """Show rate, time left and findings of a campaign that is running elsewhere, until it ends."""
     on_terminal = sys.stdout.isatty()
