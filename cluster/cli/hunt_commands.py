@@ -219,8 +219,7 @@ def shrink(
     workers: Workers = None,
     ray: Ray = "off",
     out: Annotated[
-        Path | None,
-        typer.Option(help="Write the artefact here (default: next to FILE; if bundled: in .)."),
+        Path | None, typer.Option(help="Write the artefact here (default: next to FILE; if bundled: in .).")
     ] = None,
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
