@@ -11,11 +11,11 @@ import typer
 
 from cluster.campaigns.exit_codes import EXIT_NOT_JUDGED
 from cluster.dispatch.host import PoolError
+from cluster.dispatch.inside import write_inside
 from cluster.dispatch.job import program
 from cluster.dispatch.ray_job import job_id
 from cluster.reports.job_log import log_artefacts
 from cluster.reports.terminal import say, show
-from cluster.storage.artefact import write_atomically
 from cluster.storage.errors import CampaignError, StoreError, reading_values, store_error
 from cluster.storage.lines import RESULTS, write_lines
 from cluster.storage.lock import IGNORED, Claim, claim, claim_next
@@ -137,7 +137,7 @@ def write_results(
     """Write files by name, and what `also` writes; return the exit code, or another if that fails."""
     try:
         for name, text in texts.items():
-            write_atomically(folder / name, text + "\n")
+            write_inside(folder, name, text + "\n")
         also()
     except OSError as error:
         report_failure(error, folder, context)

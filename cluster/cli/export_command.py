@@ -18,10 +18,11 @@ from cluster.cli.inputs import (
     require_engine,
 )
 from cluster.cli.options import EngineHome, EnginePath, NoLimits, ReleasedEngine
+from cluster.dispatch.inside import write_inside
 from cluster.dispatch.job import WORKER, build, load_judge
 from cluster.reports.issue import EvidenceDocument, Issue, issue_text, sections_of, title_of
 from cluster.reports.terminal import json_text, show
-from cluster.storage.artefact import portable, write_atomically
+from cluster.storage.artefact import portable
 from cluster.storage.errors import first_problem
 from scenarios import codec
 from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
@@ -76,7 +77,7 @@ def export(
         out / f"{file.stem}.json": f"{json_text(seen)}\n",
     }
     for path, text in texts.items():
-        write_atomically(path, text)
+        write_inside(path.parent, path.name, text)
         show(str(path))
     return EXIT_AGREED
 

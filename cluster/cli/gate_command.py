@@ -32,6 +32,7 @@ from cluster.cli.inputs import (
 )
 from cluster.cli.options import Deadline, EngineHome, EnginePath, Fixes, Json, Known, Out, Ray, Workers
 from cluster.cli.report_command import PAGE, TIMELINES, write_report
+from cluster.dispatch.inside import write_inside
 from cluster.dispatch.job import build
 from cluster.dispatch.pool import WorkerPool
 from cluster.dispatch.session import Stop
@@ -41,7 +42,6 @@ from cluster.reports.edited import edited_lines, never_run
 from cluster.reports.hunt_report import hunt_document, hunt_lines
 from cluster.reports.report import document, line_of, print_report, progress_for
 from cluster.reports.terminal import json_text, show, show_workflow_command, text_of
-from cluster.storage.artefact import write_atomically
 from cluster.storage.corpus import NO_CORPUS, Corpus
 from cluster.storage.hunts import CANARY
 from workers.targets.executed import Executed, RecordError
@@ -114,7 +114,7 @@ def gate(
         _, findings = write_report([folder], folder, TIMELINES, history.folder)
         new.extend(annotations(findings))
         if junit is not None:
-            write_atomically(junit, (folder / JUNIT).read_text(encoding="utf-8"))
+            write_inside(junit.parent, junit.name, (folder / JUNIT).read_text(encoding="utf-8"))
 
     texts = {"report.txt": f"{text_of(chosen.lines)}\n\n{text}", REPORT: report}
     code = write_results(folder, texts, write, code, context)

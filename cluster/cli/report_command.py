@@ -12,6 +12,7 @@ from cluster.campaigns.exit_codes import EXIT_AGREED
 from cluster.cli.finding_history import known_folder
 from cluster.cli.inputs import InputError
 from cluster.cli.options import Known
+from cluster.dispatch.inside import write_inside
 from cluster.reports.annotations import annotations
 from cluster.reports.junit import junit_xml
 from cluster.reports.page.campaign import Campaign, read_campaigns
@@ -23,7 +24,6 @@ from cluster.reports.page.timelines import draw_timelines
 from cluster.reports.page.trends import nights_of
 from cluster.reports.sarif import sarif_json
 from cluster.reports.terminal import say, show, show_workflow_command
-from cluster.storage.artefact import write_atomically
 from workers.targets.target import SPECSTORM
 
 PAGE = "report.html"
@@ -72,9 +72,9 @@ def write_report(
     is_night = any(night.is_judged for night in nights_of(campaigns))
     nights = read_nights(known, engine, [finding.bug for finding in findings], date.today(), is_night)
     total = overall(campaigns, nights)
-    write_atomically(folder / PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))
-    write_atomically(folder / "junit.xml", junit_xml(campaigns, nights.result.known if nights is not None else ()))
-    write_atomically(folder / "report.sarif", sarif_json(findings, total))
+    write_inside(folder, PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))
+    write_inside(folder, "junit.xml", junit_xml(campaigns, nights.result.known if nights is not None else ()))
+    write_inside(folder, "report.sarif", sarif_json(findings, total))
     return total.line, [each for each in findings if nights is None or nights.state(each.bug) != "known"]
 
 

@@ -15,6 +15,7 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_NOT_JUDGED
 from cluster.cli.campaign import with_out
 from cluster.cli.inputs import InputError, bundled
 from cluster.dispatch.git import git
+from cluster.dispatch.inside import write_inside
 from cluster.dispatch.job import build, program, words_of
 from cluster.dispatch.job_server import (
     ADDRESS_DEFAULT,
@@ -39,7 +40,6 @@ from cluster.dispatch.session import Stop, stop_on_signal
 from cluster.reports.job_log import WithoutArtefacts, from_log, home_of, replay_lines
 from cluster.reports.terminal import say, show
 from cluster.storage.archive import ArchiveError, Unpacked, in_the_way, note_origin, pack_command, unpack, visible_name
-from cluster.storage.artefact import write_atomically
 from cluster.storage.provenance import GIT_SECONDS_MAX, commit
 from scenarios.input_file import read_file
 from scenarios.strict_yaml import seen
@@ -135,7 +135,7 @@ def extract(
     if hindrances:
         raise InputError(f"{hindrances[0]}; run it in another folder")
     for path, text in artefacts.items():
-        write_atomically(path, text)
+        write_inside(path.parents[1], f"artefacts/{path.name}", text)
         show(str(path))
     for line in replay_lines(artefacts):
         show(f"replay: {line.replace('specstorm', program(), 1)}")
@@ -362,7 +362,7 @@ def brought_home(server: JobServer, job: str, state: JobState) -> str:
         return f"brought home: {home} ({number}{part}{_left_out_text(unpacked.left_out)})"
     artefacts = from_log(server.log(job))
     for path, text in artefacts.items():
-        write_atomically(home / "artefacts" / path.name, text)
+        write_inside(home, f"artefacts/{path.name}", text)
     if artefacts:
         note_origin(home, job, server.address, campaign)
         return f"the campaign could not be fetched; from the job's log: {len(artefacts)} artefacts in {home}"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from cluster.dispatch.inside import remove_inside, writing_inside
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, ShardJudge, TrialJob, TryJob, build, command, load_judge
 from cluster.dispatch.origin import foreign_packages
-from cluster.dispatch.whole_file import whole_file
 from scenarios import codec
 from scenarios.codec import comment
 from scenarios.trace import Trace
@@ -67,7 +67,7 @@ class EngineHost:
         # A shard that is judged again is compared with the whole of the first report.
         is_split = job.role == "hunt"
         report = self._judge.hunt(job.shard, begin, job.config, to_first_finding=is_split)
-        file.unlink(missing_ok=True)
+        remove_inside(file.parents[1], f"{file.parent.name}/{file.name}")
         return report.model_copy(update={"ran": _ran(job.config)})
 
 
@@ -93,9 +93,9 @@ def read_answer(job: AnyJob, text: str) -> Answer:
 
 
 def write_ahead(file: Path, lines: list[str], trace: Trace) -> None:
-    """Write a trace down so that a kill at any moment leaves a whole file: this one, or the one before.
+    """Write a trace to `running/<job>.yaml` of a campaign; after a kill the file is whole, the new or the old one.
 
     It is not forced onto the disk: it is there to outlive this process, and a power cut ends what it ran, too.
     """
-    with whole_file(file, is_durable=False) as opened:
+    with writing_inside(file.parents[1], f"{file.parent.name}/{file.name}", is_durable=False) as opened:
         opened.write((comment(lines) + codec.dumps(trace)).encode())

@@ -4,7 +4,6 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from secrets import token_hex
 from typing import IO
 
@@ -14,18 +13,19 @@ _STEM_BYTES_MAX = 200
 
 
 @contextmanager
-def whole_file(path: Path, is_durable: bool = True) -> Iterator[IO[bytes]]:
-    """Provide a file to write that replaces `path` when the block ends without an error.
+def whole_file(folder: int, name: str, is_durable: bool = True, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """Provide a file to write that replaces `name` in an open folder when the block ends without an error.
 
-    At any moment `path` is the old file or the new one. Two processes that write one path have a temporary file each,
+    Only `cluster.dispatch.inside` calls it: all others name a folder that the file must not leave.
+    At any moment `name` is the old file or the new one. Two processes that write one path have a temporary file each,
     and the last one to finish wins. After an error no temporary file is left; the one of a killed process is removed by
     the next process that writes the same path. With `is_durable` the new file survives a power cut.
 
     Raises:
-        OSError: the file cannot be written, or its folder is missing.
+        OSError: the file cannot be written.
     """
-    remove_left(path.parent, f"{_stem(path)}.")
-    temporary, file = _temporary_file(path)
+    remove_left(folder, f"{_stem(name)}.")
+    temporary, file = _temporary_file(folder, name, mode)
     try:
         with file:
             yield file
@@ -34,55 +34,48 @@ def whole_file(path: Path, is_durable: bool = True) -> Iterator[IO[bytes]]:
                 os.fsync(file.fileno())
             # Renamed while it is locked: nobody can take it for a file that was left.
             file.flush()
-            os.replace(temporary, path)
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            os.unlink(temporary, dir_fd=folder)
         raise
     if is_durable:
-        _sync_folder(path.parent)
+        os.fsync(folder)
 
 
-def _temporary_file(path: Path) -> tuple[Path, IO[bytes]]:
-    """Create a locked temporary file in the folder of a path."""
+def _temporary_file(folder: int, name: str, mode: int) -> tuple[str, IO[bytes]]:
+    """Create a locked temporary file in an open folder; return its name with it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
-        temporary = path.with_name(f"{_stem(path)}.{token_hex(4)}{_SUFFIX}")
+        temporary = f"{_stem(name)}.{token_hex(4)}{_SUFFIX}"
         try:
-            file = temporary.open("xb")
+            file = os.fdopen(os.open(temporary, flags, mode, dir_fd=folder), "wb")
         except FileExistsError:
             continue
-        except OSError as error:
-            error.filename = str(path)
-            raise
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         # Before it was locked, another writer may have taken it for a file that was left.
-        if temporary.exists():
+        if temporary in os.listdir(folder):
             return temporary, file
         file.close()
 
 
-def remove_left(folder: Path, begin: str = ".") -> None:
-    """Remove the temporary files of a folder whose writers are dead: a living writer holds the lock of its file.
+def remove_left(folder: int, begin: str = ".") -> None:
+    """Remove the temporary files of an open folder whose writers are dead: a living writer holds the lock of its file.
 
     Raises:
         OSError: the folder cannot be read.
     """
     for name in os.listdir(folder):
         if name.startswith(begin) and name.endswith(_SUFFIX):
-            left = folder / name
-            with suppress(OSError), left.open("r+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                left.unlink()
+            with suppress(OSError):
+                left = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+                try:
+                    fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(name, dir_fd=folder)
+                finally:
+                    os.close(left)
 
 
-def _stem(path: Path) -> str:
-    return "." + os.fsencode(path.name)[:_STEM_BYTES_MAX].decode(errors="ignore")
-
-
-def _sync_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+def _stem(name: str) -> str:
+    return "." + os.fsencode(name)[:_STEM_BYTES_MAX].decode(errors="ignore")

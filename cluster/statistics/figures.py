@@ -4,9 +4,11 @@ Needs matplotlib (the extra `figures`); it is loaded when a picture is drawn, an
 """
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cluster.dispatch.inside import write_inside
 from cluster.statistics.fault_table import Line
 from cluster.statistics.survival import Time, curve
 from workers.run.trials import Trial
@@ -81,7 +83,10 @@ def _save(figure: "Figure", path: Path) -> None:
     from matplotlib import rc_context  # noqa: PLC0415
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "specstorm"}):
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        picture = BytesIO()
+        is_svg = path.suffix == ".svg"
+        figure.savefig(picture, format=path.suffix[1:], metadata={"Date": None} if is_svg else None)
+    write_inside(path.parent, path.name, picture.getvalue())
 
 
 def share_found(line: Line, column: str) -> float:

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from cluster.dispatch.inside import move_inside, remove_inside, write_inside
 from cluster.dispatch.ray_job import CAMPAIGNS, FOLDER_IN_SHELL
-from cluster.storage.artefact import write_atomically
 from scenarios.input_file import read_file
 from scenarios.strict_json import read_json
 from scenarios.visible import visible_line
@@ -97,7 +97,7 @@ def unpack(log: str, home: Path) -> Unpacked | None:
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=f".{home.name}-") as folder:
         kept = {path: content for path, content in files.items() if is_campaign_file(path)}
         for path, content in kept.items():
-            _write(Path(folder), path, content)
+            write_inside(Path(folder), path, content, is_private=True)
         _move(Path(folder), home, list(kept))
     left_out = tuple(sorted(files.keys() - kept.keys()))
     return Unpacked(len(list((home / "artefacts").glob("*.yaml"))), lines[begin] == _WHOLE, left_out)
@@ -169,32 +169,20 @@ def visible_name(name: str) -> str:
     return shown if len(shown) <= NAME_SHOWN_MAX else f"{shown[:NAME_SHOWN_MAX]}... ({len(shown):,} characters)"
 
 
-def _write(folder: Path, path: str, content: bytes) -> None:
-    """Write a file that is new below a folder, for its owner alone, and not executable."""
-    target = folder / path
-    for parent in reversed(target.relative_to(folder).parents[:-1]):
-        (folder / parent).mkdir(mode=0o700, exist_ok=True)
-    file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "wb") as opened:
-        opened.write(content)
-
-
 def _move(source: Path, home: Path, paths: Sequence[str]) -> None:
     """Move files into a folder, each over the one of its name; remove traces that are no longer being run."""
     home.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(home / "running", ignore_errors=True)
     for journal in home.glob("campaign.sqlite-*"):
-        journal.unlink()
+        remove_inside(home, journal.name)
     for path in sorted(paths):
-        for parent in reversed(Path(path).parents[:-1]):
-            (home / parent).mkdir(mode=0o700, exist_ok=True)
-        os.replace(source / path, home / path)
+        move_inside(source / path, home, path)
 
 
 def note_origin(home: Path, job: str, server: str, folder: str) -> None:
     """Record the job, server and folder that a campaign came from."""
     values = {"job": job, "server": server, "folder": folder}
-    write_atomically(home / ORIGIN, json.dumps(values, indent=2) + "\n")
+    write_inside(home, ORIGIN, json.dumps(values, indent=2) + "\n")
 
 
 def is_of_this_machine(home: Path) -> bool:

@@ -4,9 +4,9 @@ import os
 from hashlib import blake2b
 from pathlib import Path
 
+from cluster.dispatch.inside import write_inside
 from cluster.dispatch.job import build, command
 from cluster.dispatch.origin import ROOT
-from cluster.dispatch.whole_file import whole_file
 from scenarios import codec
 from scenarios.codec import comment
 from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
@@ -58,11 +58,12 @@ def schema_line(folder: Path) -> str:
     return f"# yaml-language-server: $schema={Path(os.path.relpath(schema, here)).as_posix()}\n"
 
 
-def write_artefact(folder: Path, judgement: Judgement, scenario: str, config: RunConfig = DEFAULT_CONFIG) -> Path:
-    """Write the artefact of a finding and return its path; writing the same finding again changes nothing."""
-    path = folder / artefact_name(judgement)
-    write_atomically(path, schema_line(folder) + artefact_text(judgement, scenario, config))
-    return path
+def write_artefact(
+    folder: Path, judgement: Judgement, scenario: str, config: RunConfig = DEFAULT_CONFIG, part: str = "."
+) -> Path:
+    """Write the artefact of a finding into a part of a folder and return its path; once more changes nothing."""
+    text = schema_line(folder / part) + artefact_text(judgement, scenario, config)
+    return write_inside(folder, f"{part}/{artefact_name(judgement)}", text)
 
 
 def is_artefact_of(path: Path, judgement: Judgement, config: RunConfig = DEFAULT_CONFIG) -> bool:
@@ -84,10 +85,3 @@ def put_aside(path: Path) -> Path:
         number += 1
     os.replace(path, aside)
     return aside
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that at any moment it is complete or absent, and on the disk when this returns."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as file:
-        file.write(text.encode())

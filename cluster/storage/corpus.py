@@ -7,7 +7,7 @@ from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 
-from cluster.storage.artefact import write_atomically
+from cluster.dispatch.inside import inside, write_inside
 from scenarios import codec
 from scenarios.events import Schedule
 from scenarios.shards import Parent
@@ -65,11 +65,10 @@ class Corpus:
         folder = campaign / SNAPSHOT / self.digest
         if not self.traces or folder.is_dir():
             return
-        begun = folder.with_name(f".{self.digest}.tmp")
+        begun = inside(campaign, f"{SNAPSHOT}/.{self.digest}.tmp")
         shutil.rmtree(begun, ignore_errors=True)
         for index, trace in enumerate(self.traces):
-            path = begun / f"{index:04d}.yaml"
-            write_atomically(path, codec.dumps(trace))
+            path = write_inside(campaign, f"{SNAPSHOT}/{begun.name}/{index:04d}.yaml", codec.dumps(trace))
             path.chmod(0o444)
         assert len(list(begun.iterdir())) == len(self.traces), f"{begun} is not the whole corpus"
         begun.rename(folder)

@@ -345,7 +345,7 @@ def _sound_part(connection: sqlite3.Connection, table: Table, query: str) -> Gen
 def _put_aside(path: Path) -> Path:
     """Link or copy a database to the first free name, and move its log there; return that path."""
     number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+    while os.path.lexists(aside := path.with_name(f"{path.name}.damaged-{number}")):
         number += 1
     try:
         os.link(path, aside)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from cluster.storage.artefact import write_atomically
+from cluster.dispatch.inside import write_inside
 from cluster.storage.errors import storing
 from cluster.storage.lock import editing
 from scenarios import strict_yaml
@@ -144,7 +144,7 @@ def edit_known(path: Path, changes: Mapping[str, str | None]) -> KnownFinding:
         text = "".join(f"{key}: {scalar(value)}\n" for key, value in changes.items() if value is not None)
     finding = _parsed(text, path)
     with storing(path):
-        write_atomically(path, text)
+        write_inside(path.parent, path.name, text)
     return finding
 
 
@@ -205,5 +205,5 @@ def keep_seen(folder: Path, bugs: Iterable[str], today: date) -> dict[str, Sight
         ordered = {bug: seen[bug] for bug in sorted(seen)}
         assert all(each.first <= each.last for each in ordered.values()), "what is seen first is not seen last"
         with storing(folder / SEEN):
-            write_atomically(folder / SEEN, _SIGHTINGS.dump_json(ordered, indent=1).decode() + "\n")
+            write_inside(folder, SEEN, _SIGHTINGS.dump_json(ordered, indent=1).decode() + "\n")
     return ordered

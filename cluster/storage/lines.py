@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from cluster.dispatch.whole_file import whole_file
+from cluster.dispatch.inside import writing_inside
 from cluster.storage.campaign import Contents
 from cluster.storage.errors import storing
 from scenarios.visible import visible_json
@@ -36,7 +36,7 @@ def result_lines(contents: Contents) -> Iterator[str]:
 
 def write_lines(contents: Contents, path: Path) -> None:
     """Write the results of a campaign as JSON lines, the whole file or none of it."""
-    with storing(path), whole_file(path, is_durable=False) as file:
+    with storing(path), writing_inside(path.parent, path.name, is_durable=False) as file:
         for line in map(visible_json, result_lines(contents)):
             assert "\n" not in line, "a line of results is one line"
             file.write(f"{line}\n".encode())

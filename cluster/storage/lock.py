@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
-from cluster.dispatch.whole_file import remove_left
+from cluster.dispatch.inside import remove_left_inside
 from cluster.storage.errors import CampaignError, StoreError, storing
 
 LOCK = "campaign.lock"
@@ -103,10 +103,9 @@ def claim(folder: Path) -> Claim:
         raise HeldError(f"{folder}: another process is writing this campaign; give another --out") from error
     except OSError as error:
         raise CampaignError(f"{folder}: cannot be written: {error.strerror}; give another --out") from error
-    for path in (folder, *(folder / name for name in _FOLDERS)):
+    for name in ("", *_FOLDERS):
         with suppress(OSError):
-            if path == folder or not path.is_symlink():
-                remove_left(path)
+            remove_left_inside(folder, name)
     return Claim(folder, lock, made, is_unused(folder))
 
 

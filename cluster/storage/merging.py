@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from cluster.dispatch.inside import files_inside, inside, make_inside, write_inside
+from cluster.dispatch.inside import files_inside, inside, make_inside, remove_inside, write_inside
 from cluster.storage.campaign import DATABASE, Campaign
 from cluster.storage.database import Database
 from cluster.storage.errors import CampaignError, StoreError, storing
@@ -186,4 +186,4 @@ def _forget_judged(out: Path, database: Database) -> None:
     for path in (out / "running").glob("[!.]*.yaml"):
         judged = list(database.select("results", "job = ? AND verdict != 'lost'", (path.stem,)))
         if judged or list(database.select("shards", "job = ?", (path.stem,))):
-            path.unlink()
+            remove_inside(out, f"running/{path.name}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from cluster.dispatch.whole_file import whole_file
+from cluster.dispatch.inside import writing_inside
 from cluster.storage.pace import Left, Pace, Seconds
 from scenarios.input_file import read_file
 from scenarios.spec import Value
@@ -54,7 +54,7 @@ class ProgressFile:
         clock: Callable[[], float] = time.monotonic,
         time_of_day: Callable[[], float] = time.time,
     ) -> None:
-        self._path = folder / FILE
+        self._folder = folder
         self._run = run
         self._clock = clock
         self._time_of_day = time_of_day
@@ -87,7 +87,7 @@ class ProgressFile:
             left=self._pace.left(total),
         )
         # Errors of the disk are reported by files that must be written.
-        with suppress(OSError), whole_file(self._path, is_durable=False) as file:
+        with suppress(OSError), writing_inside(self._folder, FILE, is_durable=False) as file:
             file.write(snapshot.model_dump_json().encode())
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from cluster.dispatch.host import ReachError, running_file, write_ahead
-from cluster.dispatch.inside import make_inside
+from cluster.dispatch.inside import inside, make_inside, remove_inside
 from cluster.dispatch.job import Answer, Job, ShardJob, TrialJob, command
 from cluster.storage.artefact import artefact_name, is_artefact_of, portable, put_aside, write_artefact
 from cluster.storage.campaign import DATABASE, Contents, Result, lost_log
@@ -185,7 +185,7 @@ class Store(Contents, AbstractContextManager["Store"]):
     def _forget_running(self, job: str) -> None:
         assert job, "the file of a job, never the folder"
         with storing(self.folder / "running"):
-            self.running_file(job).unlink(missing_ok=True)
+            remove_inside(self.folder, f"running/{self.running_file(job).name}")
 
     def note_loss(self, job: str, attempt: int, reason: str) -> None:
         """Write down that an attempt was lost."""
@@ -258,18 +258,17 @@ class Store(Contents, AbstractContextManager["Store"]):
 
     def keep_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> str:
         with storing(self.folder / "artefacts"):
-            path = write_artefact(self.folder / "artefacts", judgement, name, config)
+            path = write_artefact(self.folder, judgement, name, config, "artefacts")
         return path.relative_to(self.folder).as_posix()
 
     def restore_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> None:
         """Write an artefact again that is missing or damaged; `restored` says so, and the damaged one stays aside."""
-        folder = self.folder / "artefacts"
-        path = folder / artefact_name(judgement)
-        with storing(folder):
+        with storing(self.folder / "artefacts"):
+            path = inside(self.folder, "artefacts") / artefact_name(judgement)
             is_missing = not os.path.lexists(path)
             if is_missing or not is_artefact_of(path, judgement, config):
                 aside = None if is_missing else put_aside(path)
-                write_artefact(folder, judgement, name, config)
+                write_artefact(self.folder, judgement, name, config, "artefacts")
                 assert is_artefact_of(path, judgement, config), f"{path} is not what was written"
                 how = "was missing" if aside is None else f"was damaged, and stays as {aside.name}"
                 self.restored.append(f"{path}: {how}; it was written again")

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from cluster.campaigns.hunt.hunt import Hunt
-from cluster.storage.artefact import schema_line, write_atomically
+from cluster.dispatch.inside import files_inside, remove_inside, write_inside
+from cluster.storage.artefact import schema_line
 from scenarios import codec
 from scenarios.codec import comment
 from scenarios.events import Schedule
@@ -28,7 +29,7 @@ def keep_seldom_hit(hunt: Hunt, campaign: Path) -> None:
         trace = hunt.jobs.trace(number).model_copy(update={"schedule": Schedule(), "expect": {probe: 1}})
         what = f"{PROBES[probe]}: in {tally.probes[probe]} of {tally.traces} traces"
         head = comment([what, f"first in trace {number} of hunt {settings.profile} {settings.seed}"])
-        write_atomically(folder / f"{probe}.yaml", schema_line(folder) + head + codec.dumps(trace))
-    for path in folder.glob("*.yaml"):
+        write_inside(campaign, f"{SELDOM_FOLDER}/{probe}.yaml", schema_line(folder) + head + codec.dumps(trace))
+    for path in files_inside(campaign, f"{SELDOM_FOLDER}/*.yaml"):
         if path.stem not in seldom:
-            path.unlink()
+            remove_inside(campaign, f"{SELDOM_FOLDER}/{path.name}")

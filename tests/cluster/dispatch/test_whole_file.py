@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from cluster.dispatch.inside import writing_inside
 from cluster.dispatch.origin import ROOT
-from cluster.dispatch.whole_file import whole_file
 
 # Writes the first half of a file, says so, and waits.
 HALF = """
 import sys
 from pathlib import Path
-from cluster.dispatch.whole_file import whole_file
-with whole_file(Path(sys.argv[1])) as file:
+from cluster.dispatch.inside import writing_inside
+with writing_inside(Path(sys.argv[1]).parent, Path(sys.argv[1]).name) as file:
     file.write(b"half")
     file.flush()
     print("written", flush=True)
@@ -36,7 +36,7 @@ def half_writer(path: Path) -> "subprocess.Popen[str]":
 
 def test_two_writers_of_one_path_leave_the_whole_file_of_the_last(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with whole_file(path) as first, whole_file(path) as second:
+    with writing_inside(path.parent, path.name) as first, writing_inside(path.parent, path.name) as second:
         for file, letter in ((first, b"a"), (second, b"b"), (first, b"a"), (second, b"b")):
             file.write(letter)
     assert path.read_bytes() == b"aa"
@@ -47,7 +47,7 @@ def test_two_writers_of_one_path_leave_the_whole_file_of_the_last(tmp_path: Path
 def test_a_block_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path, is_durable: bool) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(TypeError, match="bytes-like"), whole_file(path, is_durable) as file:
+    with pytest.raises(TypeError, match="bytes-like"), writing_inside(path.parent, path.name, is_durable) as file:
         file.write("no bytes")  # type: ignore[call-overload]
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
@@ -59,7 +59,7 @@ def test_the_file_of_a_killed_writer_is_removed_and_that_of_a_living_one_is_not(
     assert len(list(tmp_path.iterdir())) == 2
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    with whole_file(path) as file:
+    with writing_inside(path.parent, path.name) as file:
         file.write(b"whole")
     assert len(list(tmp_path.iterdir())) == 2
     living.communicate()
@@ -70,6 +70,6 @@ def test_the_file_of_a_killed_writer_is_removed_and_that_of_a_living_one_is_not(
 
 def test_a_name_as_long_as_the_file_system_takes_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / ("ä" * 127)
-    with whole_file(path) as file:
+    with writing_inside(path.parent, path.name) as file:
         file.write(b"whole")
     assert os.listdir(tmp_path) == [path.name]

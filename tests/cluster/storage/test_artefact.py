@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.dispatch.job import build
-from cluster.storage.artefact import artefact_name, artefact_text, write_artefact, write_atomically
+from cluster.storage.artefact import artefact_name, artefact_text, write_artefact
 from scenarios import codec
 from scenarios.codec import comment
 from scenarios.events import LANES, Schedule
@@ -81,14 +81,6 @@ def test_only_findings_have_a_plane() -> None:
 
 def test_a_long_line_of_a_comment_is_cut() -> None:
     assert len(comment(["x" * 100_000])) < 2_000
-
-
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "file.yaml"
-    for text in ("first\n", "second\n"):
-        write_atomically(path, text)
-        assert path.read_text() == text
-    assert list(path.parent.iterdir()) == [path]
 
 
 CRASH = Crashed(stats=NO_STATS, error="KeyError: 3", where=Site(function="condense"))
