@@ -70,7 +70,7 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
     line = _line(lines, path)
     name, schema = _dotted(path), _schema_at(path, data)
     if location[-1:] == ("[key]",):
-        return Complaint(line, path, f"{seen(path[-1])} is used as a name; {_NAME} is wanted")
+        return Complaint(line, path, f"{seen(path[-1])} is not a valid name; {_NAME} is wanted")
     match kind:
         # What a list of fixed length lacks has no name: the list as a whole is of the wrong shape.
         case "missing" if "required" in schema:

@@ -71,7 +71,7 @@ def releases_of(config: RunConfig, versions: str, folder: Path | None, commit: s
         InputError: it has none, one is no version, they are not in order, or a commit is named.
     """
     if commit:
-        raise InputError("--good and --bad name commits; --repository DIR says of which checkout")
+        raise InputError("--good and --bad need a git checkout; give it with --repository DIR")
     known = kind_of(config.engine).releases
     if not known:
         released = [name for name in known_engines() if kind_of(name).releases]
@@ -89,11 +89,11 @@ def _versions(text: str, releases: Sequence[str]) -> list[str]:
     for version in versions:
         if not VERSION.fullmatch(version):
             raise InputError(
-                f"--versions: {version!r} is no version; wanted some like {releases[0]}, with commas between"
+                f"--versions: {version!r} is not a version; give versions such as {releases[0]}, separated by commas"
             )
     numbers = [[int(number) for number in re.findall(r"\d+", version)] for version in versions]
     if any(older >= newer for older, newer in pairwise(numbers)):
-        raise InputError(f"--versions: {text}; wanted the oldest first, each once")
+        raise InputError(f"--versions: {text}; give the oldest version first, each once")
     return versions
 
 
@@ -104,10 +104,10 @@ def commits_of(config: RunConfig, folder: Path, ends: tuple[str, str], are_relea
         InputError: the engine has no sources of its own, the checkout no such commits, or releases are asked for, too.
     """
     if are_releases_named:
-        raise InputError("--repository tries commits; --versions and --environments are of releases")
+        raise InputError("--repository cannot be combined with --versions or --environments, which select releases")
     package, good, newer = kind_of(config.engine).package, ends[0], ends[1] or "HEAD"
     if not package:
-        raise InputError(f"--engine is {config.engine}; it is this program itself, and not laid over anything")
+        raise InputError(f"--engine is {config.engine}; not supported, as this engine has no separate sources")
     repository = Repository(folder, package)
     try:
         is_fix = bool(good) and repository.is_ancestor(newer, good)

@@ -18,7 +18,9 @@ def confirmed(trace: Trace, config: RunConfig, times: int, source: str) -> Itera
         DeviceError: one of the devices is not there.
     """
     if config.device != "sim":
-        raise InputError(f"--device {config.device} and --confirm: races are those of the simulated device, sim")
+        raise InputError(
+            f"--device {config.device} and --confirm: races are found on the simulated device; use --device sim"
+        )
     gpu = config.model_copy(update={"device": "cuda"})
     check_trace(trace, gpu, source)
     require_engine(gpu)

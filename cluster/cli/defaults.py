@@ -101,7 +101,7 @@ def _defaults(table: Mapping[str, Any], group: Any, file: str, may_name: bool) -
     def check(key: str, parameter: str, value: object) -> None:
         if parameter in PROGRAMS and not may_name and not (parameter == "ray" and value in _OWN_RAY):
             how = "such a file belongs to you alone, and is in or above the git repository of the working directory"
-            raise InputError(f"{file}: {TABLE}: {key} says where a program is; {how}: type --{key} instead")
+            raise InputError(f"{file}: {TABLE}: {key} selects a program to run; {how}: type --{key} instead")
 
     known = {name: _options(command) for name, command in group.commands.items()}
     shared = {name for options in known.values() for name in options}

@@ -62,7 +62,7 @@ def export(
     seen = _read(evidence) if evidence is not None else _run(file, trace, config)
     if not is_finding(seen.verdict):
         there = f"engine {seen.run_on.engine} on {seen.run_on.device}: {seen.verdict.kind}"
-        raise InputError(f"{file}: {there}; only a finding is exported")
+        raise InputError(f"{file}: {there}; export needs a finding")
     page, patch = _beside(file, ".md"), _beside(file, ".patch")
     title, source = title_of(page, seen.verdict), portable(str(file))
     finding = Finding(file.stem, title, source, trace.explicit(), seen.verdict, seen.run_on.version)
@@ -87,7 +87,7 @@ def _run(file: Path, trace: Trace, config: RunConfig) -> EvidenceDocument:
     kind = kind_of(config.engine)
     if not kind.exports:
         exporting = ", ".join(name for name in known_engines() if kind_of(name).exports)
-        raise InputError(f"{file}: engine {config.engine}: what is exported are findings of {exporting}")
+        raise InputError(f"{file}: engine {config.engine}: export supports findings of {exporting}")
     check_trace(trace, config, str(file))
     require_engine(config)
     verdict = load_judge(WORKER).judge(trace, False, config).verdict

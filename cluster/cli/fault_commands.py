@@ -52,7 +52,7 @@ def measure(
         raise InputError("--pictures needs matplotlib; pip install matplotlib")
     config = RunConfig(engine=check_engine(engine), device=device)
     if not kind_of(engine).capabilities.faults:
-        raise InputError(f"faults measure: no fault can be switched on in engine {engine}")
+        raise InputError(f"faults measure: engine {engine} has no faults to switch on")
     names = faults_on(config) if not faults else [check_fault(fault) for fault in dict.fromkeys(faults)]
     check_faults(names, config, "faults measure")
     address = ray_address(ray, workers, config, context)
@@ -101,7 +101,7 @@ def list_faults(
     """List faults: id, plane, symptom."""
     planes = sorted({fault.plane for fault in FAULTS.values()})
     if plane is not None and plane not in planes:
-        raise InputError(f"--plane is {plane}; planes with faults are {', '.join(planes)}")
+        raise InputError(f"--plane is {plane}; allowed are {', '.join(planes)}")
     names = sorted(name for name, fault in FAULTS.items() if plane in (None, fault.plane))
     if json:
         show_json(faults_document(names))

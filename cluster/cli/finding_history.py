@@ -28,9 +28,9 @@ def known_folder(named: Path | None, engine: str, is_night: bool = False) -> Pat
         try:
             named.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"--known is {named}, which cannot be made: {error.strerror}") from error
+            raise InputError(f"--known is {named}, which cannot be created: {error.strerror}") from error
     if not named.is_dir():
-        raise InputError(f"--known is {named}, which is no folder; wanted is one of known findings")
+        raise InputError(f"--known is {named}, which is not a folder; give a folder of known findings")
     return named
 
 

@@ -134,7 +134,7 @@ def _config_of(engine: str, home: str, path: str, fixes: str) -> RunConfig:
     having = [name for name in known_engines() if kind_of(name).executed is not None]
     engine = check_engine(engine or having[0])
     if engine not in having:
-        raise InputError(f"--engine is {engine}; it has no sources of its own to change: {', '.join(having)} have")
+        raise InputError(f"--engine is {engine}; it has no separate sources to test; allowed are {', '.join(having)}")
     if not path:
         raise InputError(f"--engine-path is not given; wanted the root of the sources of {kind_of(engine).package}")
     return config_of(RunConfig(engine=engine, engine_home=home, engine_path=path, fixes=fixes))
@@ -174,7 +174,7 @@ def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
     by_name = {Path(each.name).stem: each for each in every}
     selection = selection_of(edits, record, [*by_name], kind.smoke)
     if not selection.scenarios:
-        raise InputError(f"engine {config.engine} can run none of the scenarios for smoke: {', '.join(kind.smoke)}")
+        raise InputError(f"engine {config.engine} supports none of its smoke scenarios: {', '.join(kind.smoke)}")
     count = len(changes.files)
     differ = f"{count} {'file differs' if count == 1 else 'files differ'} from {changes.against}"
     begun = "" if selection.is_all else ", a quarter of them from these scenarios"

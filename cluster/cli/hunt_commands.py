@@ -102,7 +102,7 @@ def hunt(
 ) -> int:
     """Generate traces, judge each under three schedules, shrink every finding."""
     if minutes is not None and num_traces is not None:
-        raise InputError("--minutes and --traces were both given; one of them says when to stop")
+        raise InputError("--minutes and --traces exclude each other; give one of them")
     if num_traces is None and minutes is None:
         minutes = 1
     config = config_of(asked_config(context))

@@ -68,11 +68,11 @@ def config_of(asked: RunConfig) -> RunConfig:
     engine, home, path = check_engine(asked.engine), asked.engine_home, asked.engine_path
     package = kind_of(engine).package
     if asked.kernels != DEFAULT_CONFIG.kernels and asked.kernels not in kind_of(engine).kernels:
-        raise InputError(f"--kernels is {asked.kernels}; engine {engine} has no definitions of kernels")
+        raise InputError(f"--kernels is {asked.kernels}; engine {engine} has no kernel definitions")
     named = [("--engine-home", home), ("--engine-path", path)]
     for option, folder in named:
         if folder and not package:
-            raise InputError(f"{option} is {folder}; engine {engine} is this program itself")
+            raise InputError(f"{option} is {folder}; engine {engine} has no separate installation")
         if folder and not Path(folder).is_dir():
             raise InputError(f"{option} is {folder}; there is no such folder")
     path = sources_of(path, kind_of(engine)) if path else ""
@@ -99,7 +99,7 @@ def sources_of(root: str, kind: TargetKind) -> str:
         if Path(folder, kind.package, "__init__.py").is_file():
             return folder
     looked_for = " or ".join(os.path.join(folder, kind.package) for folder in folders)
-    raise InputError(f"--engine-path is {root}; it holds no package {kind.package}: there is no {looked_for}")
+    raise InputError(f"--engine-path is {root}; package {kind.package} not found there: there is no {looked_for}")
 
 
 def check_fixes(asked: str, package: str) -> str:
@@ -195,7 +195,7 @@ def read_trace(path: Path, is_limited: bool = True) -> Trace:
 def check_faults(faults: Sequence[str], config: RunConfig, source: str) -> None:
     """Refuse faults that the engine does not have on the device: to ignore one would say that it was not found."""
     if faults and not kind_of(config.engine).capabilities.faults:
-        raise InputError(f"{source}: fault {faults[0]}: no fault can be switched on in engine {config.engine}")
+        raise InputError(f"{source}: fault {faults[0]}: engine {config.engine} has no faults to switch on")
     for fault in faults:
         devices = exists_on(FAULTS[fault])
         if config.device not in devices:
@@ -254,7 +254,7 @@ def read_scenarios(
     all_paths = codec.find_scenarios([bundled(path) for path in paths])
     found = [path for path in all_paths if fits(name_of(path))]
     if not found:
-        raise InputError(f"-k is {keyword!r}: no name of {len(all_paths)} fits; --list shows them")
+        raise InputError(f"-k is {keyword!r}: matches none of {len(all_paths)} names; --list shows them")
     for path in found:
         trace = read_trace(path, is_limited)
         if trace.faults and os.path.realpath(path) not in named:
@@ -278,7 +278,7 @@ def read_scenarios(
         more = f"; {len(refused) - 1} more are refused, and none is left to run" if len(refused) > 1 else ""
         raise InputError(f"{refused[0]}{more}")
     if not scenarios:
-        raise InputError(f"{below}: no scenarios but {left_out} that switch faults on; {how}")
+        raise InputError(f"{below}: skipped all scenarios ({left_out}), which switch faults on; {how}")
     if left_out:
         show(f"{below}: {left_out} scenarios that switch faults on are left out; {how}", to=sys.stderr)
     for reason in refused:

@@ -39,7 +39,7 @@ def check_notify(target: str | None) -> None:
     try:
         words = shlex.split(target)
     except ValueError as error:
-        raise InputError(f"--notify is {target!r}, which is no command: {error}") from error
+        raise InputError(f"--notify is {target!r}, which is not a valid command line: {error}") from error
     if not words or shutil.which(words[0]) is None:
         named = words[0] if words else target
         raise InputError(f"--notify: there is no command {named!r}; wanted is a command, or a URL of http or https")

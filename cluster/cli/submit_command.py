@@ -129,7 +129,7 @@ def extract(
     text = content.decode("utf-8", "replace")
     artefacts = from_log(text)
     if not artefacts:
-        raise InputError(f"{file}: holds no artefact of a job; a job without findings leaves none")
+        raise InputError(f"{file}: has no artefacts of a job; a job without findings writes none")
     hindrances = [why for home in {path.parents[1] for path in artefacts} if (why := in_the_way(home)) is not None]
     hindrances += [f"{path}: is there already, with another content" for path in artefacts if _differs(path, artefacts)]
     if hindrances:
@@ -165,13 +165,13 @@ def _parsed(context: typer.Context, words: Sequence[str]) -> _Parsed:
     """Parse a command as this program would, without running it."""
     name = " ".join(words[:2]) if words[0] == "faults" else words[0]
     if name not in SUBMITTABLE:
-        raise InputError(f"{name!r} is no job; a job is one of {', '.join(SUBMITTABLE)}")
+        raise InputError(f"{name!r} cannot be submitted; allowed are {', '.join(SUBMITTABLE)}")
     command: Any = context.find_root().command
     for part in name.split():
         command = command.get_command(context, part)
     values = command.make_context(name, list(words[len(name.split()) :]), parent=context).params
     if values["ray"] != "auto":
-        raise InputError(f"--ray is {values['ray']}; a job runs on its own cluster")
+        raise InputError(f"--ray is {values['ray']}; a submitted job uses the cluster of its job server")
     out = values["out"]
     if out is not None and not out.is_absolute() and home_of(str(out)) != out:
         wanted = f"a folder below {CAMPAIGNS}/, which comes home, or an absolute one on shared storage"

@@ -52,7 +52,7 @@ def triage(
     _check_until(until)
     if not which:
         if changes or which is not None:
-            raise InputError("which finding? give its fingerprint or its file; `specstorm triage` alone lists them")
+            raise InputError("no finding given; give its fingerprint or file (`specstorm triage` lists all)")
         show(*_listed(folder, engine))
         return EXIT_AGREED
     place = Path(which).parent if which.endswith(KNOWN_SUFFIX) else folder
@@ -61,9 +61,7 @@ def triage(
         path, before = _found(which, folder, engine, campaign)
         finding = edit_known(path, _decided(before, path, which, changes)) if changes else before
     if finding is None:
-        raise InputError(
-            f"{which!r} has not been looked at; say how it stands with --state {'|'.join(get_args(Status))}"
-        )
+        raise InputError(f"{which!r} has no status yet; give one with --state {'|'.join(get_args(Status))}")
     where = f"{path}: " if path.exists() else ""
     show(f"{where}{finding.bug}: {finding.standing}{f'; {finding.note}' if finding.note else ''}")
     return EXIT_AGREED
@@ -73,9 +71,9 @@ def _check_until(until: str | None) -> None:
     try:
         day = None if until is None else date.fromisoformat(until)
     except ValueError as error:
-        raise InputError(f"--until is {until!r}; wanted is a date such as 2027-01-31") from error
+        raise InputError(f"--until is {until!r}; give a date such as 2027-01-31") from error
     if day is not None and day <= date.today():
-        raise InputError(f"--until is {until}, which has come; wanted is a day after {date.today()}")
+        raise InputError(f"--until is {until}, which is not in the future; give a day after {date.today()}")
 
 
 def _found(which: str, folder: Path, engine: str, campaign: Path | None) -> tuple[Path, KnownFinding | None]:
@@ -87,7 +85,7 @@ def _found(which: str, folder: Path, engine: str, campaign: Path | None) -> tupl
     path = Path(which)
     if which.endswith(KNOWN_SUFFIX):
         if not path.is_file():
-            raise InputError(f"{which}: is no file; give that of a known finding, or a fingerprint")
+            raise InputError(f"{which}: no such file; give the file or the fingerprint of a known finding")
         return path, known_in(path)
     files = read_files(folder)
     if which in files:
@@ -119,7 +117,7 @@ def _decided(
 ) -> dict[str, str | None]:
     """Return the changes of keys: another status takes whom it was assigned and its date with it, unless given anew."""
     if before is None and "status" not in changes:
-        raise InputError(f"{bug!r} has not been looked at; say how it stands with --state")
+        raise InputError(f"{bug!r} has no status yet; give one with --state")
     if before is None:
         return {"bug": bug, **changes}
     anew = {"to": None, "until": None} if changes.get("status", before.status) != before.status else {}

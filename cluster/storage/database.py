@@ -94,7 +94,7 @@ class Database:
             for sealed in self._connection.execute(query, values):
                 if not shape.is_sound(sealed):
                     what = f"{self._path}: a row of {table} was altered while it was open"
-                    raise StoreError(f"{what}; whoever opens it next drops it", is_damage=True)
+                    raise StoreError(f"{what}; the next command that opens it drops it", is_damage=True)
                 yield checked(self._path, shape, sealed[:-1])
 
     def get(self, table: str, key: Row) -> Row | None:

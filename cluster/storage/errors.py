@@ -59,7 +59,7 @@ def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
     """Return the `StoreError` for an error of the file system or of SQLite at a file or a folder."""
     if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
         what = f"{path}: its bytes were altered while it was open ({error})"
-        return StoreError(f"{what}; whoever opens it next repairs it", is_damage=True)
+        return StoreError(f"{what}; the next command that opens it repairs it", is_damage=True)
     folder = path if path.is_dir() else path.parent
     if not isinstance(error, OSError):
         return StoreError(f"{folder}: cannot be written: {_size_problem(error, folder) or error}")

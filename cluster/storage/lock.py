@@ -145,7 +145,7 @@ def editing(folder: Path) -> Iterator[None]:
             lock, made = _claimed(folder, path, EDIT_SECONDS)
     except StoreError as error:
         if isinstance(error.__cause__, BlockingIOError):
-            raise StoreError(f"{folder}: another process has been editing it for {EDIT_SECONDS:g} s") from error
+            raise StoreError(f"{folder}: locked by another process for {EDIT_SECONDS:g} s; try again later") from error
         raise
     with closing(lock):
         try:

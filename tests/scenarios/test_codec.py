@@ -162,7 +162,7 @@ REFUSED = [
     ("spec:\n  max_num_batched_tokens: 3\nevents: []", 2, "one decode needs 1 + K = 4"),
     ("events: []\nexpect: {premption: 1}", 2, "unknown probe 'premption'; did you mean preemption? allowed are"),
     ("events: []\nexpect: {preemption: 0}", 2, "expect.preemption is 0; an integer from 1 to 1000000 is wanted"),
-    ("events: []\nexpect: {a b: 1}", 2, '"a b" is used as a name; text of 1 to 64 letters'),
+    ("events: []\nexpect: {a b: 1}", 2, '"a b" is not a valid name; text of 1 to 64 letters'),
     ("events: []\nexpect: 3", 2, "expect is 3; a mapping from names to an integer from 1 to 1000000 is wanted"),
     ("events: []\nschedule:\n  order: [host]", 3, "order is host; it must name each of host, compute"),
     ("events: " + "[" * 99 + "]" * 99, 1, "nested 13 deep; at most 12 levels are allowed"),

@@ -131,11 +131,11 @@ def test_a_finding_that_two_files_know_is_refused_and_so_are_another_name_and_a_
 def test_the_folder_is_the_one_named_or_that_of_the_engine_and_a_night_makes_it(tmp_path: Path) -> None:
     assert known_folder(None, SPECSTORM) == Path("scenarios/known")
     assert known_folder(None, VLLM) == Path("scenarios/known/vllm")
-    with pytest.raises(InputError, match="which is no folder"):
+    with pytest.raises(InputError, match="which is not a folder"):
         known_folder(tmp_path / "made", VLLM)
     assert known_folder(tmp_path / "made", VLLM, is_night=True).is_dir()
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="which cannot be made"):
+    with pytest.raises(InputError, match="which cannot be created"):
         known_folder(tmp_path / "file", VLLM, is_night=True)
 
 

@@ -108,9 +108,9 @@ def test_releases_that_all_show_the_same_are_no_change(
         (["--engine", "specstorm"], "--engine is specstorm; it has no releases: vllm-v1 and sglang have"),
         (
             ["--versions", "0.2,latest"],
-            "--versions: 'latest' is no version; wanted some like 0.27.1, with commas between",
+            "--versions: 'latest' is not a version; give versions such as 0.27.1, separated by commas",
         ),
-        (["--versions", "0.10,0.9"], "--versions: 0.10,0.9; wanted the oldest first, each once"),
+        (["--versions", "0.10,0.9"], "--versions: 0.10,0.9; give the oldest version first, each once"),
     ],
 )
 def test_what_cannot_be_bisected_is_refused(

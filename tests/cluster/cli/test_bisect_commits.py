@@ -139,10 +139,10 @@ def test_a_good_commit_that_does_not_start_is_good_as_told(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--good", "HEAD"], "--good and --bad name commits; --repository DIR says of which checkout"),
+        (["--good", "HEAD"], "--good and --bad need a git checkout; give it with --repository DIR"),
         (
             ["--repository", "{}", "--versions", "0.1"],
-            "--repository tries commits; --versions and --environments are of releases",
+            "--repository cannot be combined with --versions or --environments, which select releases",
         ),
         (["--repository", "{}", "--good", "v9"], "--repository is {}: v9 is no commit of it"),
         (["--repository", "{}", "--good", "--all"], "--repository is {}: --all is no commit of it"),
@@ -154,7 +154,7 @@ def test_a_good_commit_that_does_not_start_is_good_as_told(
         (["--repository", "{}", "--bad", "side"], "--repository is {}: side has no commit that changes vllm/*.py"),
         (
             ["--repository", "{}", "--engine", "specstorm"],
-            "--engine is specstorm; it is this program itself, and not laid over anything",
+            "--engine is specstorm; not supported, as this engine has no separate sources",
         ),
     ],
 )

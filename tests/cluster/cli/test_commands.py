@@ -387,7 +387,7 @@ def test_traces_of_known_faults_are_left_out_below_a_folder_and_run_where_they_a
     done = here("run", "scn/regressions", "--ray", "off")
     assert done.returncode == 2
     (complaint,) = complaints(done)
-    assert complaint.startswith("specstorm: scn/regressions: no scenarios but 1 that switch faults on")
+    assert complaint.startswith("specstorm: scn/regressions: skipped all scenarios (1), which switch faults on")
 
 
 def test_a_trace_that_only_its_fault_makes_possible_is_not_replayed_without_it(tmp_path: Path, here: Here) -> None:

@@ -126,7 +126,7 @@ def test_file_that_is_not_the_user_s_own_names_no_program(
         file.chmod(0o666)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
-    with pytest.raises(InputError, match=rf"{file}: \[tool.specstorm\]: {option} says where a program is"):
+    with pytest.raises(InputError, match=rf"{file}: \[tool.specstorm\]: {option} selects a program to run"):
         default_map(app, here)
 
 

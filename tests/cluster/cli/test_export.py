@@ -50,7 +50,7 @@ def export(
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
-        (Agreed(stats=NO_STATS), "agreed; only a finding is exported"),
+        (Agreed(stats=NO_STATS), "agreed; export needs a finding"),
         (differs("races", "m", missing_order=ORDER), "a race between host and device"),
         (differs("drafts", "draft_cache"), "it is about draft_cache, which is no output"),
         (differs("contracts", "top_p", actual=fact("nothing")), "contract top_p: no assertion"),
@@ -100,7 +100,7 @@ def test_evidence_that_is_none_is_refused_with_the_command_that_writes_it(here: 
     done = here("export", "found.yaml", "--evidence", "seen.json")
     assert (done.returncode, "wanted what `specstorm export` writes" in done.stderr) == (2, True)
     assert here("export", "found.yaml", "--evidence", "none.json").returncode == 2
-    assert "what is exported are findings of" in here("export", "found.yaml", "--engine", "specstorm").stderr
+    assert "export supports findings of" in here("export", "found.yaml", "--engine", "specstorm").stderr
 
 
 @pytest.mark.parametrize(

@@ -229,9 +229,9 @@ def test_a_folder_that_is_no_checkout_is_compared_with_what_is_installed(tmp_pat
     [
         (("--base", "gone"), "--base is gone: gone is no commit of it; --base REV names a commit"),
         (("--engine-path", "none"), "--engine-path is none; there is no such folder"),
-        (("--engine-path", "."), "it holds no package seeds: there is no ./seeds or ./python/seeds"),
+        (("--engine-path", "."), "package seeds not found there: there is no ./seeds or ./python/seeds"),
         (("--engine-path", ""), "--engine-path is not given; wanted the root of the sources of seeds"),
-        (("--engine", "specstorm"), "--engine is specstorm; it has no sources of its own to change: "),
+        (("--engine", "specstorm"), "--engine is specstorm; it has no separate sources to test; allowed are "),
         (("--engine", "gone"), "--engine is gone; known are specstorm, "),
         (("--minutes", "0"), "--minutes"),
         (("--junit", "tree/README.md/gate.xml"), "tree/README.md: is not a folder"),

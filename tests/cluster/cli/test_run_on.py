@@ -106,7 +106,7 @@ def test_a_file_is_run_on_the_device_that_it_names_unless_one_is_typed(
     [
         ({"device": "nowhere"}, "run_on.device: Input should be "),
         ({"engine": "nobody"}, "--engine is nobody; known are "),
-        ({"kernels": "interpreted"}, "--kernels is interpreted; engine specstorm has no definitions of kernels"),
+        ({"kernels": "interpreted"}, "--kernels is interpreted; engine specstorm has no kernel definitions"),
     ],
 )
 def test_a_file_that_names_what_there_is_not_is_refused_in_one_line(

@@ -53,7 +53,7 @@ def test_a_selection_is_listed_or_run_and_an_empty_one_is_refused(folder: Path, 
     assert cli.run(["run", "scn", "-k", "not s1", "--ray", "off", "-q"]) == 0
     assert capsys.readouterr().out == "\n2 scenarios: 2 agreed\nresults: campaigns/scn-0001\n"
     assert cli.run(["run", "scn", "-k", "other"]) == 2
-    assert capsys.readouterr().err == "specstorm: -k is 'other': no name of 3 fits; --list shows them\n"
+    assert capsys.readouterr().err == "specstorm: -k is 'other': matches none of 3 names; --list shows them\n"
 
 
 def test_a_run_stops_after_so_many_findings_and_says_how_to_go_on(folder: Path, capsys: Capture) -> None:
@@ -110,7 +110,7 @@ def test_probes_and_the_faults_of_a_plane_are_listed(capsys: Capture) -> None:
     told = [entry["id"] for entry in document_of("faults-list", capsys.readouterr().out)["faults"]]
     assert told == sorted(name for name, fault in FAULTS.items() if fault.plane == "races")
     assert cli.run(["faults", "list", "--plane", "none"]) == 2
-    assert "planes with faults are blocks, books, " in capsys.readouterr().err
+    assert "allowed are blocks, books, " in capsys.readouterr().err
 
 
 def test_help_and_completion_are_there(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

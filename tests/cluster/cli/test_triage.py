@@ -56,7 +56,7 @@ def test_another_state_takes_name_and_date_with_it(known: Path) -> None:
 
 def test_what_a_night_has_seen_gets_a_file_of_its_own(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert triage(known, "kv b") == 2
-    assert "has not been looked at" in capsys.readouterr().err
+    assert "has no status yet" in capsys.readouterr().err
     assert triage(known, "kv b", "--state", "assigned", "--to", "ada") == 0
     assert (known / "kv_b.known.yaml").read_text() == 'bug: "kv b"\nstatus: assigned\nto: ada\n'
     capsys.readouterr()
@@ -70,15 +70,15 @@ def test_what_a_night_has_seen_gets_a_file_of_its_own(known: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--state", "open"), "which finding?"),
-        (("", "--state", "open"), "which finding?"),
-        (("",), "which finding?"),
+        (("--state", "open"), "no finding given"),
+        (("", "--state", "open"), "no finding given"),
+        (("",), "no finding given"),
         (("counts accepted_rad", "--state", "open"), f"did you mean '{BUG}'?"),
-        ((BUG, "--until", "soon"), "wanted is a date such as"),
-        ((BUG, "--until", str(TODAY)), "which has come"),
+        ((BUG, "--until", "soon"), "give a date such as"),
+        ((BUG, "--until", str(TODAY)), "which is not in the future"),
         ((BUG, "--state", "suppressed"), ".known.yaml:2: until is a date with status suppressed"),
         ((BUG, "--to", "ada"), ".known.yaml:2: to is a name with status assigned"),
-        (("nowhere.known.yaml",), "is no file"),
+        (("nowhere.known.yaml",), "no such file"),
         ((BUG, "--engine", "elsewhere"), "--engine is elsewhere; known are"),
         ((BUG, "--state", "gone"), "Invalid value for '--state': 'gone' is not one of 'open', 'assigned', "),
     ],

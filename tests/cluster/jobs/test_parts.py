@@ -297,7 +297,7 @@ def test_missing_packages_are_installed_and_what_cannot_be_installed_is_refused(
 
 
 REFUSED = [
-    (["replay", SCENARIO], "'replay' is no job"),
+    (["replay", SCENARIO], "'replay' cannot be submitted"),
     (["run", SCENARIO, "--ray", "local"], "--ray is local"),
     (["run", SCENARIO, "--out", "here"], "--out is here; a job takes a folder below campaigns/"),
     (["run", "scenarios/smoke/nothing.yaml"], "no such file or folder"),
@@ -334,7 +334,7 @@ def test_a_file_that_git_ignores_is_refused_with_a_message(capsys: pytest.Captur
 def test_a_log_without_artefacts_is_refused_with_a_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "log").write_text("nothing\n")
     assert cli.run(["extract", str(tmp_path / "log")]) == 2
-    assert "holds no artefact" in capsys.readouterr().err
+    assert "has no artefacts" in capsys.readouterr().err
 
 
 class BusyClient:

@@ -62,7 +62,7 @@ def test_a_row_altered_while_the_campaign_is_open_ends_the_run_with_one_line(tmp
     with Store(tmp_path) as store:
         alter(tmp_path, "UPDATE results SET attempt = 7 WHERE scenario = 's3.yaml'")
         with pytest.raises(
-            StoreError, match="a row of results was altered while it was open; whoever opens it next drops it"
+            StoreError, match="a row of results was altered while it was open; the next command that opens it drops it"
         ):
             store.result(SCENARIOS[3].job.key)
 

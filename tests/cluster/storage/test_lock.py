@@ -160,7 +160,7 @@ def test_sightings_of_nights_at_once_are_all_kept(tmp_path: Path) -> None:
 
 def test_a_folder_of_known_findings_that_stays_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "EDIT_SECONDS", 0.0)
-    with editing(tmp_path), pytest.raises(StoreError, match="another process has been editing it for 0 s"):
+    with editing(tmp_path), pytest.raises(StoreError, match="locked by another process for 0 s"):
         keep_seen(tmp_path, ["bug"], date(2026, 11, 28))
     assert not (tmp_path / EDIT_LOCK).exists()
 

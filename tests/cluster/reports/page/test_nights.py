@@ -94,5 +94,5 @@ def test_a_broken_file_of_known_findings_is_refused_before_anything_is_written(
     assert cli.run(["report", str(folder), "--known", str(known)]) == 2
     assert str(known / "a.known.yaml") in capsys.readouterr().err
     assert cli.run(["report", str(folder), "--known", str(tmp_path / "nowhere")]) == 2
-    assert "which is no folder" in capsys.readouterr().err
+    assert "which is not a folder" in capsys.readouterr().err
     assert not (folder / "report.html").exists()

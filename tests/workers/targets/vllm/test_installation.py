@@ -72,7 +72,7 @@ def test_the_second_runner_needs_triton_and_a_device_with_streams(tmp_path: Path
 def test_a_command_with_a_folder_that_holds_no_engine_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for option, said in (("--engine-path", "it holds no package vllm"), ("--engine-home", "not installed in")):
+    for option, said in (("--engine-path", "package vllm not found there"), ("--engine-home", "not installed in")):
         assert cli.run(["hunt", "--engine", VLLM_V1, option, str(tmp_path), "--ray", "off"]) == 2
         message = capsys.readouterr().err
         assert said in message
@@ -83,7 +83,7 @@ def test_a_command_with_a_folder_that_holds_no_engine_is_refused(
     laid_over = [config_of(RunConfig(engine=engine, engine_path=str(tmp_path))) for engine in (VLLM_V1, VLLM)]
     assert laid_over[0].engine_digest == laid_over[1].engine_digest != ""
     assert cli.run(["hunt", "--engine-path", str(tmp_path)]) == 2
-    assert "engine specstorm is this program itself" in capsys.readouterr().err
+    assert "engine specstorm has no separate installation" in capsys.readouterr().err
 
 
 def test_where_there_is_no_makefile_the_advice_says_where_one_is(
