@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.robustness.ray_parts import START_SECONDS, Place
+from benchmarks.robustness.ray_parts import END_SECONDS, START_SECONDS, Place, still_alive
 from cluster.storage.lines import RESULTS
 from tests.cluster.jobs.head import ROOT
 from tests.cluster.processes import descendants
@@ -26,7 +26,6 @@ FAULT = "vllm-38556-accepted-counts"
 HUNT = ("hunt", "--traces", "12", "--fault", FAULT, "--canary", "")
 NIGHT = ("nightly", "--hours", "0", "--regressions", "scn", "--nights", "1000000", "--seed", "1", "--canary", "")
 NUM_SCENARIOS = 2
-END_SECONDS = 60.0
 
 
 class Phase(NamedTuple):
@@ -93,11 +92,8 @@ def killed(folder: Path, phase: Phase, ray: str = "off") -> str:
         return f"the phase was not reached: {process.communicate()[0]}"
     process.kill()
     process.wait()
-    end = time.monotonic() + END_SECONDS
-    while (alive := [pid for pid in below if Path(f"/proc/{pid}").exists()]) and time.monotonic() < end:
-        time.sleep(0.1)
-    if alive:
-        return f"{len(alive)} of {len(below)} processes live on after {END_SECONDS:g} s"
+    if alive := still_alive(below):
+        return f"{len(alive)} of {len(below)} processes are alive after {END_SECONDS:g} s"
     again = _start(folder, phase.command, "off", "killed")
     text, _ = again.communicate(timeout=START_SECONDS)
     if again.returncode != calm.returncode:

@@ -40,6 +40,8 @@ PARTS = {
 STOPPABLE = ("GCS", "raylet")
 NUM_SCENARIOS = 6
 SECONDS_MAX = 60.0
+# Ray's agents try for 60 s to report the death of their raylet to the GCS, also if the GCS is dead.
+END_SECONDS = 120.0
 START_SECONDS = 400.0
 ROWS = "SELECT job, scenario, verdict, digest, artefact, judgement FROM results ORDER BY job"
 Rows: TypeAlias = list[tuple[object, ...]]
@@ -135,6 +137,7 @@ def killed(ray: Place, part: str, calm: Rows, by: signal.Signals = signal.SIGKIL
     if pid is None or process.poll() is not None:
         process.kill()
         return Kill(part, by, process.wait(), 0.0, "", f"there is nothing to kill: {process.communicate()[1]}")
+    below = descendants(process.pid)
     os.kill(pid, by)
     begun = time.monotonic()
     try:
@@ -149,11 +152,21 @@ def killed(ray: Place, part: str, calm: Rows, by: signal.Signals = signal.SIGKIL
     said = " ".join(line for line in err.splitlines() if line.startswith("specstorm: "))
     words = [str(word) for word in process.args[1:]]  # type: ignore[index]
     if part == "driver":
-        wrong = "" if code == -signal.SIGKILL else f"exit code {code}"
+        alive = still_alive(below)
+        wrong = f"{len(alive)} of {len(below)} processes are alive after {END_SECONDS:g} s" if alive else ""
+        wrong = wrong if code == -signal.SIGKILL else f"exit code {code}"
     else:
         wrong = _end_of(code, seconds, said, words, out)
     wrong = wrong or _after(goes_on, out, calm)
     return Kill(part, by, code, seconds, said, wrong and f"{wrong}\n{err}")
+
+
+def still_alive(pids: set[int]) -> set[int]:
+    """Return the processes that are alive after `END_SECONDS`; return at once when all have ended."""
+    end = time.monotonic() + END_SECONDS
+    while (alive := {pid for pid in pids if Path(f"/proc/{pid}").exists()}) and time.monotonic() < end:
+        time.sleep(0.1)
+    return alive
 
 
 def _end_of(code: int, seconds: float, said: str, words: list[str], out: Path) -> str:

@@ -1,6 +1,7 @@
 """Workers die, hang, raise or never start; the campaign ends with the right results all the same."""
 
 import os
+import select
 import signal
 import sqlite3
 import stat
@@ -22,6 +23,7 @@ from tests.cluster.processes import descendants, listening, resident_bytes
 from workers.record.verdict import Agreed, Lost, Verdict
 
 DEADLINE_SECONDS = 300.0
+END_SECONDS = 60.0
 WORKER_BYTES_MAX = 300 * 1024 * 1024
 
 
@@ -88,8 +90,13 @@ class Hurried(RayPool):
         """Return the events, among them the loss of a worker that runs such a job."""
         for seat in self._seats:
             if seat.has_begun and isinstance(seat.job, Job) and seat.job.trace.events[0] == trace("hang").events[0]:
+                assert seat.pid is not None, "a worker that has begun a job has started"
+                self.reach(seat.pid)
                 seat.deadline = 0.0
         return super().wait(seconds)
+
+    def reach(self, pid: int) -> None:
+        """Act on the worker process of such a job just before its deadline."""
 
 
 def test_a_job_over_its_deadline_is_killed_and_lost(ray_cluster: RayCluster, tmp_path: Path) -> None:
@@ -98,6 +105,31 @@ def test_a_job_over_its_deadline_is_killed_and_lost(ray_cluster: RayCluster, tmp
     assert verdicts[0] == Lost(reason="3 attempts were lost: it took longer than the deadline of 300 s")
     assert isinstance(verdicts[1], Agreed)
     assert len(lost_attempts(tmp_path)) == 3
+
+
+class Stopping(Hurried):
+    """Stops each of these workers with SIGSTOP; `stopped` holds a file descriptor of each process."""
+
+    def __init__(self, cluster: RayCluster) -> None:
+        super().__init__(cluster, 2, DEADLINE_SECONDS, FAKE_JUDGE)
+        self.stopped: dict[int, int] = {}
+
+    def reach(self, pid: int) -> None:
+        """Stop a worker process."""
+        if pid not in self.stopped:
+            self.stopped[pid] = os.pidfd_open(pid)
+            os.kill(pid, signal.SIGSTOP)
+
+
+def test_stopped_worker_ends_at_deadline_and_its_job_runs_again(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with Stopping(ray_cluster) as pool:
+        verdicts = campaign_of(pool, tmp_path, "hang", "agree")
+    assert verdicts[0] == Lost(reason="3 attempts were lost: it took longer than the deadline of 300 s")
+    assert isinstance(verdicts[1], Agreed)
+    assert len(pool.stopped) == 3
+    for process in pool.stopped.values():
+        with os.fdopen(process):
+            assert select.select([process], [], [], END_SECONDS)[0], "a stopped worker process did not end"
 
 
 def test_workers_that_cannot_start_are_given_up_with_the_reason(ray_cluster: RayCluster, tmp_path: Path) -> None:
