@@ -15,6 +15,7 @@ LONG = {
     "test_every_kernel_compiles_for_a_gpu_with_the_arguments_of_an_engine": 0,
     "test_every_limit_finds_the_floor_that_is_defined": 1,
     "test_four_processes_of_any_command_lose_nothing_if_one_is_killed": 0,
+    "test_killed_driver_leaves_no_process_and_its_command_completes": 0,
     "test_pictures_name_every_fault_and_way_of_checking": 1,
     "test_the_first_two_tokens_follow_the_target": 1,
     "test_the_floor_below_the_largest_is_found_where_these_have_most_of_the_weight": 1,

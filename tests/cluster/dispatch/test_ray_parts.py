@@ -4,7 +4,9 @@
 """
 
 import signal
+import socket
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 import pytest
@@ -32,11 +34,14 @@ WAYS = (
     Way(False, "dashboard agent", signal.SIGKILL, RAYLET),
     *(Way(is_joined, "GCS", by, GCS) for is_joined in (False, True) for by in (signal.SIGKILL, signal.SIGSTOP)),
 )
+DRIVER = Way(False, "driver", signal.SIGKILL, "")
+# Default ports of Ray's GCS and of its dashboard agent.
+DEFAULT_PORTS = 6379, 52365
 
 
 @pytest.fixture(scope="module")
 def kills() -> dict[Way, Kill]:
-    """What came of a campaign, by how a part of its Ray ended."""
+    """Return the outcome of a campaign for each way to end a part of its Ray; Ray's default ports are taken."""
     calm = undisturbed()
 
     def kill(way: Way) -> Kill:
@@ -44,8 +49,20 @@ def kills() -> dict[Way, Kill]:
             # What goes on needs no Ray, and starting one takes long.
             return killed(ray, way.part, calm, way.by, goes_on="off")
 
-    with ThreadPoolExecutor(AT_A_TIME) as threads:
-        return dict(zip(WAYS, threads.map(kill, WAYS), strict=True))
+    ways = (DRIVER, *WAYS)
+    with ExitStack() as stack:
+        for port in DEFAULT_PORTS:
+            listener = stack.enter_context(socket.socket())
+            # Another process may have taken the port.
+            with suppress(OSError):
+                listener.bind(("127.0.0.1", port))
+                listener.listen()
+        threads = stack.enter_context(ThreadPoolExecutor(AT_A_TIME))
+        return dict(zip(ways, threads.map(kill, ways), strict=True))
+
+
+def test_killed_driver_leaves_no_process_and_its_command_completes(kills: dict[Way, Kill]) -> None:
+    assert kills[DRIVER].wrong == ""
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{'joined' if way[0] else 'private'}-{way[1]}-{way[2].name}")
