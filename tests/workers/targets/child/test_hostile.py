@@ -30,7 +30,8 @@ IN_A_STEP = {
     "kills its parent": "died of SIGKILL",
     "kills its group": "died of SIGKILL",
     "recurses": "RecursionError: maximum recursion depth exceeded",
-    "overflows the stack": "died of SIGSEGV",
+    # Python 3.12 bounds recursion in C as well.
+    "overflows the stack": "died of SIGSEGV" if sys.version_info < (3, 12) else "RecursionError: ",
     "fills memory": "MemoryError: ",
     "forks": "",
     "closes descriptors": "died with exit code",

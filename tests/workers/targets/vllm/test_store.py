@@ -10,7 +10,7 @@ from scenarios.codec import load
 from scenarios.events import AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep, Submit
 from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Site, fact
+from workers.record.evidence import Difference, Fact, Site, fact
 from workers.record.observation import Observation
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1
@@ -269,8 +269,10 @@ def test_a_block_that_was_zeroed_before_it_was_stored_is_known_where_it_was_load
     behind = [ended("load", 3, [7, 8], False), Observation("scheduled", 4, (0,), {"blocks": [(0, [7, 8, 9])]})]
     place = {"plane": "kv", "variable": "attended", "request": "submit 0", "step": 4}
 
-    def known(position: int, steps: list[Observation], engine: str = VLLM, actual: str = "entry_unwritten") -> str:
-        entry = {"expected": fact("entry_of_prefix", token=4), "actual": fact(actual), "position": position}
+    unwritten = fact("entry_unwritten")
+
+    def known(position: int, steps: list[Observation], engine: str = VLLM, actual: Fact = unwritten) -> str:
+        entry = {"expected": fact("entry_of_prefix", token=4), "actual": actual, "position": position}
         return kind_of(engine).known(Difference.model_validate({**place, **entry}), trace, steps)
 
     steps = [zeroed, store, *behind]
@@ -281,7 +283,8 @@ def test_a_block_that_was_zeroed_before_it_was_stored_is_known_where_it_was_load
     assert (
         known(0, steps) == known(64, steps) == known(32, [zeroed, late, *behind]) == known(32, [store, *behind]) == ""
     )
-    assert known(32, steps, actual="entry_of_token") == known(32, steps, VLLM_V1) == ""
+    other = fact("entry_of_token", token=9, position=32)
+    assert known(32, steps, actual=other) == known(32, steps, VLLM_V1) == ""
 
 
 def test_a_table_that_ends_is_known_behind_a_load_that_may_fail_in_a_step() -> None:
