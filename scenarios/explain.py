@@ -70,7 +70,7 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
     line = _line(lines, path)
     name, schema = _dotted(path), _schema_at(path, data)
     if location[-1:] == ("[key]",):
-        return Complaint(line, path, f"{seen(path[-1])} is not a valid name; {_NAME} is wanted")
+        return Complaint(line, path, f"{seen(path[-1])} is not a valid name; expected {_NAME}")
     match kind:
         # What a list of fixed length lacks has no name: the list as a whole is of the wrong shape.
         case "missing" if "required" in schema:
@@ -94,7 +94,7 @@ def _complaint(kind: str, location: Where, data: Data, lines: Lines) -> Complain
         if rule.lifted_by is not None and path == ("spec", rule.key):
             message = f"allowed are {rule.allowed}, or {_wanted(schema)} with fault {rule.lifted_by}"
             return Complaint(line, path, f"{subject} is {seen(value)}; {message}", is_shape=True)
-    return Complaint(line, path, f"{subject} is {seen(value)}; {_wanted(schema)} is wanted", is_shape=True)
+    return Complaint(line, path, f"{subject} is {seen(value)}; expected {_wanted(schema)}", is_shape=True)
 
 
 @cache

@@ -93,7 +93,7 @@ class _Reader:
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise self._error(
-                line, f"not YAML: {one_line(error.problem or 'syntax error')}; block YAML is wanted"
+                line, f"not YAML: {one_line(error.problem or 'syntax error')}; expected block YAML"
             ) from error
         except yaml.reader.ReaderError as error:
             line = 1 + self.text.count("\n", 0, error.position)

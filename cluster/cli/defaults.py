@@ -79,7 +79,7 @@ def _table(file: Path) -> Mapping[str, Any] | None:
     try:
         values = tomllib.loads(read_file(file, BYTES_MAX).decode("utf-8"))
     except RecursionError as error:
-        raise InputError(f"{file}: cannot be read: nested too deeply; a table of options is wanted") from error
+        raise InputError(f"{file}: cannot be read: nested too deeply; expected a table of options") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(f"{file}: cannot be read: {why}") from error
@@ -87,7 +87,7 @@ def _table(file: Path) -> Mapping[str, Any] | None:
     table = tools.get("specstorm") if isinstance(tools, dict) else tools
     if table is not None and not isinstance(table, dict):
         name = "tool.specstorm" if isinstance(tools, dict) else "tool"
-        raise InputError(f"{file}: {name} is {shown(table)}; a table of options is wanted")
+        raise InputError(f"{file}: {name} is {shown(table)}; expected a table of options")
     return table
 
 

@@ -15,7 +15,7 @@ SUBMIT = "events:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_token
     ("params", "words"),
     [
         ("presence_penalty: 0.3", "presence_penalty is 0.3; allowed are multiples of 1/64"),
-        ("frequency_penalty: 2.5", "2.5; a number from -2 to 2 is wanted"),
+        ("frequency_penalty: 2.5", "2.5; expected a number from -2 to 2"),
         ("repetition_penalty: 1.1", "repetition_penalty is 1.1; allowed are 0.125, 0.25, 0.5, 1, 2, 4, 8"),
         ("bad_words: [[1, 2], []]", "a list with at least one item"),
         ("bad_words: [[1, 2, 3, 4, 5, 6, 7, 8, 9]]", "a bad word of 9 tokens; at most 8 are allowed"),
@@ -23,12 +23,12 @@ SUBMIT = "events:\n  - {{tick: 0, do: submit, request: a, prompt: [1], max_token
         ("allowed_tokens: [32]", "token id 32; allowed are 0 to vocab_size - 1 = 31"),
         ("logit_bias: [[32, 1.0]]", "token id 32; allowed are 0 to vocab_size - 1 = 31"),
         ("logit_bias: [[3, 1.0], [3, 2.0]]", "token id 3 has two biases; it has one"),
-        ("logit_bias: [[3, 101]]", "101; a number from -100 to 100 is wanted"),
+        ("logit_bias: [[3, 101]]", "101; expected a number from -100 to 100"),
         ("temperature: 0.05", "temperature is 0.05; allowed are 0 and 0.0625 to 8"),
-        ("temperature: 9", "9; a number from 0 to 8 is wanted"),
+        ("temperature: 9", "9; expected a number from 0 to 8"),
         ("top_p: 0.0", "top_p is 0.0; allowed are numbers above 0 and at most 1"),
-        ("top_k: -1", "an integer from 0 to 1000000 is wanted"),
-        ("min_tokens: -1", "an integer from 0 to 1000000 is wanted"),
+        ("top_k: -1", "expected an integer from 0 to 1000000"),
+        ("min_tokens: -1", "expected an integer from 0 to 1000000"),
         ("min_token: 1", "did you mean min_tokens?"),
     ],
 )
@@ -67,8 +67,8 @@ def test_every_number_stands_for_parameters_that_are_allowed_and_all_kinds_occur
         ("sampling: synthetic", "synthetic_rates has 0 rates; sampling synthetic needs at least one rate"),
         ("synthetic_rates: [0.5]", "synthetic_rates has 1 rates; sampling strict needs none"),
         ("sampling: synthetic, synthetic_rates: [0.5, 0.3]", "rate 0.3; allowed are multiples of 1/64"),
-        ("sampling: synthetic, synthetic_rates: [1.5]", "1.5; a number from 0 to 1 is wanted"),
-        ("sampling: typical", "one of strict, standard, synthetic, block is wanted"),
+        ("sampling: synthetic, synthetic_rates: [1.5]", "1.5; expected a number from 0 to 1"),
+        ("sampling: typical", "expected one of strict, standard, synthetic, block"),
     ],
 )
 def test_rates_go_with_the_method_that_has_them(spec: str, words: str) -> None:

@@ -1,7 +1,6 @@
 """The reader of strict YAML, which has two parsers below it."""
 
 import random
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -67,13 +66,10 @@ UNKNOWN = edges(32).partition(", params")[0] + "}\nexpect: {" + ", ".join(f"p{n}
     [(edges(8_000), nullcontext()), (UNKNOWN, pytest.raises(ScenarioError, match="unknown probe 'p0'"))],
     ids=["edges of a grammar", "unknown probes"],
 )
-def test_a_large_file_is_checked_in_less_time_than_the_events_of_its_yaml_take_in_python(
-    text: str, is_read: AbstractContextManager[object]
+def test_large_file_is_read_by_libyaml_alone(
+    text: str, is_read: AbstractContextManager[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = time.process_time()
+    # PyYAML's own parser takes seven times as long.
+    monkeypatch.delattr(yaml, "SafeLoader")
     with is_read:
         loads(text, "f")
-    loading = time.process_time() - begin
-    begin = time.process_time()
-    assert sum(1 for _ in yaml.parse(text, Loader=yaml.SafeLoader))
-    assert loading < time.process_time() - begin

@@ -81,7 +81,7 @@ def races_of(trace: Trace, config: RunConfig) -> list[tuple[MissingOrder, bool]]
 def _kind(config: RunConfig) -> ChildKind:
     kind = kind_of(config.engine)
     if not isinstance(kind, ChildKind) or not kind.capabilities.finds_races:
-        raise DeviceError(f"engine {kind.name}: its races are not those of an engine that runs unmodified on a GPU")
+        raise DeviceError(f"engine {kind.name}: --confirm cuda needs an engine that also runs unmodified on a GPU")
     return kind
 
 

@@ -78,7 +78,7 @@ def parts_on(config: RunConfig) -> Parts:
     if config.device == "sim":
         return CLEAN
     if config.device == "cpu":
-        raise DeviceError(f"cpu: engine {config.engine} runs on {', '.join(DEVICES)}")
+        raise DeviceError(f"--device cpu: engine {config.engine} runs on {', '.join(DEVICES)}")
     _load_triton(interprets=config.device == "triton-cpu")
     twins = {name: twin_of(op) for name, op in ops_of(CLEAN).items()}
     import_module("workers.kernels.launch.triton").hash_in_order({twin.__module__ for twin in twins.values()})
@@ -128,11 +128,13 @@ def _load_triton(interprets: bool) -> None:
     device = "triton-cpu" if interprets else "cuda"
     if "triton" in sys.modules:
         if (os.environ.get(_INTERPRET) == "1") != interprets:
-            raise DeviceError(f"{device}: Triton was loaded for another device in this process")
+            raise DeviceError(
+                f"{device}: Triton was loaded for another device in this process; use one device in each process"
+            )
     elif interprets:
         os.environ[_INTERPRET] = "1"
     elif os.environ.get(_INTERPRET) == "1":
-        raise DeviceError(f"cuda: {_INTERPRET}=1 is set, kernels would be interpreted")
+        raise DeviceError(f"cuda: {_INTERPRET}=1 is set, so kernels would be interpreted; unset it")
     try:
         torch = import_module("torch")
         import_module("triton")

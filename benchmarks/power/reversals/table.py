@@ -77,7 +77,7 @@ def _of_file(file: Path, of: type[R]) -> Iterator[R]:
     except ScenarioError as error:
         raise TableError(str(error)) from error
     if not isinstance(rows, list):
-        raise TableError(f"{file.name}: a list of reversals is wanted")
+        raise TableError(f"{file.name}: expected a list of reversals")
     for row in rows:
         try:
             yield of.model_validate(row).model_copy(update={"kind": file.stem.replace("_", " ")})

@@ -37,7 +37,7 @@ def by_kind(reversals: Sequence[Reversal]) -> dict[str, list[Reversal]]:
     ("text", "why"),
     [
         ("- id: vllm-1-a\n", "vllm-1-a: .*Field required"),
-        ("a: 1\n", "a list of reversals is wanted"),
+        ("a: 1\n", "expected a list of reversals"),
         (
             "- id: vllm-1-a\n  title: t\n  runners: [v1]\n  plane: p\n  edits:\n    - at: vllm.a:f\n      find: a\n",
             "find needs put",

@@ -54,9 +54,9 @@ def test_workers_that_nobody_typed_yield_to_no_ray(folder: Path, capsys: Capture
     [
         ("[tool.specstorm]\nworkrs = 2\n", "unknown key 'workrs'; did you mean workers? allowed are "),
         ("[tool.specstorm.run]\nworkrs = 2\n", "[tool.specstorm] run: unknown key 'workrs'; did you mean workers?"),
-        ("[tool]\nspecstorm = 3\n", "tool.specstorm is 3; a table of options is wanted"),
-        ('tool = "x"\n', "tool is 'x'; a table of options is wanted"),
-        (f'tool = "{"x" * 3_000_000}"\n', "(3,000,002 characters); a table of options is wanted"),
+        ("[tool]\nspecstorm = 3\n", "tool.specstorm is 3; expected a table of options"),
+        ('tool = "x"\n', "tool is 'x'; expected a table of options"),
+        (f'tool = "{"x" * 3_000_000}"\n', "(3,000,002 characters); expected a table of options"),
         (f"a = {'[' * 5000}\n", "pyproject.toml: cannot be read: nested too deeply"),
         (" " * (5 << 20), "pyproject.toml: cannot be read: more than 4194304 bytes"),
         ("[tool.specstorm\n", "pyproject.toml: cannot be read: "),

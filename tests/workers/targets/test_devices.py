@@ -130,12 +130,14 @@ def test_a_fault_in_a_device_op_exists_where_ops_are_numpy_code_and_any_other_ev
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     program = _ASK.format("cuda")
     assert outcome_of(program, TRITON_INTERPRET="0").endswith("cuda: no CUDA device is visible to this process")
-    assert outcome_of(program, TRITON_INTERPRET="1").endswith("TRITON_INTERPRET=1 is set, kernels would be interpreted")
+    assert outcome_of(program, TRITON_INTERPRET="1").endswith(
+        "TRITON_INTERPRET=1 is set, so kernels would be interpreted; unset it"
+    )
 
 
 def test_a_process_that_compiles_kernels_does_not_interpret_them() -> None:
     program = "import triton; " + _ASK.format("triton-cpu")
-    message = "triton-cpu: Triton was loaded for another device in this process"
+    message = "triton-cpu: Triton was loaded for another device in this process; use one device in each process"
     assert outcome_of(program, TRITON_INTERPRET="0").endswith(message)
 
 
