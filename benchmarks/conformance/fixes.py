@@ -45,11 +45,11 @@ def names_of(asked: Sequence[str], sample: int | None, seed: int) -> list[str]:
     """Return the findings to try, all that have a fix and a trace if none is named.
 
     Raises:
-        KeyError: a finding that is named has no fix.
+        KeyError: a finding that is named has no fix, or no trace.
     """
     fixes = {file.parent.name for file in FINDINGS.glob(f"*/{FILE}")}
     for name in asked:
-        if name not in fixes:
+        if name not in fixes or not trace_file(name).exists():
             raise KeyError(name)
     names = sorted(asked or (name for name in fixes if trace_file(name).exists()))
     return sorted(random.Random(seed).sample(names, min(sample, len(names)))) if sample is not None else names
@@ -112,7 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         names = names_of(options.names, options.sample, options.seed)
     except KeyError as error:
-        print(f"fixes: there is no fix of {error}; allowed are the folders of findings/", file=sys.stderr)
+        print(
+            f"fixes: {error} has no fix, or no trace; allowed are folders of findings/ with a trace in {TRACES}",
+            file=sys.stderr,
+        )
         return 2
     proved = []
     for line, is_proved in lines(names):
