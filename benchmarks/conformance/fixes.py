@@ -27,7 +27,7 @@ TRACES = ROOT / "docs" / "findings"
 
 
 class Tried(NamedTuple):
-    """What the trace of one finding shows: on the release, with its own fix, and with all fixes."""
+    """Verdicts on the trace of one finding: on the release, with its own fix, and with all fixes."""
 
     name: str
     engine: str
@@ -69,7 +69,7 @@ def tried(name: str) -> Tried:
 
 
 def _shown(trace: Trace, config: RunConfig) -> str:
-    """Return what a trace shows under a configuration, in a few words; the process of the engine ends."""
+    """Run a trace under a configuration, stop the engine's process, and return the verdict as text."""
     kind = kind_of(config.engine)
     try:
         return _text(check(trace, Tapes(), Options(confirm="never"), config=config))

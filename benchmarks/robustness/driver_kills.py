@@ -29,7 +29,7 @@ NUM_SCENARIOS = 2
 
 
 class Phase(NamedTuple):
-    """A phase of a campaign: the command that comes to it, and whether its folder shows that it has."""
+    """Phase of a campaign: the command that reaches it, and a test of its folder for having reached it."""
 
     command: tuple[str, ...]
     is_reached: Callable[[Path], bool]

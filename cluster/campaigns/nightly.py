@@ -71,7 +71,7 @@ NOT_JUDGED = "not judged"
 
 
 class PartEntry(Value):
-    """Time of a part of a night, and the units done in it: regressions, traces of the hunt, trials."""
+    """Duration of one part of a night, and its number of regressions, hunt traces or trials."""
 
     seconds: float
     done: int

@@ -43,7 +43,7 @@ def recurrence(
 def recurrence_lines(
     result: Recurrence, known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], is_night: bool = True
 ) -> Iterator[str]:
-    """Yield the report, a line at a time; a hunt is too short to say that a finding is gone."""
+    """Yield the lines of the report; a hunt never reports a finding as gone, as it is too short."""
     counts = f"{len(result.new)} new, {len(result.again)} seen before, {len(result.known)} known"
     gone = f", {len(result.gone)} not met tonight" if is_night else ""
     yield f"findings over nights: {counts}{gone}"

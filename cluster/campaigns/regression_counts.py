@@ -1,4 +1,4 @@
-"""Counts of a night's regressions: one definition for its report, its progress and its page."""
+"""Count a night's regression traces: used by the report, the progress line and the page."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

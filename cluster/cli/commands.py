@@ -278,7 +278,7 @@ def replay(
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
-    """Run one trace under the schedule of its file, in this process; a finding is then run under fixed schedules."""
+    """Run one trace under its file's schedule, in this process; rerun a finding under fixed schedules."""
     file = bundled(file)
     config = config_for(file, asked_config(context), context)
     trace = read_trace(file, not no_limits)

@@ -150,7 +150,7 @@ class Chosen(NamedTuple):
 
 
 def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
-    """Return what is selected for the sources that differ.
+    """Return the scenarios that the gate runs for the changed sources.
 
     Raises:
         InputError: there is nothing to compare the sources with, or no scenario is selected.

@@ -79,7 +79,7 @@ def write_report(
 
 
 def _read_once(folders: Sequence[Path]) -> list[Campaign]:
-    """Return the campaigns of folders; one that is given twice, by its folder, a link or a copy, is left out and named.
+    """Return the campaigns in the folders, each once; print the name of a campaign given twice.
 
     Two folders hold the same campaign if the same processes wrote both.
     """

@@ -306,7 +306,7 @@ def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> i
 
 
 def _fetched(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked | None:
-    """Let a small job pack a campaign and unpack it here; None if that fails, and stderr says why.
+    """Fetch a campaign by a small job that packs it; print the reason and return None on failure.
 
     Raises:
         ArchiveError: the archive is not one of a campaign.

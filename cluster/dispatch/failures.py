@@ -25,7 +25,7 @@ def raised(error: BaseException) -> str:
 
 
 def ray_failed(error: Exception) -> PoolError:
-    """Return the error that ends a campaign whose Ray failed."""
+    """Return the error that ends a campaign after its Ray cluster failed."""
     return PoolError(f"Ray failed: {type(error).__name__}: {first_line(str(error))}")
 
 

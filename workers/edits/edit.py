@@ -72,7 +72,7 @@ class Edit(Value):
 
     @property
     def file(self) -> str:
-        """Path of the module's file relative to the folder that holds its package."""
+        """Path of the module's file, relative to the folder that contains its package."""
         return self.module.replace(".", "/") + ".py"
 
 

@@ -83,7 +83,7 @@ class Executed:
         return _NOBODY.union(*(blocks[0] for blocks in functions.values())) or self.of_block(name_of(file, MODULE))
 
     def of_files(self, files: Collection[str]) -> Iterator[tuple[str, Sequence[frozenset[str]]]]:
-        """Yield the functions of some files with the scenarios that execute each block."""
+        """Yield each function of the files, with the scenarios that execute each of its blocks."""
         yield from ((name, blocks) for name, blocks in self.functions.items() if name.partition(":")[0] in files)
 
     def text(self) -> str:

@@ -131,7 +131,7 @@ class KnownBug(NamedTuple):
 
 
 class Edited(NamedTuple):
-    """Functions of sources that differ from those they are laid over, as `FILE:FUNCTION`.
+    """Functions that an overlay changes, each as `FILE:FUNCTION`.
 
     `compiled` are those of which it is not seen whether they run: they are compiled from their source or byte code.
     """

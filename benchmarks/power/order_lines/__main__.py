@@ -64,7 +64,10 @@ def running_ahead(engine: str, patterns: Sequence[str]) -> Iterator[Named]:
 
 
 def measured(engine: str, line: Line, traces: Sequence[Named]) -> tuple[str, Printed | None]:
-    """Return the last scenario that was judged without a line, and what was printed; None if it cannot be removed."""
+    """Judge scenarios without one order line; return the last one and what `run` printed for it.
+
+    Return None instead of the output if the line cannot be removed.
+    """
     tried, found = "", None
     with tempfile.TemporaryDirectory(prefix="order-lines-") as folder:
         if not overlay(line, installed(engine), Path(folder)):

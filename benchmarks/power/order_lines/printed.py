@@ -75,7 +75,7 @@ def overlay(line: Line, installed: Path, folder: Path) -> bool:
 
 
 def printed(line: Line, trace: Trace, config: RunConfig, folder: Path) -> Printed:
-    """Return what `run` prints about a trace on sources without the statement of a line, which are in a folder.
+    """Return what `run` prints for a trace on the overlay in `folder`, which lacks one order line.
 
     Interpreted kernels do not confirm it: that takes minutes, and changes no race.
     """
@@ -84,7 +84,7 @@ def printed(line: Line, trace: Trace, config: RunConfig, folder: Path) -> Printe
 
 
 def told(judgement: Judgement, line: Line) -> Printed:
-    """Return what is printed about a judgement on an engine without the statement of a line."""
+    """Return what `run` prints for a judgement on an engine that lacks one order line."""
     verdict = judgement.verdict
     order, lines = missing_order_of(verdict), finding_lines(verdict)
     race = f"{order.first.actor} and {order.second.actor}" if order is not None else ""
@@ -93,7 +93,7 @@ def told(judgement: Judgement, line: Line) -> Printed:
 
 
 def named(order: MissingOrder, line: Line) -> Named:
-    """Return whether a race names the function of a line, or its file."""
+    """Return whether a race names the function or the file of an order line."""
     sites = [site for site in _sites(order) if site.file == line.file]
     if any(site.function.rpartition(".")[2] == line.function for site in sites):
         return "function"

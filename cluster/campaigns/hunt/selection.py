@@ -29,7 +29,7 @@ def edits_in(
     after: Callable[[str], bytes | None],
     recorded: Callable[[str], bytes | None],
 ) -> list[Edit]:
-    """Return the functions of a package's Python sources that differ, file by file.
+    """Return the changed functions of each Python file in a package.
 
     `recorded` returns a file of the release that the record of executed functions was made on: where a function was
     not the same there before the change, it differs as a whole.
@@ -61,7 +61,7 @@ def _of_recorded_blocks(edits: Sequence[Edit], before: str | None, recorded: str
 
 
 def selection_of(edits: Sequence[Edit], record: Executed, names: Sequence[str], smoke: Sequence[str]) -> Selection:
-    """Return the selection from the scenarios of some names for functions that differ.
+    """Select scenarios, by name, that execute the changed functions.
 
     Scenarios that execute what differs come first: of several the one that executes most functions and blocks of the
     changed files that no scenario before it executes. Scenarios without a record follow. If no scenario executes what

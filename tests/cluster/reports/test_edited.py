@@ -11,7 +11,7 @@ CONFIG = RunConfig(engine="edited", engine_path="/src")
 
 
 class EditedEngine(Specstorm):
-    """Our engine with sources laid over it, some of whose functions are edited."""
+    """Specstorm's engine, with an overlay that edits some functions."""
 
     name = "edited"
     package = "ours"

@@ -135,7 +135,7 @@ def moved(folder: Path) -> None:
 
 
 def replaced(folder: Path) -> None:
-    """Put another campaign in the place of a folder."""
+    """Replace a campaign folder by a folder with another campaign."""
     shutil.rmtree(folder)
     Store(folder).close()
 

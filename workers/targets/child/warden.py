@@ -208,7 +208,7 @@ def _keep_command(driver: int, parent: int, command: list[str]) -> int:
 
 
 def _end_as(status: int) -> None:
-    """End as a process with a wait status did."""
+    """Exit with the exit code or signal of a child's wait status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -196,7 +196,7 @@ def digest_of(kernel: Any) -> str:
 
 
 def functions_used(kernel: Any) -> Collection[str]:
-    """Return the qualified names of a kernel, given as a Python function, and of the functions that it uses."""
+    """Return the qualified names of a Triton kernel's Python function and of the functions it calls."""
     return _sources(kernel).keys()
 
 

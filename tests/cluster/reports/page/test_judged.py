@@ -42,7 +42,7 @@ def suite_of(store: Store, num_planned: int, num_judged: int) -> Suite:
 
 
 def gate_of(folder: Path, num_planned: int, num_judged: int, num_shards: int) -> Campaign:
-    """Write the campaign of a gate that is short of time, and return it."""
+    """Write a gate's campaign that ran out of time before judging its plan; return its folder."""
     with Store(folder) as store:
         suite_of(store, num_planned, num_judged)
         planner = HuntPlanner(HuntSettings(canary=""), store, None)
