@@ -15,5 +15,6 @@ def foreign_packages() -> list[str]:
         origin = None if spec is None or spec.origin is None else Path(spec.origin).resolve()
         if origin != ROOT / package / "__init__.py":
             seen = "nowhere" if origin is None else str(origin.parent)
-            found.append(f"package {package!r} is imported from {seen}; wanted {ROOT / package}")
+            advice = "; install this checkout again: make run" if origin is None else ""
+            found.append(f"package {package!r} is imported from {seen}; expected {ROOT / package}{advice}")
     return found
