@@ -92,7 +92,8 @@ def edited(source: str, edits: Sequence[Edit]) -> str:
         EditError: an edit does not match exactly once, two overlap, or the result is not valid Python.
     """
     tree = ast.parse(source)
-    spans = [span_of(found(tree, edit), _kept_lines(found(tree, edit), edit)) for edit in edits if not edit.anchor]
+    parts = [(found(tree, edit), edit) for edit in edits if not edit.anchor]
+    spans = [span_of(part, _kept_lines(part, edit)) for part, edit in parts]
     text = replaced(source, spans, edits[0].at if edits else "")
     assert text.count("\n") == source.count("\n"), "no line moves"
     return text

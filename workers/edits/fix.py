@@ -1,6 +1,5 @@
 """Fixes of known bugs: for each finding, the edits of the engine's source with which its trace agrees."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -67,25 +66,28 @@ def applied(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> Applied:
     A fix is made whole or not at all. It does not fit if one of its edits does not match exactly once, or if an earlier
     fix edits the same part.
     """
-    by_module: dict[str, tuple[Edit, ...]] = defaultdict(tuple)
+    by_module: dict[str, tuple[Edit, ...]] = {}
     refused: dict[str, str] = {}
     sources = {edit.module: _source(edit, roots) for fix in fixes.values() for edit in fix.edits}
-    everything: dict[str, tuple[Edit, ...]] = defaultdict(tuple)
-    for fix in fixes.values():
-        for edit in fix.edits:
-            everything[edit.module] += (edit,)
+    everything = _with({}, [edit for fix in fixes.values() for edit in fix.edits])
     if all(_problem(sources[module], edits) == "" for module, edits in everything.items()):
-        return Applied(dict(everything), tuple(fixes))
+        return Applied(everything, tuple(fixes))
     for name, fix in fixes.items():
-        trial = dict(by_module)
-        for edit in fix.edits:
-            trial[edit.module] = (*trial.get(edit.module, ()), edit)
+        trial = _with(by_module, fix.edits)
         problems = [_problem(sources[module], trial[module]) for module in {edit.module for edit in fix.edits}]
         if any(problems):
             refused[name] = next(filter(None, problems))
         else:
             by_module.update(trial)
-    return Applied(dict(by_module), tuple(name for name in fixes if name not in refused), refused)
+    return Applied(by_module, tuple(name for name in fixes if name not in refused), refused)
+
+
+def _with(by_module: Mapping[str, tuple[Edit, ...]], edits: Sequence[Edit]) -> dict[str, tuple[Edit, ...]]:
+    """Return edits by module, with more edits after those of the same module."""
+    found = dict(by_module)
+    for edit in edits:
+        found[edit.module] = (*found.get(edit.module, ()), edit)
+    return found
 
 
 def _problem(source: str | None, edits: Sequence[Edit]) -> str:
