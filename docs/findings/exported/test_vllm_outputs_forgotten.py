@@ -2,7 +2,7 @@
 should.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_outputs_forgotten.yaml.
+Written by `specstorm export` from findings/vllm_outputs_forgotten/trace.yaml.
 """
 
 import json

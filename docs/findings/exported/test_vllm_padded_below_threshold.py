@@ -1,7 +1,7 @@
 """The scheduler ends the engine where chunks are shorter than a run of drafts.
 
 A scheduler without a model. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_padded_below_threshold.yaml.
+Written by `specstorm export` from findings/vllm_padded_below_threshold/trace.yaml.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Behind a pause that keeps requests, counts are corrected that were right.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_paused_counts.yaml.
+Written by `specstorm export` from findings/vllm_paused_counts/trace.yaml.
 """
 
 import json

@@ -2,7 +2,7 @@
 request.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_prompt_logprobs_dropped.yaml.
+Written by `specstorm export` from findings/vllm_prompt_logprobs_dropped/trace.yaml.
 """
 
 import json

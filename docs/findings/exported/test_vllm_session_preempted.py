@@ -2,7 +2,7 @@
 never answered again.
 
 A scheduler without a model. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_session_preempted.yaml.
+Written by `specstorm export` from findings/vllm_session_preempted/trace.yaml.
 """
 
 import json

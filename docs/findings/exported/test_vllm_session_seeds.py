@@ -1,7 +1,7 @@
 """Parts of a session draw with the generator of its first part.
 
 An engine in this process, on a CPU. Fails on vLLM 0.32.0.
-Written by `specstorm export` from docs/findings/vllm_session_seeds.yaml.
+Written by `specstorm export` from findings/vllm_session_seeds/trace.yaml.
 """
 
 import json

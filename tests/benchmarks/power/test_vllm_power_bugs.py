@@ -55,7 +55,7 @@ def test_a_bug_lacks_the_means_that_there_are_not() -> None:
         ({"trace": ("snooze",)}, "'snooze' is no key"),
         ({"trace": ("transfer.snooze",)}, "'transfer.snooze' is no key"),
         ({"evidence": ("scenarios/vllm/no.yaml",)}, "no such file"),
-        ({"evidence": ("docs/findings/README.md",)}, "accepts none of its scenarios"),
+        ({"evidence": ("findings/README.md",)}, "accepts none of its scenarios"),
         ({"trace": ("preempt",)}, "lacks preempt"),
         ({"trace": ("drafter=eagle",)}, "lacks drafter=eagle"),
         ({"trace": ("transfer.loads=synchronous",)}, "lacks transfer.loads=synchronous"),

@@ -1,4 +1,4 @@
-"""Known bugs of SGLang, each read in its source and written about in `docs/findings/`; recognised by its mechanism."""
+"""Known bugs of SGLang, each read in its source and written about in `findings/`; recognised by its mechanism."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple, TypeAlias
@@ -193,32 +193,32 @@ def _ends_without_drafts(number: int, submit: Submit, steps: Sequence[Observatio
 BUGS: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "sglang_penalties_one_behind",
-        "docs/findings/sglang_penalties_one_behind.md",
+        "findings/sglang_penalties_one_behind/README.md",
         "SGLang 0.5.23 with the overlap schedule counts tokens in penalties one step late, and the prompt's last.",
     ): _penalties_one_behind,
     KnownBug(
         "sglang_penalties_forgotten",
-        "docs/findings/sglang_penalties_forgotten.md",
+        "findings/sglang_penalties_forgotten/README.md",
         "SGLang 0.5.23 ignores output tokens from before a retraction in penalties and `min_new_tokens`.",
     ): _penalties_forgotten,
     KnownBug(
         "sglang_chunk_end_behind_prompt",
-        "docs/findings/sglang_chunk_end_behind_prompt.md",
+        "findings/sglang_chunk_end_behind_prompt/README.md",
         "SGLang 0.5.23 passes a drafter a sampled token after a chunk of a retracted request's known output tokens.",
     ): _chunk_end_behind_prompt,
     KnownBug(
         "sglang_standalone_prefix_successor",
-        "docs/findings/sglang_standalone_prefix_successor.md",
+        "findings/sglang_standalone_prefix_successor/README.md",
         "SGLang 0.5.23 reuses a cached prefix whose last draft-model KV entry depends on another request's next token.",
     ): _standalone_prefix_successor,
     KnownBug(
         "sglang_mixed_grammars",
-        "docs/findings/sglang_mixed_grammars.md",
+        "findings/sglang_mixed_grammars/README.md",
         "SGLang 0.5.23 masks a decode in a mixed batch by its grammar state before the tokens in flight.",
     ): _mixed_grammars,
     KnownBug(
         "sglang_grammar_ends_late",
-        "docs/findings/sglang_grammar_ends_late.md",
+        "findings/sglang_grammar_ends_late/README.md",
         "SGLang 0.5.23 checks a grammar's end before it accepts the token after a prompt, and after the length check.",
     ): _grammar_ends_late,
 }

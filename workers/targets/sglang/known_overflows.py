@@ -68,14 +68,14 @@ def _comes_beyond(limit: int, more: int, trace: Trace, steps: Sequence[Observati
 
 _ROW_OVERFLOW = KnownBug(
     "sglang_row_overflow",
-    "docs/findings/sglang_row_overflow.md",
+    "findings/sglang_row_overflow/README.md",
     "SGLang 0.5.23 writes KV slots of drafts past the end of a request's row near the context limit.",
 )
 OVERFLOWS: Mapping[KnownBug, _Matcher] = {_ROW_OVERFLOW: _lost_behind_row}
 CRASHES: Mapping[KnownBug, _CrashMatcher] = {
     KnownBug(
         "sglang_draft_indices_overflow",
-        "docs/findings/sglang_draft_indices_overflow.md",
+        "findings/sglang_draft_indices_overflow/README.md",
         "SGLang 0.5.23 writes the drafter's KV slot indices past the end of their buffer near the context limit.",
     ): _crash_of_draft_indices,
     _ROW_OVERFLOW: _crash_of_row,

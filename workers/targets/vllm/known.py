@@ -1,4 +1,4 @@
-"""Known bugs of vLLM: wrong outputs and crashes, each read in its source and written about in `docs/findings/`.
+"""Known bugs of vLLM: wrong outputs and crashes, each read in its source and written about in `findings/`.
 
 A known bug is reported under the name of its page. Each is of the model runners that have it, and recognised by its
 mechanism, as far as a run shows it: what else goes wrong in the same place is new.
@@ -286,13 +286,13 @@ _LOGPROB_TOKENS = KnownBug(
 _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "vllm_drafter_prefix_successor",
-        "docs/findings/vllm_drafter_prefix_successor.md",
+        "findings/vllm_drafter_prefix_successor/README.md",
         "vLLM 0.32.0 reuses cached blocks whose last drafter KV entry depends on another request's next token.",
         mended="0.33.0",
     ): _drafter_prefix_successor,
     KnownBug(
         "vllm_drafter_prefix_successor",
-        "docs/findings/vllm_drafter_prefix_successor.md",
+        "findings/vllm_drafter_prefix_successor/README.md",
         "vLLM 0.33.0 with a KV connector reuses blocks whose last drafter KV entry is another request's.",
     ): _prefix_successor_beside_a_connector,
     _LOGPROB_TOKENS: _logprobs_beside_drafts,
@@ -301,54 +301,54 @@ _BUGS_OF_BOTH: Mapping[KnownBug, _Matcher] = {
 _BUGS_OF_FIRST: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "vllm_min_tokens_asynchronous",
-        "docs/findings/vllm_min_tokens_asynchronous.md",
+        "findings/vllm_min_tokens_asynchronous/README.md",
         "vLLM 0.32.0 counts placeholders of drafts in flight as output tokens and lifts `min_tokens` too early.",
     ): _min_tokens_asynchronous,
     KnownBug(
         "vllm_min_tokens_bonus",
-        "docs/findings/vllm_min_tokens_bonus.md",
+        "findings/vllm_min_tokens_bonus/README.md",
         "vLLM 0.32.0 masks stop tokens at the bonus position although accepted drafts have reached `min_tokens`.",
     ): _min_tokens_bonus,
     KnownBug(
         "vllm_outputs_forgotten",
-        "docs/findings/vllm_outputs_forgotten.md",
+        "findings/vllm_outputs_forgotten/README.md",
         "vLLM 0.32.0 drops output tokens of earlier steps when a request with penalties joins the batch.",
     ): _outputs_forgotten,
     KnownBug(
         "vllm_prompt_logprobs_dropped",
-        "docs/findings/vllm_prompt_logprobs_dropped.md",
+        "findings/vllm_prompt_logprobs_dropped/README.md",
         "vLLM 0.32.0 loses prompt logprobs when a prefix-cache reset preempts the request that computed them.",
     ): _prompt_logprobs_dropped,
     KnownBug(
         "vllm_logprob_tokens_rows",
-        "docs/findings/vllm_logprob_tokens_rows.md",
+        "findings/vllm_logprob_tokens_rows/README.md",
         "vLLM 0.32.0 loses top logprobs of each request in a batch with a `logprob_token_ids` request.",
     ): _logprobs_of_others,
     KnownBug(
         "vllm_paused_counts",
-        "docs/findings/vllm_paused_counts.md",
+        "findings/vllm_paused_counts/README.md",
         "vLLM 0.32.0 subtracts rejected drafts from the computed counts twice: before a pause and after it.",
     ): _counts_of_kept_requests,
     KnownBug(
         "vllm_lookups_of_moved_rows",
-        "docs/findings/vllm_lookups_of_moved_rows.md",
+        "findings/vllm_lookups_of_moved_rows/README.md",
         "vLLM 0.32.0 looks n-gram drafts up in another request's tokens after a row moved during chunked prefill.",
     ): _lookups_of_moved_rows,
 }
 _BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "vllm_v2_drafts_past_the_model",
-        "docs/findings/vllm_v2_drafts_past_the_model.md",
+        "findings/vllm_v2_drafts_past_the_model/README.md",
         "vLLM 0.32.0 writes dflash queries past max_model_len over the start of the request's last block.",
     ): _drafts_past_the_model,
     KnownBug(
         "vllm_v2_prompt_logprobs_padded",
-        "docs/findings/vllm_v2_prompt_logprobs_padded.md",
+        "findings/vllm_v2_prompt_logprobs_padded/README.md",
         "vLLM 0.32.0 returns prompt logprobs for the draft placeholders that pad a one-token prompt.",
     ): _prompt_logprobs_padded,
     KnownBug(
         "vllm_v2_sampling_states_in_flight",
-        "docs/findings/vllm_v2_sampling_states_in_flight.md",
+        "findings/vllm_v2_sampling_states_in_flight/README.md",
         "vLLM 0.32.0 overwrites temperatures and seeds of reused rows while a drafter may still read them.",
     ): _sampling_states_in_flight,
 }

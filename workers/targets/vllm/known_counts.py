@@ -38,7 +38,7 @@ def _optimistic_rows(error: str, where: Site, trace: Trace, steps: Sequence[Obse
 CRASHES_OF_FIRST: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
         "vllm_optimistic_rows",
-        "docs/findings/vllm_optimistic_rows.md",
+        "findings/vllm_optimistic_rows/README.md",
         "vLLM 0.32.0 counts rejected drafts in a row's length when another request of the batch has penalties.",
     ): _optimistic_rows,
 }

@@ -79,7 +79,7 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
     ): _grammar_rows,
     KnownBug(
         "vllm_paused_grammars",
-        "docs/findings/vllm_paused_grammars.md",
+        "findings/vllm_paused_grammars/README.md",
         "vLLM 0.32.0 fills grammar bitmasks from placeholders after a pause, so drafts are verified without a grammar.",
     ): _mask_of_placeholders,
 }

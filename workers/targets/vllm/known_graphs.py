@@ -232,12 +232,12 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
     ): _prompt_in_a_decode_graph,
     KnownBug(
         "vllm_dummy_step_in_a_prompt",
-        "docs/findings/vllm_dummy_step_in_a_prompt.md",
+        "findings/vllm_dummy_step_in_a_prompt/README.md",
         "vLLM 0.32.0 lets a dummy step advance the recurrent state of a request in chunked prefill.",
     ): _dummy_step_in_a_prompt,
     KnownBug(
         "vllm_dummy_step_of_kept_requests",
-        "docs/findings/vllm_dummy_step_of_kept_requests.md",
+        "findings/vllm_dummy_step_of_kept_requests/README.md",
         "vLLM 0.32.0 lets a dummy step advance the recurrent states of requests that a pause keeps.",
     ): _dummy_step_of_kept_requests,
     KnownBug(

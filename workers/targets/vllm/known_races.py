@@ -1,4 +1,4 @@
-"""Known races of vLLM, each read in its source and written about in `docs/findings/`: counted, not reported again.
+"""Known races of vLLM, each read in its source and written about in `findings/`: counted, not reported again.
 
 Each is of the model runner that has it, and recognised by both functions and the memory that they use.
 """

@@ -117,30 +117,30 @@ BUGS: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], boo
     _DRAFTS_BEHIND_ENDS: of_drafts_behind_ends,
     KnownBug(
         "vllm_session_preempted",
-        "docs/findings/vllm_session_preempted.md",
+        "findings/vllm_session_preempted/README.md",
         "vLLM 0.32.0 loses a session or its tokens after a preemption with a part's last token in flight.",
         mended="0.33.0",
     ): of_preemptions,
     KnownBug(
         "vllm_session_drafters",
-        "docs/findings/vllm_session_drafters.md",
+        "findings/vllm_session_drafters/README.md",
         "vLLM 0.32.0 keeps the drafter's KV entry of the token that a session drops at the end of a part.",
     ): of_drafters,
     KnownBug(
         "vllm_session_paused",
-        "docs/findings/vllm_session_paused.md",
+        "findings/vllm_session_paused/README.md",
         "vLLM 0.32.0 computes the next part of a session while it is paused.",
     ): of_pauses,
 }
 BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
         "vllm_session_seeds",
-        "docs/findings/vllm_session_seeds.md",
+        "findings/vllm_session_seeds/README.md",
         "vLLM 0.32.0 samples each session part with the random generator of the first part, or with none.",
     ): of_seeds,
     KnownBug(
         "vllm_session_lookups",
-        "docs/findings/vllm_session_lookups.md",
+        "findings/vllm_session_lookups/README.md",
         "vLLM 0.32.0 looks n-gram drafts up in a session's row before the next part's tokens are copied to it.",
     ): of_lookups,
 }
@@ -148,7 +148,7 @@ CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], b
     _DRAFTS_BEHIND_ENDS: crash_of_drafts_behind_ends,
     KnownBug(
         "vllm_session_reset",
-        "docs/findings/vllm_session_reset.md",
+        "findings/vllm_session_reset/README.md",
         "vLLM 0.32.0 cannot reset its prefix cache while a session waits for its next part.",
     ): crash_of_resets,
 }

@@ -103,12 +103,12 @@ def _is_late_beside_dummy_steps(trace: Trace) -> bool:
 
 _BACKUP_TOKENS = KnownBug(
     "vllm_backup_tokens_staging",
-    "docs/findings/vllm_backup_tokens_staging.md",
+    "findings/vllm_backup_tokens_staging/README.md",
     "vLLM 0.32.0 overwrites backup tokens in pinned memory while the copy of the step before is in flight.",
 )
 _DUMMY_STEP_INPUTS = KnownBug(
     "vllm_dummy_step_inputs",
-    "docs/findings/vllm_dummy_step_inputs.md",
+    "findings/vllm_dummy_step_inputs/README.md",
     "vLLM 0.32.0 without async scheduling overwrites a dummy step's inputs in pinned memory during their copy.",
 )
 BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {

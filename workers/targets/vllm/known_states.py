@@ -150,7 +150,7 @@ def _first(inputs: Observation, request: int) -> int:
 
 _PADDED_PROMPTS = KnownBug(
     "vllm_padded_prompts_of_one_token",
-    "docs/findings/vllm_padded_prompts_of_one_token.md",
+    "findings/vllm_padded_prompts_of_one_token/README.md",
     "vLLM 0.32.0 pads a one-token prompt with draft placeholders that stay in its recurrent state.",
 )
 BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
@@ -161,25 +161,25 @@ BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observati
     ): _counts_moved,
     KnownBug(
         "vllm_accepted_counts_skipped_steps",
-        "docs/findings/vllm_accepted_counts_skipped_steps.md",
+        "findings/vllm_accepted_counts_skipped_steps/README.md",
         "vLLM 0.32.0 loses a request's accepted count after a step without that request.",
     ): _counts_of_skipped_steps,
     _PADDED_PROMPTS: _of_padded_prompts,
     KnownBug(
         "vllm_padded_prompts_go_on",
-        "docs/findings/vllm_padded_prompts_go_on.md",
+        "findings/vllm_padded_prompts_go_on/README.md",
         "vLLM 0.32.0 runs a padded one-token prompt as a decode and resumes the old content of its state block.",
     ): _verified_at_once,
     KnownBug(
         "vllm_resumed_outputs_verified",
-        "docs/findings/vllm_resumed_outputs_verified.md",
+        "findings/vllm_resumed_outputs_verified/README.md",
         "vLLM 0.32.0 treats output tokens recomputed after a preemption as drafts and keeps the first one's state.",
     ): _outputs_verified,
 }
 BUGS_OF_SECOND: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
         "vllm_v2_states_behind_prompts",
-        "docs/findings/vllm_v2_states_behind_prompts.md",
+        "findings/vllm_v2_states_behind_prompts/README.md",
         "vLLM 0.32.0 runs a decode as a prefill after a prefill chunk of 1 + K tokens and reads an older state.",
     ): _behind_prompts,
     _PADDED_PROMPTS: _of_padded_prompts,
@@ -206,7 +206,7 @@ def _hang_of_states_in_flight(trace: Trace, probes: Mapping[str, int]) -> bool:
 HANGS: Mapping[KnownBug, Callable[[Trace, Mapping[str, int]], bool]] = {
     KnownBug(
         "vllm_states_in_flight",
-        "docs/findings/vllm_states_in_flight.md",
+        "findings/vllm_states_in_flight/README.md",
         "vLLM 0.32.0 reserves two recurrent states per request, but needs a third with a step in flight.",
     ): _hang_of_states_in_flight,
 }

@@ -175,7 +175,7 @@ BUGS_OF_SECOND: Mapping[KnownBug, _Matcher] = {
     _BESIDE: of_load_failed_beside,
     KnownBug(
         "vllm_v2_zeroed_before_stored",
-        "docs/findings/vllm_v2_zeroed_before_stored.md",
+        "findings/vllm_v2_zeroed_before_stored/README.md",
         "vLLM 0.32.0 zeroes blocks of a preempted request before its KV connector finishes storing them.",
     ): of_blocks_zeroed_before_stored,
 }
@@ -183,7 +183,7 @@ CRASHES: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observation]], b
     _FAILED_LOAD: crash_of_failed_load,
     KnownBug(
         "vllm_offloaded_reset",
-        "docs/findings/vllm_offloaded_reset.md",
+        "findings/vllm_offloaded_reset/README.md",
         "vLLM 0.32.0 crashes: after a reset preempts a request, its KV load is completed as a store.",
         mended="0.33.0",
     ): crash_of_reset_with_a_load,
@@ -195,7 +195,7 @@ CRASHES_OF_SECOND: Mapping[KnownBug, Callable[[str, Site, Trace, Sequence[Observ
 HANGS: Mapping[KnownBug, Callable[[Trace, Mapping[str, int]], bool]] = {
     KnownBug(
         "vllm_failed_load_reserved",
-        "docs/findings/vllm_failed_load_reserved.md",
+        "findings/vllm_failed_load_reserved/README.md",
         "vLLM 0.32.0 lets a request wait forever after a failed KV load for blocks that it reserves itself.",
     ): hang_of_failed_load,
 }

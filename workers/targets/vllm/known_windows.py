@@ -29,7 +29,7 @@ def _is_in_windows(drafting: Observation, plan: Observation, size: int) -> bool:
 BUGS_OF_FIRST: Mapping[KnownBug, Callable[[Difference, Trace, Sequence[Observation]], bool]] = {
     KnownBug(
         "vllm_draft_model_first_group",
-        "docs/findings/vllm_draft_model_first_group.md",
+        "findings/vllm_draft_model_first_group/README.md",
         "vLLM 0.32.0 passes a draft model the slot mapping of the first KV cache group instead of its own.",
     ): _slots_of_the_first_group,
 }

@@ -2,7 +2,7 @@
 out before.
 
 A scheduler in this process, on a CPU. Fails on SGLang 0.5.23.
-Written by `specstorm export` from docs/findings/sglang_penalties_forgotten.yaml.
+Written by `specstorm export` from findings/sglang_penalties_forgotten/trace.yaml.
 """
 
 import json

@@ -20,7 +20,7 @@ OTHERS = {"torch", "safetensors", "sglang"}
 
 
 def exported(name: str, out: Path, evidence: Path) -> int:
-    return cli.run(["export", f"docs/findings/{name}.yaml", "--evidence", str(evidence), "--out", str(out)])
+    return cli.run(["export", f"findings/{name}/trace.yaml", "--evidence", str(evidence), "--out", str(out)])
 
 
 @pytest.mark.parametrize("name", NAMES)

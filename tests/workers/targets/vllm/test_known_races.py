@@ -90,5 +90,5 @@ def test_inputs_of_dummy_steps_race_where_scheduling_is_synchronous(
 
 
 def test_every_known_race_has_its_page() -> None:
-    folder = Path(__file__).resolve().parents[4] / "docs" / "findings"
-    assert all((folder / f"{race.page}.md").is_file() for races in KNOWN_RACES.values() for race in races)
+    folder = Path(__file__).resolve().parents[4] / "findings"
+    assert all((folder / race.page / "README.md").is_file() for races in KNOWN_RACES.values() for race in races)

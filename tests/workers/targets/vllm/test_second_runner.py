@@ -20,7 +20,7 @@ from workers.targets.target import VLLM, RunConfig
 from workers.targets.vllm.target import Vllm, VllmV1
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
-FINDINGS = SCENARIOS.parents[1] / "docs" / "findings"
+FINDINGS = SCENARIOS.parents[1] / "findings"
 KIND, CONFIG, TAPES = Vllm(), RunConfig(engine=VLLM), Tapes()
 # Mistakes that leave no two accesses unordered.
 IDENTITIES = {
@@ -42,7 +42,7 @@ def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
     trace = load(SCENARIOS / f"{name}.yaml").explicit()
     verdict = check(trace.model_copy(update={"schedule": Schedule(policy="lazy")}), TAPES, config=CONFIG)
     assert isinstance(verdict, Agreed)
-    # A drafter that is a model reads what the host may be writing: docs/findings/vllm_v2_sampling_states_in_flight.md.
+    # A drafter that is a model reads what the host may be writing: findings/vllm_v2_sampling_states_in_flight.
     has_model = trace.spec.num_speculative_tokens > 0 and trace.spec.drafter != "ngram_gpu"
     assert (verdict.stats.probes.get(KNOWN_RACE, 0) > 0) == has_model
 
@@ -74,7 +74,7 @@ def test_edited_sources_keep_the_names_of_races_and_report_what_ran(tmp_path: Pa
     ],
 )
 def test_what_is_known_of_the_second_runner_is_found_under_the_name_of_its_page(name: str) -> None:
-    verdict = check(load(FINDINGS / f"{name}.yaml").explicit(), TAPES, config=CONFIG)
+    verdict = check(load(FINDINGS / name / "trace.yaml").explicit(), TAPES, config=CONFIG)
     assert isinstance(verdict, Diverged)
     assert verdict.difference.known == name
 

@@ -34,7 +34,7 @@ def test_parts_of_sessions_are_answered_as_requests_with_their_prompts(name: str
     ],
 )
 def test_what_is_known_of_sessions_is_found_under_the_name_of_its_page(name: str, engine: str) -> None:
-    trace = load(ROOT / "docs" / "findings" / f"vllm_session_{name}.yaml").explicit()
+    trace = load(ROOT / "findings" / f"vllm_session_{name}" / "trace.yaml").explicit()
     verdict = check(trace, TAPES, config=RunConfig(engine=engine))
     assert is_finding(verdict)
     assert known_of(verdict) == f"vllm_session_{name}"

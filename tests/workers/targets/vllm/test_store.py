@@ -17,7 +17,7 @@ from workers.targets.target import VLLM, VLLM_V1
 from workers.targets.vllm.inside.transfer.flights import StoreFlights
 from workers.targets.vllm.inside.transfer.store import Store
 
-FINDINGS = Path(__file__).resolve().parents[4] / "docs" / "findings"
+FINDINGS = Path(__file__).resolve().parents[4] / "findings"
 TOKENS = [1, 2, 3, 4, 5, 6]
 KEYS = [(0, tuple(TOKENS[:stop])) for stop in (2, 4, 6)]
 
@@ -195,7 +195,7 @@ def test_a_producer_that_never_has_a_turn_is_no_specification() -> None:
 
 
 def test_a_reset_that_ends_the_offloading_connector_is_known_where_it_preempts_and_nowhere_else() -> None:
-    trace = load(FINDINGS / "vllm_offloaded_reset.yaml").explicit()
+    trace = load(FINDINGS / "vllm_offloaded_reset" / "trace.yaml").explicit()
     there = Site(function="build_connector_meta", file="scheduler.py", line=1862)
     for engine in (VLLM, VLLM_V1):
         assert kind_of(engine).known_crash("AssertionError: ", there, trace) == "vllm_offloaded_reset"
@@ -205,7 +205,7 @@ def test_a_reset_that_ends_the_offloading_connector_is_known_where_it_preempts_a
 
 
 def test_a_load_that_fails_beside_a_step_in_flight_is_known_of_its_own_request_alone() -> None:
-    trace = load(FINDINGS / "vllm_failed_load_in_flight.yaml").explicit()
+    trace = load(FINDINGS / "vllm_failed_load_in_flight" / "trace.yaml").explicit()
     values = {"number": 0, "phase": "ends", "of": "load", "is_synchronous": True, "blocks": [3], "slots": [0]}
     failed = Observation("transfer", 6, (1,), {**values, "lost": [0], "is_ahead": False})
     planned = [Observation("scheduled", step, (1,), {}) for step in (6, 7)]
@@ -219,7 +219,7 @@ def test_a_load_that_fails_beside_a_step_in_flight_is_known_of_its_own_request_a
 
 
 def test_a_token_that_is_drawn_again_behind_a_failed_load_is_known_in_the_first_runner_of_who_lost_it() -> None:
-    trace = load(FINDINGS / "vllm_failed_load_draws.yaml").explicit()
+    trace = load(FINDINGS / "vllm_failed_load_draws" / "trace.yaml").explicit()
     values = {"phase": "ends", "of": "load", "lost": [0]}
     place = {"plane": "tokens", "variable": "tokens", "request": "b", "position": 0, "step": 6, "expected": 1}
 
@@ -235,7 +235,7 @@ def test_a_token_that_is_drawn_again_behind_a_failed_load_is_known_in_the_first_
 
 
 def test_entries_behind_the_blocks_of_a_failed_load_are_known_in_the_second_runner_alone() -> None:
-    trace = load(FINDINGS / "vllm_v2_failed_load_in_other_blocks.yaml").explicit()
+    trace = load(FINDINGS / "vllm_v2_failed_load_in_other_blocks" / "trace.yaml").explicit()
     values = {"number": 0, "phase": "ends", "of": "load", "is_synchronous": True, "blocks": [5, 6], "slots": [0, 1]}
     steps = [
         Observation("transfer", 2, (1,), {**values, "lost": [0], "is_ahead": False}),
@@ -258,7 +258,7 @@ def test_entries_behind_the_blocks_of_a_failed_load_are_known_in_the_second_runn
 
 
 def test_a_block_that_was_zeroed_before_it_was_stored_is_known_where_it_was_loaded_and_nowhere_else() -> None:
-    trace = load(FINDINGS / "vllm_v2_zeroed_before_stored.yaml").explicit()
+    trace = load(FINDINGS / "vllm_v2_zeroed_before_stored" / "trace.yaml").explicit()
 
     def ended(of: str, step: int, blocks: list[int], is_ahead: bool) -> Observation:
         values = {"phase": "ends", "of": of, "blocks": blocks, "slots": [0, 1], "lost": [], "is_ahead": is_ahead}
@@ -288,7 +288,7 @@ def test_a_block_that_was_zeroed_before_it_was_stored_is_known_where_it_was_load
 
 
 def test_a_table_that_ends_is_known_behind_a_load_that_may_fail_in_a_step() -> None:
-    trace = load(FINDINGS / "vllm_v2_failed_load_in_other_blocks.yaml").explicit()
+    trace = load(FINDINGS / "vllm_v2_failed_load_in_other_blocks" / "trace.yaml").explicit()
     calm = trace.model_copy(update={"events": trace.events[:2]})
     end = "it uses value 20 of 20 that it was given"
     defined = f"KernelError: _compute_slot_mappings_kernel: {end}"

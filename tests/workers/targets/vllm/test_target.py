@@ -284,7 +284,7 @@ def test_a_count_behind_a_pause_is_known_if_it_lacks_the_drafts_rejected_before_
 
 
 def test_a_stop_that_stays_masked_beside_a_penalised_request_is_known_and_nothing_else_there_is() -> None:
-    trace = load(Path(__file__).resolve().parents[4] / "docs" / "findings" / "vllm_outputs_forgotten.yaml").explicit()
+    trace = load(Path(__file__).resolve().parents[4] / "findings" / "vllm_outputs_forgotten" / "trace.yaml").explicit()
     place = {"plane": "tokens", "request": "a", "step": 23, "actual": 21}
 
     def known(position: int, expected: int, trace: Trace = trace, variable: str = "tokens") -> str:
@@ -341,7 +341,7 @@ def test_drafts_drawn_as_another_request_asks_are_known_of_one_that_was_replaced
 
 
 def test_every_known_bug_has_its_page() -> None:
-    folder = Path(__file__).resolve().parents[4] / "docs" / "findings"
+    folder = Path(__file__).resolve().parents[4] / "findings"
     for kind in (Vllm(), VllmV1()):
-        assert all((folder / f"{bug.name}.md").is_file() for bug in kind.known_bugs())
+        assert all((folder / bug.name / "README.md").is_file() for bug in kind.known_bugs())
         assert kind.known_bugs()

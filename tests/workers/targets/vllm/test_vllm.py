@@ -91,7 +91,7 @@ WITHOUT_TRACE = ("vllm_prompt_logprobs_behind_drafts",)
 def test_every_known_bug_shows_in_the_trace_of_its_page(engine: str, bug: str) -> None:
     if bug in WITHOUT_TRACE:
         pytest.skip("its page says why it has no trace")
-    trace = load(ROOT / "docs" / "findings" / f"{bug}.yaml").explicit()
+    trace = load(ROOT / "findings" / bug / "trace.yaml").explicit()
     signature = signature_of(check(trace, TAPES, config=RunConfig(engine=engine)), trace)
     if (engine, bug) == (VLLM_V1, "vllm_session_drafts"):
         # As its page says: on the first runner longer traces show it.

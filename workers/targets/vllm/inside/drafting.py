@@ -31,8 +31,8 @@ class Drafter:
     """A drafter with a model, one of its layers, the caches of all, and its traits as the recorder tells them.
 
     A model that is given hidden states of the target is given with each the token that follows. Where a chunk of a
-    prompt ends that is a later one in the first runner: `docs/findings/vllm_drafter_chunk_ends.md`. Bounds of a
-    draft model's lengths lack the token that its first pass has more: `docs/findings/vllm_draft_model_bounds.md`.
+    prompt ends that is a later one in the first runner: `findings/vllm_drafter_chunk_ends`. Bounds of a
+    draft model's lengths lack the token that its first pass has more: `findings/vllm_draft_model_bounds`.
     """
 
     proposer: Any

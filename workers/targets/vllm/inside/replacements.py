@@ -115,14 +115,14 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.utils.cpu_triton_utils",
         "_rejection_random_sample_kernel_impl",
-        "its kernel for CPUs may accept a draft that only fills up a row: docs/findings/padded_drafts.md",
+        "its kernel for CPUs may accept a draft that only fills up a row: findings/padded_drafts",
         rejecting_padding,
         devices=("cpu", "sim"),
     ),
     RunnerReplacement(
         "torch",
         "Generator",
-        "a seeded request whose prompt comes in chunks ends the engine on a CPU: docs/findings/seeded_chunks.md",
+        "a seeded request whose prompt comes in chunks ends the engine on a CPU: findings/seeded_chunks",
         lambda before: RewindableGenerator,
     ),
     RunnerReplacement(
@@ -134,13 +134,13 @@ REPLACEMENTS: tuple[RunnerReplacement, ...] = (
     RunnerReplacement(
         "vllm.v1.sample.ops.topk_topp_sampler",
         "apply_top_k_only",
-        "a step without drafts ends the engine on a CPU, if tokens are drawn by top-k: docs/findings/top_k_of_none.md",
+        "a step without drafts ends the engine on a CPU, if tokens are drawn by top-k: findings/top_k_of_none",
         of_some,
     ),
     RunnerReplacement(
         "vllm.model_executor.layers.rotary_embedding.base",
         "RotaryEmbedding.forward_cpu",
-        "its kernel for CPUs takes heads for tokens where these have two dimensions: docs/findings/heads_for_tokens.md",
+        "its kernel for CPUs takes heads for tokens where these have two dimensions: findings/heads_for_tokens",
         rotating_all_heads,
     ),
     RunnerReplacement(

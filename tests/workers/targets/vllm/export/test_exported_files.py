@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.conformance.vllm_exports import EXPORTED, FINDINGS, exported_names, lay_out
+from benchmarks.conformance.vllm_exports import EXPORTED, exported_names, lay_out
 from cluster.cli import main as cli
 from workers.targets.vllm.export.text import WIDTH
 from workers.targets.vllm.installation import ROOT
@@ -34,18 +34,23 @@ def imported(tree: ast.Module) -> set[str]:
 def test_a_finding_is_exported_as_it_lies_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     evidence = EXPORTED / f"{name}.json"
-    file = f"docs/findings/{name}.yaml"
-    assert cli.run(["export", file, "--evidence", str(evidence), "--out", str(tmp_path)]) == 0
+    file = f"findings/{name}/trace.yaml"
+    assert cli.run(["export", file, "--engine", "vllm-v1", "--evidence", str(evidence), "--out", str(tmp_path)]) == 0
     for path in tmp_path.iterdir():
         assert path.read_text(encoding="utf-8") == (EXPORTED / path.name).read_text(encoding="utf-8"), path.name
-    assert {path.name for path in tmp_path.iterdir()} == {f"test_{name}.py", f"{name}.md", f"{name}.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"test_{name}.py",
+        f"{name}.md",
+        f"{name}.json",
+        f"{name}.patch",
+    }
 
 
 def test_there_are_exported_tests_and_each_has_its_issue_its_evidence_and_a_patch() -> None:
     assert len(NAMES) > 7
     issues = {path.stem for path in EXPORTED.glob("*.md")} - {"README"}
     assert set(NAMES) == issues == {path.stem for path in EXPORTED.glob("*.json")}
-    assert [name for name in NAMES if not (FINDINGS / f"{name}.patch").is_file()] == []
+    assert [name for name in NAMES if not (EXPORTED / f"{name}.patch").is_file()] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
