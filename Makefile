@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --no-deps
 SGLANG_PIP := .venv-sglang/bin/python -m pip install --quiet --no-deps
 
-.PHONY: run quick quick-tests test test-long check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels fixes vllm-exports \
+.PHONY: run quick quick-tests test test-long check soak nightly mutation reversals bench vllm-cpu vllm-gpu vllm-kernels fixes exports \
 	vllm-release sglang test-vllm test-sglang clean
 
 run: .venv/installed
@@ -77,9 +77,9 @@ vllm-kernels: .venv/installed vllm-cpu
 fixes: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.fixes $(NAMES) $(if $(SAMPLE_FIXES),--sample $(SAMPLE_FIXES))
 
-# The tests that `specstorm export` has written: each fails on the release, and passes with the patch of its finding.
-vllm-exports: .venv/installed vllm-cpu
-	$(BIN)/python -m benchmarks.conformance.vllm_exports
+# The test that `specstorm export` writes of each finding: it fails on the release, and passes with the finding's fix.
+exports: .venv/installed vllm-cpu
+	$(BIN)/python -m benchmarks.conformance.exports $(NAMES) $(if $(SAMPLE_EXPORTS),--sample $(SAMPLE_EXPORTS))
 
 # A gate of each runner for vLLM's newest release, or the one of VLLM_RELEASE: its sources over the compiled code of
 # vllm-cpu (docs/new_release.md).

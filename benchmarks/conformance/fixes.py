@@ -8,7 +8,7 @@ if a finding does not show on the release, or shows with its fix; 2 for a name t
 import argparse
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,8 +48,13 @@ def names_of(asked: Sequence[str], sample: int | None, seed: int) -> list[str]:
     for name in asked:
         if name not in fixes or not trace_file(name).exists():
             raise KeyError(name)
-    names = sorted(asked or (name for name in fixes if trace_file(name).exists()))
-    return sorted(random.Random(seed).sample(names, min(sample, len(names)))) if sample is not None else names
+    return sampled(asked or {name for name in fixes if trace_file(name).exists()}, sample, seed)
+
+
+def sampled(names: Collection[str], sample: int | None, seed: int) -> list[str]:
+    """Return the names in order, or `sample` of them that a seed selects."""
+    found = sorted(names)
+    return sorted(random.Random(seed).sample(found, min(sample, len(found)))) if sample is not None else found
 
 
 def trace_file(name: str) -> Path:

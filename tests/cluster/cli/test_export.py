@@ -7,6 +7,7 @@ import pytest
 from cluster.reports.issue import EvidenceDocument, places_of, sections_of
 from scenarios.scenario_file import RunOn
 from tests.cluster.cli.conftest import Here
+from tests.workers.targets.exported_text import problems_of
 from workers.record.evidence import Access, Difference, MissingOrder, Site, fact
 from workers.record.rules import Reference
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Diverged, NotDrained, Stuck, Verdict
@@ -125,7 +126,7 @@ def test_what_a_test_builds_and_asserts_is_what_the_finding_is_about(
 ) -> None:
     assert export(here, verdict, SUBMIT) == (0, "")
     text = Path("there/test_found.py").read_text()
-    compile(text, "test_found.py", "exec")
+    assert problems_of(text) == []
     assert [line for line in lines if f"{line}\n" not in text] == []
     issue = Path("there/found.md").read_text()
     assert "## First that is wrong" in issue

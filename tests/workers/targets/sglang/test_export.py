@@ -1,6 +1,5 @@
-"""Findings of SGLang as tests that need it and pytest alone: as they lie there, and what is refused."""
+"""Findings of SGLang as tests that need only SGLang and pytest: the example, and what is refused."""
 
-import ast
 import json
 import os
 import subprocess
@@ -10,26 +9,25 @@ from typing import Any
 
 import pytest
 
-from benchmarks.conformance.sglang_exports import EXPORTED, exported_files
 from cluster.cli import main as cli
+from tests.workers.targets.exported_text import problems_of
 from workers.targets.sglang.installation import ROOT
-from workers.targets.vllm.export.text import WIDTH
 
-NAMES = [file.stem.removeprefix("test_") for file in exported_files()]
-OTHERS = {"torch", "safetensors", "sglang"}
+EXAMPLES = ROOT / "docs" / "exported"
+NAME = "sglang_penalties_forgotten"
 
 
 def exported(name: str, out: Path, evidence: Path) -> int:
     return cli.run(["export", f"findings/{name}/trace.yaml", "--evidence", str(evidence), "--out", str(out)])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_finding_is_exported_as_it_lies_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_with_evidence_of_an_example_writes_the_same_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
-    assert exported(name, tmp_path, EXPORTED / f"{name}.json") == 0
-    assert {path.name for path in tmp_path.iterdir()} == {f"test_{name}.py", f"{name}.md", f"{name}.json"}
-    for path in tmp_path.iterdir():
-        assert path.read_text(encoding="utf-8") == (EXPORTED / path.name).read_text(encoding="utf-8"), path.name
+    assert exported(NAME, tmp_path, EXAMPLES / f"{NAME}.json") == 0
+    for written in (f"test_{NAME}.py", f"{NAME}.json"):
+        assert (tmp_path / written).read_text(encoding="utf-8") == (EXAMPLES / written).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("plugin", "code"), [((), 2), (("-p", "workers.targets.sglang.inside.absent"), 0)])
@@ -48,36 +46,13 @@ def test_a_plugin_stands_in_for_the_modules_that_are_not_installed(
     assert done.returncode == code, done.stdout
 
 
-def test_both_findings_of_outputs_without_drafts_are_there() -> None:
-    assert NAMES == ["sglang_penalties_forgotten", "sglang_penalties_one_behind"]
+def test_exported_example_has_short_lines_and_no_import_of_this_project() -> None:
+    assert problems_of((EXAMPLES / f"test_{NAME}.py").read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_exported_test_imports_nothing_of_this_project_and_its_lines_are_short(name: str) -> None:
-    text = (EXPORTED / f"test_{name}.py").read_text(encoding="utf-8")
-    assert max(map(len, text.splitlines())) <= WIDTH
-    imported = {
-        module.partition(".")[0]
-        for node in ast.walk(ast.parse(text))
-        for module in (
-            [each.name for each in node.names]
-            if isinstance(node, ast.Import)
-            else [str(node.module)]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
-    assert imported - {*sys.stdlib_module_names} <= OTHERS
-
-
-def refused(
-    changes: dict[str, Any],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str = "sglang_penalties_forgotten",
-) -> str:
+def refused(changes: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str = NAME) -> str:
     """Return why a finding with some values of its difference changed is refused."""
-    found = json.loads((EXPORTED / "sglang_penalties_forgotten.json").read_text(encoding="utf-8"))
+    found = json.loads((EXAMPLES / f"{NAME}.json").read_text(encoding="utf-8"))
     found["verdict"]["difference"] |= changes
     evidence = tmp_path / "evidence.json"
     evidence.write_text(json.dumps(found), encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.conformance.sglang_exports import exported_files, is_shown
+from benchmarks.conformance.exports import SGLANG_TESTS, run_test
 from benchmarks.power.order_lines.runs import Runs
 from benchmarks.power.reversals.trial import installed
 from benchmarks.power.sglang_mutants.__main__ import Mutable
@@ -171,6 +171,6 @@ def test_definitions_of_kernels_do_what_these_do_interpreted() -> None:
     assert {name.rpartition(".")[2] for name in KIND.interpreted(CONFIG)} & held == set()
 
 
-@pytest.mark.parametrize("file", exported_files(), ids=lambda file: file.stem)
-def test_an_exported_test_fails_on_the_release_by_its_assertion(file: Path) -> None:
-    assert is_shown(file, home_of(CONFIG))
+def test_exported_example_fails_on_the_release_by_its_assertion() -> None:
+    done = run_test(ROOT / "docs" / "exported" / "test_sglang_penalties_forgotten.py", SGLANG_TESTS)
+    assert done.outcome == "fails", done.output

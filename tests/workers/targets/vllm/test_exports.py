@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.conformance.vllm_exports import run_both_ways, run_test
-from workers.targets.vllm.installation import HOME, ROOT
+from benchmarks.conformance.exports import VLLM_TESTS, run_test, tried
+from cluster.cli import main as cli
+from tests.workers.targets.vllm.export.test_exported_files import EXAMPLES, NAMES
+from workers.targets.vllm.installation import ROOT
 
-# What nobody can import there.
+# Packages that the process of a test cannot import.
 _OURS = """from importlib.util import find_spec
 
 
@@ -16,14 +18,32 @@ def test_alone():
 """
 
 
-def test_nothing_of_this_project_can_be_imported_by_an_exported_test(tmp_path: Path) -> None:
+def test_process_of_an_exported_test_cannot_import_this_project(tmp_path: Path) -> None:
     file = tmp_path / "test_alone.py"
     file.write_text(_OURS)
-    assert run_test(file, ROOT / HOME).outcome == "passes"
+    assert run_test(file, VLLM_TESTS).outcome == "passes"
+
+
+def test_run_that_raises_another_error_breaks_off(tmp_path: Path) -> None:
+    file = tmp_path / "test_error.py"
+    file.write_text("def test_error():\n    raise ValueError\n")
+    assert run_test(file, VLLM_TESTS).outcome == "breaks off"
+    assert run_test(file, VLLM_TESTS, error="ValueError").outcome == "fails"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_export_of_an_example_writes_the_same_issue_and_patch(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    file, evidence = f"findings/{name}/trace.yaml", str(EXAMPLES / f"{name}.json")
+    assert cli.run(["export", file, "--engine", "vllm-v1", "--evidence", evidence, "--out", str(tmp_path)]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in EXAMPLES.glob(f"*{name}.*")}
+    for written in (f"{name}.md", f"{name}.patch"):
+        assert (tmp_path / written).read_text(encoding="utf-8") == (EXAMPLES / written).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["vllm_failed_load_reserved", "vllm_min_tokens_asynchronous"])
-def test_an_exported_test_fails_on_the_release_and_passes_with_the_patch_of_its_finding(name: str) -> None:
-    released, mended = run_both_ways(name, ROOT / HOME)
-    assert released.outcome == "fails", released.output
-    assert mended.outcome == "passes", mended.output
+def test_exported_test_fails_on_the_release_and_passes_with_the_fix(name: str) -> None:
+    found = tried(name)
+    assert found.line == "fails on the release, passes with the fix", found.output

@@ -1,85 +1,34 @@
-"""Exported files: what `export` writes of each finding today, readable, and with nothing of this project."""
+"""Exported examples of vLLM: what `export` writes from their evidence today, without a module of this project."""
 
-import ast
-import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.conformance.vllm_exports import EXPORTED, exported_names, lay_out
 from cluster.cli import main as cli
-from workers.targets.vllm.export.text import WIDTH
+from tests.workers.targets.exported_text import problems_of
 from workers.targets.vllm.installation import ROOT
 
-NAMES = exported_names()
-OTHERS = {"torch", "pytest", "safetensors", "vllm"}
+EXAMPLES = ROOT / "docs" / "exported"
+NAMES = sorted(file.stem.removeprefix("test_") for file in EXAMPLES.glob("test_vllm_*.py"))
 
 
-def tree_of(name: str) -> ast.Module:
-    return ast.parse((EXPORTED / f"test_{name}.py").read_text(encoding="utf-8"))
-
-
-def imported(tree: ast.Module) -> set[str]:
-    found = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                found |= {each.name for each in names}
-            case ast.ImportFrom(module=module):
-                found.add(str(module))
-    return {name.partition(".")[0] for name in found}
+def test_examples_have_a_test_an_issue_an_evidence_and_a_patch() -> None:
+    assert NAMES == ["vllm_failed_load_in_flight", "vllm_min_tokens_bonus"]
+    for suffix in (".md", ".json", ".patch"):
+        assert [file.stem for file in sorted(EXAMPLES.glob(f"vllm_*{suffix}"))] == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_finding_is_exported_as_it_lies_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_with_evidence_of_an_example_writes_the_same_test(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
-    evidence = EXPORTED / f"{name}.json"
-    file = f"findings/{name}/trace.yaml"
-    assert cli.run(["export", file, "--engine", "vllm-v1", "--evidence", str(evidence), "--out", str(tmp_path)]) == 0
-    for path in tmp_path.iterdir():
-        assert path.read_text(encoding="utf-8") == (EXPORTED / path.name).read_text(encoding="utf-8"), path.name
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"test_{name}.py",
-        f"{name}.md",
-        f"{name}.json",
-        f"{name}.patch",
-    }
-
-
-def test_there_are_exported_tests_and_each_has_its_issue_its_evidence_and_a_patch() -> None:
-    assert len(NAMES) > 7
-    issues = {path.stem for path in EXPORTED.glob("*.md")} - {"README"}
-    assert set(NAMES) == issues == {path.stem for path in EXPORTED.glob("*.json")}
-    assert [name for name in NAMES if not (EXPORTED / f"{name}.patch").is_file()] == []
+    file, evidence = f"findings/{name}/trace.yaml", str(EXAMPLES / f"{name}.json")
+    assert cli.run(["export", file, "--engine", "vllm-v1", "--evidence", evidence, "--out", str(tmp_path)]) == 0
+    for written in (f"test_{name}.py", f"{name}.json"):
+        assert (tmp_path / written).read_text(encoding="utf-8") == (EXAMPLES / written).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_exported_test_imports_nothing_of_this_project_and_has_nothing_that_it_does_not_use(name: str) -> None:
-    tree = tree_of(name)
-    assert imported(tree) - {*sys.stdlib_module_names} <= OTHERS
-    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    tests = {each for each in defined if each.startswith("test_")}
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    bound = {each.asname or each.name for node in tree.body if isinstance(node, ast.ImportFrom) for each in node.names}
-    assert len(tests) == 1
-    assert (defined - tests | bound) - used == set()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_lines_of_an_exported_test_are_no_longer_than_those_of_vllm(name: str) -> None:
-    lines = (EXPORTED / f"test_{name}.py").read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if len(line) > WIDTH] == []
-
-
-def test_what_a_patch_changes_is_a_copy_in_a_tree_of_links(tmp_path: Path) -> None:
-    package, made = tmp_path / "site" / "vllm", tmp_path / "made"
-    (package / "core" / "sched").mkdir(parents=True)
-    made.mkdir()
-    for file, text in {"__init__.py": "", "core/sched/a.py": "x = 1\n", "core/sched/b.py": "y = 1\n"}.items():
-        (package / file).write_text(text)
-    file = "vllm/core/sched/a.py"
-    lay_out(package, f"--- a/{file}\n+++ b/{file}\n@@ -1 +1 @@\n-x = 1\n+x = 2\n", made)
-    assert (made / file).read_text() == "x = 2\n"
-    assert (package / "core" / "sched" / "a.py").read_text() == "x = 1\n"
-    links = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_symlink()}
-    assert links == {"vllm/__init__.py", "vllm/core/sched/b.py"}
+def test_exported_example_has_short_lines_and_no_import_of_this_project(name: str) -> None:
+    assert problems_of((EXAMPLES / f"test_{name}.py").read_text(encoding="utf-8")) == []

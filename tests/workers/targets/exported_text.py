@@ -1,0 +1,36 @@
+"""What the text of an exported test may have: no module of this project, no unused name, and short lines."""
+
+import ast
+import sys
+
+from workers.targets.vllm.export.text import WIDTH
+
+OTHERS = {"torch", "pytest", "safetensors", "vllm", "sglang"}
+
+
+def problems_of(text: str) -> list[str]:
+    """Return what is wrong in an exported test: imports that are not allowed, unused names, long lines, no one test."""
+    tree = ast.parse(text)
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    tests = {each for each in defined if each.startswith("test_")}
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    bound = {each.asname or each.name for node in tree.body if isinstance(node, ast.ImportFrom) for each in node.names}
+    foreign = sorted(imported(tree) - {*sys.stdlib_module_names} - OTHERS)
+    return [
+        *(f"imports {name}" for name in foreign),
+        *(f"does not use {name}" for name in sorted((defined - tests | bound) - used)),
+        *(f"long line: {line}" for line in text.splitlines() if len(line) > WIDTH),
+        *([] if len(tests) == 1 else [f"has {len(tests)} tests"]),
+    ]
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Return the packages that a module imports."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found |= {each.name for each in names}
+            case ast.ImportFrom(module=module):
+                found.add(str(module))
+    return {name.partition(".")[0] for name in found}
