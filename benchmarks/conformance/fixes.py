@@ -1,8 +1,9 @@
 """Fixes of known bugs, tried: each finding shows on the release, and does not show with its own fix.
 
 `python -m benchmarks.conformance.fixes [NAME ...]` replays the trace of each finding on the engine that its file names,
-three times: on the release, with its own fix, and with all fixes. `--sample N --seed S` takes some of them. Exit code 1
-if a finding does not show on the release, or shows with its fix; 2 for a name that has no fix.
+three times: on the release, with its own fix, and with all fixes. If a trace also meets other bugs, `run_on` of its file
+names their fixes, which are applied each time. `--sample N --seed S` takes some of them. Exit code 1 if a finding does
+not show on the release, or shows with its fix; 2 for a name that has no fix.
 """
 
 import argparse
@@ -63,10 +64,12 @@ def trace_file(name: str) -> Path:
 
 
 def tried(name: str) -> Tried:
-    """Return what the trace of a finding shows on the release, with its fix, and with all fixes."""
+    """Return verdicts on the release, with its own fix and with all; the file may name fixes of other bugs."""
     trace, config = load(trace_file(name)).explicit(), RunConfig.of(run_on(trace_file(name)))
-    config = config.model_copy(update={"engine_version": "", "engine_digest": "", "fixes": ""})
-    shown = [_shown(trace, config.model_copy(update={"fixes": fixes})) for fixes in ("", name, ALL)]
+    others = config.fixes
+    own = ",".join(filter(None, (others, name)))
+    config = config.model_copy(update={"engine_version": "", "engine_digest": ""})
+    shown = [_shown(trace, config.model_copy(update={"fixes": fixes})) for fixes in (others, own, ALL)]
     return Tried(name, config.engine, *shown)
 
 
