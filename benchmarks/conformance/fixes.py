@@ -1,9 +1,9 @@
 """Fixes of known bugs, tried: each finding shows on the release, and does not show with its own fix.
 
 `python -m benchmarks.conformance.fixes [NAME ...]` replays the trace of each finding on the engine that its file names,
-three times: on the release, with its own fix, and with all fixes. If a trace also meets other bugs, `run_on` of its file
-names their fixes, which are applied each time. `--sample N --seed S` takes some of them. Exit code 1 if a finding does
-not show on the release, or shows with its fix; 2 for a name that has no fix.
+three times: on the release, with its own fix, and with all fixes. If a trace also meets other bugs, `run_on` of its
+file names their fixes, which are applied each time. `--sample N --seed S` takes some of them. Exit code 1 if a finding
+does not show on the release, or shows with its fix; 2 for a name that has no fix.
 """
 
 import argparse
