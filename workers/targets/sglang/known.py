@@ -8,7 +8,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.trace import Trace
 from workers.record.evidence import Difference, Fact, MissingOrder, fact
 from workers.record.observation import Observation
-from workers.targets.sglang.limits import has_penalties
+from workers.targets.sglang.limits import VOCABULARY_OF_VIEWS, has_penalties
 from workers.targets.target import KnownBug
 
 _Matcher: TypeAlias = Callable[[Difference, Trace, Sequence[Observation]], bool]
@@ -190,6 +190,14 @@ def _ends_without_drafts(number: int, submit: Submit, steps: Sequence[Observatio
     return False
 
 
+def _grammar_rows_of_views(found: Difference, trace: Trace, steps: Sequence[Observation]) -> bool:
+    """Return whether masks of grammars were applied to a view of logits that has more than one row."""
+    submits, spec = trace.submitted(), trace.spec
+    has_rows = len(submits) > 1 or spec.num_speculative_tokens > 0
+    has_masks = any(submit.params.grammar for submit in submits)
+    return spec.vocab_size == VOCABULARY_OF_VIEWS and has_rows and has_masks and found.variable in _BEHIND_AN_END
+
+
 BUGS: Mapping[KnownBug, _Matcher] = {
     KnownBug(
         "sglang_penalties_one_behind",
@@ -221,4 +229,9 @@ BUGS: Mapping[KnownBug, _Matcher] = {
         "findings/sglang_grammar_ends_late/README.md",
         "SGLang 0.5.23 checks a grammar's end before it accepts the token after a prompt, and after the length check.",
     ): _grammar_ends_late,
+    KnownBug(
+        "sglang_grammar_rows_of_views",
+        "findings/sglang_grammar_rows_of_views/README.md",
+        "SGLang 0.5.23 masks logits at the wrong offsets if they are a view of rows that are padded.",
+    ): _grammar_rows_of_views,
 }

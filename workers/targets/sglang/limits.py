@@ -9,6 +9,9 @@ from workers.targets.sglang.draws import OWN_DRAWS
 
 # Sizes of vocabularies that models are made for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
+# The size for which logits stay a view of padded rows, as they do in a model with float32 weights. For the other
+# sizes each row of logits follows the one before it, as in a model whose logits are converted to float32.
+VOCABULARY_OF_VIEWS = 97
 # A prompt of SGLang is refused so many tokens before what its model allows.
 CONTEXT_BEYOND = 6
 # Tokens of the shortest request that a pool has room for.

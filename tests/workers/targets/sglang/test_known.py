@@ -243,3 +243,15 @@ def named_of_grammar(
         ]
     spec = EngineSpec(num_speculative_tokens=num_speculative_tokens)
     return KIND.known(found, Trace(spec=spec, events=(submit,)), steps)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "drafts", "known"), [(97, 2, "sglang_grammar_rows_of_views"), (97, 0, ""), (130, 2, "")]
+)
+def test_mask_of_a_view_is_known_where_logits_have_two_rows(vocab_size: int, drafts: int, known: str) -> None:
+    params = SamplingParams(grammar=(((20, 1),), ()))
+    submit = Submit(tick=0, request="a", prompt=PROMPT, max_tokens=9, stop=(vocab_size - 1,), params=params)
+    sizes: dict[str, Any] = {"vocab_size": vocab_size, "num_speculative_tokens": drafts}
+    spec = EngineSpec(layers="attention", sampling="standard", **sizes)
+    found = Difference(plane="contracts", variable="grammar", request="a", step=2, position=0, expected=20, actual=76)
+    assert KIND.known(found, Trace(spec=spec, events=(submit,)), ()) == known

@@ -12,6 +12,7 @@ from workers.targets.child.inside.interpreter import interpreted
 from workers.targets.child.inside.replacements import Replacement
 from workers.targets.sglang.inside import attention, verification
 from workers.targets.sglang.inside.channels import unconnected
+from workers.targets.sglang.limits import VOCABULARY_OF_VIEWS
 from workers.targets.simulated_torch.backend import DEVICE_NAME
 from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.simulated_torch.layers import LAYERS, ONE_KERNEL
@@ -100,8 +101,9 @@ def _here_too(before: FunctionType) -> FunctionType:
 
 def _apart(before: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     @wraps(before)
-    def _copy_logits_to_buffer(*arguments: Any, **named: Any) -> torch.Tensor:
-        return before(*arguments, **named).contiguous()
+    def _copy_logits_to_buffer(processor: Any, *arguments: Any, **named: Any) -> torch.Tensor:
+        logits = before(processor, *arguments, **named)
+        return logits if processor.vocab_size == VOCABULARY_OF_VIEWS else logits.contiguous()
 
     return _copy_logits_to_buffer
 
@@ -229,7 +231,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(
         "sglang.srt.layers.logits_processor",
         "LogitsProcessor._copy_logits_to_buffer",
-        "models have float32 weights here: of others logits are converted, and lie one behind the other",
+        "weights are float32 here: logits of other weights are converted, which copies them; one size keeps the view",
         _apart,
     ),
     Replacement(
