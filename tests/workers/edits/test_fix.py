@@ -73,8 +73,8 @@ def test_file_that_is_no_fix_is_refused_with_its_line(tmp_path: Path) -> None:
         fixes_of("package", tmp_path)
 
 
-@pytest.mark.parametrize("package", ["vllm"])
-def test_every_finding_that_ships_a_fix_has_one_that_can_be_read(package: str) -> None:
+@pytest.mark.parametrize(("package", "least"), [("vllm", 27), ("sglang", 9)])
+def test_every_finding_that_ships_a_fix_has_one_that_can_be_read(package: str, least: int) -> None:
     fixes = fixes_of(package)
-    assert len(fixes) >= 27
+    assert len(fixes) >= least
     assert all(fix.summary.endswith(".") and fix.package == package for fix in fixes.values())

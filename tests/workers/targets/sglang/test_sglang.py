@@ -16,6 +16,7 @@ from scenarios.events import Schedule
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.edits.edit import Edit
+from workers.edits.fix import fixes_of
 from workers.edits.tree import overlay
 from workers.oracle.tape import Tapes
 from workers.record.evidence import MissingOrder
@@ -38,6 +39,11 @@ FILES = find_scenarios([ROOT / "scenarios" / SGLANG])
 def test_every_scenario_agrees_and_what_it_expects_happens(file: Path, policy: str) -> None:
     trace = load(file).explicit().model_copy(update={"schedule": Schedule.model_validate({"policy": policy})})
     assert isinstance(check(trace, TAPES, config=CONFIG), Agreed)
+
+
+def test_fixes_of_all_findings_fit_the_installed_release_together() -> None:
+    found = KIND.fixed(RunConfig(engine=SGLANG, fixes="all"))
+    assert (found.names, dict(found.refused)) == (tuple(fixes_of("sglang")), {})
 
 
 @pytest.mark.parametrize("seed", range(3))
