@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from scenarios.events import Schedule
-from scenarios.spec import EngineSpec
-from scenarios.trace import Trace
 from workers.judge.judge import End
 from workers.judge.plan_identities import PlanIdentities
 from workers.judge.races import Races
@@ -24,7 +22,6 @@ from workers.record.observation import Observation
 from workers.record.words import difference_lines
 from workers.targets.child.answers import Race
 from workers.targets.vllm.installation import ENVIRONMENT, FIRST_RUNNER, OF_CPUS, SECOND_RUNNER
-from workers.targets.vllm.known_races import is_known_race
 
 POLICIES = ("eager", "lazy", "random")
 RUNNERS = {runner.name: runner for runner in (FIRST_RUNNER, SECOND_RUNNER)}
@@ -67,14 +64,14 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         tests = watched_tests(runner.name, str(Path(sys.prefix, "models")), schedule, *([tree] if tree else []))
     except Exception as error:
         raise pytest.UsageError(f"specstorm_vllm: {error}") from error
-    early_config.pluginmanager.register(Watch(tests, runner.name), "specstorm_vllm_watch")
+    early_config.pluginmanager.register(Watch(tests), "specstorm_vllm_watch")
 
 
 class Watch:
     """Judgement of each test by what it showed, of tests that are `watched`, and what there was of them in all."""
 
-    def __init__(self, watched: Any, runner: Any) -> None:
-        self._watched, self._runner = watched, runner
+    def __init__(self, watched: Any) -> None:
+        self._watched = watched
         self._counts: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
 
@@ -107,7 +104,7 @@ class Watch:
         counts = self._counts
         terminalreporter.section("specstorm")
         terminalreporter.write_line(
-            f"{counts['tests']} tests watched: {counts['new']} races, {counts['known']} known ones; "
+            f"{counts['tests']} tests watched: {counts['races']} races; "
             f"{counts['identities']} broken identities in {counts['steps']} steps of {counts['engines']} engines "
             f"and {counts['plans']} plans of {counts['schedulers']} schedulers"
         )
@@ -119,13 +116,10 @@ class Watch:
         races, shown = self._watched.end()
         self._counts["tests"] += 1
         texts: list[str] = []
-        depth = 2 if any(each.is_asynchronous for each in shown) else 1
-        trace = Trace(spec=EngineSpec(depth=depth), events=())
         for race in (Race.model_validate(race).order for race in races):
-            is_known = is_known_race(race, trace, self._runner)
-            self._counts["known" if is_known else "new"] += 1
+            self._counts["races"] += 1
             difference = Races(lambda race=race: race).at_end(End(0, {}))  # type: ignore[misc]
-            if difference is not None and not is_known:
+            if difference is not None:
                 texts.append(_text(difference))
         if len(texts) > RACES_MAX:
             texts[RACES_MAX:] = [f"{len(texts) - RACES_MAX} more races"]

@@ -168,7 +168,7 @@ def races_widened(removal: Removal, times: int) -> list[Widened]:
         path = str(overlay([removal.edit], installed(removal.engine), Path(folder)))
         simulated = RunConfig(engine=removal.engine, engine_path=path)
         gpu = simulated.model_copy(update={"device": "cuda"})
-        return [each for each in widened(trace, simulated, gpu, times) if not each.is_known]
+        return list(widened(trace, simulated, gpu, times))
 
 
 def line_of(removal: str, races: Sequence[Widened]) -> str:

@@ -16,6 +16,7 @@ from cluster.reports.documents import BisectDocument, ReleaseEntry
 from cluster.reports.terminal import show, show_json
 from scenarios.trace import Trace
 from scenarios.visible import visible_line
+from workers.edits.fix import RACES
 from workers.record.verdict import Agreed, Judgement, is_finding
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.registry import kind_of, known_engines
@@ -55,7 +56,7 @@ def bisect(
 ) -> int:
     """Try a failing trace on releases of an engine, or commits, as few as possible: which one shows the bug first."""
     released = [name for name in known_engines() if kind_of(name).releases]
-    asked = RunConfig(engine=engine or released[0], device=lanes, engine_home=engine_home)
+    asked = RunConfig(engine=engine or released[0], device=lanes, engine_home=engine_home, fixes=RACES)
     file = bundled(file)
     config = config_for(file, asked, context)
     if repository is None:

@@ -74,6 +74,7 @@ from scenarios.codec import ScenarioError
 from scenarios.features import switched_off
 from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace, problems
+from workers.edits.fix import RACES
 from workers.record.verdict import Vacuous
 from workers.targets.target import SPECSTORM, DeviceError
 
@@ -165,7 +166,7 @@ def run(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
-    fixes: Fixes = "none",
+    fixes: Fixes = RACES,
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
@@ -269,7 +270,7 @@ def replay(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
-    fixes: Fixes = "none",
+    fixes: Fixes = RACES,
     confirm: Annotated[
         Literal["cuda"] | None,
         typer.Option(help="Widen the window of each race on a GPU, and report whether the race does harm."),

@@ -31,7 +31,7 @@ from scenarios.scenario_file import RunOn
 from scenarios.strict_json import read_json
 from scenarios.trace import Trace
 from workers.edits.edit import EditError
-from workers.edits.fix import finding_of, fixes_of, page_of
+from workers.edits.fix import RACES, finding_of, fixes_of, page_of
 from workers.edits.patch import patch
 from workers.record.verdict import is_finding
 from workers.targets.exported import ExportError, Finding
@@ -59,7 +59,9 @@ def export(
     """Write a finding as a test that needs its engine and not this program, and as the text of an issue."""
     file = bundled(file)
     released = [name for name in known_engines() if kind_of(name).releases]
-    asked = RunConfig(engine=engine or released[0], device=lanes, engine_home=engine_home, engine_path=engine_path)
+    asked = RunConfig(
+        engine=engine or released[0], device=lanes, engine_home=engine_home, engine_path=engine_path, fixes=RACES
+    )
     config = config_for(file, asked, context)
     trace = read_trace(file, not no_limits)
     check_writable(out)

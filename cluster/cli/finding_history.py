@@ -8,7 +8,7 @@ from cluster.campaigns.recurrence import Recurrence, recurrence, recurrence_line
 from cluster.cli.inputs import InputError
 from cluster.reports.terminal import say
 from cluster.storage.errors import StoreError
-from cluster.storage.known import keep_seen, known_findings, read_seen
+from cluster.storage.known import keep_seen, read_known, read_seen
 from workers.targets.target import DEFAULT_CONFIG
 
 KNOWN = Path("scenarios/known")
@@ -43,11 +43,11 @@ class FindingHistory:
         ScenarioError: a file in the folder is not what it must be.
     """
 
-    def __init__(self, folder: Path, engine: str = DEFAULT_CONFIG.engine, is_night: bool = True) -> None:
+    def __init__(self, folder: Path, is_night: bool = True) -> None:
         self.lines: list[str] = []
         self.folder = folder
         self._is_night = is_night
-        self._known = known_findings(folder, engine)
+        self._known = read_known(folder)
         self._seen = read_seen(folder)
 
     def update(self, bugs: Sequence[str], is_judged: bool = True) -> Recurrence:

@@ -44,6 +44,7 @@ from cluster.reports.report import document, line_of, print_report, progress_for
 from cluster.reports.terminal import json_text, show, show_workflow_command, text_of
 from cluster.storage.corpus import NO_CORPUS, Corpus
 from cluster.storage.hunts import CANARY
+from workers.edits.fix import ALL
 from workers.targets.executed import Executed, RecordError
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import RunConfig
@@ -79,7 +80,7 @@ def gate(
         str, typer.Option(metavar="NAME", help="Test this engine (default: the first with gate support).")
     ] = "",
     engine_home: EngineHome = "",
-    fixes: Fixes = "none",
+    fixes: Fixes = ALL,
     junit: Junit = None,
     github: Annotated[bool, typer.Option("--github", help="Print new findings as GitHub annotations.")] = False,
     json: Json = False,
@@ -94,7 +95,7 @@ def gate(
     # Three of twelve traces of the hunt begin from what was selected; all scenarios say nothing of the change.
     paths = [] if chosen.is_all else [SCENARIOS / each.name for each in chosen.scenarios]
     corpus = Corpus.read(paths) if paths else NO_CORPUS
-    history = FindingHistory(known_folder(known, config.engine), config.engine, is_night=False)
+    history = FindingHistory(known_folder(known, config.engine), is_night=False)
     address, stop = ray_address(ray, workers, config, context), Stop()
     with open_campaign(out, "gate", context, SEED, config.engine) as store:
         folder = store.folder

@@ -67,6 +67,7 @@ from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
 from cluster.storage.hunts import CANARY, FindingState
 from cluster.storage.store import Store
 from scenarios.shards import SEED_MAX, Profile
+from workers.edits.fix import ALL, RACES
 from workers.record.verdict import Judgement, is_finding
 from workers.shrink.shrinker import LIMIT
 from workers.targets.target import SPECSTORM, RunConfig
@@ -97,7 +98,7 @@ def hunt(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
-    fixes: Fixes = "none",
+    fixes: Fixes = ALL,
     json: Json = False,
 ) -> int:
     """Generate traces, judge each under three schedules, shrink every finding."""
@@ -108,7 +109,7 @@ def hunt(
     config = config_of(asked_config(context))
     settings = settings_of(profile, seed, tuple(fault or ()), canary, config)
     begun_from = corpus_of(corpus, out)
-    history = FindingHistory(known_folder(known, engine), engine, is_night=False)
+    history = FindingHistory(known_folder(known, engine), is_night=False)
     address = ray_address(ray, workers, config, context)
     stop = Stop()
     with open_campaign(out, "hunt", context, seed, engine) as store:
@@ -227,7 +228,7 @@ def shrink(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
-    fixes: Fixes = "none",
+    fixes: Fixes = RACES,
     no_limits: NoLimits = False,
     json: Json = False,
 ) -> int:

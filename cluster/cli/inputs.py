@@ -24,7 +24,7 @@ from scenarios.capabilities import lacking
 from scenarios.scenario_file import RunOn
 from scenarios.trace import Trace
 from scenarios.visible import visible_line
-from workers.edits.fix import ALL, fixes_of
+from workers.edits.fix import ALL, RACES, fixes_of
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
 from workers.targets.registry import kind_of, known_engines
@@ -103,7 +103,7 @@ def sources_of(root: str, kind: TargetKind) -> str:
 
 
 def check_fixes(asked: str, package: str) -> str:
-    """Return the fixes that `--fixes` names as a configuration has them: `all`, or sorted names, or nothing.
+    """Return the fixes that `--fixes` names as a configuration has them: `all`, `races`, sorted names, or nothing.
 
     Raises:
         InputError: the package has no fix of a name.
@@ -111,15 +111,15 @@ def check_fixes(asked: str, package: str) -> str:
     fixes = fixes_of(package) if package else {}
     if asked in (NO_FIXES, ""):
         return ""
-    if asked == ALL:
-        return ALL if fixes else ""
+    if asked in (ALL, RACES):
+        return asked if fixes else ""
     names = sorted({name.strip() for name in asked.split(",")} - {""})
     for name in names:
         if name not in fixes:
             near = difflib.get_close_matches(name, fixes, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
             raise InputError(
-                f"--fixes names {name!r}; {hint}allowed are all, none, or names of findings that have a fix"
+                f"--fixes names {name!r}; {hint}allowed are all, races, none, or names of findings that have a fix"
             )
     return ",".join(names)
 

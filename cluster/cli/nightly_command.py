@@ -62,6 +62,7 @@ from cluster.statistics.fault_table import FaultValues, by_fault
 from cluster.storage.hunts import CANARY
 from cluster.storage.store import Store
 from scenarios.shards import SEED_MAX
+from workers.edits.fix import ALL
 from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM
 
@@ -136,7 +137,7 @@ def nightly(
     engine_home: EngineHome = "",
     engine_path: EnginePath = "",
     kernels: OfKernels = "defined",
-    fixes: Fixes = "none",
+    fixes: Fixes = ALL,
     json: Json = False,
 ) -> int:
     """Replay the regressions, hunt for hours, measure a part of the faults, write report.html, .txt and .json."""
@@ -147,7 +148,7 @@ def nightly(
     # A regression is a trace with its fault switched on.
     known_bugs = read_regressions(regressions) if kind_of(engine).capabilities.faults else {}
     begun_from = corpus_of(corpus, out)
-    history = FindingHistory(known_folder(known, engine, is_night=True), engine)
+    history = FindingHistory(known_folder(known, engine, is_night=True))
     number = night_number(seed)
     tonight = part_of_the_faults(number, nights, config)
     address = ray_address(ray, workers, config, context)

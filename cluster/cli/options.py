@@ -41,8 +41,8 @@ OfKernels = Annotated[
 Fixes = Annotated[
     str,
     typer.Option(
-        metavar="all|none|NAME,...",
-        help="Fix these known bugs of the engine in memory before it runs (names of findings).",
+        metavar="all|races|none|NAME,...",
+        help="Fix these known bugs of the engine in memory before it runs: all, the races alone, none, or findings.",
     ),
 ]
 Known = Annotated[

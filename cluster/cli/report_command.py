@@ -70,7 +70,7 @@ def write_report(
     engine = engines.pop() if len(engines) == 1 else SPECSTORM
     known = known if known is not None else known_folder(None, engine)
     is_night = any(night.is_judged for night in nights_of(campaigns))
-    nights = read_nights(known, engine, [finding.bug for finding in findings], date.today(), is_night)
+    nights = read_nights(known, [finding.bug for finding in findings], date.today(), is_night)
     total = overall(campaigns, nights)
     write_inside(folder, PAGE, render_page(campaigns, draw_timelines(findings, folder, timelines), nights))
     write_inside(folder, "junit.xml", junit_xml(campaigns, nights.result.known if nights is not None else ()))

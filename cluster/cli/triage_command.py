@@ -15,7 +15,7 @@ from cluster.cli.inputs import InputError, check_engine
 from cluster.cli.options import Engine, Known
 from cluster.reports.page.campaign import read_campaigns
 from cluster.reports.terminal import show
-from cluster.storage.known import KnownFinding, Status, edit_known, known_findings, known_in, read_files, read_seen
+from cluster.storage.known import KnownFinding, Status, edit_known, known_in, read_files, read_known, read_seen
 from cluster.storage.lock import editing
 from scenarios.codec import KNOWN_SUFFIX
 from workers.targets.target import SPECSTORM
@@ -53,13 +53,13 @@ def triage(
     if not which:
         if changes or which is not None:
             raise InputError("no finding given; give its fingerprint or file (`specstorm triage` lists all)")
-        show(*_listed(folder, engine))
+        show(*_listed(folder))
         return EXIT_AGREED
     place = Path(which).parent if which.endswith(KNOWN_SUFFIX) else folder
     # Looked up and changed at once: no other process changes the folder in between.
     with editing(place) if changes else nullcontext():
-        path, before = _found(which, folder, engine, campaign)
-        finding = edit_known(path, _decided(before, path, which, changes)) if changes else before
+        path, before = _found(which, folder, campaign)
+        finding = edit_known(path, _decided(before, which, changes)) if changes else before
     if finding is None:
         raise InputError(f"{which!r} has no status yet; give one with --state {'|'.join(get_args(Status))}")
     where = f"{path}: " if path.exists() else ""
@@ -76,7 +76,7 @@ def _check_until(until: str | None) -> None:
         raise InputError(f"--until is {until}, which is not in the future; give a day after {date.today()}")
 
 
-def _found(which: str, folder: Path, engine: str, campaign: Path | None) -> tuple[Path, KnownFinding | None]:
+def _found(which: str, folder: Path, campaign: Path | None) -> tuple[Path, KnownFinding | None]:
     """Return the file of a finding, which need not exist, and its state; None if it has none yet.
 
     Raises:
@@ -91,15 +91,14 @@ def _found(which: str, folder: Path, engine: str, campaign: Path | None) -> tupl
     if which in files:
         finding, path = files[which]
         return path, finding
-    own = known_findings(folder, engine)
     met = [] if campaign is None else [bug for each in read_campaigns(campaign) for bug in each.findings]
-    seen = [*own, *read_seen(folder), *met]
+    seen = [*read_seen(folder), *met]
     if which not in seen:
         near = difflib.get_close_matches(which, seen, n=1, cutoff=0.8)
         where = f"by a night of {folder}" if campaign is None else f"by a night of {folder} or in {campaign}"
         hint = f"did you mean {near[0]!r}?" if near else "name the campaign that met it with --campaign DIR"
         raise InputError(f"no finding {which!r} was seen {where}; {hint}")
-    return _new_path(folder, which), own.get(which)
+    return _new_path(folder, which), None
 
 
 def _new_path(folder: Path, bug: str) -> Path:
@@ -112,25 +111,19 @@ def _new_path(folder: Path, bug: str) -> Path:
     )
 
 
-def _decided(
-    before: KnownFinding | None, path: Path, bug: str, changes: dict[str, str | None]
-) -> dict[str, str | None]:
+def _decided(before: KnownFinding | None, bug: str, changes: dict[str, str | None]) -> dict[str, str | None]:
     """Return the changes of keys: another status takes whom it was assigned and its date with it, unless given anew."""
     if before is None and "status" not in changes:
         raise InputError(f"{bug!r} has no status yet; give one with --state")
     if before is None:
         return {"bug": bug, **changes}
     anew = {"to": None, "until": None} if changes.get("status", before.status) != before.status else {}
-    if path.exists():
-        return {**anew, **changes}
-    # An engine knows it of itself, without a file.
-    own = {"bug": bug, "upstream": before.upstream, "status": before.status, "note": before.note or None}
-    return {**own, **anew, **changes}
+    return {**anew, **changes}
 
 
-def _listed(folder: Path, engine: str) -> list[str]:
+def _listed(folder: Path) -> list[str]:
     """Return a line for each finding that is known or was seen."""
-    known, seen = known_findings(folder, engine), read_seen(folder)
+    known, seen = read_known(folder), read_seen(folder)
     today = date.today()
     lines = []
     for bug in sorted({*known, *seen}):

@@ -33,8 +33,6 @@ def _lines(number: int, found: Widened) -> Iterator[str]:
     yield f"RACE {number}    {missing_order_text(found.order)}"
     if found.num_races > 1:
         yield f"          and {found.num_races - 1} more whose first access is at that place"
-    if found.is_known:
-        yield "          known"
     yield f"          {_delayed(found.delay)}"
     for tries in found.tries:
         yield f"          {_WAYS[tries.way]}: {_tries_text(tries)}"

@@ -10,7 +10,7 @@ from cluster.reports.markdown import block, inline, span
 from cluster.statistics.fault_table import Document
 from scenarios.scenario_file import RunOn
 from scenarios.visible import visible_text
-from workers.record.verdict import Diverged, Verdict
+from workers.record.verdict import Verdict
 from workers.record.words import finding_lines, headline_text
 from workers.targets.exported import ExportedTest
 
@@ -99,10 +99,7 @@ def _section(heading: str, text: str) -> Iterator[str]:
 
 def _found(verdict: Verdict) -> list[str]:
     """Return what a verdict says, less the name by which it is known here."""
-    if isinstance(verdict, Diverged):
-        difference = verdict.difference.model_copy(update={"known": ""})
-        return _as_list(finding_lines(verdict.model_copy(update={"difference": difference})))
-    return _as_list(finding_lines(verdict.model_copy(update={"known": ""})))
+    return _as_list(finding_lines(verdict.model_copy(update={"known": ()})))
 
 
 def _as_list(lines: list[str]) -> list[str]:

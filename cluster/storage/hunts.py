@@ -13,7 +13,7 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.evidence import Site
 from workers.record.names import ArtefactPath
-from workers.record.verdict import Crashed, Judgement, Lost, Verdict, is_finding, known_of, unconfirmed_of
+from workers.record.verdict import Crashed, Judgement, Lost, Verdict, is_finding, unconfirmed_of
 from workers.run.shard import Hit
 from workers.shrink.shrinker import Finding, Shrinking
 from workers.targets.target import RunConfig
@@ -72,14 +72,8 @@ class FindingState(Value):
 
     @classmethod
     def of(cls, hit: Hit, first: int) -> "FindingState":
-        """Return the first state of a finding of a hunt; of a known bug the first trace that met it will do."""
-        state = cls(
-            bug=hit.signature.bug, first=first, size=len(hit.trace.events), trace=hit.trace, verdict=hit.verdict
-        )
-        if not known_of(hit.verdict):
-            return state
-        judgement = Judgement(verdict=hit.verdict, trace=hit.trace, schedules=1)
-        return state.model_copy(update={"stage": "confirmed", "judgement": judgement})
+        """Return the first state of a finding of a hunt."""
+        return cls(bug=hit.signature.bug, first=first, size=len(hit.trace.events), trace=hit.trace, verdict=hit.verdict)
 
     @classmethod
     def unseen(cls, trace: Trace) -> "FindingState":

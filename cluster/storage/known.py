@@ -19,8 +19,6 @@ from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
 from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError
 from scenarios.yaml_edit import scalar, with_values
-from workers.shrink.fingerprint import known_name
-from workers.targets.registry import kind_of
 
 SEEN = "seen.json"
 _DAY = timedelta(days=1)
@@ -75,21 +73,6 @@ class Sighting(Value):
 
 
 _SIGHTINGS = TypeAdapter(dict[str, Sighting])
-
-
-def known_findings(folder: Path, engine: str) -> dict[str, KnownFinding]:
-    """Return the known findings of an engine by fingerprint: its own known bugs, and those of a folder.
-
-    Raises:
-        ScenarioError: as `read_known`.
-    """
-    own = {
-        known_name(bug.name): KnownFinding(
-            bug=known_name(bug.name), upstream=bug.upstream, status="expected", note=bug.note
-        )
-        for bug in kind_of(engine).known_bugs()
-    }
-    return own | read_known(folder)
 
 
 def read_known(folder: Path) -> dict[str, KnownFinding]:

@@ -79,13 +79,12 @@ def judgements() -> dict[str, Judgement]:
         writers=(access,),
         made_at=(site,),
         missing_order=order,
-        known="k",
     )
     crashed = Crashed(
         stats=NO_STATS, error="e", where=site, callers=(site,), before=difference, missing_order=order, made_at=(site,)
     )
     found = (
-        Diverged(stats=NO_STATS, difference=difference),
+        Diverged(stats=NO_STATS, difference=difference, known=("k",)),
         crashed,
         Stuck(stats=NO_STATS, waits=NotDrained(steps=3, waiting=(Waiting(request="r", reason="blocks"),))),
         Lost(reason="l"),

@@ -1,6 +1,6 @@
 """Fixes of known bugs: for each finding, the edits of the engine's source with which its trace agrees."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -11,23 +11,36 @@ from pydantic import Field, ValidationError
 from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError, read
 from workers.edits.edit import Edit, EditError, edited_tree
+from workers.edits.functions import MODULE, name_of
 
 FINDINGS = Path(__file__).resolve().parents[2] / "findings"
 # What the folder of a finding has: the fix, the smallest trace that reproduces the bug, and the page.
 FILE, TRACE, PAGE = "fix.yaml", "trace.yaml", "README.md"
-ALL = "all"
+# Selections of fixes: all of them, or those of races, which change no result of a run in the right order.
+ALL, RACES = "all", "races"
 
 
 class Fix(Value):
-    """The fix of one finding: what it changes, in one sentence, and the edits, all of which it needs."""
+    """The fix of one finding: what it changes, in one sentence, and the edits, all of which it needs.
+
+    The fix of a `race` adds an order of host and device that is missing, and changes nothing else.
+    """
 
     summary: str
+    race: bool = False
     edits: Annotated[tuple[Edit, ...], Field(min_length=1)]
 
     @property
     def package(self) -> str:
         """The Python package that it edits, e.g. vllm."""
         return self.edits[0].module.partition(".")[0]
+
+    def has_run(self, functions: Collection[str]) -> bool:
+        """Return whether a function that it edits is among those that ran, each as `FILE:FUNCTION`.
+
+        An edit outside functions counts as run once any statement outside functions of its file is among them.
+        """
+        return any(name_of(edit.file, of) in functions for edit in self.edits for of in (edit.function, MODULE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +75,15 @@ def page_of(name: str) -> str:
 
 
 def selected(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:
-    """Return the fixes that are named: `all`, none if `names` is empty, or those between its commas.
+    """Return the fixes that are named: `all`, those of `races`, none if `names` is empty, or those between its commas.
 
     Raises:
         KeyError: there is no fix of a name.
     """
     if names == ALL:
         return fixes
+    if names == RACES:
+        return {name: fix for name, fix in fixes.items() if fix.race}
     return {name: fixes[name] for name in names.split(",") if name}
 
 

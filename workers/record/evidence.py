@@ -184,8 +184,7 @@ class Difference(Value):
     was asked about a broken contract; `writers` are the last device ops or host points that wrote the value, newest
     first; `made_at` are the places in the engine's program that are to see to it, where its target names some, or where
     another run broke off;
-    `missing_order` are two unordered accesses, where the race detector saw some; `known` names the known bug of the
-    engine that this is.
+    `missing_order` are two unordered accesses, where the race detector saw some.
     """
 
     plane: Plane
@@ -201,7 +200,6 @@ class Difference(Value):
     writers: tuple[Access, ...] = ()
     made_at: tuple[Site, ...] = ()
     missing_order: MissingOrder | None = None
-    known: str = ""
 
     @property
     def is_kept_elsewhere(self) -> bool:

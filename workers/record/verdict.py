@@ -48,12 +48,14 @@ class Agreed(Value):
 class Diverged(Value):
     """Engine and oracle part.
 
-    `unconfirmed` says, as of any finding, why no slower run of the engine was asked to show it, where one was due.
+    `unconfirmed` says, as of any finding, why no slower run of the engine was asked to show it, where one was due;
+    `known` names the known bugs of the engine that cause it.
     """
 
     kind: Literal["diverged"] = "diverged"
     stats: Stats
     difference: Difference
+    known: tuple[str, ...] = ()
     unconfirmed: Fact | None = None
 
 
@@ -62,7 +64,7 @@ class Crashed(Value):
 
     `callers` are those of its place, the nearest first, `before` is the first difference that the steps before show,
     `missing_order` are two unordered accesses before, where the race detector saw some, `made_at` are places in its
-    program where that is made which the one that raised works on, `known` is the known bug of the engine that it is.
+    program where that is made which the one that raised works on; `known` as in `Diverged`.
     """
 
     kind: Literal["crashed"] = "crashed"
@@ -73,7 +75,7 @@ class Crashed(Value):
     before: Difference | None = None
     missing_order: MissingOrder | None = None
     made_at: tuple[Site, ...] = ()
-    known: str = ""
+    known: tuple[str, ...] = ()
     unconfirmed: Fact | None = None
 
 
@@ -109,7 +111,7 @@ class LanesWait(Value):
 
 
 class Stuck(Value):
-    """The engine stopped making progress; `known` is the known bug of the engine that it is.
+    """The engine stopped making progress; `known` as in `Diverged`.
 
     `missing_order` are two unordered accesses, where the race detector saw some; `made_at` are the places in the
     engine's program that may be wrong, where its target names some.
@@ -120,7 +122,7 @@ class Stuck(Value):
     waits: NotDrained | LanesWait = Field(discriminator="kind")
     missing_order: MissingOrder | None = None
     made_at: tuple[Site, ...] = ()
-    known: str = ""
+    known: tuple[str, ...] = ()
     unconfirmed: Fact | None = None
 
 
@@ -166,15 +168,14 @@ def plane(verdict: Verdict) -> str:
             raise ValueError(f"{verdict.kind} is not a finding")
 
 
-def known_of(verdict: Verdict) -> str:
-    """Return the name of the known bug of the engine that a finding is, an empty one of any other verdict."""
-    match verdict:
-        case Diverged(difference=difference):
-            return difference.known
-        case Crashed(known=known) | Stuck(known=known):
-            return known
-        case _:
-            return ""
+def known_of(verdict: Verdict) -> tuple[str, ...]:
+    """Return the names of the known bugs that cause a finding; empty for any other verdict."""
+    return verdict.known if isinstance(verdict, Diverged | Crashed | Stuck) else ()
+
+
+def with_known(verdict: Verdict, known: tuple[str, ...]) -> Verdict:
+    """Return a finding with the names of the known bugs that cause it."""
+    return verdict.model_copy(update={"known": known}) if known else verdict
 
 
 def unconfirmed_of(verdict: Verdict) -> Fact | None:

@@ -32,6 +32,7 @@ from workers.record.verdict import (
     Stuck,
     Vacuous,
     Verdict,
+    known_of,
     missing_order_of,
     telling_pairs,
     unconfirmed_of,
@@ -197,24 +198,27 @@ def reason_text(verdict: Stuck) -> str:
 
 def finding_lines(verdict: Verdict) -> list[str]:
     """Format a finding, a fact a line: its missing order first, which is the cause of what is wrong after it."""
-    unconfirmed = unconfirmed_of(verdict)
-    return [*_finding_lines(verdict), *([shown_text(unconfirmed)] if unconfirmed is not None else [])]
+    unconfirmed, known = unconfirmed_of(verdict), known_of(verdict)
+    lines = _finding_lines(verdict)
+    if known:
+        lines.append(f"known: {' and '.join(known)} (not found with {'its fix' if len(known) == 1 else 'their fixes'})")
+    return [*lines, *([shown_text(unconfirmed)] if unconfirmed is not None else [])]
 
 
 def _finding_lines(verdict: Verdict) -> list[str]:
     match verdict:
         case Diverged(difference=difference):
             return list(difference_lines(difference))
-        case Crashed(error=error, where=where, missing_order=order, made_at=made_at, known=known):
+        case Crashed(error=error, where=where, missing_order=order, made_at=made_at):
             lines = [*_missing_order_lines(order), f"in {site_text(where)}: {error}"]
             if verdict.callers:
                 lines.append(f"called from {', '.join(map(site_text, verdict.callers))}")
             lines += [f"what it works on is {text}" for text in _made_at(made_at)]
             if verdict.before is not None:
                 lines += [f"before it: {each}" for each in difference_lines(verdict.before)]
-            return [*lines, *_known_lines(known)]
-        case Stuck(missing_order=order, made_at=made_at, known=known):
-            return [*_missing_order_lines(order), reason_text(verdict), *_made_at(made_at), *_known_lines(known)]
+            return lines
+        case Stuck(missing_order=order, made_at=made_at):
+            return [*_missing_order_lines(order), reason_text(verdict), *_made_at(made_at)]
         case Vacuous(missing=missing):
             return [shown_text(each) for each in missing]
         case Lost(reason=reason):
@@ -243,7 +247,6 @@ def difference_lines(difference: Difference) -> Iterator[str]:
             if writer.site is not None
         )
     yield from _made_at(difference.made_at)
-    yield from _known_lines(difference.known)
 
 
 def _made_at(places: Sequence[Site]) -> list[str]:
@@ -259,10 +262,6 @@ def _missing_order_lines(order: MissingOrder | None) -> Iterator[str]:
             yield f"{access.actor} is called from {', '.join(map(site_text, access.callers))}"
     if order.harm is not None:
         yield f"harm: {harm_text(order.harm)}"
-
-
-def _known_lines(bug: str) -> list[str]:
-    return [f"this is a known bug of the engine: {bug}"] if bug else []
 
 
 def schedule_name(schedule: Schedule) -> str:

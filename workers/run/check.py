@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from scenarios.capabilities import lacking
 from scenarios.trace import Trace
-from workers.judge import drafter_identities
 from workers.judge.contracts.breach import PLANE
 from workers.judge.contracts.delivery import Delivery
 from workers.judge.outputs import Outputs
@@ -32,7 +31,6 @@ from workers.record.verdict import (
     Vacuous,
     Verdict,
     is_finding,
-    known_of,
 )
 from workers.run.comparison import Comparison
 from workers.run.engine_run import DEFAULT_OPTIONS, Options, Run, error_text, site_of
@@ -87,17 +85,14 @@ def check(
         if stats is not None:
             return _as_expected(trace, stats)
     verdict = judged(trace, tapes, options, kind, config)
-    # What a verdict depends on is in the trace: nothing that an engine did before may have a part in it. What is only
-    # counted, as it is known, needs no second run.
-    is_told = options.confirm != "never" or not known_of(verdict)
-    if is_finding(verdict) and is_told and kind.renew(config):
+    # A verdict depends on the trace alone: not on what the engine did before.
+    if is_finding(verdict) and kind.renew(config):
         # The message of a crash depends on whether races are watched. A finding that is reported carries its race.
         races = options.races or options.confirm != "never" or isinstance(verdict, Crashed)
         until = options.compared.until if options.compared is not None else "all"
         options = replace(options, races=races, compared=References(until))
         verdict = judged(trace, tapes, options, kind, config)
-        is_confirmed = options.confirm != "never" and not known_of(verdict)
-        confirmation = kind.confirmation(config) if is_confirmed else None
+        confirmation = kind.confirmation(config) if options.confirm != "never" else None
         if confirmation is not None and isinstance(verdict, Diverged | Crashed | Stuck):
             steps = verdict.stats.steps
             if steps > confirmation.steps_max:
@@ -138,14 +133,12 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         return Crashed(stats=NO_STATS, error=error_text(error), where=where, made_at=made_at)
     ended = _ended(run, options)
     if isinstance(ended, Crashed):
-        known = kind.known_crash(ended.error, ended.where, trace, config, run.panel.observations)
         before = placed(ended.before, kind.places, trace) if ended.before is not None else None
         made_at = ranked(ended.missing_order, kind.places, of_crash((ended.where, *ended.callers), kind.places))
-        return ended.model_copy(update={"known": known, "before": before, "made_at": made_at})
+        return ended.model_copy(update={"before": before, "made_at": made_at})
     if isinstance(ended, Stuck):
-        known = kind.known_hang(trace, ended.stats.probes, config)
         made_at = ranked(ended.missing_order, kind.places, kind.places.get(("liveness", "progress"), ()))
-        return ended.model_copy(update={"known": known, "made_at": made_at})
+        return ended.model_copy(update={"made_at": made_at})
     if not isinstance(ended, _Ended):
         return ended
     found, stats, outputs, steps, taken = ended
@@ -163,13 +156,7 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
     if found is None:
         return _as_expected(trace, stats)
     by_number = numbered(explicit, taken)
-    known = found.known or kind.known(found, by_number, steps, config)
-    if known and found.plane == drafter_identities.PLANE:
-        # It changes no output, and so hides none.
-        other = comparison.first_difference(outputs, stats.steps, steps)
-        if other is not None and other.plane != found.plane:
-            found, known = other, other.known or kind.known(other, by_number, steps, config)
-    return Diverged(stats=stats, difference=placed(found.model_copy(update={"known": known}), kind.places, by_number))
+    return Diverged(stats=stats, difference=placed(found, kind.places, by_number))
 
 
 class _Ended(NamedTuple):

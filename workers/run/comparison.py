@@ -24,7 +24,6 @@ from workers.run.references import (
     ReferenceRun,
     References,
     Requests,
-    numbered,
     references,
     undecided_trace,
 )
@@ -38,11 +37,11 @@ def outputs_of(
     kind: TargetKind,
     config: RunConfig = DEFAULT_CONFIG,
     options: Options = UNJUDGED,
-    keep: Callable[[Run, Difference | None], None] | None = None,
+    keep: Callable[[Run], None] | None = None,
 ) -> Outputs | BrokenOff:
     """Run an explicit trace; return each request's output, or how the run broke off.
 
-    A judged run that has ended is given to `keep`, with the first difference that its judges saw.
+    A judged run that has ended is passed to `keep`.
 
     Raises:
         DeviceError: the trace cannot run on that device.
@@ -54,7 +53,7 @@ def outputs_of(
             if isinstance(found, NotDrained):
                 return BrokenOff("it does not end")
             if keep is not None:
-                keep(run, found)
+                keep(run)
             return run.target.outputs()
         finally:
             run.target.close()
@@ -100,16 +99,13 @@ class Comparison:
                 found = self._beyond_ties(self.requests.judged(self.trace), self.requests.outputs, self._steady(wanted))
             if found is not None:
                 name = self.requests.names.get(found.request, found.request)
-                known = self._known_failure(wanted, other, name)
-                update = {"reference": reference, "request": name, "step": steps, "known": known}
-                return found.model_copy(update=update)
+                return found.model_copy(update={"reference": reference, "request": name, "step": steps})
             proposed = self.compared.proposed.get(other.model_dump_json())
             # Not beside a store: a drafter may still write over the entries that were loaded for it.
             if proposed and reference is Reference.SYNCHRONOUS and not self.trace.spec.has_connector:
                 found = first_unlike(self.trace, proposals_of(shown), proposed)
                 if found is not None:
-                    known = self._known_failure(wanted, other, found.request)
-                    return found.model_copy(update={"reference": reference, "known": known})
+                    return found.model_copy(update={"reference": reference})
         return None
 
     def elsewhere(self, broken: Difference) -> Elsewhere | None:
@@ -155,25 +151,10 @@ class Comparison:
         if trace.spec.depth > 1 or not trace.spec.num_speculative_tokens or not shows_steps(self.kind.capabilities):
             return outputs_of(trace, self.tapes, self.kind, self.config)
 
-        def keep(run: Run, found: Difference | None) -> None:
-            steps, key = run.panel.observations, trace.model_dump_json()
-            self.compared.proposed[key] = proposals_of(steps)
-            contracts = run.panel.contracts
-            if found is None or contracts is None:
-                return
-            by_number = numbered(run.explicit(), contracts.taken)
-            names = {f"submit {number}": given.submit.request for number, given in enumerate(contracts.taken)}
-            known = self.kind.known(found, by_number, steps, self.config)
-            self.compared.wrong[key] = names.get(found.request, found.request), known
+        def keep(run: Run) -> None:
+            self.compared.proposed[trace.model_dump_json()] = proposals_of(run.panel.observations)
 
         return outputs_of(trace, self.tapes, self.kind, self.config, Options(races=False), keep)
-
-    def _known_failure(self, wanted: Outputs | BrokenOff, trace: Trace, request: str) -> str:
-        """Return the known bug by which a reference run broke off, or was wrong of a request, if it is one."""
-        if isinstance(wanted, BrokenOff):
-            return self.kind.known_crash(wanted.error, wanted.where, trace, self.config)
-        wrong, known = self.compared.wrong.get(trace.model_dump_json(), ("", ""))
-        return known if wrong == request else ""
 
     def _beyond_ties(self, trace: Trace, seen: Outputs, wanted: Outputs | BrokenOff) -> Difference | None:
         """Return the first difference that is none of near ties; the requests that have one are added to `ties`."""

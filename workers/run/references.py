@@ -72,8 +72,6 @@ class References:
     agreed: AgreedRun | None = None
     # By trace what was proposed in a run that shows it.
     proposed: dict[str, Proposals] = field(default_factory=dict)
-    # By trace the request of which such a run was wrong, and the known bug by which it was.
-    wrong: dict[str, tuple[str, str]] = field(default_factory=dict)
     _outputs: dict[str, Outputs | BrokenOff] = field(default_factory=dict)
 
     def that_matter(self, references: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:

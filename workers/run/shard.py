@@ -23,7 +23,7 @@ from workers.oracle.tape import Tapes
 from workers.record.evidence import RACES
 from workers.record.names import Count
 from workers.record.rules import Reference
-from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, is_finding, known_of
+from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, is_finding
 from workers.run.check import check
 from workers.run.coverage import Coverage, coverage_of, joined_coverage
 from workers.run.engine_run import Confirm, Options
@@ -100,8 +100,8 @@ def judge_shard(
 ) -> ShardReport:
     """Judge the traces of a shard; `begin` is called with each before it runs.
 
-    With `to_first_finding` the report of a costly engine ends with the first trace that shows a bug that is not known:
-    it then has fewer traces than the shard.
+    With `to_first_finding` the report of a costly engine ends with the first trace that shows a bug: it then has fewer
+    traces than the shard.
     """
     ends_early = to_first_finding and kind_of(config.engine).capabilities.is_costly
     found: dict[str, Hit] = {}
@@ -134,7 +134,7 @@ def judge_shard(
                 signature.bug, Hit(signature=signature, count=0, index=index, trace=trace, verdict=last)
             )
             found[signature.bug] = hit.model_copy(update={"count": hit.count + 1})
-            if ends_early and not known_of(last):
+            if ends_early:
                 break
     return ShardReport(
         traces=len(lengths),
@@ -173,7 +173,7 @@ def judged_by_sample(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Con
     sampled = trace.model_copy(update={"schedule": _schedule(trace, policy)})
     options = Options(compared=References(only=reference), confirm="never")
     verdict = check(sampled, tapes, options, config=config)
-    if is_finding(verdict) and not known_of(verdict):
+    if is_finding(verdict):
         full = judged_in_full(trace, tapes, config, confirm)
         if is_finding(full.verdicts[-1]):
             return full

@@ -18,7 +18,7 @@ from workers.run.check import check
 from workers.run.engine_run import Options, Run
 from workers.run.references import References
 from workers.shrink.fingerprint import signature_of
-from workers.targets.child.target import ChildKind, ChildTarget
+from workers.targets.child.target import ChildKind
 from workers.targets.registry import kind_of
 from workers.targets.target import DeviceError, RunConfig
 
@@ -44,14 +44,13 @@ class Tries(Value):
 
 
 class Widened(Value):
-    """What comes on a GPU of the races of one place: the first, whether they are known, what was held up, and the runs.
+    """What comes on a GPU of the races of one place: the first, what was held up, and the runs.
 
     `num_races` counts them: a delay of their first accesses' place widens all of their windows.
     """
 
     order: MissingOrder
     num_races: int
-    is_known: bool
     delay: Delay | None
     tries: tuple[Tries, ...]
 
@@ -61,8 +60,8 @@ class Widened(Value):
         return any(each.harmed for each in self.tries if each.way not in _WITHOUT_DELAY)
 
 
-def races_of(trace: Trace, config: RunConfig) -> list[tuple[MissingOrder, bool]]:
-    """Return the races of a trace on the simulated device under eager, each with whether it is known.
+def races_of(trace: Trace, config: RunConfig) -> Sequence[MissingOrder]:
+    """Return the races of a trace on the simulated device under eager.
 
     Raises:
         DeviceError: the engine cannot run there, or it watches no accesses there.
@@ -72,8 +71,7 @@ def races_of(trace: Trace, config: RunConfig) -> list[tuple[MissingOrder, bool]]
     run = Run(trace.model_copy(update={"schedule": Schedule()}), Tapes(), Options(judged=False), kind, config)
     try:
         run.to_end()
-        assert isinstance(run.target, ChildTarget), "it is a kind of engine in a process of its own"
-        return [(order, kind.is_known(order, trace)) for order in run.target.all_races()]
+        return run.target.races()
     finally:
         run.target.close()
 
@@ -121,24 +119,24 @@ def widened(trace: Trace, simulated: RunConfig, gpu: RunConfig, times: int) -> I
     plain, joined = runs(Schedule(), times), runs(Schedule(joined=True), 1)
     shown = {_bug_of(each, trace) for each in (*plain, *joined)}
     without = _tries("plain", plain, trace, set()), _tries("joined", joined, trace, set())
-    for order, is_known, delay, num_races in _places(races, _kind(simulated).stand_ins):
+    for order, delay, num_races in _places(races, _kind(simulated).stand_ins):
         tries = [*without]
         for way, late in _late(delay):
             tries.append(_tries(way, runs(Schedule(delays=(late,)), times), trace, shown))
             if tries[-1].harmed:
                 break
-        yield Widened(order=order, num_races=num_races, is_known=is_known, delay=delay, tries=tuple(tries))
+        yield Widened(order=order, num_races=num_races, delay=delay, tries=tuple(tries))
 
 
 def _places(
-    races: Iterable[tuple[MissingOrder, bool]], stand_ins: Sequence[str]
-) -> Iterator[tuple[MissingOrder, bool, Delay | None, int]]:
-    """Yield for each place that is delayed its first race, whether it is known, the delay, and how many have it."""
-    of_place: dict[object, list[tuple[MissingOrder, bool, Delay | None]]] = {}
-    for number, (order, is_known) in enumerate(races):
+    races: Iterable[MissingOrder], stand_ins: Sequence[str]
+) -> Iterator[tuple[MissingOrder, Delay | None, int]]:
+    """Yield for each place that is delayed its first race, the delay, and how many races have it."""
+    of_place: dict[object, list[tuple[MissingOrder, Delay | None]]] = {}
+    for number, order in enumerate(races):
         delay = delay_of(order, stand_ins)
-        place = (delay.at, delay.of, is_known) if delay is not None else number
-        of_place.setdefault(place, []).append((order, is_known, delay))
+        place = (delay.at, delay.of) if delay is not None else number
+        of_place.setdefault(place, []).append((order, delay))
     for each in of_place.values():
         yield *each[0], len(each)
 

@@ -18,12 +18,13 @@ from workers.record.verdict import (
     Vacuous,
     Verdict,
     is_finding,
-    known_of,
     missing_order_of,
+    with_known,
     with_missing_order,
 )
 from workers.run.check import check
 from workers.run.engine_run import Confirm, Options
+from workers.run.known_bugs import KnownBugs
 from workers.run.references import References
 from workers.run.schedules import differs, has_lanes, schedules_on
 from workers.run.shard import ShardReport, first_alike, judge_shard
@@ -41,6 +42,7 @@ class Worker:
     def __init__(self, confirm: Confirm = "now") -> None:
         self._tapes = Tapes()
         self._confirm = confirm
+        self._known_bugs = KnownBugs(self._tapes)
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
         """Run a trace under its own schedule, or with `sweep` under those that are run on its device.
@@ -102,18 +104,16 @@ class Worker:
             trace = trace.model_copy(update={"schedule": worst})
         verdict = explained(verdict, trace, self._tapes, config, self._confirm)
         verdict = with_missing_order(verdict, order or self._race_before(verdict, trace, config))
+        verdict = with_known(verdict, self._known_bugs.of(verdict, trace, config))
         return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
 
     def _outcomes(self, trace: Trace, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
-        """Run the fixed schedules without the race detector; return how each ended, and the first that shows harm.
-
-        A known bug of the engine is no harm of a race that is not known.
-        """
+        """Run the fixed schedules without the race detector; return how each ended, and the first with a finding."""
         outcomes, worst = [], None
         options = Options(races=False, compared=References(), confirm="never")
         for schedule in schedules_on(config, fixed=True):
             verdict = check(trace.model_copy(update={"schedule": schedule}), self._tapes, options, config=config)
-            if worst is None and is_finding(verdict) and not known_of(verdict):
+            if worst is None and is_finding(verdict):
                 worst = schedule
             outcomes.append(Outcome.of(schedule, verdict))
         return tuple(outcomes), worst
@@ -123,7 +123,7 @@ class Worker:
 
         A process that has ended reports no race of its run.
         """
-        if not isinstance(verdict, Crashed) or verdict.missing_order or known_of(verdict):
+        if not isinstance(verdict, Crashed) or verdict.missing_order:
             return None
         if trace.schedule == Schedule() or not has_lanes(config):
             return None

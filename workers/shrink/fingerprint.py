@@ -34,7 +34,7 @@ class Signature(Value):
     `variable` is the first bad variable, `writer` the lane and op that wrote it last (where a run was watched for it),
     `lanes` the actors of the first unordered pair of accesses, `rule` the rule of the log that is broken, an exception
     or why a run is stuck, with numbers and request names left out. `reference` is the run that a wrong output was
-    compared with, `known` the known bug of the engine that it is.
+    compared with.
     """
 
     plane: str
@@ -43,13 +43,10 @@ class Signature(Value):
     lanes: tuple[str, ...] = ()
     rule: str = ""
     reference: Reference | None = None
-    known: str = ""
 
     @property
     def bug(self) -> str:
         """Return the bug's identity: a missing order counts before its consequences."""
-        if self.known:
-            return known_name(self.known)
         if self.lanes:
             return f"lanes {' before '.join(self.lanes)}"
         unlike = f"unlike {self.reference}" if self.reference is not None else self.rule
@@ -67,6 +64,13 @@ class Signature(Value):
             return not other.is_bare_race
         return self.is_bare_race or self._cause == other._cause
 
+    def is_still(self, other: "Signature") -> bool:
+        """Return whether a run of the same trace on a changed engine still fails as this one does.
+
+        The failure is the same after another race, or after none; a race is the same between the same lanes.
+        """
+        return self.lanes == other.lanes if self.is_bare_race else self._cause == other._cause
+
     @property
     def is_bare_race(self) -> bool:
         """Whether it is a missing order of which no value was seen to be wrong."""
@@ -79,12 +83,7 @@ class Signature(Value):
 
     @property
     def _cause(self) -> tuple[object, ...]:
-        return self.plane, self.variable, self.rule, self.reference, self.known
-
-
-def known_name(bug: str) -> str:
-    """Return what makes a known bug one bug among others."""
-    return f"known {bug}"
+        return self.plane, self.variable, self.rule, self.reference
 
 
 def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:
@@ -92,12 +91,12 @@ def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:
     match verdict:
         case Diverged(difference=difference):
             return _of_difference(difference)
-        case Crashed(error=error, where=where, missing_order=order, known=known):
+        case Crashed(error=error, where=where, missing_order=order):
             rule = _general(error, trace)
-            return Signature(plane="crash", variable=where.function, lanes=_lanes(order), rule=rule, known=known)
-        case Stuck(waits=waits, missing_order=order, known=known):
+            return Signature(plane="crash", variable=where.function, lanes=_lanes(order), rule=rule)
+        case Stuck(waits=waits, missing_order=order):
             rule = _wait(waits)
-            return Signature(plane="liveness", variable="progress", lanes=_lanes(order), rule=rule, known=known)
+            return Signature(plane="liveness", variable="progress", lanes=_lanes(order), rule=rule)
         case Agreed() | Vacuous() | Lost():
             return None
 
@@ -111,7 +110,6 @@ def _of_difference(difference: Difference) -> Signature:
         lanes=_lanes(difference.missing_order),
         rule=_rule(difference.actual) if isinstance(difference.actual, Violation) else "",
         reference=difference.reference,
-        known=difference.known,
     )
 
 

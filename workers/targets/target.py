@@ -18,7 +18,7 @@ from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.edits.fix import Applied
 from workers.lanes.lane import Observer, Watcher
-from workers.record.evidence import Access, Difference, Fact, MissingOrder, Site
+from workers.record.evidence import Access, Fact, MissingOrder, Site
 from workers.record.log import Entry
 from workers.record.observation import Observation, Output
 from workers.targets.exported import ExportedTest, ExportError, Finding
@@ -119,15 +119,6 @@ class Watch:
     observer: Observer | None = None
     races: bool = True
     steps: bool = False
-
-
-class KnownBug(NamedTuple):
-    """A bug of an engine that is known: its name, where it is dealt with, what it is, and the version without it."""
-
-    name: str
-    upstream: str
-    note: str
-    mended: str = ""
 
 
 class Edited(NamedTuple):
@@ -373,38 +364,6 @@ class TargetKind(Protocol):
         What it has started ends with the context.
         """
         return nullcontext(config)
-
-    def known(
-        self, found: Difference, trace: Trace, steps: Sequence[Observation], config: RunConfig = DEFAULT_CONFIG
-    ) -> str:
-        """Return the name of the known bug that a difference is, an empty one if it is none.
-
-        The submits of the trace are the requests that were taken in, in that order; `steps` is what the engine has
-        shown of its steps.
-        """
-        return ""
-
-    def known_crash(
-        self,
-        error: str,
-        where: Site,
-        trace: Trace,
-        config: RunConfig = DEFAULT_CONFIG,
-        steps: Sequence[Observation] = (),
-    ) -> str:
-        """Return the name of the known bug that made the engine raise an error, an empty one if it is none.
-
-        `steps` is what the engine has shown of its steps before, none of it where only outputs were asked for.
-        """
-        return ""
-
-    def known_hang(self, trace: Trace, probes: Mapping[str, int], config: RunConfig = DEFAULT_CONFIG) -> str:
-        """Return the name of the known bug for which a run of a trace made no progress, an empty one if it is none."""
-        return ""
-
-    def known_bugs(self) -> Sequence[KnownBug]:
-        """Return the known bugs of the engine."""
-        return ()
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> Target:
         """Start an engine as an explicit trace specifies it, under its schedule and with its faults.

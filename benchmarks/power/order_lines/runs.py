@@ -50,15 +50,14 @@ class Orders(Value):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one run showed: outputs or how it broke off, the races that are not known, and the lines that ordered work.
+    """What one run showed: outputs or how it broke off, its races, and the lines that ordered work.
 
-    `num_known` counts the races that are known; `identity` is the first of its steps' identities that does not hold;
-    `proposals` are what a drafter proposed behind which tokens.
+    `identity` is the first of its steps' identities that does not hold; `proposals` are what a drafter proposed after
+    which tokens.
     """
 
     outputs: Outputs | str
     races: tuple[str, ...] = ()
-    num_known: int = 0
     identity: str = ""
     orders: Mapping[Line, str] = field(default_factory=dict)
     proposals: Proposals = field(default_factory=dict)
@@ -123,19 +122,16 @@ class Runs:
     def _told(self, run: Run, outputs: Outputs | str) -> Seen:
         try:
             wrong = None if isinstance(outputs, str) else _broken_identity(run)
-            if wrong is not None and self.kind.known(wrong, run.trace, run.panel.observations):
-                wrong = None
             races = self.kind.ask({"do": "report"}, Reported).races
             orders = self.kind.ask({"do": "orders"}, Orders).orders
         except EngineFailed:
             return Seen(outputs)
-        new = [race.order for race in races if not self.kind.is_known(race.order, run.trace)]
         lines = {Line(file, line, function): "+".join(calls) for file, line, function, calls in orders}
         identity = (
             f"{wrong.variable}: {actual_text(wrong)}, expected {expected_text(wrong)}" if wrong is not None else ""
         )
         proposals = proposals_of(run.panel.observations)
-        return Seen(outputs, tuple(map(_text, new)), len(races) - len(new), identity, lines, proposals)
+        return Seen(outputs, tuple(_text(race.order) for race in races), identity, lines, proposals)
 
 
 def _broken_identity(run: Run) -> Difference | None:

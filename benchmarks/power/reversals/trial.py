@@ -17,6 +17,7 @@ from scenarios.shards import Shard
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.edits.edit import Edit
+from workers.edits.fix import ALL
 from workers.edits.tree import overlay
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
@@ -67,7 +68,7 @@ class Found(Value):
 class Result(Value):
     """What came of a trial: after how many traces, and seconds of processors, judge and edited engine together.
 
-    `passed` counts findings on the way that the release shows as well, that are known or that nothing confirms;
+    `passed` counts findings on the way that the release shows as well, or that nothing confirms;
     `refused` says why the edited engine could not begin.
     """
 
@@ -118,7 +119,7 @@ def tried(task: Task, traces_max: int | None = None) -> Result:
     every = drawn(task.engine, task.seed) if task.source == "drawn" else scenarios(task.engine)
     with tempfile.TemporaryDirectory(prefix="reversals-") as folder:
         path = str(overlay(task.edits, installed(task.engine), Path(folder)))
-        trial = _Trial(task, RunConfig(engine=task.engine, engine_path=path))
+        trial = _Trial(task, RunConfig(engine=task.engine, engine_path=path, fixes=ALL))
         try:
             return trial.result(islice(every, traces_max))
         finally:
@@ -130,7 +131,8 @@ class _Trial:
 
     def __init__(self, task: Task, config: RunConfig) -> None:
         self._task, self._config = task, config
-        self._clean = RunConfig(engine=task.engine)
+        # A fix that does not match the edited sources is applied to neither.
+        self._clean = RunConfig(engine=task.engine, fixes=",".join(kind_of(task.engine).fixed(config).names))
         self._keepers = tuple(_keepers(config))
         self._tapes = Tapes()
         self._clock = _ProcessorClock(self._keepers)
@@ -180,7 +182,7 @@ class _Trial:
         signature = signature_of(verdicts[-1], last)
         if signature is None:
             return None
-        if signature.known or self._clock.without(lambda: signature.bug in self._shown_by_release(trace)):
+        if self._clock.without(lambda: signature.bug in self._shown_by_release(trace)):
             self._num_passed += 1
             return None
         sites = tuple(dict.fromkeys(_sites(self._clock.without(lambda: self._explained(last, verdicts[-1])))))

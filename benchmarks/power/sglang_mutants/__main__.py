@@ -20,6 +20,7 @@ from scenarios.codec import find_scenarios, load
 from scenarios.edges import drawn_for
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
+from workers.edits.fix import ALL
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.sglang.installation import HOME, ROOT, launch
 from workers.targets.sglang.target import Sglang
@@ -57,7 +58,7 @@ class Mutable(Mutated, Sglang):
     kernels = ()
 
     def __init__(self) -> None:
-        plain = launch(ROOT / HOME)
+        plain = launch(ROOT / HOME, fixes=ALL)
         python, _, _, *rest = plain.command
         self.kept = Keeper(self.name, lambda: Launch((python, "-m", CHILD, *rest), plain.environment, plain.folder))
 

@@ -61,9 +61,8 @@ def main() -> int:
     table = Table(Runs(Mutable(kind)))
     wrong = table.run_clean(_traces(options.traces, kind))
     lines = table.lines()
-    known = sum(clean.eager.num_known for clean in table.clean)
     broken_off = sum(isinstance(clean.lazy.outputs, str) for clean in table.clean)
-    print(f"as it is: {len(table.clean)} traces, {known} known races under eager, {broken_off} break off under lazy")
+    print(f"as it is: {len(table.clean)} traces, {broken_off} break off under lazy")
     table.begin(wrong)
     reasons = redundant(kind.runner.name, lines)
     for line, calls in lines.items():

@@ -4,6 +4,7 @@ from functools import partial
 
 from benchmarks.conformance.vllm_determinism import Kept
 from benchmarks.power.order_lines.runs import Mutated
+from workers.edits.fix import ALL
 from workers.targets.child.process import Keeper
 from workers.targets.vllm.installation import HOME, ROOT, Installation
 from workers.targets.vllm.target import Vllm
@@ -16,4 +17,4 @@ class Mutable(Mutated, Kept):
 
     def __init__(self, kind: Vllm) -> None:
         installation = Installation(ROOT / HOME, kind.runner)
-        super().__init__(kind, Keeper(kind.name, partial(installation.launch, child=CHILD)))
+        super().__init__(kind, Keeper(kind.name, partial(installation.launch, child=CHILD, fixes=ALL)))

@@ -14,7 +14,7 @@ from cluster.storage.corpus import NO_CORPUS, Corpus
 from cluster.storage.provenance import Planned
 from cluster.storage.store import Store
 from scenarios.shards import TRACES_PER_SHARD
-from workers.record.verdict import Lost, known_of
+from workers.record.verdict import Lost
 from workers.run.shard import ShardReport
 
 
@@ -70,7 +70,7 @@ class HuntPlanner:
         """Keep the findings of a report that no report before has shown, to be told at once."""
         for hit in report.hits:
             bug = hit.signature.bug
-            if bug not in self._bugs_met and bug not in self.hunt.findings.by_bug and not known_of(hit.verdict):
+            if bug not in self._bugs_met and bug not in self.hunt.findings.by_bug:
                 self._met.append(Met(shard * TRACES_PER_SHARD + hit.index, bug, hit.verdict))
             self._bugs_met.add(bug)
 

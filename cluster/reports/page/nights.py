@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from cluster.campaigns.recurrence import Recurrence, recurrence
-from cluster.storage.known import KnownFinding, Sighting, known_findings, read_seen
+from cluster.storage.known import KnownFinding, Sighting, read_known, read_seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class Nights:
         return "; ".join(parts)
 
 
-def read_nights(folder: Path, engine: str, bugs: Sequence[str], today: date, is_night: bool = True) -> Nights | None:
-    """Return the state of a report's findings by the known findings of an engine; None if nothing is known.
+def read_nights(folder: Path, bugs: Sequence[str], today: date, is_night: bool = True) -> Nights | None:
+    """Return the state of a report's findings by the known findings of a folder; None if nothing is known.
 
     No finding is gone unless the report is about a night that judged something (`is_night`).
 
     Raises:
         ScenarioError: a file in it is not what it must be.
     """
-    known, seen = known_findings(folder, engine), read_seen(folder)
+    known, seen = read_known(folder), read_seen(folder)
     if not known and not folder.is_dir():
         return None
     return Nights(recurrence(bugs, known, seen, today, is_night), known, seen)

@@ -8,7 +8,7 @@ from cluster.dispatch.job import Answer, AnyJob, Job, TryJob
 from cluster.storage.hunts import FindingState
 from tests.cluster.campaigns.hunt.fakes import DEATH, DEATHS, buggy, diverged, hit
 from workers.record.evidence import fact
-from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Lost
+from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Lost, with_known
 
 
 def test_one_candidate_that_kills_its_worker_does_not_keep_the_others_of_its_job_from_being_tried() -> None:
@@ -47,26 +47,13 @@ def test_candidates_that_are_lost_after_the_last_round_was_settled_leave_the_sma
     assert len(judgement.trace.events) == 1
 
 
-def _known(verdict: Diverged) -> Diverged:
-    known = verdict.difference.model_copy(update={"known": "told_before"})
-    return verdict.model_copy(update={"difference": known})
-
-
-def test_a_bug_that_the_engine_is_known_for_is_neither_judged_again_nor_shrunk() -> None:
-    met = hit("x").model_copy(update={"verdict": _known(diverged("x"))})
-    triage = Triage(FindingState.of(met, 0))
-    assert not triage.is_open
-    assert triage.state.judgement == Judgement(verdict=met.verdict, trace=met.trace, schedules=1)
-    assert triage.tasks(2) == []
-
-
 def test_what_turns_out_to_be_a_known_bug_when_it_is_judged_again_is_not_shrunk() -> None:
     triage = Triage(FindingState.of(hit("x"), 0))
     (judge,) = triage.tasks(2)
     answer = buggy(judge.job)
     assert isinstance(answer, Judgement)
     assert isinstance(answer.verdict, Diverged)
-    told = answer.model_copy(update={"verdict": _known(answer.verdict)})
+    told = answer.model_copy(update={"verdict": with_known(answer.verdict, ("vllm_a",))})
     triage.take(Record(judge.job.key, 1, told))
     assert not triage.is_open
     assert triage.state.judgement == told

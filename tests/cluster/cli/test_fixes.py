@@ -15,6 +15,8 @@ from workers.edits.fix import fixes_of
         ("none", "vllm", ""),
         ("all", "vllm", "all"),
         ("all", "", ""),
+        ("races", "vllm", "races"),
+        ("races", "", ""),
         ("vllm_min_tokens_bonus", "vllm", "vllm_min_tokens_bonus"),
         ("vllm_session_seeds, vllm_grammar_rows", "vllm", "vllm_grammar_rows,vllm_session_seeds"),
     ],

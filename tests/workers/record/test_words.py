@@ -42,6 +42,7 @@ from workers.record.verdict import (
     Stuck,
     Verdict,
     is_finding,
+    with_known,
 )
 from workers.record.words import actual_text, finding_lines, headline_text, outcome_lines, shown_text, value_text
 from workers.run.check import check
@@ -272,15 +273,15 @@ def test_the_harm_that_an_engine_tells_of_its_race_is_said() -> None:
     assert lines[-1] == "harm: harmful: under lazy the engine ends: KeyError: 3"
 
 
-def test_a_known_bug_of_the_engine_is_named_and_one_that_is_new_is_not() -> None:
-    found = race("races", "counts").difference
-    known = found.model_copy(update={"known": "vllm_grammar_rows"})
+@pytest.mark.parametrize(
+    ("known", "line"),
+    [
+        (("vllm_grammar_rows",), "known: vllm_grammar_rows (not found with its fix)"),
+        (("vllm_a", "vllm_b"), "known: vllm_a and vllm_b (not found with their fixes)"),
+    ],
+)
+def test_finding_of_known_bugs_names_them(known: tuple[str, ...], line: str) -> None:
+    found = Diverged(stats=NO_STATS, difference=race("races", "counts").difference)
     crashed = Crashed(stats=NO_STATS, error="KeyError: 3", where=Site(file="a.py", line=3, function="f"))
-    assert finding_lines(Diverged(stats=NO_STATS, difference=known)) == [
-        *finding_lines(Diverged(stats=NO_STATS, difference=found)),
-        "this is a known bug of the engine: vllm_grammar_rows",
-    ]
-    assert finding_lines(crashed.model_copy(update={"known": "vllm_late"})) == [
-        *finding_lines(crashed),
-        "this is a known bug of the engine: vllm_late",
-    ]
+    for verdict in (found, crashed):
+        assert finding_lines(with_known(verdict, known)) == [*finding_lines(verdict), line]

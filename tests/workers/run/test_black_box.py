@@ -1,6 +1,6 @@
 """An engine that shows outputs alone is driven, judged and shrunk by the same run as ours, by what it shows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from scenarios.trace import Trace, problems
 from tests.workers.targets.black_box import RACE, SUBMIT, BlackBox, BlackBoxKind, Mistake
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site, fact
-from workers.record.observation import Observation
 from workers.record.rules import Reference
 from workers.record.verdict import Agreed, Crashed, Diverged, NotDrained, Stuck
 from workers.record.words import finding_lines
@@ -26,7 +25,7 @@ from workers.run.worker import Worker
 from workers.shrink.fingerprint import signature_of
 from workers.targets import registry
 from workers.targets.devices import faults_on
-from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, Watch
+from workers.targets.target import EngineFailed, RunConfig, Watch
 
 TAPES = Tapes()
 KIND = BlackBoxKind()
@@ -135,21 +134,11 @@ class NotGivenBackKind(BlackBoxKind):
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> BlackBox:
         return NotGivenBack(trace, self.mistake, watch.steps)
 
-    def known_crash(
-        self,
-        error: str,
-        where: Site,
-        trace: Trace,
-        config: RunConfig = DEFAULT_CONFIG,
-        steps: Sequence[Observation] = (),
-    ) -> str:
-        return "rows_held" if where == HELD else ""
-
 
 def test_an_engine_that_is_not_given_back_has_crashed_unless_something_was_found_before() -> None:
     crashed = check(trace_of(0), TAPES, kind=NotGivenBackKind())
     assert isinstance(crashed, Crashed)
-    assert (crashed.error, crashed.where, crashed.known) == ("ValueError: two rows are held", HELD, "rows_held")
+    assert (crashed.error, crashed.where) == ("ValueError: two rows are held", HELD)
     found = check(trace_of(0), TAPES, kind=NotGivenBackKind("leak"))
     assert isinstance(found, Diverged)
     assert found.difference.variable == "leaks"

@@ -9,12 +9,12 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Difference, fact
+from workers.record.evidence import fact
 from workers.record.verdict import Diverged
 from workers.record.words import finding_lines
 from workers.run.check import check
 from workers.run.engine_run import Options
-from workers.targets.target import DEFAULT_CONFIG, Confirmation, Kernels, RunConfig, Unconfirmed, Watch
+from workers.targets.target import Confirmation, Kernels, RunConfig, Unconfirmed, Watch
 
 SUBMIT = Submit(tick=0, request="a", prompt=(1, 3), max_tokens=4)
 TRACE = Trace(spec=EngineSpec(vocab_size=6), events=(SUBMIT,)).explicit()
@@ -26,7 +26,6 @@ class DefinedKind(SamplerBoxKind):
     """Breaks its contract with some of the ways in which its kernels run; keeps how each run's did."""
 
     wrong: tuple[Kernels, ...] = BOTH
-    bug: str = ""
     steps_max: int = 100
     is_left_behind: bool = False
     restarted: list[Kernels] = field(default_factory=list)
@@ -44,9 +43,6 @@ class DefinedKind(SamplerBoxKind):
         if config.kernels == "interpreted":
             return None
         return Confirmation(interpreted, "a definition is wrong", self.steps_max)
-
-    def known(self, found: Difference, trace: Trace, steps: object, config: RunConfig = DEFAULT_CONFIG) -> str:
-        return self.bug
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
         self.ran.append(config.kernels)
@@ -72,10 +68,9 @@ def test_what_a_new_process_does_not_show_either_was_left_behind_by_other_traces
     assert kind.restarted == ["defined"]
 
 
-@pytest.mark.parametrize(("bug", "options"), [("known", Options()), ("", Options(confirm="never"))])
-def test_what_is_known_and_candidates_of_the_shrinker_need_no_slower_run(bug: str, options: Options) -> None:
-    kind = DefinedKind("max_tokens", bug=bug)
-    assert isinstance(check(TRACE, Tapes(), options, kind), Diverged)
+def test_candidates_of_the_shrinker_need_no_slower_run() -> None:
+    kind = DefinedKind("max_tokens")
+    assert isinstance(check(TRACE, Tapes(), Options(confirm="never"), kind), Diverged)
     assert set(kind.ran) == {"defined"}
 
 
@@ -95,9 +90,6 @@ def test_a_finding_that_is_confirmed_later_is_returned_as_unconfirmed() -> None:
     assert verdict.unconfirmed == fact("unconfirmed_yet")
     assert finding_lines(verdict)[-1] == "not confirmed with interpreted kernels yet"
     assert set(kind.ran) == {"defined"}
-    known = check(TRACE, Tapes(), Options(confirm="later"), DefinedKind("max_tokens", bug="known"))
-    assert isinstance(known, Diverged)
-    assert known.unconfirmed is None
 
 
 def test_a_run_that_is_the_slower_one_is_not_confirmed_again() -> None:

@@ -1,6 +1,5 @@
 """Reference runs: each runs once for all runs of a trace, and none behind the last that matters."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -22,13 +21,13 @@ from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
-from workers.record.observation import Observation, Output
+from workers.record.observation import Output
 from workers.record.rules import Reference
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.comparison import Comparison
 from workers.run.engine_run import Options
-from workers.run.references import References, Requests, one_by_one, references, synchronous, undisturbed
+from workers.run.references import References, Requests, one_by_one, references, undisturbed
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, Watch
 
@@ -91,9 +90,7 @@ def test_a_crash_is_judged_with_races_watched_whoever_met_it() -> None:
 
 @dataclass(frozen=True)
 class CrashingReferenceKind(SamplerBoxKind):
-    """Its synchronous engine cannot be started, which is a known bug of it or none."""
-
-    bug: str = ""
+    """Its synchronous engine cannot be started."""
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
         """Start one that runs ahead."""
@@ -101,42 +98,16 @@ class CrashingReferenceKind(SamplerBoxKind):
             raise EngineFailed("AssertionError: ", WHERE)
         return SamplerBox(trace, self.breach)
 
-    def known_crash(
-        self,
-        error: str,
-        where: Site,
-        trace: Trace,
-        config: RunConfig = DEFAULT_CONFIG,
-        steps: Sequence[Observation] = (),
-    ) -> str:
-        return self.bug if (where, trace.spec.depth) == (WHERE, 1) else ""
-
 
 WHERE = Site(function="schedule", file="scheduler.py", line=7)
 
 
-@pytest.mark.parametrize("bug", ["", "told_before"])
-def test_a_reference_that_breaks_off_by_a_known_bug_is_a_finding_of_that_bug(bug: str) -> None:
-    verdict = check(TRACE.explicit(), Tapes(), kind=CrashingReferenceKind(bug=bug))
+def test_reference_that_breaks_off_is_a_finding() -> None:
+    verdict = check(TRACE.explicit(), Tapes(), kind=CrashingReferenceKind())
     assert isinstance(verdict, Diverged)
     found = verdict.difference
-    assert (found.variable, found.reference, found.known) == ("end", Reference.SYNCHRONOUS, bug)
+    assert (found.variable, found.reference) == ("end", Reference.SYNCHRONOUS)
     assert found.made_at == (WHERE,)
-
-
-@pytest.mark.parametrize(("request_name", "bug"), [("a", "told_before"), ("b", "")])
-def test_a_difference_from_a_run_that_was_wrong_of_the_same_request_is_a_finding_of_its_bug(
-    request_name: str, bug: str
-) -> None:
-    trace, kind = TRACE.explicit(), SamplerBoxKind("")
-    taken = {each.request: each for each in trace.submits()}
-    seen, wanted = ({"a": Output(tokens, "length")} for tokens in ((1, 2, 3, 4), (1, 2, 5, 4)))
-    compared = References(wrong={synchronous(trace).model_dump_json(): (request_name, "told_before")})
-    compared.outputs_of(synchronous(trace), lambda _: wanted)
-    requests = Requests(taken, seen, {"a": "a"}, frozenset())
-    found = Comparison(trace, trace, Tapes(), kind, DEFAULT_CONFIG, compared, requests).first_difference(seen, 9)
-    assert found is not None
-    assert (found.request, found.reference, found.known) == ("a", Reference.SYNCHRONOUS, bug)
 
 
 def submit(name: str, tick: int) -> Submit:

@@ -27,7 +27,7 @@ def crashed(error: str) -> Verdict:
 def widened_by(
     monkeypatch: pytest.MonkeyPatch,
     verdict_under: Callable[[Schedule], Verdict],
-    races: Sequence[tuple[MissingOrder, bool]] = ((ORDER, False),),
+    races: Sequence[MissingOrder] = (ORDER,),
 ) -> list[Widened]:
     def check(trace: Trace, *_: object, config: RunConfig) -> Verdict:
         assert config.device == "cuda"
@@ -101,12 +101,8 @@ def test_races_of_one_place_are_widened_together(monkeypatch: pytest.MonkeyPatch
         scheduled.append(schedule)
         return AGREED
 
-    races = [(ORDER, False), (elsewhere, False), (later, False), (later, True)]
+    races = [ORDER, elsewhere, later]
     found = widened_by(monkeypatch, verdict, races)
-    assert [(each.order, each.num_races, each.is_known) for each in found] == [
-        (ORDER, 2, False),
-        (elsewhere, 1, False),
-        (later, 1, True),
-    ]
+    assert [(each.order, each.num_races) for each in found] == [(ORDER, 2), (elsewhere, 1)]
     # Twice in its step and twice in every step, of each place.
-    assert sum(bool(schedule.delays) for schedule in scheduled) == 12
+    assert sum(bool(schedule.delays) for schedule in scheduled) == 8

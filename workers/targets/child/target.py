@@ -23,7 +23,6 @@ from workers.targets.child.installation import packages_of
 from workers.targets.child.messages import Message
 from workers.targets.child.process import INTERRUPTS, EngineProcess, EngineRaised, Keeper
 from workers.targets.target import (
-    DEFAULT_CONFIG,
     NOTHING_EDITED,
     Confirmation,
     DeviceError,
@@ -36,8 +35,6 @@ from workers.targets.target import (
     Watch,
 )
 
-# Counts the races of a run that are known.
-KNOWN_RACE = "known_race"
 _DEVICES = {
     "sim": "sim (streams and pinned memory, simulated)",
     "cuda": "cuda (a GPU, whose streams a schedule delays)",
@@ -69,18 +66,11 @@ class _Parts:
 
 
 class ChildTarget(Target):
-    """One trace on an engine in a process of its own; races that `is_known` are counted, not reported again."""
+    """One trace on an engine in a process of its own."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        process: EngineProcess,
-        watch: Watch,
-        is_known: Callable[[MissingOrder], bool] = lambda race: False,
-    ) -> None:
+    def __init__(self, trace: Trace, process: EngineProcess, watch: Watch) -> None:
         self.probes: Mapping[str, int] = {}
         self._process = process
-        self._is_known = is_known
         self._depth = trace.spec.depth
         self._watch = watch
         self._reported: Reported | None = None
@@ -221,25 +211,17 @@ class ChildTarget(Target):
         if self._watch.races or self._watch.steps:
             self._reported = self._ask({"do": "report"}, Reported)
             self._show(self._reported.seen)
-            known = sum(self._is_known(race.order) for race in self._reported.races)
-            self.probes = {**self.probes, KNOWN_RACE: known}
-
-    def all_races(self) -> tuple[MissingOrder, ...]:
-        """Return the races of the run, those that are known among them."""
-        if self._reported is None:
-            self.drain()
-        return tuple(race.order for race in self._reported.races) if self._reported is not None else ()
 
     def races(self) -> tuple[MissingOrder, ...]:
-        """Return the races of the run that are not known, the first with its harm if that is asked for.
+        """Return the races of the run, the first with its harm if a run is watched for that.
 
         Harm is looked for by running the trace again, which needs an engine that has drained.
         """
-        reported = self.all_races()
-        new = [number for number, race in enumerate(reported) if not self._is_known(race)]
-        found = [reported[number] for number in new]
-        if new and self._watch.blame and self.drained() and not self._has_failed:
-            harm = self._ask({"do": "harm", "race": new[0]}, Harmed).harm
+        if self._reported is None:
+            self.drain()
+        found = [race.order for race in self._reported.races] if self._reported is not None else []
+        if found and self._watch.blame and self.drained() and not self._has_failed:
+            harm = self._ask({"do": "harm", "race": 0}, Harmed).harm
             found[0] = found[0].model_copy(update={"harm": harm})
         return tuple(found)
 
@@ -274,10 +256,6 @@ class ChildKind(TargetKind):
     definition_is_wrong: str = ""
     stand_ins: Sequence[str] = ()
 
-    def is_known(self, race: MissingOrder, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> bool:
-        """Tell whether a race in a trace is one that is counted, not reported again."""
-        return False
-
     def require(self, config: RunConfig) -> None:
         if config.device not in self.capabilities.devices:
             allowed = " and ".join(_DEVICES.get(device, device) for device in self.capabilities.devices)
@@ -287,7 +265,7 @@ class ChildKind(TargetKind):
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> ChildTarget:
         keeper = self.keeper(config)
         try:
-            return ChildTarget(trace, keeper.process(), watch, lambda race: self.is_known(race, trace, config))
+            return ChildTarget(trace, keeper.process(), watch)
         except EngineFailed:
             # What is left of an engine that was half made may be in the way of every further one.
             keeper.stop()
@@ -328,7 +306,7 @@ class ChildKind(TargetKind):
 
     def newly_run(self, config: RunConfig) -> Sequence[str]:
         keeper = self.keeper(config)
-        if not config.engine_path or keeper.pid is None:
+        if not (config.engine_path or config.fixes) or keeper.pid is None:
             return ()
         try:
             return keeper.process().ask({"do": "ran"}, Ran).functions

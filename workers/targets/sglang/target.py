@@ -1,24 +1,18 @@
 """Target SGLang: the real engine, unmodified, in a process of its own that is kept between traces."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from scenarios.trace import Trace
-from workers.record.evidence import Difference, MissingOrder, Site
-from workers.record.observation import Observation
 from workers.targets.child.process import Keeper
-from workers.targets.child.releases import Release, environment_of, is_older
+from workers.targets.child.releases import Release, environment_of
 from workers.targets.child.target import ChildKind
 from workers.targets.exported import ExportedTest, Finding
 from workers.targets.sglang import limits, sources
 from workers.targets.sglang.export.test_file import exported_test
 from workers.targets.sglang.installation import home_of, keeper_of, python_at
-from workers.targets.sglang.known import BUGS, gives_results_away
-from workers.targets.sglang.known_overflows import CRASHES, OVERFLOWS
-from workers.targets.target import DEFAULT_CONFIG, SGLANG, Kernels, KnownBug, RunConfig
+from workers.targets.target import SGLANG, Kernels, RunConfig
 
-_BUGS = {**BUGS, **OVERFLOWS}
 _DEFINITION_IS_WRONG = (
     "what is found with the definitions of kernels in workers/targets/sglang/inside/kernels is not found with those "
     "themselves, interpreted: a definition is wrong; `make test-sglang` says which, --kernels interpreted does without"
@@ -43,33 +37,6 @@ class Sglang(ChildKind):
 
     def home(self, config: RunConfig) -> Path:
         return home_of(config)
-
-    def is_known(self, race: MissingOrder, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> bool:
-        """Tell whether a race is one that 0.5.23 has mended, and what runs is older."""
-        return gives_results_away(race) and is_older(self.version(config), "0.5.23")
-
-    def known(
-        self, found: Difference, trace: Trace, steps: Sequence[Observation], config: RunConfig = DEFAULT_CONFIG
-    ) -> str:
-        return self._first_of(_BUGS, config, found, trace, steps)
-
-    def known_crash(
-        self,
-        error: str,
-        where: Site,
-        trace: Trace,
-        config: RunConfig = DEFAULT_CONFIG,
-        steps: Sequence[Observation] = (),
-    ) -> str:
-        return self._first_of(CRASHES, config, error, trace, steps)
-
-    def _first_of(self, matchers: Mapping[KnownBug, Callable[..., bool]], config: RunConfig, *seen: object) -> str:
-        """Return the name of the first known bug that matches and is not fixed; empty if there is none."""
-        fixed = self.fixed(config).names
-        return next((bug.name for bug, matches in matchers.items() if bug.name not in fixed and matches(*seen)), "")
-
-    def known_bugs(self) -> Sequence[KnownBug]:
-        return list(dict.fromkeys((*_BUGS, *CRASHES)))
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:

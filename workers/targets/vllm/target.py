@@ -1,30 +1,23 @@
 """Target vLLM: the real engine, unmodified, in a process of its own that is kept between traces."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from scenarios.capabilities import Capabilities
-from scenarios.trace import Trace
-from workers.record.evidence import Difference, MissingOrder, Site
-from workers.record.observation import Observation
 from workers.targets.child.process import Keeper
-from workers.targets.child.releases import Release, environment_of, is_older
+from workers.targets.child.releases import Release, environment_of
 from workers.targets.child.target import ChildKind
 from workers.targets.exported import ExportedTest, Finding
 from workers.targets.target import (
-    DEFAULT_CONFIG,
     VLLM,
     VLLM_V1,
     Kernels,
-    KnownBug,
     RunConfig,
 )
 from workers.targets.vllm import limits, places, sources
 from workers.targets.vllm.export.test_file import exported_test
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
-from workers.targets.vllm.known import KNOWN_BUGS, KNOWN_CRASHES, KNOWN_HANGS
-from workers.targets.vllm.known_races import is_known_race
 
 # Seen to install beside the torch of constraints-vllm.txt, oldest first.
 RELEASES = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
@@ -32,18 +25,6 @@ _DEFINITION_IS_WRONG = (
     "what is found with the definitions of kernels in workers/targets/vllm/inside/kernels is not found with those "
     "themselves, interpreted: a definition is wrong; `make vllm-kernels` says which, --kernels interpreted does without"
 )
-
-
-def _first_of(
-    matchers: Mapping[KnownBug, Callable[..., bool]], config: RunConfig, fixed: Collection[str], *seen: object
-) -> str:
-    """Return the name of the first known bug that matches what was seen and is not fixed; empty if there is none."""
-    found = [bug for bug, matches in matchers.items() if bug.name not in fixed and matches(*seen)]
-    # What is installed by default has all of them.
-    if any(bug.mended for bug in found) and (config.engine_path or config.engine_home):
-        version = sources.version(config.engine_path, home_of(config))
-        found = [bug for bug in found if not bug.mended or is_older(version, bug.mended)]
-    return found[0].name if found else ""
 
 
 class Vllm(ChildKind):
@@ -77,32 +58,6 @@ class Vllm(ChildKind):
                 return limits.on_a_cpu(self.capabilities)
             case _:
                 return self.capabilities
-
-    def is_known(self, race: MissingOrder, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> bool:
-        return is_known_race(race, trace, self.runner.name, self.fixed(config).names)
-
-    def known(
-        self, found: Difference, trace: Trace, steps: Sequence[Observation], config: RunConfig = DEFAULT_CONFIG
-    ) -> str:
-        return _first_of(KNOWN_BUGS[self.runner.name], config, self.fixed(config).names, found, trace, steps)
-
-    def known_crash(
-        self,
-        error: str,
-        where: Site,
-        trace: Trace,
-        config: RunConfig = DEFAULT_CONFIG,
-        steps: Sequence[Observation] = (),
-    ) -> str:
-        return _first_of(KNOWN_CRASHES[self.runner.name], config, self.fixed(config).names, error, where, trace, steps)
-
-    def known_hang(self, trace: Trace, probes: Mapping[str, int], config: RunConfig = DEFAULT_CONFIG) -> str:
-        return _first_of(KNOWN_HANGS, config, self.fixed(config).names, trace, probes)
-
-    def known_bugs(self) -> Sequence[KnownBug]:
-        """Return the known bugs of its runner, less races, which are counted."""
-        name = self.runner.name
-        return list(dict.fromkeys((*KNOWN_BUGS[name], *KNOWN_CRASHES[name], *KNOWN_HANGS)))
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:

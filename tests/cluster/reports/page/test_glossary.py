@@ -23,7 +23,6 @@ from tests.cluster.reports.page.test_faults import COUNTS, trial
 from tests.cluster.reports.page.test_judged import suite_of
 from tests.cluster.reports.page.test_trends import keep_trial
 from workers.record.observation import VARIABLES
-from workers.targets.target import SPECSTORM
 
 
 def test_every_word_that_is_known_has_a_meaning() -> None:
@@ -76,7 +75,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Page]:
     for folders in (both, [night], [folder / "gate"]):
         campaigns = [campaign for each in folders for campaign in read_campaigns(each)]
         bugs = [bug for campaign in campaigns for bug in campaign.findings]
-        nights = read_nights(known, SPECSTORM, bugs, date.today())
+        nights = read_nights(known, bugs, date.today())
         made.append(Page(render_page(campaigns, {}, nights)))
     return made
 

@@ -13,7 +13,6 @@ from cluster.reports.page.render import overall, render_page
 from cluster.storage.known import keep_seen
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged
 from tests.cluster.reports.page.test_campaign import hunt_of
-from workers.targets.target import SPECSTORM
 
 TODAY, BEFORE = date(2026, 11, 22), date(2026, 11, 20)
 KNOWN = "bug: {bug}\nupstream: https://example.org/issues/17\nstatus: expected\n"
@@ -36,13 +35,13 @@ def test_what_is_known_does_not_count_and_what_is_new_does(tmp_path: Path) -> No
     folder = campaign_of(tmp_path / "run", {"a": judged("diverge"), "bb": judged("crash"), "ccc": judged("agree")})
     first, second = bugs_of(folder)
     campaigns = list(read_campaigns(folder))
-    some = read_nights(known_folder(tmp_path / "some", first), SPECSTORM, [first, second], TODAY)
-    every = read_nights(known_folder(tmp_path / "every", first, second), SPECSTORM, [first, second], TODAY)
+    some = read_nights(known_folder(tmp_path / "some", first), [first, second], TODAY)
+    every = read_nights(known_folder(tmp_path / "every", first, second), [first, second], TODAY)
     assert some is not None
     assert [some.state(bug) for bug in (first, second)] == ["known", "new"]
     assert (overall(campaigns, some).exit_code, overall(campaigns, some).headline) == (1, "2 findings, 1 known")
     assert (overall(campaigns, every).exit_code, overall(campaigns, every).headline) == (0, "Nothing new, 2 known")
-    assert read_nights(tmp_path / "none", SPECSTORM, [first], TODAY) is None
+    assert read_nights(tmp_path / "none", [first], TODAY) is None
 
 
 def test_the_page_says_when_a_finding_was_seen_and_what_is_gone(tmp_path: Path) -> None:
@@ -50,7 +49,7 @@ def test_the_page_says_when_a_finding_was_seen_and_what_is_gone(tmp_path: Path) 
     (bug,) = bugs_of(folder)
     known = known_folder(tmp_path / "known", "counts gone_by_now", "counts never_seen")
     keep_seen(known, [bug, "counts gone_by_now"], BEFORE)
-    nights = read_nights(known, SPECSTORM, [bug], TODAY)
+    nights = read_nights(known, [bug], TODAY)
     texts = [each.text.strip() for each in Page(render_page(list(read_campaigns(folder)), {}, nights)).elements]
     assert "seen before" in texts
     assert "first seen 2026-11-20, last seen 2026-11-20, in 1 night" in texts

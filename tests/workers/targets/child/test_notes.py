@@ -10,7 +10,10 @@ from types import FunctionType, ModuleType
 
 import pytest
 
+from workers.edits.edit import Edit
+from workers.edits.fix import Applied
 from workers.edits.functions import MODULE
+from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.notes import Notes, all_of, note_edits, notes_of_process
 from workers.targets.child.inside.overlay import Overlay
 
@@ -102,7 +105,7 @@ def test_of_an_overlay_the_edited_functions_alone_are_noted_and_once(folder: Pat
     edited = INSTALLED.replace('return "installed"', 'return "laid over"').replace("requests[:1]", "requests[:2]")
     (over / "scheduler.py").write_text(edited)
     sys.meta_path.insert(0, Overlay("noted_engine", folder / "over"))
-    note_edits()
+    note_edits("noted_engine", Applied())
     notes = notes_of_process()
     assert notes is not None
     module, other = import_module("noted_engine.scheduler"), import_module("noted_engine.other")
@@ -112,6 +115,24 @@ def test_of_an_overlay_the_edited_functions_alone_are_noted_and_once(folder: Pat
     assert notes.ran() == []
     module.Scheduler().schedule([1])
     assert notes.ran() == [f"{FILE}:Scheduler.schedule"]
+
+
+def test_fixes_have_their_functions_noted_and_edits_outside_functions_the_module(folder: Path) -> None:
+    edits = [
+        Edit(at="noted_engine.scheduler:Scheduler.finish", find="'installed'", put="'fixed'"),
+        Edit(at="noted_engine.other", find="1", put="2"),
+    ]
+    by_module = {edit.module: (edit,) for edit in edits}
+    sys.meta_path.insert(0, edited_modules.EditedModules(by_module))
+    note_edits("noted_engine", Applied(by_module))
+    notes = notes_of_process()
+    assert notes is not None
+    module = import_module("noted_engine.scheduler")
+    assert notes.ran() == []
+    assert module.Scheduler().finish() == "fixed"
+    assert notes.ran() == [f"{FILE}:Scheduler.finish"]
+    assert import_module("noted_engine.other").run() == 2
+    assert notes.ran() == [f"noted_engine/other.py:{MODULE}"]
 
 
 def test_notes_are_refused_once_the_package_is_loaded(folder: Path) -> None:

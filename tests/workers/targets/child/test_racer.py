@@ -11,8 +11,7 @@ from scenarios.events import Policy, Schedule
 from scenarios.trace import Trace
 from tests.workers.targets.simulated_torch.processes import needs_device
 from workers.oracle.tape import Tapes
-from workers.record.evidence import MissingOrder
-from workers.record.verdict import Agreed, Crashed, Diverged, Judgement, Stuck, Verdict, known_of
+from workers.record.verdict import Agreed, Crashed, Diverged, Judgement, Verdict
 from workers.record.words import finding_lines
 from workers.run.check import check
 from workers.run.engine_run import Options
@@ -20,8 +19,8 @@ from workers.run.worker import Worker
 from workers.shrink.fingerprint import signature_of
 from workers.targets import registry
 from workers.targets.child.process import Keeper, Launch
-from workers.targets.child.target import KNOWN_RACE, ChildKind
-from workers.targets.target import DEFAULT_CONFIG, RunConfig
+from workers.targets.child.target import ChildKind
+from workers.targets.target import RunConfig
 
 ROOT = Path(__file__).resolve().parents[4]
 TRACE = loads(
@@ -43,13 +42,9 @@ class Racer(ChildKind):
         planes=("races",),
     )
 
-    def __init__(self, *arguments: str, known: str = "") -> None:
-        self.known_memory = known
+    def __init__(self, *arguments: str) -> None:
         command = (sys.executable, "-m", "tests.workers.targets.child.racer_child", *arguments)
         self.kept = Keeper(self.name, lambda: Launch(command, {}, ROOT))
-
-    def is_known(self, race: MissingOrder, trace: Trace, config: RunConfig = DEFAULT_CONFIG) -> bool:
-        return race.memory == self.known_memory
 
     def keeper(self, config: RunConfig) -> Keeper:
         return self.kept
@@ -117,29 +112,3 @@ def test_process_that_ends_leads_with_the_race_of_an_eager_run(monkeypatch: pyte
     judgement = swept(Racer("unordered", "exit"), monkeypatch, late, sweep=False)
     assert isinstance(judgement.verdict, Crashed)
     assert leads_with_its_race(judgement)
-
-
-@needs_device
-def test_known_crash_does_not_hide_a_new_race(monkeypatch: pytest.MonkeyPatch) -> None:
-    racer = Racer("unordered", "crash")
-    monkeypatch.setattr(racer, "known_crash", lambda *seen: "rows_of_sums")
-    judgement = swept(racer, monkeypatch)
-    assert known_of(judgement.verdict) == ""
-    assert leads_with_its_race(judgement)
-
-
-@needs_device
-def test_a_race_that_is_known_is_counted_and_not_reported_again() -> None:
-    verdict = judged(Racer("unordered", known=MEMORY))
-    assert isinstance(verdict, Agreed)
-    assert verdict.stats.probes[KNOWN_RACE] > 0
-
-
-@needs_device
-def test_known_race_is_no_cause_of_a_new_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    judgement = swept(Racer("unordered", "stuck", known=MEMORY), monkeypatch)
-    assert isinstance(judgement.verdict, Stuck)
-    assert (judgement.verdict.missing_order, known_of(judgement.verdict)) == (None, "")
-    signature = signature_of(judgement.verdict, judgement.trace)
-    assert signature is not None
-    assert signature.bug == "liveness progress not drained after N steps"

@@ -11,9 +11,7 @@ from scenarios.edges import drawn_for
 from scenarios.events import Continuation
 from scenarios.strategies import random_trace
 from scenarios.trace import problems
-from workers.record.evidence import Access, MissingOrder, Site
 from workers.run.references import synchronous, without_drafts
-from workers.targets.child.target import ChildKind
 from workers.targets.registry import kind_of
 from workers.targets.sglang import installation
 from workers.targets.sglang.installation import home_of, launch, making
@@ -180,26 +178,3 @@ def test_where_there_is_no_makefile_the_advice_says_where_one_is(
     assert making() == "make sglang"
     monkeypatch.setattr(installation, "ROOT", tmp_path)
     assert making() == "`make sglang` in a checkout of Specstorm makes .venv-sglang; name that with --engine-home"
-
-
-@pytest.mark.parametrize(
-    ("version", "function", "reused_as", "is_known"),
-    [
-        ("0.5.22", "async_d2h", "a buffer of 8 bytes", True),
-        ("0.5.20", "_async_d2h", "a buffer of 8 bytes", True),
-        ("0.5.23", "async_d2h", "a buffer of 8 bytes", False),
-        ("0.5.22", "async_d2h", "", False),
-        ("0.5.22", "write", "a buffer of 8 bytes", False),
-    ],
-)
-def test_results_that_older_releases_give_away_are_known(
-    version: str, function: str, reused_as: str, is_known: bool, tmp_path: Path
-) -> None:
-    (tmp_path / "lib" / "python3.11" / "site-packages" / f"sglang-{version}.dist-info").mkdir(parents=True)
-    config, trace = RunConfig(engine=SGLANG, engine_home=str(tmp_path)), load(SCENARIOS / "decode.yaml")
-    site = Site(file="sglang/srt/utils/common.py", line=598, function=function)
-    copying = Access(lane="copy_stream", op="copy_d2h", step=0, how="read", site=site)
-    writing = Access(lane="forward_stream", op="mean", step=1)
-    race = MissingOrder(first=copying, second=writing, memory="a buffer of 8 bytes", reused_as=reused_as)
-    assert isinstance(KIND, ChildKind)
-    assert KIND.is_known(race, trace, config) is is_known

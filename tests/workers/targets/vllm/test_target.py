@@ -8,19 +8,16 @@ from cluster.cli import main as cli
 from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
 from scenarios.codec import load, loads
 from scenarios.edges import drawn_for
-from scenarios.events import LoadWeights, PromptDraw, ResetPrefixCache, Schedule, SetK, Submit
+from scenarios.events import PromptDraw, SetK, Submit
 from scenarios.rescale import rescaled
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
-from workers.record.evidence import Difference, Elsewhere, fact
-from workers.record.observation import Observation
-from workers.record.rules import Reference
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
 from workers.targets.target import VLLM_V1, RunConfig
-from workers.targets.vllm.target import Vllm, VllmV1
+from workers.targets.vllm.target import VllmV1
 
 KIND = VllmV1()
 BLOCK = 32
@@ -182,166 +179,3 @@ GRAMMARS = Trace(
         for name in ("first", "second")
     ),
 )
-
-
-def steps_of(planned: list[int], drafted: list[int]) -> list[Observation]:
-    rows = tuple(range(len(planned)))
-    return [
-        Observation("scheduled", 3, rows, {"planned_drafts": planned}),
-        Observation("inputs", 3, rows, {"drafts": drafted}),
-    ]
-
-
-def breach(contract: str, request: str, **values: object) -> Difference:
-    kept = Elsewhere(reference=Reference.SYNCHRONOUS, how="keeps")
-    found = {"plane": "contracts", "variable": contract, "request": request, "step": 9, "elsewhere": kept}
-    return Difference.model_validate({**found, "expected": 1, "actual": 2, **values})
-
-
-def test_masks_of_other_rows_are_known_behind_drafts_that_were_cut_and_new_anywhere_else() -> None:
-    kind = VllmV1()
-    cut, whole = steps_of([2, 2], [1, 2]), steps_of([2, 2], [2, 2])
-    assert kind.known(breach("grammar", "second"), GRAMMARS, cut) == "vllm_grammar_rows"
-    # The one of which drafts were cut has its own rows; without a cut everybody has.
-    assert kind.known(breach("grammar", "first"), GRAMMARS, cut) == ""
-    # Rows of a mask stand in the scheduler's order, whatever the batch's is.
-    turned = [cut[0], Observation("inputs", 3, (1, 0), {"drafts": [2, 1]})]
-    assert kind.known(breach("grammar", "second"), GRAMMARS, turned) == "vllm_grammar_rows"
-    assert kind.known(breach("grammar", "first"), GRAMMARS, turned) == ""
-    assert kind.known(breach("grammar", "second"), GRAMMARS, whole) == ""
-    assert kind.known(breach("grammar", "second", elsewhere=None), GRAMMARS, cut) == ""
-    assert kind.known(breach("finish_reason", "second"), GRAMMARS, cut) == ""
-    tokens = {"plane": "tokens", "elsewhere": None, "position": 1}
-    unlike = breach("tokens", "second", **tokens, reference=Reference.SYNCHRONOUS)
-    assert kind.known(unlike, GRAMMARS, cut) == "vllm_grammar_rows"
-    assert kind.known(unlike.model_copy(update={"reference": Reference.ALONE}), GRAMMARS, cut) == ""
-    # Beside a connector nothing shows but that the engine ends it.
-    for request, steps, name in (("second", cut, "vllm_grammar_rows"), ("first", cut, ""), ("second", whole, "")):
-        ended = breach("failures", request, plane="transfers", elsewhere=None)
-        assert kind.known(ended, GRAMMARS, steps) == name
-
-
-def test_stops_around_a_minimum_are_known_where_drafts_of_one_step_explain_them() -> None:
-    kind = VllmV1()
-    submit = Submit(tick=0, request="r", prompt=(1,), max_tokens=20, stop=(5,), params=SamplingParams(min_tokens=9))
-    trace = Trace(spec=EngineSpec(depth=2, num_speculative_tokens=2), events=(submit,))
-    assert kind.known(breach("min_tokens", "r", position=7), trace, ()) == "vllm_min_tokens_asynchronous"
-    assert kind.known(breach("min_tokens", "r", position=5), trace, ()) == ""
-    alone = {"plane": "tokens", "elsewhere": None, "reference": Reference.WITHOUT_SPECULATION, "expected": 5}
-    assert kind.known(breach("tokens", "r", position=10, **alone), trace, ()) == "vllm_min_tokens_bonus"
-    assert kind.known(breach("tokens", "r", position=11, **alone), trace, ()) == ""
-    assert kind.known(breach("tokens", "r", position=10, **{**alone, "expected": 6}), trace, ()) == ""
-
-
-def test_logprobs_of_a_prompt_are_known_to_be_lost_by_a_reset_and_by_nothing_else() -> None:
-    kind = VllmV1()
-    submit = Submit(tick=1, request="r", prompt=(1, 2), max_tokens=3)
-    reset = ResetPrefixCache(tick=2, running=True)
-    none, some = (fact("num_logprobs", count=count) for count in (0, 2))
-    trace = Trace(events=(submit, reset))
-    assert kind.known(breach("prompt_logprobs", "r", actual=none), trace, ()) == "vllm_prompt_logprobs_dropped"
-    assert kind.known(breach("prompt_logprobs", "r", actual=some), trace, ()) == ""
-    assert kind.known(breach("prompt_logprobs", "r", actual=none), Trace(events=(submit,)), ()) == ""
-
-
-def test_logprobs_of_a_prompt_are_known_to_be_lost_beside_new_weights_for_which_no_other_run_can_be_asked() -> None:
-    submit = Submit(tick=1, request="r", prompt=(1, 2), max_tokens=3)
-    none = fact("num_logprobs", count=0)
-    breaks = Elsewhere(reference=Reference.SYNCHRONOUS, how="breaks", contract="prompt_logprobs", request="r")
-    for depth, event, elsewhere, known in (
-        (2, LoadWeights(tick=2), None, "vllm_prompt_logprobs_dropped"),
-        (1, LoadWeights(tick=2), None, ""),
-        (2, LoadWeights(tick=2, clear_cache=False), None, ""),
-        (2, LoadWeights(tick=2), breaks, ""),
-        (2, ResetPrefixCache(tick=2, running=True), None, ""),
-    ):
-        trace = Trace(spec=EngineSpec(depth=depth), events=(submit, event))
-        found = breach("prompt_logprobs", "r", actual=none, elsewhere=elsewhere)
-        assert VllmV1().known(found, trace, ()) == known
-
-
-def test_a_count_behind_a_pause_is_known_if_it_lacks_the_drafts_rejected_before_it() -> None:
-    def known(actual: int, sampled: list[int], what: str, request: str = "submit 0") -> str:
-        steps = [
-            Observation("scheduled", 2, (1, 0), {"planned_drafts": [0, 3]}),
-            Observation("controlled", 2, (), {"what": what, "version": 0, "tokens": []}),
-            Observation("processed", 2, (1, 0), {"sampled": [[4], sampled]}),
-        ]
-        wrong = Difference(
-            plane="counts",
-            variable="mirror_computed",
-            request=request,
-            step=3,
-            position=None,
-            expected=22,
-            actual=actual,
-        )
-        return VllmV1().known(wrong, Trace(events=(Submit(tick=0, request="a", prompt=(1,), max_tokens=9),)), steps)
-
-    assert known(20, [5, 6], "pause_keep") == "vllm_paused_counts"
-    assert known(19, [5, 6], "pause_keep") == known(20, [5], "pause_keep") == ""
-    assert known(20, [5, 6], "pause_wait") == known(20, [5, 6], "pause_keep", "submit 1") == ""
-
-
-def test_a_stop_that_stays_masked_beside_a_penalised_request_is_known_and_nothing_else_there_is() -> None:
-    trace = load(Path(__file__).resolve().parents[4] / "findings" / "vllm_outputs_forgotten" / "trace.yaml").explicit()
-    place = {"plane": "tokens", "request": "a", "step": 23, "actual": 21}
-
-    def known(position: int, expected: int, trace: Trace = trace, variable: str = "tokens") -> str:
-        there = {"position": position, "expected": expected, "variable": variable}
-        return VllmV1().known(Difference.model_validate(place | there), trace, [])
-
-    assert known(8, 4) == known(15, 4) == "vllm_outputs_forgotten"
-    assert known(7, 4) == known(16, 4) == known(8, 5) == known(8, 4, variable="logprobs") == ""
-    alone = trace.model_copy(update={"events": trace.events[:1]})
-    synchronous = trace.model_copy(update={"spec": trace.spec.model_copy(update={"depth": 1})})
-    assert known(8, 4, alone) == known(8, 4, synchronous) == ""
-
-
-def test_a_backup_token_of_the_next_step_is_known_under_a_late_device_alone() -> None:
-    submits = (
-        Submit(tick=0, request="a", prompt=(0, 0, 0, 0, 0), max_tokens=1),
-        Submit(tick=2, request="b", prompt=(22,), max_tokens=1),
-    )
-    steps = [
-        Observation("inputs", 1, (0,), {}),
-        Observation("processed", 1, (0,), {"sampled": [[]]}),
-        Observation("inputs", 2, (1,), {}),
-    ]
-    lazy = Trace(events=submits, schedule=Schedule(policy="lazy"))
-    eager = Trace(events=submits, schedule=Schedule(policy="eager"))
-    place = {"plane": "drafts", "variable": "draft_input_ids", "request": "submit 0", "step": 1, "position": 3}
-
-    def known(actual: int, trace: Trace = lazy, steps: list[Observation] = steps) -> str:
-        return VllmV1().known(Difference.model_validate(place | {"expected": 0, "actual": actual}), trace, steps)
-
-    assert known(22) == known(-1) == "vllm_backup_tokens_staging"
-    assert known(21) == known(22, eager) == known(22, steps=steps[:2]) == ""
-    sampled = Observation("processed", 1, (0,), {"sampled": [[7]]})
-    assert known(22, steps=[steps[0], sampled, steps[2]]) == ""
-
-
-def test_drafts_drawn_as_another_request_asks_are_known_of_one_that_was_replaced_and_of_no_other() -> None:
-    spec = EngineSpec(drafter="draft_model", draft_sampling="probabilistic", num_speculative_tokens=2)
-    submits = [Submit(tick=0, request=name, prompt=(1,), max_tokens=4) for name in ("a", "b")]
-    trace = Trace(spec=spec, events=tuple(submits), schedule=Schedule(policy="lazy"))
-    steps = [
-        Observation("scheduled", step, rows, {"follows": True}) for step, rows in ((2, (0,)), (3, (0,)), (4, (1,)))
-    ]
-    found = breach("proposed", "a", plane="drafts", elsewhere=None, reference=Reference.SYNCHRONOUS)
-    last = found.model_copy(update={"step": 2})
-    assert Vllm().known(last, trace, steps) == "vllm_v2_sampling_states_in_flight"
-    assert Vllm().known(last.model_copy(update={"step": 1}), trace, steps) == ""
-    assert VllmV1().known(last, trace, steps) == ""
-    # A step without a plan writes, too.
-    for follows, known in ((True, ""), (False, "vllm_v2_sampling_states_in_flight")):
-        after = [steps[0], Observation("scheduled", 3, (1,), {"follows": follows})]
-        assert Vllm().known(last, trace, after) == known
-    assert Vllm().known(last, trace.model_copy(update={"schedule": Schedule()}), steps) == ""
-
-
-def test_every_known_bug_has_its_page() -> None:
-    folder = Path(__file__).resolve().parents[4] / "findings"
-    for kind in (Vllm(), VllmV1()):
-        assert all((folder / bug.name / "README.md").is_file() for bug in kind.known_bugs())
-        assert kind.known_bugs()

@@ -17,15 +17,14 @@ from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from tests.cluster.cli.test_bisect_commits import repository_of
+from workers.edits.fix import ALL
 from workers.judge.proposals import first_unlike
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
-from workers.record.verdict import Agreed, Crashed, Diverged, known_of
+from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check, judged
 from workers.run.comparison import outputs_of
 from workers.run.engine_run import UNJUDGED, Options, Run
-from workers.shrink.fingerprint import signature_of
-from workers.targets.child.target import KNOWN_RACE
 from workers.targets.registry import kind_of
 from workers.targets.target import VLLM, VLLM_V1, RunConfig
 from workers.targets.vllm import target
@@ -57,48 +56,18 @@ OF_STATES = {
 FILES = find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)])
 
 
-# Scenarios of one runner by which the other one shows a known bug.
-SHOWN = {
-    ("hybrid_gated_lookups", VLLM_V1): "vllm_lookups_of_moved_rows",
-    ("stored_behind_a_lost_load", VLLM): "vllm_failed_load_in_flight",
-}
-
-
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 def test_every_scenario_that_an_engine_can_run_agrees_and_what_it_expects_happens(file: Path, engine: str) -> None:
     trace = load(file).explicit()
     if lacking(trace, kind_of(engine).capabilities) is None:
-        verdict = check(trace, TAPES, config=RunConfig(engine=engine))
-        known = SHOWN.get((file.stem, engine), "")
-        assert known_of(verdict) == known
-        assert isinstance(verdict, Agreed) == (not known)
+        assert isinstance(check(trace, TAPES, config=RunConfig(engine=engine, fixes=ALL)), Agreed)
 
 
 def test_every_scenario_runs_on_the_engine_of_its_folder_and_on_the_first_runner() -> None:
     for file in FILES:
         for engine in (file.parent.name, VLLM_V1):
             assert lacking(load(file), kind_of(engine).capabilities) is None, file
-
-
-# What shows depends on where memory of graphs happens to lie.
-WITHOUT_TRACE = ("vllm_prompt_logprobs_behind_drafts",)
-
-
-@pytest.mark.parametrize(
-    ("engine", "bug"), [(engine, bug.name) for engine in (VLLM, VLLM_V1) for bug in kind_of(engine).known_bugs()]
-)
-def test_every_known_bug_shows_in_the_trace_of_its_page(engine: str, bug: str) -> None:
-    if bug in WITHOUT_TRACE:
-        pytest.skip("its page says why it has no trace")
-    trace = load(ROOT / "findings" / bug / "trace.yaml").explicit()
-    signature = signature_of(check(trace, TAPES, config=RunConfig(engine=engine)), trace)
-    if (engine, bug) == (VLLM_V1, "vllm_session_drafts"):
-        # As its page says: on the first runner longer traces show it.
-        assert signature is None
-        return
-    assert signature is not None
-    assert signature.known == bug
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -254,14 +223,6 @@ def test_sources_laid_over_the_installed_ones_are_those_that_run(tmp_path: Path)
     assert isinstance(verdict, Crashed)
     assert verdict.error == "RuntimeError: ours"
     assert (verdict.where.function, verdict.where.file) == ("schedule", "scheduler.py")
-
-
-def test_known_races_are_known_in_sources_laid_over_the_installed_ones(tmp_path: Path) -> None:
-    config = laid_over(tmp_path, "v1/worker/gpu_model_runner.py", "import", "import")
-    verdict = check(load(ROOT / "scenarios" / "vllm" / "batch.yaml").explicit(), TAPES, config=config)
-    KIND.keeper(config).stop()
-    assert isinstance(verdict, Agreed)
-    assert verdict.stats.probes[KNOWN_RACE]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,15 @@ def install(package: str, names: str, overlays: Sequence[Path]) -> Applied:
     return found
 
 
+def next_spec(finder: object, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+    """Return where the finders after a finder in `sys.meta_path` find a module, None if they do not find it."""
+    later = sys.meta_path[next(at for at, each in enumerate(sys.meta_path) if each is finder) + 1 :]
+    specs = (each.find_spec(name, path, target) for each in later if hasattr(each, "find_spec"))
+    return next((spec for spec in specs if spec is not None), None)
+
+
 class EditedModules(MetaPathFinder):
-    """Finder of modules with edits, by name; the other finders say where the source of a module is."""
+    """Finder of modules with edits, by name; the finders after it say where the source of a module is."""
 
     def __init__(self, by_module: Mapping[str, Sequence[Edit]]) -> None:
         self._by_module = by_module
@@ -41,9 +48,7 @@ class EditedModules(MetaPathFinder):
     ) -> ModuleSpec | None:
         if name not in self._by_module:
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        specs = (finder.find_spec(name, path, target) for finder in others if hasattr(finder, "find_spec"))
-        spec = next((spec for spec in specs if spec is not None), None)
+        spec = next_spec(self, name, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
             spec.loader = Loader(name, spec.loader.path, self._by_module[name])
         return spec

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, TypeAlias
 
+from workers.edits.fix import Applied
 from workers.edits.functions import MODULE, edits_of, functions_of, is_docstring, name_of
 from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.overlay import Overlay
@@ -39,7 +40,7 @@ class Notes:
         self._told: set[int] = set()
 
     def install(self) -> None:
-        """Find modules before any other finder; nothing of the package is loaded yet."""
+        """Find modules before all other finders; nothing of the package is loaded yet."""
         loaded = [name for name in sys.modules if name.partition(".")[0] == self._package]
         assert not loaded, f"{loaded[0]} was loaded before"
         setattr(builtins, _NOTES, self._ran)
@@ -49,8 +50,7 @@ class Notes:
         """Return where a module of the package is, with a loader that has its functions noted."""
         if name.partition(".")[0] != self._package:
             return None
-        others = (each for each in sys.meta_path if each is not self)
-        spec = next((spec for each in others if (spec := each.find_spec(name, path, target)) is not None), None)
+        spec = edited_modules.next_spec(self, name, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
             wanted = self._wanted(_file_of(spec), Path(spec.loader.path).read_bytes())
             if wanted:
@@ -145,21 +145,33 @@ def all_of(file: str, source: bytes) -> Mapping[str, int]:
     return {MODULE: 1, **{name: len(function.blocks) for name, function in functions_of(source).items()}}
 
 
-def note_edits() -> None:
-    """Note the functions that the overlay of this process changes, if there is one; nothing of it is loaded yet."""
-    for overlay in [finder for finder in sys.meta_path if isinstance(finder, Overlay)]:
-        Notes(overlay.package, _edits_over(overlay.installed), once=True).install()
+def note_edits(package: str, fixes: Applied) -> None:
+    """Note the functions that an overlay or fixes change in this process, if any; nothing of the package is loaded yet.
 
-
-def _edits_over(folders: Sequence[str]) -> Wanted:
-    """Return what has those functions of a file noted that differ from the file in folders of the installed package."""
+    An edit outside all functions is noted as `MODULE`.
+    """
+    overlays = [finder for finder in sys.meta_path if isinstance(finder, Overlay)]
+    installed = [folder for overlay in overlays for folder in overlay.installed]
 
     def wanted(file: str, source: bytes) -> Mapping[str, int]:
-        inner = file.partition("/")[2]
-        before = next((path.read_bytes() for folder in folders if (path := Path(folder, inner)).is_file()), None)
-        if before == source:
-            return {}
-        text = before.decode(errors="replace") if before is not None else None
-        return {edit.function: 1 for edit in edits_of(file, text, source.decode(errors="replace"))}
+        names = _changed(file, source, installed) if overlays else set()
+        edits = fixes.by_module.get(_module_of(file), ())
+        functions = functions_of(source) if edits else {}
+        return dict.fromkeys(names | {edit.function if edit.function in functions else MODULE for edit in edits}, 1)
 
-    return wanted
+    if overlays or fixes.by_module:
+        Notes(package, wanted, once=True).install()
+
+
+def _module_of(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _changed(file: str, source: bytes, folders: Sequence[str]) -> set[str]:
+    """Return the functions of a file that differ from the file in folders of the installed package."""
+    inner = file.partition("/")[2]
+    before = next((path.read_bytes() for folder in folders if (path := Path(folder, inner)).is_file()), None)
+    if before == source:
+        return set()
+    text = before.decode(errors="replace") if before is not None else None
+    return {edit.function for edit in edits_of(file, text, source.decode(errors="replace"))}

@@ -36,8 +36,7 @@ def host(arguments: Sequence[str], made: type[Host] = Host) -> tuple[Host, str]:
     kernels, models, fixes, *overlay = arguments
     for folder in overlay:
         sys.meta_path.insert(0, Overlay("sglang", Path(folder)))
-    edited_modules.install("sglang", fixes, [*map(Path, overlay)])
-    note_edits()
+    note_edits("sglang", edited_modules.install("sglang", fixes, [*map(Path, overlay)]))
     os.environ["SGLANG_DISABLED_MODEL_ARCHS"] = ",".join(_other_models())
     interpret()
     absent.install()

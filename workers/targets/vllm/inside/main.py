@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from scenarios.events import Schedule
+from workers.edits.fix import RACES
 from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.gpu import Gpu
 from workers.targets.child.inside.host import Host
@@ -48,8 +49,7 @@ def start(arguments: Sequence[str]) -> tuple[Engines, SimulatedDevice | Gpu | No
     package = "vllm" if where == "cuda" else PACKAGE
     for folder in overlay:
         lay_over(Path(folder), package)
-    edited_modules.install("vllm", fixes, [*map(Path, overlay)])
-    note_edits()
+    note_edits("vllm", edited_modules.install("vllm", fixes, [*map(Path, overlay)]))
     if runner == "v2":
         # Which runner it takes where Triton is found is vLLM's own choice.
         os.environ.pop("VLLM_USE_V2_MODEL_RUNNER", None)
@@ -99,8 +99,11 @@ def host(arguments: Sequence[str]) -> tuple[Host, str]:
 
 
 def watched_tests(runner: RunnerName, models: str, schedule: Schedule, *overlay: str) -> WatchedTests:
-    """Load vLLM on the simulated device in a process that runs tests of its own, and return what watches these."""
-    _, device, _ = start(("sim", runner, "defined", models, "", *overlay))
+    """Load vLLM on the simulated device in a process that runs tests of its own, and return what watches these.
+
+    Fixes of known races are applied: a race that is reported is new.
+    """
+    _, device, _ = start(("sim", runner, "defined", models, RACES, *overlay))
     import vllm  # noqa: PLC0415  it is loaded by now
     from vllm.platforms import current_platform  # noqa: PLC0415
 

@@ -1,0 +1,131 @@
+"""Known bugs in a finding: the smallest set of fixes with which it is not found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, log2
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scenarios.events import Submit
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
+from workers.edits.edit import Edit
+from workers.edits.fix import ALL, Applied, Fix
+from workers.edits.functions import name_of
+from workers.oracle.tape import Tapes
+from workers.record.verdict import Agreed, Diverged, Verdict
+from workers.run import known_bugs
+from workers.run.check import check
+from workers.run.engine_run import Options
+from workers.run.known_bugs import KnownBugs, smallest
+from workers.targets.target import RunConfig, Watch
+
+TRACE = Trace(
+    spec=EngineSpec(vocab_size=6), events=(Submit(tick=0, request="a", prompt=(1, 3), max_tokens=4),)
+).explicit()
+NAMES = tuple(f"box_{name}" for name in "abcdefgh")
+
+
+@dataclass(frozen=True)
+class FixableKind(SamplerBoxKind):
+    """Breaks its contract unless one of the sets of fixes in `cures` is applied; keeps the fixes of each run."""
+
+    cures: tuple[frozenset[str], ...] = ()
+    run_names: frozenset[str] = frozenset(NAMES)
+    runs: list[frozenset[str]] = field(default_factory=list)
+
+    def fixed(self, config: RunConfig) -> Applied:
+        names = NAMES if config.fixes == ALL else tuple(name for name in config.fixes.split(",") if name)
+        return Applied(names=names)
+
+    def newly_run(self, config: RunConfig) -> Sequence[str]:
+        return [name_of("box.py", name) for name in sorted(self.run_names)]
+
+    def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
+        made = frozenset(self.fixed(config).names)
+        self.runs.append(made)
+        return SamplerBox(trace, "none" if any(cure <= made for cure in self.cures) else self.breach)
+
+
+def named(kind: FixableKind, monkeypatch: pytest.MonkeyPatch, fixes: str = "", times: int = 1) -> tuple[str, ...]:
+    """Return the known bugs in the finding of a kind of engine that has fixes; the last of several answers."""
+    every = {name: Fix(summary="s", edits=(Edit(at=f"box:{name}", without="pass"),)) for name in NAMES}
+    monkeypatch.setattr(known_bugs, "kind_of", lambda engine: kind)
+    monkeypatch.setattr(known_bugs, "fixes_of", lambda package: every)
+    monkeypatch.setattr(
+        known_bugs, "check", lambda trace, tapes, options, config: check(trace, tapes, options, kind, config)
+    )
+    config, bugs = RunConfig(fixes=fixes), KnownBugs(Tapes())
+    verdict: Verdict = check(TRACE, Tapes(), Options(confirm="never"), kind, config)
+    assert isinstance(verdict, Diverged)
+    kind.runs.clear()
+    for _ in range(times):
+        found = bugs.of(verdict, TRACE, config)
+    return found
+
+
+def test_finding_that_one_fix_removes_is_known_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens", cures=(frozenset({"box_c"}),))
+    assert named(kind, monkeypatch) == ("box_c",)
+
+
+def test_finding_that_no_fix_removes_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens")
+    assert named(kind, monkeypatch) == ()
+    assert kind.runs[0] == frozenset(NAMES)
+
+
+def test_finding_that_two_fixes_remove_together_is_known_by_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens", cures=(frozenset({"box_b", "box_g"}),))
+    assert named(kind, monkeypatch) == ("box_b", "box_g")
+
+
+def test_fix_of_a_function_that_did_not_run_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens", cures=(frozenset({"box_c"}),), run_names=frozenset({"box_c", "box_d"}))
+    assert named(kind, monkeypatch) == ("box_c",)
+    assert all(made <= {"box_c", "box_d"} for made in kind.runs if made != frozenset(NAMES))
+
+
+def test_second_finding_of_a_signature_takes_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens", cures=(frozenset({"box_c"}),))
+    named(kind, monkeypatch)
+    once = len(kind.runs)
+    kind.runs.clear()
+    assert named(kind, monkeypatch, times=2) == ("box_c",)
+    runs_of_one_check = len(kind.runs) - once
+    assert kind.runs[-1] == frozenset({"box_c"})
+    assert runs_of_one_check <= 2
+
+
+def test_finding_on_the_engine_with_all_fixes_is_new_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens")
+    assert named(kind, monkeypatch, fixes=ALL) == ()
+    assert kind.runs == []
+
+
+@st.composite
+def some_needed(draw: st.DrawFn) -> tuple[int, set[int]]:
+    """A number of names, and the one to three of them that are needed."""
+    count = draw(st.integers(1, 60))
+    return count, draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=3))
+
+
+@given(some_needed())
+def test_smallest_returns_the_needed_names_in_few_tries(drawn: tuple[int, set[int]]) -> None:
+    count, needed = drawn
+    names, wanted, tries = [f"{number:02}" for number in range(count)], {f"{number:02}" for number in needed}, []
+
+    def holds(tried: Sequence[str]) -> bool:
+        tries.append(tried)
+        return wanted <= {*tried}
+
+    assert smallest(holds, names) == tuple(sorted(wanted))
+    assert len(tries) <= 2 * len(wanted) * (ceil(log2(count)) + 1) if count > 1 else not tries
+
+
+def test_agreed_run_of_a_fixed_engine_is_no_finding() -> None:
+    kind = FixableKind("max_tokens", cures=(frozenset({"box_a"}),))
+    assert isinstance(check(TRACE, Tapes(), kind=kind, config=RunConfig(fixes="box_a")), Agreed)
