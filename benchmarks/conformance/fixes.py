@@ -9,34 +9,21 @@ does not show on the release, or shows with its fix; 2 for a name that has no fi
 import argparse
 import random
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
+from cluster.cli.inputs import check_fixes
 from scenarios.codec import load, run_on
 from scenarios.trace import Trace
-from workers.edits.fix import ALL, FILE, FINDINGS, TRACE
+from workers.edits.fix import ALL, FILE, FINDINGS, RACES, TRACE
+from workers.edits.proofs import AGREES, Proof, keep
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged, Stuck, Vacuous, Verdict
 from workers.run.check import check
 from workers.run.engine_run import Options
+from workers.shrink.fingerprint import signature_of
 from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig
-
-
-class Tried(NamedTuple):
-    """Verdicts on the trace of one finding: on the release, with its own fix, and with all fixes."""
-
-    name: str
-    engine: str
-    released: str
-    fixed: str
-    all_fixed: str
-
-    @property
-    def proves(self) -> bool:
-        """Whether the fix proves the diagnosis: the finding shows without it and not with it."""
-        return self.released not in ("agrees", "vacuous") and self.fixed == self.all_fixed == "agrees"
 
 
 def names_of(asked: Sequence[str], sample: int | None, seed: int) -> list[str]:
@@ -63,21 +50,31 @@ def trace_file(name: str) -> Path:
     return FINDINGS / name / TRACE
 
 
-def tried(name: str) -> Tried:
+def tried(name: str) -> Proof:
     """Return verdicts on the release, with its own fix and with all; the file may name fixes of other bugs."""
     trace, config = load(trace_file(name)).explicit(), RunConfig.of(run_on(trace_file(name)))
-    others = config.fixes
-    own = ",".join(filter(None, (others, name)))
-    config = config.model_copy(update={"engine_version": "", "engine_digest": ""})
-    shown = [_shown(trace, config.model_copy(update={"fixes": fixes})) for fixes in (others, own, ALL)]
-    return Tried(name, config.engine, *shown)
-
-
-def _shown(trace: Trace, config: RunConfig) -> str:
-    """Run a trace under a configuration, stop the engine's process, and return the verdict as text."""
     kind = kind_of(config.engine)
+    config = config.model_copy(update={"engine_version": kind.version(config), "engine_digest": ""})
+    others = check_fixes(config.fixes or RACES, kind.package)
+    own = ",".join(filter(None, (others, name)))
+    released, fixed, all_fixed = (_shown(trace, config, fixes) for fixes in (others, own, ALL))
+    signature = signature_of(released, trace)
+    return Proof(
+        name=name,
+        engine=config.engine,
+        version=config.engine_version,
+        bug=signature.bug if signature is not None else "",
+        released=_text(released),
+        fixed=_text(fixed),
+        all_fixed=_text(all_fixed),
+    )
+
+
+def _shown(trace: Trace, config: RunConfig, fixes: str) -> Verdict:
+    """Run a trace with fixes, stop the engine's process, and return the verdict."""
+    kind, config = kind_of(config.engine), config.model_copy(update={"fixes": fixes})
     try:
-        return _text(check(trace, Tapes(), Options(confirm="never"), config=config))
+        return check(trace, Tapes(), Options(confirm="never"), config=config)
     finally:
         kind.restart(config)
 
@@ -85,7 +82,7 @@ def _shown(trace: Trace, config: RunConfig) -> str:
 def _text(verdict: Verdict) -> str:
     match verdict:
         case Agreed():
-            return "agrees"
+            return AGREES
         case Diverged(difference=found):
             return f"diverged in {found.plane}: {found.variable}"
         case Crashed(error=error):
@@ -98,13 +95,11 @@ def _text(verdict: Verdict) -> str:
             return type(verdict).__name__.lower()
 
 
-def lines(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield a line for each finding, and whether its fix proves the diagnosis."""
-    for name in names:
-        found = tried(name)
-        mark = "proved" if found.proves else "NOT PROVED"
-        shown = f"release: {found.released}; own fix: {found.fixed}; all fixes: {found.all_fixed}"
-        yield f"{mark:<10} {name} ({found.engine}): {shown}", found.proves
+def line(proof: Proof) -> str:
+    """Return a proof as a line."""
+    mark = "proved" if proof.proves else "NOT PROVED"
+    shown = f"release: {proof.released}; own fix: {proof.fixed}; all fixes: {proof.all_fixed}"
+    return f"{mark:<10} {proof.name} ({proof.engine} {proof.version}): {shown}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="findings to try; default: all that have a fix")
     parser.add_argument("--sample", type=int, metavar="N", help="try N of them")
     parser.add_argument("--seed", type=int, default=0, help="which of them --sample takes (default: 0)")
+    parser.add_argument("--keep", action="store_true", help="write what is shown to findings/proofs.json")
     options = parser.parse_args(arguments)
     try:
         names = names_of(options.names, options.sample, options.seed)
@@ -122,12 +118,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    proved = []
-    for line, is_proved in lines(names):
-        print(line, flush=True)
-        proved.append(is_proved)
-    print(f"{sum(proved)} of {len(proved)} fixes proved")
-    return 0 if all(proved) else 1
+    proofs = []
+    for name in names:
+        proofs.append(tried(name))
+        print(line(proofs[-1]), flush=True)
+    if options.keep:
+        keep(proofs)
+    num_proved = sum(proof.proves for proof in proofs)
+    print(f"{num_proved} of {len(proofs)} fixes proved")
+    return 0 if num_proved == len(proofs) else 1
 
 
 if __name__ == "__main__":

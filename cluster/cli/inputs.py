@@ -103,25 +103,21 @@ def sources_of(root: str, kind: TargetKind) -> str:
 
 
 def check_fixes(asked: str, package: str) -> str:
-    """Return the fixes that `--fixes` names as a configuration has them: `all`, `races`, sorted names, or nothing.
+    """Return the fixes that `--fixes` names as a configuration has them: sorted words, or nothing for `none`.
 
     Raises:
         InputError: the package has no fix of a name.
     """
     fixes = fixes_of(package) if package else {}
-    if asked in (NO_FIXES, ""):
-        return ""
-    if asked in (ALL, RACES):
-        return asked if fixes else ""
-    names = sorted({name.strip() for name in asked.split(",")} - {""})
-    for name in names:
-        if name not in fixes:
-            near = difflib.get_close_matches(name, fixes, n=3, cutoff=0.5)
+    words = sorted({word.strip() for word in asked.split(",")} - {"", NO_FIXES})
+    for word in words:
+        if word not in fixes and word not in (ALL, RACES):
+            near = difflib.get_close_matches(word, fixes, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
             raise InputError(
-                f"--fixes names {name!r}; {hint}allowed are all, races, none, or names of findings that have a fix"
+                f"--fixes names {word!r}; {hint}allowed are all, races, none, or names of findings that have a fix"
             )
-    return ",".join(names)
+    return ",".join(words) if fixes else ""
 
 
 def is_typed(context: typer.Context, name: str) -> bool:

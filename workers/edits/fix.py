@@ -75,16 +75,23 @@ def page_of(name: str) -> str:
 
 
 def selected(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:
-    """Return the fixes that are named: `all`, those of `races`, none if `names` is empty, or those between its commas.
+    """Return the fixes between the commas of `names`, each a name of a finding, `all` or `races`.
 
     Raises:
         KeyError: there is no fix of a name.
     """
-    if names == ALL:
-        return fixes
-    if names == RACES:
-        return {name: fix for name, fix in fixes.items() if fix.race}
-    return {name: fixes[name] for name in names.split(",") if name}
+    chosen: set[str] = set()
+    for word in filter(None, names.split(",")):
+        match word:
+            case "all":
+                chosen |= fixes.keys()
+            case "races":
+                chosen |= {name for name, fix in fixes.items() if fix.race}
+            case name:
+                if name not in fixes:
+                    raise KeyError(name)
+                chosen.add(name)
+    return {name: fix for name, fix in fixes.items() if name in chosen}
 
 
 def applied(fixes: Mapping[str, Fix], roots: Sequence[Path]) -> Applied:

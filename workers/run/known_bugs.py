@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 from scenarios.trace import Trace
 from workers.edits.fix import ALL, fixes_of
+from workers.edits.proofs import proofs_of
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Verdict
-from workers.run.check import check
+from workers.run.check import judged
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.registry import kind_of
@@ -19,39 +20,53 @@ from workers.targets.target import RunConfig
 
 
 class KnownBugs:
-    """Known bugs by the findings that they cause; the last answer for a signature is tried first for the next one."""
+    """Known bugs by the findings that they cause."""
 
     def __init__(self, tapes: Tapes) -> None:
         self._tapes = tapes
-        self._last: dict[Signature, tuple[str, ...]] = {}
+        self._last: dict[str, tuple[str, ...]] = {}
 
     def of(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
-        """Return a smallest set of known bugs with whose fixes a trace does not show a finding; empty for a new one."""
+        """Return a smallest set of known bugs with whose fixes a trace does not show a finding; empty for a new one.
+
+        Known bugs of the same fingerprint are tried first: the last answer, and those whose own traces have it.
+        """
         kind, shown = kind_of(config.engine), signature_of(verdict, trace)
-        every, made = kind.fixed(config.model_copy(update={"fixes": ALL})).names, kind.fixed(config).names
-        names = [name for name in every if name not in made]
+        made = kind.fixed(config).names
+        names = [name for name in kind.fixed(config.model_copy(update={"fixes": ALL})).names if name not in made]
         if shown is None or not names:
             return ()
         ran: set[str] = set()
 
         def disappears(tried: Sequence[str]) -> bool:
             fixed = config.model_copy(update={"fixes": ",".join(sorted({*made, *tried}))})
-            try:
-                seen = signature_of(check(trace, self._tapes, Options(confirm="never"), config=fixed), trace)
-                ran.update(kind.newly_run(fixed))
-            finally:
-                kind.restart(fixed)
+            seen = self._signature(trace, fixed, ran)
             return seen is None or not shown.is_still(seen)
 
-        last = self._last.get(shown, ())
-        if last and disappears(last):
-            return last
+        proofs = proofs_of()
+        alike = [name for name in names if name in proofs and proofs[name].bug == shown.bug]
+        for likely in (self._last.get(shown.bug, ()), alike):
+            if likely and disappears(likely):
+                return self._keep(shown.bug, smallest(disappears, likely))
         if not disappears(names):
             return ()
         fixes = fixes_of(kind.package)
-        executed = [name for name in names if fixes[name].has_run(ran)]
-        self._last[shown] = smallest(disappears, executed)
-        return self._last[shown]
+        return self._keep(shown.bug, smallest(disappears, [name for name in names if fixes[name].has_run(ran)]))
+
+    def _signature(self, trace: Trace, config: RunConfig, ran: set[str]) -> Signature | None:
+        """Return what a trace shows in a new process of an engine; add to the edited functions that `ran` there."""
+        kind = kind_of(config.engine)
+        kind.prepare(config)
+        try:
+            verdict = judged(trace, self._tapes, Options(confirm="never"), kind, config)
+            ran.update(kind.newly_run(config))
+        finally:
+            kind.restart(config)
+        return signature_of(verdict, trace)
+
+    def _keep(self, bug: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        self._last[bug] = names
+        return names
 
 
 def smallest(holds: Callable[[Sequence[str]], bool], names: Sequence[str]) -> tuple[str, ...]:

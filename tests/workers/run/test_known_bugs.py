@@ -15,12 +15,14 @@ from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.edits.edit import Edit
 from workers.edits.fix import ALL, Applied, Fix
 from workers.edits.functions import name_of
+from workers.edits.proofs import AGREES, Proof
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged, Verdict
 from workers.run import known_bugs
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.run.known_bugs import KnownBugs, smallest
+from workers.shrink.fingerprint import signature_of
 from workers.targets.target import RunConfig, Watch
 
 TRACE = Trace(
@@ -50,14 +52,14 @@ class FixableKind(SamplerBoxKind):
         return SamplerBox(trace, "none" if any(cure <= made for cure in self.cures) else self.breach)
 
 
-def named(kind: FixableKind, monkeypatch: pytest.MonkeyPatch, fixes: str = "", times: int = 1) -> tuple[str, ...]:
+def named(
+    kind: FixableKind, monkeypatch: pytest.MonkeyPatch, fixes: str = "", times: int = 1, proofs: Sequence[Proof] = ()
+) -> tuple[str, ...]:
     """Return the known bugs in the finding of a kind of engine that has fixes; the last of several answers."""
     every = {name: Fix(summary="s", edits=(Edit(at=f"box:{name}", without="pass"),)) for name in NAMES}
     monkeypatch.setattr(known_bugs, "kind_of", lambda engine: kind)
     monkeypatch.setattr(known_bugs, "fixes_of", lambda package: every)
-    monkeypatch.setattr(
-        known_bugs, "check", lambda trace, tapes, options, config: check(trace, tapes, options, kind, config)
-    )
+    monkeypatch.setattr(known_bugs, "proofs_of", lambda: {each.name: each for each in proofs})
     config, bugs = RunConfig(fixes=fixes), KnownBugs(Tapes())
     verdict: Verdict = check(TRACE, Tapes(), Options(confirm="never"), kind, config)
     assert isinstance(verdict, Diverged)
@@ -98,6 +100,19 @@ def test_second_finding_of_a_signature_takes_one_run(monkeypatch: pytest.MonkeyP
     runs_of_one_check = len(kind.runs) - once
     assert kind.runs[-1] == frozenset({"box_c"})
     assert runs_of_one_check <= 2
+
+
+def test_known_bugs_of_the_same_fingerprint_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens", cures=(frozenset({"box_c"}),))
+    signature = signature_of(check(TRACE, Tapes(), kind=kind), TRACE)
+    assert signature is not None
+    proof = Proof(
+        name="box_c", engine="box", version="1", bug=signature.bug, released="diverged", fixed=AGREES, all_fixed=AGREES
+    )
+    assert named(kind, monkeypatch, proofs=[proof]) == ("box_c",)
+    assert set(kind.runs) == {frozenset({"box_c"})}
+    wrong = proof.model_copy(update={"name": "box_d"})
+    assert named(kind, monkeypatch, proofs=[wrong]) == ("box_c",)
 
 
 def test_finding_on_the_engine_with_all_fixes_is_new_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
