@@ -50,11 +50,11 @@ def trace_file(name: str) -> Path:
     return FINDINGS / name / TRACE
 
 
-def tried(name: str) -> Proof:
-    """Return verdicts on the release, with its own fix and with all; the file may name fixes of other bugs."""
+def tried(name: str, engine_path: str = "") -> Proof:
+    """Return verdicts without its own fix, with it and with all fixes; the file may name fixes of other bugs."""
     trace, config = load(trace_file(name)).explicit(), RunConfig.of(run_on(trace_file(name)))
-    kind = kind_of(config.engine)
-    config = config.model_copy(update={"engine_version": kind.version(config), "engine_digest": ""})
+    kind, config = kind_of(config.engine), config.model_copy(update={"engine_path": engine_path, "engine_digest": ""})
+    config = config.model_copy(update={"engine_version": kind.version(config)})
     others = check_fixes(config.fixes or RACES, kind.package)
     own = ",".join(filter(None, (others, name)))
     released, fixed, all_fixed = (_shown(trace, config, fixes) for fixes in (others, own, ALL))
@@ -97,7 +97,7 @@ def _text(verdict: Verdict) -> str:
 
 def line(proof: Proof) -> str:
     """Return a proof as a line."""
-    mark = "proved" if proof.proves else "NOT PROVED"
+    mark = "proved" if proof.proves else "not shown" if not proof.bug else "NOT PROVED"
     shown = f"release: {proof.released}; own fix: {proof.fixed}; all fixes: {proof.all_fixed}"
     return f"{mark:<10} {proof.name} ({proof.engine} {proof.version}): {shown}"
 
@@ -108,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="findings to try; default: all that have a fix")
     parser.add_argument("--sample", type=int, metavar="N", help="try N of them")
     parser.add_argument("--seed", type=int, default=0, help="which of them --sample takes (default: 0)")
+    parser.add_argument("--engine-path", default="", metavar="DIR", help="a source tree of the engine to lay over it")
     parser.add_argument("--keep", action="store_true", help="write what is shown to findings/proofs.json")
     options = parser.parse_args(arguments)
     try:
@@ -120,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     proofs = []
     for name in names:
-        proofs.append(tried(name))
+        proofs.append(tried(name, options.engine_path))
         print(line(proofs[-1]), flush=True)
     if options.keep:
         keep(proofs)

@@ -21,6 +21,7 @@ from cluster.cli.inputs import (
 from cluster.cli.options import EngineHome, EnginePath, NoLimits, ReleasedEngine
 from cluster.dispatch.inside import write_inside
 from cluster.dispatch.job import WORKER, build, load_judge
+from cluster.reports.finding_page import page_of
 from cluster.reports.issue import EvidenceDocument, Issue, issue_text, sections_of, title_of
 from cluster.reports.terminal import json_text, show
 from cluster.storage.artefact import portable
@@ -31,7 +32,7 @@ from scenarios.scenario_file import RunOn
 from scenarios.strict_json import read_json
 from scenarios.trace import Trace
 from workers.edits.edit import EditError
-from workers.edits.fix import RACES, finding_of, fixes_of, page_of
+from workers.edits.fix import RACES, finding_of, fixes_of
 from workers.edits.patch import patch
 from workers.record.verdict import is_finding
 from workers.targets.exported import ExportError, Finding

@@ -69,11 +69,6 @@ def finding_of(file: Path) -> str:
     return folder.name if folder.parent == FINDINGS else ""
 
 
-def page_of(name: str) -> str:
-    """Return the page of a finding."""
-    return (FINDINGS / name / PAGE).read_text(encoding="utf-8")
-
-
 def selected(fixes: Mapping[str, Fix], names: str) -> Mapping[str, Fix]:
     """Return the fixes between the commas of `names`, each a name of a finding, `all` or `races`.
 
