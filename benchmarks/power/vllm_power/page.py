@@ -17,6 +17,7 @@ from benchmarks.power.reversals.table import Reversal as AnyReversal
 from benchmarks.power.reversals.trial import Result
 from benchmarks.power.vllm_power.bugs import bugs, descriptions, missing
 from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, all_reversals
+from workers.edits.fix import finding_of
 from workers.targets.vllm.installation import ROOT
 
 FOLDER = Path(__file__).resolve().parent
@@ -133,7 +134,7 @@ def of_bugs(reversals: Sequence[AnyReversal], folder: Path = FOLDER) -> Iterator
     yield _row("number", "class", "what", "engines", "a trace has", "planes", "evidence")
     yield _row(*["---"] * 7)
     for bug in now:
-        files = [f"[{Path(path).stem}](../{path})" for path in bug.evidence]
+        files = [f"[{finding_of(ROOT / path) or Path(path).stem}](../{path})" for path in bug.evidence]
         yield _row(
             f"#{bug.number}",
             bug.kind,
