@@ -74,12 +74,13 @@ vllm-kernels: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.vllm_kernels
 
 # The trace of each known bug that has a fix: on the release, with its fix, and with all fixes (findings/README.md).
-fixes: .venv/installed vllm-cpu
-	$(BIN)/python -m benchmarks.conformance.fixes $(NAMES) $(if $(SAMPLE_FIXES),--sample $(SAMPLE_FIXES))
+fixes: .venv/installed vllm-cpu sglang
+	$(BIN)/python -m benchmarks.conformance.fixes $(NAMES) $(if $(SAMPLE_FIXES),--sample $(SAMPLE_FIXES) --seed $$(date +%Y%m%d))
 
 # The test that `specstorm export` writes of each finding: it fails on the release, and passes with the finding's fix.
-exports: .venv/installed vllm-cpu
-	$(BIN)/python -m benchmarks.conformance.exports $(NAMES) $(if $(SAMPLE_EXPORTS),--sample $(SAMPLE_EXPORTS))
+exports: .venv/installed vllm-cpu sglang
+	$(BIN)/python -m benchmarks.conformance.exports $(NAMES) \
+		$(if $(SAMPLE_EXPORTS),--sample $(SAMPLE_EXPORTS) --seed $$(date +%Y%m%d))
 
 # A gate of each runner for vLLM's newest release, or the one of VLLM_RELEASE: its sources over the compiled code of
 # vllm-cpu (docs/new_release.md).

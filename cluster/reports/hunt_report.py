@@ -24,10 +24,11 @@ from cluster.storage.pace import Left
 from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.spec import Value
+from workers.edits.proofs import proofs_of
 from workers.record.verdict import Verdict, known_of, plane, unconfirmed_of
 from workers.record.words import finding_lines, outcome_lines, shown_text
 from workers.shrink.fingerprint import Signature, signature_of
-from workers.targets.registry import is_counted
+from workers.targets.registry import is_counted, kind_of
 from workers.targets.target import RunConfig
 
 
@@ -157,9 +158,17 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
         texts.append(f"{state.size} events, {done} {len(small.events)} in {state.shrinking.spent} checks")
     elif known_of(verdict):
         texts.append(f"{state.size} events, as it was met: a known bug is not shrunk")
+    texts += unfixed_lines(state.bug, config)
     if state.artefact is not None:
         texts += [state.artefact, f"replay: {typed('replay', folder / state.artefact, config)}"]
     yield from (f"{INDENT}{part}" for text in texts for part in text.splitlines())
+
+
+def unfixed_lines(bug: str, config: RunConfig) -> list[str]:
+    """Return a line for each known bug of a fingerprint whose fix does not apply to the sources."""
+    refused, proofs = kind_of(config.engine).fixed(config).refused, proofs_of()
+    alike = [name for name in refused if name in proofs and proofs[name].bug == bug]
+    return [f"perhaps known: {name}, whose fix does not apply: {refused[name]}" for name in alike]
 
 
 class CanaryEntry(Value):
