@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.conformance.exports import SGLANG_TESTS, run_test
+from benchmarks.conformance.exports import tried
 from benchmarks.power.order_lines.runs import Runs
 from benchmarks.power.reversals.trial import installed
 from benchmarks.power.sglang_mutants.__main__ import Mutable
+from cluster.cli import main as cli
 from scenarios.capabilities import within
 from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
@@ -177,6 +178,16 @@ def test_definitions_of_kernels_do_what_these_do_interpreted() -> None:
     assert {name.rpartition(".")[2] for name in KIND.interpreted(CONFIG)} & held == set()
 
 
-def test_exported_example_fails_on_the_release_by_its_assertion() -> None:
-    done = run_test(ROOT / "docs" / "exported" / "test_sglang_penalties_forgotten.py", SGLANG_TESTS)
-    assert done.outcome == "fails", done.output
+def test_exported_test_fails_on_the_release_and_passes_with_the_fix() -> None:
+    found = tried("sglang_penalties_forgotten")
+    assert found.line == "fails on the release, passes with the fix", found.output
+
+
+def test_export_of_the_example_writes_the_same_issue_and_patch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    name, examples = "sglang_penalties_forgotten", ROOT / "docs" / "exported"
+    evidence = ["--evidence", str(examples / f"{name}.json")]
+    assert cli.run(["export", f"findings/{name}/trace.yaml", *evidence, "--out", str(tmp_path)]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in examples.glob(f"*{name}.*")}
+    for written in (f"{name}.md", f"{name}.patch"):
+        assert (tmp_path / written).read_text(encoding="utf-8") == (examples / written).read_text(encoding="utf-8")
