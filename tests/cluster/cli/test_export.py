@@ -73,7 +73,12 @@ def test_a_finding_that_no_test_on_a_cpu_shows_is_refused_with_its_reason(
     [
         (["{tick: 1, do: stall, request: a}"], SPEC, "tick 1: no call of an exported test stands for event stall"),
         (["{tick: 1, do: abort, request: a, at: before_process}"], SPEC, "events between steps"),
-        (["{tick: 1, do: preempt, request: a}"], SPEC, "no call of an exported test stands for event preempt"),
+        (["{tick: 1, do: pause, mode: abort}"], SPEC, "no call of an exported test stands for event pause"),
+        (
+            ["{tick: 1, do: pause, mode: keep, ticks: 4}", "{tick: 3, do: pause, mode: keep}"],
+            SPEC,
+            "tick 3: pause within a pause",
+        ),
         ([], SPEC.replace("tokens: 0", "tokens: 2"), ""),
         ([], SPEC.replace("tokens: 0", "tokens: 2, drafter: mtp"), "spec.drafter is mtp"),
         ([], SPEC.replace("attention", "hybrid"), "spec.layers is hybrid"),
@@ -119,6 +124,7 @@ def test_evidence_that_is_none_is_refused_with_the_command_that_writes_it(here: 
         (differs("contracts", "max_tokens"), ["assert len(tokens_of(outputs)) <= 3"]),
         (differs("contracts", "stop"), ["assert not set(tokens[:-1]) & set([5])"]),
         (differs("counts", "mirror_computed", "submit 0"), ["engine.counts = []", "    assert computed == known - 1"]),
+        (differs("control", "paused", "submit 0"), ["        assert plan.num_scheduled_tokens.keys() <= running"]),
     ],
 )
 def test_what_a_test_builds_and_asserts_is_what_the_finding_is_about(
@@ -133,6 +139,43 @@ def test_what_a_test_builds_and_asserts_is_what_the_finding_is_about(
     assert "`pytest test_found.py`" in issue
     # Without a page and a patch nothing is said of a symptom, or of what would mend it.
     assert "## What" not in issue
+
+
+@pytest.mark.parametrize(
+    ("events", "calls"),
+    [
+        (["{tick: 1, do: preempt, request: a}"], ["step(engine)", 'preempt(engine, "a")', "drain(engine)"]),
+        (
+            ["{tick: 1, do: pause, mode: keep, ticks: 5}"],
+            ["step(engine)", "pause(engine, PauseState.PAUSED_ALL, clear_cache=True)", "resume(engine)"],
+        ),
+        (
+            [
+                "{tick: 1, do: pause, mode: wait, ticks: 5}",
+                SUBMIT.replace("tick: 0", "tick: 4").replace(": a,", ": b,"),
+            ],
+            [
+                *("step(engine)", "pause(engine, PauseState.PAUSED_NEW, clear_cache=True)"),
+                'add_request(engine, "b", [1, 2], max_tokens=3, stop_token_ids=[5])',
+                *("for _ in range(2):", "    step(engine)", "resume(engine)", "drain(engine)"),
+            ],
+        ),
+    ],
+)
+def test_export_writes_calls_of_preemptions_and_pauses_in_order(
+    here: Here, events: list[str], calls: list[str]
+) -> None:
+    assert export(here, ELSEWHERE, SUBMIT, *events) == (0, "")
+    text = Path("there/test_found.py").read_text()
+    assert problems_of(text) == []
+    assert "\n".join(f"    {call}" for call in calls) in text
+
+
+def test_scheduler_of_a_drafter_has_the_configuration_of_its_head(here: Here) -> None:
+    assert export(here, STUCK, SUBMIT, spec=SPEC.replace("tokens: 0", "tokens: 2")) == (0, "")
+    text = Path("there/test_found.py").read_text()
+    assert problems_of(text) == []
+    assert 'head = save_config(tmp_path / "head", 32, num_layers=1)' in text
 
 
 def test_an_issue_takes_its_page_and_names_the_places_of_its_patch(here: Here) -> None:

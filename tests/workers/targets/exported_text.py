@@ -1,6 +1,7 @@
-"""What the text of an exported test may have: no module of this project, no unused name, and short lines."""
+"""What the text of an exported test may have: no module of this project, no unused or unknown name, short lines."""
 
 import ast
+import builtins
 import sys
 
 from workers.targets.vllm.export.text import WIDTH
@@ -9,7 +10,7 @@ OTHERS = {"torch", "pytest", "safetensors", "vllm", "sglang"}
 
 
 def problems_of(text: str) -> list[str]:
-    """Return what is wrong in an exported test: imports that are not allowed, unused names, long lines, no one test."""
+    """Return what is wrong in an exported test, e.g. an import that is not allowed, or an unused name."""
     tree = ast.parse(text)
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     tests = {each for each in defined if each.startswith("test_")}
@@ -18,10 +19,25 @@ def problems_of(text: str) -> list[str]:
     foreign = sorted(imported(tree) - {*sys.stdlib_module_names} - OTHERS)
     return [
         *(f"imports {name}" for name in foreign),
+        *(f"does not define {name}" for name in sorted(used - bound_in(tree))),
         *(f"does not use {name}" for name in sorted((defined - tests | bound) - used)),
         *(f"long line: {line}" for line in text.splitlines() if len(line) > WIDTH),
         *([] if len(tests) == 1 else [f"has {len(tests)} tests"]),
     ]
+
+
+def bound_in(tree: ast.Module) -> set[str]:
+    """Return all names that a module defines anywhere, and those of Python."""
+    found = {*dir(builtins), "__name__"}
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                found.add(name)
+            case ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                found |= {(each.asname or each.name).partition(".")[0] for each in names}
+    return found
 
 
 def imported(tree: ast.Module) -> set[str]:

@@ -8,7 +8,7 @@ from workers.record.evidence import Difference, Fact
 from workers.record.rules import Reference
 from workers.record.verdict import Crashed, Stuck
 from workers.targets.exported import ExportError, Finding
-from workers.targets.vllm.export.level import Level
+from workers.targets.vllm.export.level import PAUSED, Level
 from workers.targets.vllm.export.text import broken, comment, literal
 
 # Another run that outputs are compared with: all requests in an engine with other options, or one alone.
@@ -18,14 +18,15 @@ Other: TypeAlias = Literal["", "synchronous", "without_speculation", "alone"]
 class Assertion(NamedTuple):
     """Lines that end a test, the driver's functions among them, and the run that they compare with.
 
-    Outputs of the request are `outputs`, in another run `others`; `watches` has the runner's counts kept step by step.
+    Outputs of the request are `outputs`, in another run `others`; `watches` names the file of the driver that checks or
+    records each step.
     """
 
     lines: list[str]
     uses: frozenset[str] = frozenset()
     other: Other = ""
     submit: Submit | None = None
-    watches: bool = False
+    watches: Literal["", "counts", "paused"] = ""
 
 
 def assertion_of(finding: Finding, level: Level) -> Assertion:
@@ -46,6 +47,8 @@ def assertion_of(finding: Finding, level: Level) -> Assertion:
     assert found is not None, "a finding that is exported differs, ends the engine or keeps it from an end"
     if (found.plane, found.variable) == ("books", "leaks"):
         return Assertion(["# Nothing is left.", "assert not scheduler.requests"])
+    if (found.plane, found.variable) == PAUSED:
+        return Assertion(["# No step of the pause has admitted a request."], watches="paused")
     if (found.plane, found.variable) == ("counts", "mirror_computed"):
         return _counts(finding, found)
     submit = next((each for each in finding.trace.submits() if each.request == found.request), None)
@@ -86,7 +89,7 @@ def _counts(finding: Finding, found: Difference) -> Assertion:
         "    known += len(output.new_token_ids)",
         "    assert computed == known - 1",
     ]
-    return Assertion(lines, submit=submit, watches=True)
+    return Assertion(lines, submit=submit, watches="counts")
 
 
 def _contract(finding: Finding, found: Difference, submit: Submit) -> Assertion:

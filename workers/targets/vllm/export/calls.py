@@ -23,6 +23,8 @@ from workers.targets.vllm.export.text import Code, broken, call, literal
 
 # A list of so few characters is written wherever it is needed.
 SHORT = 60
+# State of the scheduler in a pause, by its mode; a pause that aborts has no call.
+_STATES: Mapping[str, str] = {"keep": "PauseState.PAUSED_ALL", "wait": "PauseState.PAUSED_NEW"}
 
 
 class Calls(NamedTuple):
@@ -38,6 +40,9 @@ class Caller:
     def __init__(self, trace: Trace, level: Level) -> None:
         self._trace, self._level = trace, level
         self._tick = 0
+        # The tick in which a pause ends, and whether nothing has happened since the pause began.
+        self._paused_until: int | None = None
+        self._is_idle = False
         self._lines: list[str] = []
         self._uses: set[str] = set()
         self.ids = ids_of(trace)
@@ -57,9 +62,12 @@ class Caller:
         """
         for event in sorted(self._trace.events, key=lambda each: (each.tick, PLACES.index(each.at))):
             if event.tick < self._tick:
-                raise ExportError(f"tick {event.tick}: {event.do} beside a pause or a preemption that takes the step")
+                raise ExportError(f"tick {event.tick}: {event.do} beside a preemption that takes the step")
             self._step_to(event.tick)
             self._happen(event)
+            self._is_idle = isinstance(event, Pause)
+        if self._paused_until is not None:
+            self._step_to(self._paused_until)
         self._call("drain")
         return Calls(self._lines, self._uses)
 
@@ -72,7 +80,7 @@ class Caller:
                 self._submit(event)
             case Abort(request=name) if is_engine:
                 self._lines += [f'engine.abort_requests(["{self._id_of(name)}"])']
-            case Preempt(request=name) if not is_engine:
+            case Preempt(request=name):
                 self._call("preempt", self._id_of(name))
                 self._tick += 1
             case DisturbTransfer(request=name, of="load", how="fail", block=block) if not is_engine or not block:
@@ -81,10 +89,11 @@ class Caller:
             case ResetPrefixCache(running=running):
                 options = {"reset_running_requests": True} if running else {}
                 self._lines += call(f"{self._level}.reset_prefix_cache", (), options)
-            case Pause(mode="keep", clear_cache=False, ticks=ticks) if is_engine:
-                self._call("pause_and_keep")
-                self._call("resume")
-                self._tick += ticks
+            case Pause(mode=mode, clear_cache=is_clearing, ticks=ticks) if mode in _STATES:
+                if self._paused_until is not None:
+                    raise ExportError(f"tick {event.tick}: pause within a pause; an exported test has one at a time")
+                self._call("pause", Code(_STATES[mode]), clear_cache=is_clearing)
+                self._paused_until = event.tick + ticks
             case EndSession(session=session):
                 part = next(submit for submit in self.ids if submit.session == session)
                 self._call("end_session", self.ids[part])
@@ -127,6 +136,16 @@ class Caller:
         return taken[-1]
 
     def _step_to(self, tick: int) -> None:
+        """Write the steps before a tick, and the end of a pause that is over by then."""
+        if self._paused_until is not None and self._paused_until <= tick:
+            until, self._paused_until = self._paused_until, None
+            self._step_to(until)
+            self._call("resume")
+            self._is_idle = False
+        if self._is_idle:
+            # The steps of a pause have no effect until another event happens.
+            self._tick = max(self._tick, tick)
+            return
         count = tick - self._tick
         if count > 1:
             self._lines.append(f"for _ in range({count}):")

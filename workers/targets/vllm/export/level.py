@@ -8,6 +8,8 @@ from workers.record.verdict import Crashed, Diverged, Stuck, missing_order_of
 from workers.targets.exported import ExportError, Finding
 from workers.targets.vllm.export.text import identifier
 
+# Plane and variable of a request that a paused engine plans.
+PAUSED = ("control", "paused")
 Level: TypeAlias = Literal["scheduler", "engine"]
 # Files of vLLM's sources whose errors are the scheduler's own.
 _SCHEDULER_FILES = ("scheduler.py", "async_scheduler.py", "kv_cache_manager.py", "block_pool.py")
@@ -36,6 +38,8 @@ def level_of(finding: Finding, runs_on_cpu: bool) -> Level:
         case Stuck():
             return "scheduler"
         case Diverged(difference=Difference(plane="books")):
+            return "scheduler"
+        case Diverged(difference=Difference(plane=plane, variable=variable)) if (plane, variable) == PAUSED:
             return "scheduler"
     if not runs_on_cpu:
         raise ExportError("it is of vLLM's second model runner, which runs on no CPU")

@@ -56,7 +56,9 @@ class Writer:
 
     def besides(self) -> list[str]:
         """Return the files that change the driver."""
-        return ["connector"] * (self.spec.transfer is not None) + ["counts"] * self.assertion.watches
+        return ["connector"] * (self.spec.transfer is not None) + [self.assertion.watches] * bool(
+            self.assertion.watches
+        )
 
     def _function(self, calls: list[str]) -> list[str]:
         """Return the function that runs the trace in an engine with some options."""
@@ -80,15 +82,17 @@ class Writer:
         if spec.depth > 1:
             self.uses.add("leave_asynchrony")
             lines.append("leave_asynchrony(monkeypatch)")
+        has_head = (speculative_config(spec) or {}).get("model") == Code("head")
         if self.level == "scheduler":
             self.uses.add("save_config")
-            return [*lines, *broken(Call("save_config", [_folder("model"), spec.vocab_size]), "model = ")]
+            lines += broken(Call("save_config", [_folder("model"), spec.vocab_size]), "model = ")
+            head = Call("save_config", [_folder("head"), spec.vocab_size], {"num_layers": 1})
+            return [*lines, *(broken(head, "head = ") if has_head else [])]
         self.uses |= {"save_model", "llama"}
         if self._has_no_pinned_memory():
             self.uses.add("without_pinned_memory")
             lines.append("without_pinned_memory(monkeypatch)")
         target: Call | Code = Call("llama", [spec.vocab_size], {"seed": weights_seed("target", spec.vocab_size)})
-        has_head = (speculative_config(spec) or {}).get("model") == Code("head")
         if has_head:
             lines += broken(target, "target = ")
             target = Code("target")
@@ -134,7 +138,7 @@ class Writer:
         given = [Code(f"{name}={literal(each)}") for name, each in options.items()]
         made = Call(f"make_{self.level}", [Code("model"), *given, rest]) if rest is not None else None
         lines = broken(made or Call(f"make_{self.level}", [Code("model")], options), f"{variable} = ")
-        return [*lines, "engine.counts = []"] if self.assertion.watches and variable == "engine" else lines
+        return [*lines, "engine.counts = []"] if self.assertion.watches == "counts" and variable == "engine" else lines
 
     def _request_id(self) -> str:
         assert self.assertion.submit is not None, "outputs are those of a request"

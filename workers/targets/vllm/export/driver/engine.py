@@ -8,6 +8,7 @@ from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
@@ -102,13 +103,33 @@ def drain(engine: EngineCore) -> None:
     raise AssertionError(f"not done after {MAX_STEPS} steps")
 
 
-def pause_and_keep(engine: EngineCore) -> None:
-    """Pause, with all requests kept, until nothing is in flight."""
-    engine.scheduler.set_pause_state(PauseState.PAUSED_ALL)
-    while engine.batch_queue:
-        step(engine)
+def preempt(engine: EngineCore, request_id: str) -> None:
+    """Do a step that preempts a running request, as for want of blocks."""
+    scheduler = engine.scheduler
+    request = scheduler.requests[request_id]
+    schedule = scheduler.schedule
+
+    def schedule_the_others(*arguments: Any) -> SchedulerOutput:
+        scheduler.running.remove(request)
+        scheduler._preempt_request(request, 0.0)
+        scheduler.waiting.remove_requests([request])
+        plan = schedule(*arguments)
+        scheduler.waiting.prepend_request(request)
+        return plan
+
+    scheduler.schedule = schedule_the_others
+    step(engine)
+    del scheduler.schedule
+
+
+def pause(engine: EngineCore, state: PauseState, clear_cache: bool) -> None:
+    """Pause as a server does, until no request runs."""
+    engine.scheduler.set_pause_state(state)
+    drain(engine)
+    if clear_cache:
+        engine._reset_caches()
 
 
 def resume(engine: EngineCore) -> None:
-    """Go on behind a pause."""
+    """Resume scheduling after a pause."""
     engine.scheduler.set_pause_state(PauseState.UNPAUSED)

@@ -8,6 +8,7 @@ from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (
@@ -91,10 +92,11 @@ def launch(scheduler: Scheduler) -> None:
 
 
 def process(scheduler: Scheduler) -> None:
-    """Process the oldest step, once the queue is full or has come to an empty one."""
+    """Process the oldest step, once the queue is full or no other step is planned."""
     queue = scheduler.in_flight
     is_full = len(queue) == queue.maxlen
-    if is_full or (queue and not queue[-1][0].total_num_scheduled_tokens):
+    is_last = queue and not queue[-1][0].total_num_scheduled_tokens
+    if is_full or is_last or (queue and not scheduler.has_requests()):
         plan, sampled = queue.popleft()
         scheduler.update_from_output(plan, model_output(plan, sampled))
 
@@ -123,6 +125,19 @@ def preempt(scheduler: Scheduler, request_id: str) -> None:
     launch(scheduler)
     scheduler.waiting.prepend_request(request)
     process(scheduler)
+
+
+def pause(scheduler: Scheduler, state: PauseState, clear_cache: bool) -> None:
+    """Pause as a server does, until no request runs."""
+    scheduler.set_pause_state(state)
+    drain(scheduler)
+    if clear_cache:
+        scheduler.reset_prefix_cache(reset_running_requests=True)
+
+
+def resume(scheduler: Scheduler) -> None:
+    """Resume scheduling after a pause."""
+    scheduler.set_pause_state(PauseState.UNPAUSED)
 
 
 def drain(scheduler: Scheduler) -> None:
