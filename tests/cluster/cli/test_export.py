@@ -14,6 +14,7 @@ from workers.record.verdict import NO_STATS, Agreed, Crashed, Diverged, NotDrain
 
 SPEC = "layers: attention, sampling: standard, block_size: 32, num_speculative_tokens: 0"
 SUBMIT = "{tick: 0, do: submit, request: a, prompt: [1, 2], max_tokens: 3, stop: [5]}"
+DRAWN = "{tick: 0, do: submit, request: d, prompt: [1, 2], max_tokens: 3, params: {temperature: 1.0}}"
 CRASHED = Crashed(
     stats=NO_STATS, error="AssertionError: ", where=Site(function="schedule", file="scheduler.py", line=7)
 )
@@ -83,6 +84,8 @@ def test_a_finding_that_no_test_on_a_cpu_shows_is_refused_with_its_reason(
         ([], SPEC.replace("tokens: 0", "tokens: 2, drafter: mtp"), "spec.drafter is mtp"),
         ([], SPEC.replace("attention", "hybrid"), "spec.layers is hybrid"),
         ([], SPEC + ", decodes_first: true", "spec.decodes_first"),
+        ([DRAWN], SPEC + ", max_num_batched_tokens: 4", ""),
+        ([DRAWN], SPEC + ", max_num_batched_tokens: 3", "request d samples with a seed after a prompt in chunks"),
     ],
 )
 def test_a_trace_that_no_call_stands_for_is_refused_and_named(

