@@ -174,6 +174,15 @@ def test_export_writes_calls_of_preemptions_and_pauses_in_order(
     assert "\n".join(f"    {call}" for call in calls) in text
 
 
+def test_lookups_on_the_device_are_compared_with_prompts_in_each_step(here: Here) -> None:
+    spec = SPEC.replace("tokens: 0", "tokens: 2, drafter: ngram_gpu")
+    assert export(here, differs("drafts", "looked_up", "submit 0"), SUBMIT, spec=spec) == (0, "")
+    text = Path("there/test_found.py").read_text()
+    assert problems_of(text) == []
+    assert "assert tokens == prompt, request_id" in text
+    assert export(here, differs("drafts", "looked_up", "submit 0"), SUBMIT)[0] == 2
+
+
 def test_scheduler_of_a_drafter_has_the_configuration_of_its_head(here: Here) -> None:
     assert export(here, STUCK, SUBMIT, spec=SPEC.replace("tokens: 0", "tokens: 2")) == (0, "")
     text = Path("there/test_found.py").read_text()

@@ -26,7 +26,7 @@ class Assertion(NamedTuple):
     uses: frozenset[str] = frozenset()
     other: Other = ""
     submit: Submit | None = None
-    watches: Literal["", "counts", "paused"] = ""
+    watches: Literal["", "counts", "lookups", "paused"] = ""
 
 
 def assertion_of(finding: Finding, level: Level) -> Assertion:
@@ -51,6 +51,8 @@ def assertion_of(finding: Finding, level: Level) -> Assertion:
         return Assertion(["# No step of the pause has admitted a request."], watches="paused")
     if (found.plane, found.variable) == ("counts", "mirror_computed"):
         return _counts(finding, found)
+    if found.variable == "looked_up" and finding.trace.spec.drafter == "ngram_gpu":
+        return Assertion(["# Each step has looked drafts up in the tokens of their request."], watches="lookups")
     submit = next((each for each in finding.trace.submits() if each.request == found.request), None)
     if submit is None:
         raise ExportError(f"it is about {found.variable} of {found.request or 'no request'}: a test has no such value")
