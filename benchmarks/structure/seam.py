@@ -6,8 +6,8 @@ by their capabilities (keys of a specification, drafters); and lines of SERVING,
 apart are lines of a file that is generated, and files of its name.
 
 Does not count: its folders, its scenarios, the simulated device, tests, docs, findings, the check of exported tests,
-the Makefile; what another engine uses as well, whichever it was made for. SERVING was found by reading: what is missing
-there is not counted.
+the Makefile and CI; what another engine uses as well, whichever it was made for. SERVING was found by reading: what is
+missing there is not counted.
 """
 
 import ast
@@ -60,7 +60,7 @@ SERVING: Mapping[str, Sequence[str]] = {
     "workers/targets/vllm/inside/plans.py": ("shared=[]",),
 }
 _NOT_COUNTED = re.compile(
-    r"(tests|docs|findings|known|scenarios/sglang|workers/targets/(sglang|simulated_torch))/|Makefile|.*\.md$"
+    r"(\.github|tests|docs|findings|known|scenarios/sglang|workers/targets/(sglang|simulated_torch))/|Makefile|.*\.md$"
     r"|.*/structure/seam.py|.*/conformance/exports.py"
 )
 _OF_ITS_NAME = re.compile(r"constraints-sglang|benchmarks/\w+/sglang")
