@@ -8,7 +8,7 @@ from benchmarks.power.order_lines.runs import Runs
 from benchmarks.power.vllm_mutants.mutable import Mutable
 from cluster.cli.inputs import require_engine
 from scenarios.codec import load
-from scenarios.events import Schedule
+from scenarios.events import Schedule, Submit
 from tests.workers.targets.vllm.test_vllm import laid_over
 from workers.edits.fix import ALL
 from workers.oracle.tape import Tapes
@@ -16,7 +16,7 @@ from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.comparison import outputs_of
 from workers.run.engine_run import UNJUDGED, Options, Run
-from workers.targets.target import VLLM, RunConfig
+from workers.targets.target import VLLM, VLLM_V1, RunConfig
 from workers.targets.vllm.target import Vllm, VllmV1
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
@@ -44,6 +44,17 @@ def test_a_scenario_agrees_under_a_late_device(name: str) -> None:
     assert isinstance(
         check(trace.model_copy(update={"schedule": Schedule(policy="lazy")}), TAPES, config=FIXED), Agreed
     )
+
+
+@pytest.mark.parametrize(("engine", "max_tokens"), [(VLLM, 6), (VLLM_V1, 1)])
+def test_prompt_logprobs_kept_at_a_reset_are_delivered_once(engine: str, max_tokens: int) -> None:
+    trace = load(FINDINGS / "vllm_prompt_logprobs_dropped" / "trace.yaml").explicit()
+    events = tuple(
+        event.model_copy(update={"max_tokens": max_tokens}) if isinstance(event, Submit) else event
+        for event in trace.events
+    )
+    config = FIXED.model_copy(update={"engine": engine})
+    assert isinstance(check(trace.model_copy(update={"events": events}), TAPES, config=config), Agreed)
 
 
 def test_edited_sources_agree_with_fixes_and_report_edited_functions_that_ran(tmp_path: Path) -> None:
