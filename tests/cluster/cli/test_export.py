@@ -183,6 +183,15 @@ def test_lookups_on_the_device_are_compared_with_prompts_in_each_step(here: Here
     assert export(here, differs("drafts", "looked_up", "submit 0"), SUBMIT)[0] == 2
 
 
+def test_target_with_windows_and_its_draft_model_are_written_with_their_layers(here: Here) -> None:
+    spec = SPEC.replace("attention", "windows").replace("tokens: 0", "tokens: 2, drafter: draft_model, window: 33")
+    assert export(here, differs("drafts", "draft_slots", "submit 0"), SUBMIT, spec=spec) == (0, "")
+    text = Path("there/test_found.py").read_text()
+    assert problems_of(text) == []
+    lines = ("add_windows(model, 33)", '"model": draft', "assert tokens_of(outputs) == tokens_of(others)")
+    assert [line for line in lines if line not in text] == []
+
+
 def test_scheduler_of_a_drafter_has_the_configuration_of_its_head(here: Here) -> None:
     assert export(here, STUCK, SUBMIT, spec=SPEC.replace("tokens: 0", "tokens: 2")) == (0, "")
     text = Path("there/test_found.py").read_text()

@@ -13,6 +13,9 @@ from scenarios.spec import EngineSpec
 _SIZES = (2, 4, 8, 16, 32)
 # Of the hybrid models that are made here; each is a group of layers with blocks of its own.
 RECURRENT_LAYERS = 2
+# Layers of a model with sliding windows: one of full attention, as a drafter's layers are, and as many windows as make
+# a group of layers without it.
+WINDOW_LAYERS = ("sliding_attention", "full_attention", "sliding_attention", "sliding_attention")
 
 
 def graph_sizes(spec: EngineSpec) -> Sequence[int]:
@@ -41,6 +44,18 @@ def blocks_of_states(spec: EngineSpec) -> int:
         return 0
     copies = 1 + RECURRENT_LAYERS if spec.match_tokens else 0
     return RECURRENT_LAYERS * (1 + spec.prefix_cache + spec.num_speculative_tokens) + copies
+
+
+def blocks_of_windows(spec: EngineSpec) -> int:
+    """Return how many blocks windows take at most of one request: who has all others of the pool still fits.
+
+    Behind each window are tokens of the steps in flight, and it may begin and end inside a block.
+    """
+    if spec.layers != "windows":
+        return 0
+    in_flight = min(spec.depth, 2) * max(spec.max_num_batched_tokens, spec.max_num_seqs)
+    seen = min(spec.window + in_flight, spec.max_model_len)
+    return WINDOW_LAYERS.count("sliding_attention") * (1 + -(-seen // spec.block_size))
 
 
 def sequences_in_graphs(spec: EngineSpec) -> int:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from workers.targets.vllm.inside.windows import LAYERS, model
+from workers.targets.vllm.engine_sizes import WINDOW_LAYERS
+from workers.targets.vllm.inside.windows import model
 
 PROMPT = [(7 * place * place + 3 * place) % 32 for place in range(70)]
 NUM_TOKENS = 30
@@ -42,7 +43,7 @@ def attended(queries: Any, keys: Any, values: Any, window: int) -> Any:
 def following(config: Any, weights: Any, tokens: Sequence[int], window: int) -> int:
     """Return the likeliest next token."""
     x = weights["model.embed_tokens.weight"][list(tokens)]
-    for index, layer in enumerate(LAYERS):
+    for index, layer in enumerate(WINDOW_LAYERS):
         of = {
             name.removeprefix(f"model.layers.{index}.").removesuffix(".weight"): each for name, each in weights.items()
         }

@@ -53,6 +53,8 @@ def assertion_of(finding: Finding, level: Level) -> Assertion:
         return _counts(finding, found)
     if found.variable == "looked_up" and finding.trace.spec.drafter == "ngram_gpu":
         return Assertion(["# Each step has looked drafts up in the tokens of their request."], watches="lookups")
+    if found.variable == "draft_slots" and finding.trace.spec.layers == "windows":
+        return _draft_slots(finding, found)
     submit = next((each for each in finding.trace.submits() if each.request == found.request), None)
     if submit is None:
         raise ExportError(f"it is about {found.variable} of {found.request or 'no request'}: a test has no such value")
@@ -74,6 +76,16 @@ def _comparison(found: Difference, submit: Submit) -> Assertion:
     # In another run a part of a session is a request of its own.
     other: Other = "alone" if submit.session is not None else others[found.reference]
     return Assertion(lines, frozenset({"tokens_of"}), other, submit)
+
+
+def _draft_slots(finding: Finding, found: Difference) -> Assertion:
+    """Return the comparison of tokens: drafts written to the target's KV cache change what the target samples."""
+    named = dict(enumerate(finding.trace.submitted()))
+    submit = next((each for index, each in named.items() if found.request == f"submit {index}"), None)
+    if submit is None or submit.params.temperature:
+        raise ExportError("it is about slots of a drafter: a test compares the tokens of a greedy request")
+    lines = ["assert tokens_of(outputs) == tokens_of(others)"]
+    return Assertion(lines, frozenset({"tokens_of"}), "without_speculation", submit)
 
 
 def _counts(finding: Finding, found: Difference) -> Assertion:

@@ -9,6 +9,7 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.targets.exported import ExportError
+from workers.targets.vllm.engine_sizes import blocks_of_windows
 from workers.targets.vllm.export.text import Call, Code
 
 # What `make_engine` and `make_scheduler` of the driver take where a test says nothing else.
@@ -17,7 +18,7 @@ DEFAULTS = EngineSpec(layers="attention", sampling="standard", block_size=32)
 _TAKEN = (
     *("layers", "depth", "sampling", "policy", "prefix_cache", "logprobs_mode", "num_speculative_tokens", "drafter"),
     *("drafter_quality", "max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold", "max_model_len"),
-    *("block_size", "num_blocks", "vocab_size", "transfer", "pad", "accepted_counts", "token_multiple"),
+    *("block_size", "num_blocks", "vocab_size", "transfer", "pad", "accepted_counts", "token_multiple", "window"),
 )
 # Of an EAGLE head: how much of the hidden states it takes, and how much its layer adds.
 _HEADS: Mapping[str, tuple[float, float]] = {"good": (0.2, 0.02), "mediocre": (0.6, 0.2)}
@@ -32,7 +33,7 @@ def check_spec(spec: EngineSpec) -> None:
         ExportError: the message names the key.
     """
     changed = {key for key in EngineSpec.model_fields if getattr(spec, key) != getattr(DEFAULTS, key)}
-    if spec.layers != "attention":
+    if spec.layers not in ("attention", "windows"):
         raise ExportError(f"spec.layers is {spec.layers}; an exported test has models of attention alone")
     if unknown := sorted(changed - {*_TAKEN}):
         raise ExportError(f"spec.{unknown[0]}: an exported test has no such option of an engine")
@@ -64,7 +65,7 @@ def engine_options(spec: EngineSpec) -> dict[str, object]:
         "max_num_scheduled_tokens": spec.max_num_batched_tokens if least != spec.max_num_batched_tokens else None,
         "long_prefill_token_threshold": spec.long_prefill_token_threshold,
         "max_model_len": spec.max_model_len,
-        "num_gpu_blocks_override": spec.num_blocks + 1,
+        "num_gpu_blocks_override": spec.num_blocks + 1 + blocks_of_windows(spec),
         "enable_prefix_caching": spec.prefix_cache,
         "scheduling_policy": spec.policy,
         "logprobs_mode": mode if (mode := spec.logprobs_mode).endswith("_logits") else f"{mode}_logprobs",
@@ -95,7 +96,7 @@ def speculative_config(spec: EngineSpec) -> dict[str, object] | None:
     if spec.drafter in ("ngram", "ngram_gpu"):
         return found | LOOKUP
     if spec.drafter == "draft_model" and spec.drafter_quality == "good":
-        return found | {"model": Code("model")}
+        return found | {"model": Code("draft" if spec.layers == "windows" else "model")}
     if spec.drafter == "eagle" and spec.drafter_quality in _HEADS:
         return found | {"model": Code("head")}
     what = f"spec.drafter is {spec.drafter}, quality {spec.drafter_quality}"

@@ -7,6 +7,7 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.targets.exported import ExportedTest, Finding
+from workers.targets.vllm.engine_sizes import WINDOW_LAYERS
 from workers.targets.vllm.export.assertions import Assertion, assertion_of
 from workers.targets.vllm.export.calls import Caller, ids_of
 from workers.targets.vllm.export.level import Level, level_of, stem_of
@@ -94,10 +95,10 @@ class Writer:
             self.uses.add("without_pinned_memory")
             lines.append("without_pinned_memory(monkeypatch)")
         target: Call | Code = Call("llama", [spec.vocab_size], {"seed": weights_seed("target", spec.vocab_size)})
-        if has_head:
+        if has_head or spec.layers == "windows":
             lines += broken(target, "target = ")
             target = Code("target")
-        lines += broken(Call("save_model", [_folder("model"), target, spec.vocab_size]), "model = ")
+        lines += self._target(target)
         if has_head:
             self.uses.add("eagle_head")
             head = Call("eagle_head", [target], head_options(spec))
@@ -107,6 +108,20 @@ class Writer:
             self.uses.add("save_tokenizer")
             lines += call("save_tokenizer", [Code("model"), characters(spec.vocab_size)])
         return lines
+
+    def _target(self, target: Call | Code) -> list[str]:
+        """Return the lines that write the model of a target, and before it a draft model that is another one."""
+        spec, lines = self.spec, list[str]()
+        saved = Call("save_model", [_folder("model"), target, spec.vocab_size])
+        if spec.layers != "windows":
+            return broken(saved, "model = ")
+        self.uses |= {"with_window_layers", "add_windows"}
+        if (speculative_config(spec) or {}).get("model") == Code("draft"):
+            lines += broken(Call("save_model", [_folder("draft"), target, spec.vocab_size]), "draft = ")
+        seed = {"seed": weights_seed("windows good", spec.vocab_size)}
+        layers = Call("with_window_layers", [target], seed)
+        saved = Call("save_model", [_folder("model"), layers, spec.vocab_size], {"num_layers": len(WINDOW_LAYERS)})
+        return [*lines, *broken(saved, "model = "), *call("add_windows", [Code("model"), spec.window])]
 
     def _has_grammars(self) -> bool:
         return any(submit.params.grammar for submit in self.trace.submits())

@@ -21,9 +21,8 @@ from workers.targets.child.inside.models import (
     normal,
     target_weights,
 )
+from workers.targets.vllm.engine_sizes import WINDOW_LAYERS
 
-# One of full attention, as a drafter's layers are, and as many windows as make a group of layers without it.
-LAYERS = ("sliding_attention", "full_attention", "sliding_attention", "sliding_attention")
 WIDE_HEADS = 4
 # The class of a model whose windows are wide, by the name that vLLM is told.
 WIDE = "WideWindowsForCausalLM"
@@ -40,12 +39,15 @@ def model(kind: str, version: str, vocab_size: int) -> Model:
     if version != "good":
         of_tokens = ("model.embed_tokens.weight", "lm_head.weight")
         weights |= {name: normal(generator, *target[name].shape, scale=float(target[name].std())) for name in of_tokens}
-    for index, layer in enumerate(LAYERS):
+    for index, layer in enumerate(WINDOW_LAYERS):
         prefix = f"model.layers.{index}"
         weights |= layer_weights(generator, prefix, LAYER_SCALE)
         if kind == "wide-windows" and layer == "sliding_attention":
             weights |= _wide(generator, f"{prefix}.self_attn")
-    config = dense_config(vocab_size, len(LAYERS)) | {"layer_types": list(LAYERS), "sliding_window": HIDDEN}
+    config = dense_config(vocab_size, len(WINDOW_LAYERS)) | {
+        "layer_types": list(WINDOW_LAYERS),
+        "sliding_window": HIDDEN,
+    }
     wide = {"architectures": [WIDE], "window_heads": WIDE_HEADS}
     return config | (wide if kind == "wide-windows" else {}), weights
 
@@ -64,18 +66,6 @@ def _wide(generator: torch.Generator, prefix: str) -> Weights:
 def kind_of(spec: EngineSpec) -> str:
     """Return the kind of the target of a specification with windows."""
     return "windows" if spec.window_heads == 1 else "wide-windows"
-
-
-def blocks_of(spec: EngineSpec) -> int:
-    """Return how many blocks windows take at most of one request: who has all others of the pool still fits.
-
-    Behind each window are tokens of the steps in flight, and it may begin and end inside a block.
-    """
-    if spec.layers != "windows":
-        return 0
-    in_flight = min(spec.depth, 2) * max(spec.max_num_batched_tokens, spec.max_num_seqs)
-    seen = min(spec.window + in_flight, spec.max_model_len)
-    return LAYERS.count("sliding_attention") * (1 + -(-seen // spec.block_size))
 
 
 def arguments_of(spec: EngineSpec) -> dict[str, Any]:

@@ -56,6 +56,31 @@ def llama(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
     return weights
 
 
+def with_window_layers(
+    target: dict[str, torch.Tensor], seed: int
+) -> dict[str, torch.Tensor]:
+    """Return a model's embeddings and head with four layers of other weights."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {
+        name: weight
+        for name, weight in target.items()
+        if not name.startswith("model.layers.")
+    }
+    for index in range(4):
+        weights |= decoder_layer(f"model.layers.{index}", generator, 0.45)
+    return weights
+
+
+def add_windows(model: str, window: int) -> None:
+    """Give all layers of a model but the second one a sliding window."""
+    path = Path(model, "config.json")
+    config = json.loads(path.read_text())
+    layers = ["sliding_attention"] * config["num_hidden_layers"]
+    layers[1] = "full_attention"
+    config |= {"layer_types": layers, "sliding_window": window}
+    path.write_text(json.dumps(config))
+
+
 def eagle_head(
     target: dict[str, torch.Tensor], seed: int, of_states: float, scale: float
 ) -> dict[str, torch.Tensor]:
