@@ -16,6 +16,7 @@ from workers.targets.target import (
     RunConfig,
 )
 from workers.targets.vllm import limits, places, sources
+from workers.targets.vllm.engine_sizes import blocks_of_windows
 from workers.targets.vllm.export.test_file import exported_test
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
 
@@ -94,7 +95,7 @@ class Vllm(ChildKind):
         return sources.version(config.engine_path, home_of(config))
 
     def exported(self, finding: Finding) -> ExportedTest:
-        return exported_test(finding, "cpu" in self.capabilities.devices)
+        return exported_test(finding, "cpu" in self.capabilities.devices, blocks_of_windows(finding.trace.spec))
 
 
 class VllmV1(Vllm):

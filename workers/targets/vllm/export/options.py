@@ -9,7 +9,6 @@ from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.targets.exported import ExportError
-from workers.targets.vllm.engine_sizes import blocks_of_windows
 from workers.targets.vllm.export.text import Call, Code
 
 # What `make_engine` and `make_scheduler` of the driver take where a test says nothing else.
@@ -55,7 +54,7 @@ def check_seeds(trace: Trace) -> None:
             raise ExportError(f"request {event.request} {why}")
 
 
-def engine_options(spec: EngineSpec) -> dict[str, object]:
+def engine_options(spec: EngineSpec, blocks_of_windows: int) -> dict[str, object]:
     """Return the options of an engine, less those of speculation and asynchrony, that are not by default."""
     beside = spec.max_num_seqs if _has_draft_model(spec) else 0
     least = max(spec.max_num_batched_tokens, spec.max_num_seqs) + beside
@@ -65,7 +64,7 @@ def engine_options(spec: EngineSpec) -> dict[str, object]:
         "max_num_scheduled_tokens": spec.max_num_batched_tokens if least != spec.max_num_batched_tokens else None,
         "long_prefill_token_threshold": spec.long_prefill_token_threshold,
         "max_model_len": spec.max_model_len,
-        "num_gpu_blocks_override": spec.num_blocks + 1 + blocks_of_windows(spec),
+        "num_gpu_blocks_override": spec.num_blocks + 1 + blocks_of_windows,
         "enable_prefix_caching": spec.prefix_cache,
         "scheduling_policy": spec.policy,
         "logprobs_mode": mode if (mode := spec.logprobs_mode).endswith("_logits") else f"{mode}_logprobs",

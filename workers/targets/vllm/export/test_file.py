@@ -7,7 +7,6 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.targets.exported import ExportedTest, Finding
-from workers.targets.vllm.engine_sizes import WINDOW_LAYERS
 from workers.targets.vllm.export.assertions import Assertion, assertion_of
 from workers.targets.vllm.export.calls import Caller, ids_of
 from workers.targets.vllm.export.level import Level, level_of, stem_of
@@ -31,6 +30,10 @@ _ENVIRONMENT = (
 )
 
 
+# As many as `with_window_layers` of the driver makes.
+_WINDOW_LAYERS = 4
+
+
 @dataclass(slots=True)
 class Writer:
     """Writer of the lines of one test, and of the names that they use."""
@@ -38,6 +41,7 @@ class Writer:
     trace: Trace
     level: Level
     assertion: Assertion
+    blocks_of_windows: int
     uses: set[str] = field(default_factory=set)
 
     @property
@@ -120,7 +124,7 @@ class Writer:
             lines += broken(Call("save_model", [_folder("draft"), target, spec.vocab_size]), "draft = ")
         seed = {"seed": weights_seed("windows good", spec.vocab_size)}
         layers = Call("with_window_layers", [target], seed)
-        saved = Call("save_model", [_folder("model"), layers, spec.vocab_size], {"num_layers": len(WINDOW_LAYERS)})
+        saved = Call("save_model", [_folder("model"), layers, spec.vocab_size], {"num_layers": _WINDOW_LAYERS})
         return [*lines, *broken(saved, "model = "), *call("add_windows", [Code("model"), spec.window])]
 
     def _has_grammars(self) -> bool:
@@ -138,7 +142,7 @@ class Writer:
 
     def _options(self) -> dict[str, object]:
         """Return the options of an engine, less those of asynchrony and speculation."""
-        options = engine_options(self.spec)
+        options = engine_options(self.spec, self.blocks_of_windows)
         if self._has_grammars():
             options["skip_tokenizer_init"] = False
         transfer = self.spec.transfer
@@ -205,8 +209,8 @@ def _folder(name: str) -> Code:
     return Code(f'tmp_path / "{name}"')
 
 
-def exported_test(finding: Finding, runs_on_cpu: bool) -> ExportedTest:
-    """Return the test of a finding; not every model runner runs on a CPU.
+def exported_test(finding: Finding, runs_on_cpu: bool, blocks_of_windows: int) -> ExportedTest:
+    """Return the test of a finding; not every model runner runs on a CPU. Windows take more blocks of the pool.
 
     Raises:
         ExportError: no test on a plain CPU shows it; the message says why.
@@ -215,7 +219,7 @@ def exported_test(finding: Finding, runs_on_cpu: bool) -> ExportedTest:
     check_spec(finding.trace.spec)
     if level == "engine":
         check_seeds(finding.trace)
-    writer = Writer(finding.trace, level, assertion_of(finding, level))
+    writer = Writer(finding.trace, level, assertion_of(finding, level), blocks_of_windows)
     body = "\n".join(writer.lines(stem_of(finding.name)))
     imports, parts = driver_source(level, writer.uses, writer.besides())
     head = "\n\n".join([_docstring(finding, level), *imports, "\n".join(_ENVIRONMENT)])
