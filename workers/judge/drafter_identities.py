@@ -38,8 +38,6 @@ class DrafterIdentities(Judge):
     def __init__(self) -> None:
         self._block_size, self._length_max, self._shift = 0, 0, 0
         self._chunk_ends_known = True
-        # By how much bounds of lengths may be short of these.
-        self._bounds_short = 0
         self._drafts_max = 0
         # What a drafter that proposes all drafts at once is given for each.
         self._mask: int | None = None
@@ -64,7 +62,7 @@ class DrafterIdentities(Judge):
                     self._block_size, self._shift = seen.values["block_size"], seen.values["draft_shift"]
                     self._length_max = seen.values["max_model_len"]
                     self._chunk_ends_known, self._mask = seen.values["chunk_ends_known"], seen.values["mask_token"]
-                    self._bounds_short, self._drafts_max = seen.values["bounds_short"], seen.values["drafts_max"]
+                    self._drafts_max = seen.values["drafts_max"]
                 case "scheduled":
                     self._steps[seen.step] = Step(seen)
                 case "inputs":
@@ -280,8 +278,8 @@ class DrafterIdentities(Judge):
 
     def _bounds(self, number: int, row: Row, bound: int, length: int) -> Iterator[Difference]:
         """Yield a bound of a row's length, as the host has it, that the length on the device is above."""
-        if bound < (least := length - self._bounds_short):
-            yield broken(PLANE, "draft_bounds", row.request, (number, None), fact("at_least", least=least), bound)
+        if bound < length:
+            yield broken(PLANE, "draft_bounds", row.request, (number, None), fact("at_least", least=length), bound)
 
     def _attends(self, number: int, row: Row, table: list[int]) -> Iterator[Difference]:
         """Yield blocks that a later pass attends to and that are not those of its request."""

@@ -106,7 +106,6 @@ def judge_of(
     shift: int = 1,
     mask: int | None = None,
     chunk_ends_known: bool = True,
-    bounds_short: int = 0,
     drafts_max: int = 2,
 ) -> DrafterIdentities:
     judge = DrafterIdentities()
@@ -115,7 +114,6 @@ def judge_of(
         "draft_shift": shift,
         "mask_token": mask,
         "chunk_ends_known": chunk_ends_known,
-        "bounds_short": bounds_short,
         "drafts_max": drafts_max,
     }
     judge.see_log([Observation("opened", -1, (), sizes | traits)])
@@ -175,16 +173,6 @@ def test_a_value_that_breaks_an_identity_is_reported_with_step_and_position(wron
     breach = judged(run)
     assert breach is not None
     assert (breach.plane, (breach.variable, breach.step, breach.position)) == ("drafts", expected)
-
-
-def test_bounds_may_be_as_short_as_an_engine_says_and_no_shorter() -> None:
-    run = deepcopy(shifted())
-    _set(1, 3, "bounds", 0, 7)(run)
-    assert judged(run, bounds_short=1) is None
-    _set(1, 3, "bounds", 0, 6)(run)
-    found = judged(run, bounds_short=1)
-    assert found is not None
-    assert (found.variable, found.actual) == ("draft_bounds", 6)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +284,7 @@ def test_room_for_the_most_drafts_is_kept_in_a_run_that_proposes_none(drafts_max
 
 
 def _sizes(length: int) -> Values:
-    traits = {"draft_shift": 1, "mask_token": None, "chunk_ends_known": True, "bounds_short": 0, "drafts_max": 2}
+    traits = {"draft_shift": 1, "mask_token": None, "chunk_ends_known": True, "drafts_max": 2}
     return {"block_size": BLOCK, "max_model_len": length, **traits}
 
 

@@ -68,9 +68,9 @@ class OpenedValues(Value):
 
     A drafter's model is given the token so far behind its position as `draft_shift` says; behind the end of a prompt's
     chunk that is the prompt's next one, or, unless `chunk_ends_known`, its last. One that proposes all drafts at once
-    is given a `mask_token` for each. The host's bounds of its lengths may be `bounds_short` of these. It is asked for
-    `drafts_max` drafts at most, in any step of the engine. Drafts that are looked up may be filled up with other tokens
-    (`lookups_filled_up`). The hash of a block covers as many tokens behind it as `hash_ahead` says.
+    is given a `mask_token` for each. It is asked for `drafts_max` drafts at most, in any step of the engine. Drafts
+    that are looked up may be filled up with other tokens (`lookups_filled_up`). The hash of a block covers as many
+    tokens behind it as `hash_ahead` says.
     """
 
     vocab_size: int
@@ -80,7 +80,6 @@ class OpenedValues(Value):
     draft_shift: int
     chunk_ends_known: bool
     mask_token: int | None
-    bounds_short: int
     drafts_max: int
     lookups_filled_up: bool
     windows: list[tuple[int, int]] = []

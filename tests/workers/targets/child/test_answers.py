@@ -28,7 +28,6 @@ _SEEN: dict[str, dict[str, Any]] = {
         "draft_shift": 1,
         "chunk_ends_known": False,
         "mask_token": 3,
-        "bounds_short": 1,
         "drafts_max": 2,
         "lookups_filled_up": True,
         "windows": [[4, 3]],

@@ -122,7 +122,6 @@ class Recorder:
             draft_shift=0 if scheduler.draft_worker is None or scheduler.spec_algorithm.is_ngram() else 1,
             chunk_ends_known=True,
             mask_token=None,
-            bounds_short=0,
             drafts_max=scheduler.server_args.speculative_num_steps or 0,
             lookups_filled_up=False,
         )

@@ -20,7 +20,6 @@ NO_DRAFTER: Mapping[str, Any] = {
     "draft_shift": 0,
     "chunk_ends_known": True,
     "mask_token": None,
-    "bounds_short": 0,
     "drafts_max": 0,
     "lookups_filled_up": False,
 }
@@ -31,8 +30,7 @@ class Drafter:
     """A drafter with a model, one of its layers, the caches of all, and its traits as the recorder tells them.
 
     A model that is given hidden states of the target is given with each the token that follows. Where a chunk of a
-    prompt ends that is a later one in the first runner: `findings/vllm_drafter_chunk_ends`. Bounds of a
-    draft model's lengths lack the token that its first pass has more: `findings/vllm_draft_model_bounds`.
+    prompt ends that is a later one in the first runner: `findings/vllm_drafter_chunk_ends`.
     """
 
     proposer: Any
@@ -58,7 +56,6 @@ def drafter_of(runner: Any) -> Drafter | None:
         "draft_shift": int(not (config.uses_draft_model() or is_at_once)),
         "chunk_ends_known": is_second,
         "mask_token": proposer.parallel_drafting_token_id if is_at_once else None,
-        "bounds_short": int(config.uses_draft_model()),
         "drafts_max": config.num_speculative_tokens,
         "lookups_filled_up": False,
     }
