@@ -16,7 +16,7 @@ from workers.run.check import judged
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.registry import kind_of
-from workers.targets.target import RunConfig
+from workers.targets.target import DeviceError, RunConfig
 
 
 class KnownBugs:
@@ -37,11 +37,19 @@ class KnownBugs:
         if shown is None or not names:
             return ()
         ran: set[str] = set()
+        answers: dict[frozenset[str], bool] = {}
 
         def disappears(tried: Sequence[str]) -> bool:
-            fixed = config.model_copy(update={"fixes": ",".join(sorted({*made, *tried}))})
-            seen = self._signature(trace, fixed, ran)
-            return seen is None or not shown.is_still(seen)
+            fixes = frozenset(tried)
+            if fixes not in answers:
+                fixed = config.model_copy(update={"fixes": ",".join(sorted({*made, *tried}))})
+                try:
+                    seen = self._signature(trace, fixed, ran)
+                    answers[fixes] = seen is None or not shown.is_still(seen)
+                except DeviceError:
+                    # The engine does not start with these fixes: that names no bug.
+                    answers[fixes] = False
+            return answers[fixes]
 
         proofs = proofs_of()
         alike = [name for name in names if name in proofs and proofs[name].bug == shown.bug]
@@ -51,7 +59,9 @@ class KnownBugs:
         if not disappears(names):
             return ()
         fixes = fixes_of(kind.package)
-        return self._keep(shown.bug, smallest(disappears, [name for name in names if fixes[name].has_run(ran)]))
+        found = smallest(disappears, [name for name in names if fixes[name].has_run(ran)])
+        # A fix outside the functions that ran may matter too.
+        return self._keep(shown.bug, found if found and disappears(found) else smallest(disappears, names))
 
     def _signature(self, trace: Trace, config: RunConfig, ran: set[str]) -> Signature | None:
         """Return what a trace shows in a new process of an engine; add to the edited functions that `ran` there."""

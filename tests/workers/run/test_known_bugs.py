@@ -23,7 +23,7 @@ from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.run.known_bugs import KnownBugs, smallest
 from workers.shrink.fingerprint import signature_of
-from workers.targets.target import RunConfig, Watch
+from workers.targets.target import DeviceError, RunConfig, Watch
 
 TRACE = Trace(
     spec=EngineSpec(vocab_size=6), events=(Submit(tick=0, request="a", prompt=(1, 3), max_tokens=4),)
@@ -37,6 +37,7 @@ class FixableKind(SamplerBoxKind):
 
     cures: tuple[frozenset[str], ...] = ()
     run_names: frozenset[str] = frozenset(NAMES)
+    broken: str = ""
     runs: list[frozenset[str]] = field(default_factory=list)
 
     def fixed(self, config: RunConfig) -> Applied:
@@ -49,6 +50,8 @@ class FixableKind(SamplerBoxKind):
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> SamplerBox:
         made = frozenset(self.fixed(config).names)
         self.runs.append(made)
+        if self.broken in made:
+            raise DeviceError(f"engine box does not start with {self.broken}")
         return SamplerBox(trace, "none" if any(cure <= made for cure in self.cures) else self.breach)
 
 
@@ -113,6 +116,11 @@ def test_known_bugs_of_the_same_fingerprint_are_tried_first(monkeypatch: pytest.
     assert set(kind.runs) == {frozenset({"box_c"})}
     wrong = proof.model_copy(update={"name": "box_d"})
     assert named(kind, monkeypatch, proofs=[wrong]) == ("box_c",)
+
+
+def test_engine_that_does_not_start_with_a_fix_loses_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens", cures=(frozenset({"box_c"}),), broken="box_a")
+    assert named(kind, monkeypatch) == ()
 
 
 def test_finding_on_the_engine_with_all_fixes_is_new_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
