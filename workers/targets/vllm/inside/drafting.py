@@ -54,7 +54,8 @@ def drafter_of(runner: Any) -> Drafter | None:
         return None
     traits = {
         "draft_shift": int(not (config.uses_draft_model() or is_at_once)),
-        "chunk_ends_known": is_second,
+        # The fix of that finding adds the lengths to the first runner's batch.
+        "chunk_ends_known": is_second or hasattr(runner.input_batch, "seq_lens_cpu"),
         "mask_token": proposer.parallel_drafting_token_id if is_at_once else None,
         "drafts_max": config.num_speculative_tokens,
         "lookups_filled_up": False,
