@@ -4,7 +4,7 @@ import pytest
 
 from cluster.reports.finding_page import head_of, page_of
 from generate.findings_page import INDEX, page
-from workers.edits.fix import FINDINGS, PAGE
+from workers.edits.fix import FINDINGS, PAGE, TRACE, fixes_of
 
 NAMES = sorted(file.parent.name for file in FINDINGS.glob(f"*/{PAGE}"))
 
@@ -18,3 +18,12 @@ def test_table_of_findings_is_up_to_date() -> None:
 def test_page_of_a_finding_has_a_head_and_a_title(name: str) -> None:
     assert head_of(name).sees
     assert page_of(name).startswith("# ")
+
+
+def test_every_finding_outside_the_cpu_build_has_a_trace_and_a_fix_or_the_page_says_why() -> None:
+    every = [name for name in NAMES if head_of(name).severity != "CPU build"]
+    fixed = {*fixes_of("vllm"), *fixes_of("sglang")}
+    assert fixed <= {*NAMES}
+    without = [name for name in every if name not in fixed or not (FINDINGS / name / TRACE).is_file()]
+    reasons = ("- **No fix.**", "- **No trace.**")
+    assert [name for name in without if not any(reason in page_of(name) for reason in reasons)] == []
