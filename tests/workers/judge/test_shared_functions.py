@@ -33,7 +33,6 @@ EXCUSED = {
     "submits": "it lists requests; whoever recognises a known bug beside its engine asks for them, no engine does",
     "submitted": "the same, in the order of ticks",
     "has_connector": "it says whether the specification has one of three keys; an engine's limits ask for it",
-    "scenarios.events.clears_cache": "judges leave draws out behind it; beside an engine only known bugs ask",
     "workers.record.evidence.fact": "it makes evidence of what a fault requires, and decides nothing",
 }
 
