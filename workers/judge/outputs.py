@@ -117,6 +117,10 @@ class _Pair:
         self._submit, self._seen, self._wanted = submit, seen, wanted
         self._is_cut_short, self._margin = is_cut_short, margin
         self._is_raw, self._has_logits = mode.startswith("raw"), mode.endswith("logits")
+        # What is processed differs by as much more as a repetition penalty and a temperature multiply logits.
+        penalty, temperature = submit.params.repetition_penalty, submit.params.temperature
+        factor = max(1.0, penalty, 1 / penalty) * max(1.0, 1 / temperature if temperature else 1.0)
+        self._factor = 1.0 if self._is_raw else factor
 
     def first_difference(self) -> Difference | None:
         """Return the first difference between both, or None."""
@@ -198,9 +202,9 @@ class _Pair:
         if self._margin > 0:
             seen, wanted = self._possible(seen), self._possible(wanted)
         for rank in range(1, len(wanted), 2):
-            if not _is_close(seen[rank], wanted[rank]):
+            if not _is_close(seen[rank], wanted[rank], self._factor):
                 return False
-            if seen[rank - 1] != wanted[rank - 1] and not _is_tied(seen, wanted, rank, self._margin):
+            if seen[rank - 1] != wanted[rank - 1] and not _is_tied(seen, wanted, rank, self._margin * self._factor):
                 return False
         return True
 
@@ -216,9 +220,11 @@ def _shown(output: Output, position: int) -> tuple[int | float, ...]:
     return output.logprobs[2 * width * position : 2 * width * (position + 1)]
 
 
-def _is_close(seen: float, wanted: float) -> bool:
+def _is_close(seen: float, wanted: float, factor: float) -> bool:
+    """Return whether two values are equal but for rounding, which processing multiplies by a factor."""
     # Relative to what is infinite anything would be close.
-    return seen == wanted or (isfinite(wanted) and abs(seen - wanted) <= TOLERANCE + RELATIVE_TOLERANCE * abs(wanted))
+    tolerance = factor * TOLERANCE + RELATIVE_TOLERANCE * abs(wanted) if isfinite(wanted) else 0.0
+    return seen == wanted or abs(seen - wanted) <= tolerance
 
 
 def _is_tied(seen: Sequence[int | float], wanted: Sequence[int | float], rank: int, margin: float) -> bool:

@@ -141,6 +141,26 @@ def test_logprobs_are_close(value: float, is_close: bool) -> None:
         assert (compared(seen, output(FIRST), margin).difference is None) is is_close
 
 
+@pytest.mark.parametrize(
+    ("mode", "params", "is_close"),
+    [
+        ("processed", {"repetition_penalty": 0.125}, True),
+        ("processed", {"repetition_penalty": 8.0}, True),
+        ("processed", {"temperature": 0.125}, True),
+        ("processed", {"repetition_penalty": 2.0}, False),
+        ("raw", {"repetition_penalty": 0.125}, False),
+    ],
+)
+def test_rounding_of_processed_logprobs_grows_with_the_factor_of_their_logits(
+    mode: str, params: dict[str, float], is_close: bool
+) -> None:
+    asked = SamplingParams.model_validate({"num_logprobs": 1, **params})
+    event = Submit(tick=0, request="a", prompt=(1,), max_tokens=1, params=asked)
+    trace = Trace(spec=SPEC.model_copy(update={"logprobs_mode": mode}), events=(event,))
+    seen, wanted = (output((3, value, 3, value)) for value in (-1.0, -1.0003))
+    assert (compared(seen, wanted, trace=trace).difference is None) is is_close
+
+
 def test_ranks_change_places_where_they_are_a_near_tie() -> None:
     one, other = (4, -0.1, 4, -0.1, 2, -3.0, 3, -3.00001), (4, -0.1, 4, -0.1, 3, -3.0, 2, -3.00001)
     trace = trace_of(4)
