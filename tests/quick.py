@@ -43,7 +43,7 @@ SLOW = {
     "test_a_known_trace_finds_its_bug_again_first",
     "test_a_missing_wait_is_in_the_verdict",
     "test_a_process_that_refuses_engines_refuses_them",
-    "test_a_program_that_orders_its_accesses_ends_the_same_under_every_policy",
+    "test_ordered_program_has_the_same_result_under_every_policy",
     "test_a_program_without_a_race_ends_the_same_under_every_policy",
     "test_a_race_is_reported_exactly_where_no_path_orders_two_conflicting_accesses",
     "test_a_random_trace_is_valid_and_has_one_to_seven_requests",

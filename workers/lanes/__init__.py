@@ -1,1 +1,1 @@
-"""Lanes: asynchrony as a value, by the order in which lanes and events advance."""
+"""Lanes (device queues such as CUDA streams), events, and the order in which the device runs queued ops."""

@@ -1,4 +1,4 @@
-"""Base of both machines: buffers, the host's accesses to pinned memory, and ops that are held back."""
+"""Base of the simulated and the CUDA machine: buffers, host access to pinned memory, delayed ops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,18 +15,21 @@ _PREPARED_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An op held back until another op or a point of the host, both by name and step, has passed."""
+    """An op that must not run until another op has run or the host has passed a named point.
+
+    Both are given by name and step.
+    """
 
     op: tuple[str, int]
     until: tuple[str, int]
 
 
 class OpFailed(Exception):
-    """A device op raised; the cause is chained, the message says which op of which step."""
+    """A device op raised an exception; the message names the op and its step, the cause is chained."""
 
 
 class BaseLane:
-    """A lane's name, its place among the lanes, and the ops that were checked for it."""
+    """A lane's name, its index among the lanes, and its ops with already checked arguments."""
 
     def __init__(self, name: str, index: int) -> None:
         self.name = name
@@ -34,7 +37,7 @@ class BaseLane:
         self._prepared: dict[OpArguments, Prepared] = {}
 
     def _prepare(self, op: Function, arguments: OpArguments) -> Prepared:
-        """Check an op's arguments and cache it under them, in place of another op with these arguments."""
+        """Check the arguments of an op and cache the result, replacing another op with the same arguments."""
         if len(self._prepared) > _PREPARED_MAX:
             self._prepared.clear()
         prepared = self._prepared[arguments] = Prepared(self.name, op_of(op), arguments)
@@ -50,11 +53,11 @@ class BaseEvent:
 
 
 class BaseMachine:
-    """Buffers, host accesses and holds of one machine; `decide` comes before every call of the host.
+    """Buffers, host accesses and delayed ops of one machine; every host call goes through `decide` first.
 
-    `without` removes waits, records and synchronisations, by (lane or "host" or "record", event name): for tests of
-    the race detector. `seen_waits` lists those that took effect. With `blame` the last writers of each buffer are kept.
-    `pending` counts what is enqueued and has not run.
+    `without` removes waits, records and synchronisations, by (lane or "host" or "record", event name), to test the race
+    detector. `seen_waits` lists the waits that took effect. With `blame`, each buffer keeps its last writers.
+    `pending` counts queue entries that have not run.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class BaseMachine:
         self.seen_waits: set[tuple[str, str]] = set()
 
     def decide(self, label: str) -> None:
-        """Let the policy act before the host's call `label` takes effect."""
+        """Let the policy run device ops before the host call `label` takes effect."""
         raise NotImplementedError
 
     def buffer(
@@ -91,7 +94,7 @@ class BaseMachine:
         return made
 
     def _buffer(self, name: str, data: NDArray[Any], pinned: bool, lane: str | None, whole: bool) -> Buffer:
-        """Make a buffer in the memory of this machine."""
+        """Allocate a buffer in the memory of this machine."""
         raise NotImplementedError
 
     def point(self, name: str) -> None:
@@ -109,7 +112,7 @@ class BaseMachine:
         """Do nothing: memory that a device may still use is freed with its last reference."""
 
     def passed(self, label: tuple[str, int]) -> None:
-        """Release what is held until `label`."""
+        """Release the delayed ops that wait for `label` (name and step of an op or a point of the host)."""
         if self.held:
             for until in self.held.values():
                 until.discard(label)
@@ -117,7 +120,7 @@ class BaseMachine:
 
 
 class HostView:
-    """An access of the host to pinned memory: it happens when the `with` is entered."""
+    """One access of the host to pinned memory; it takes effect when the `with` block is entered."""
 
     __slots__ = ("_machine", "_span", "_writes", "_written_in")
 

@@ -1,10 +1,10 @@
-"""CUDA machine: the lanes of a GPU, over real streams, events and pinned memory.
+"""CUDA machine: the lanes of a GPU, as CUDA streams, events and pinned memory.
 
-A schedule becomes delays: on a lane, a kernel that spins for a calibrated number of cycles before an op; on the host,
-a busy wait before a call. They change when things happen, never what is right to happen.
-Verifies: nothing by itself; the race detector and the checks get every call as they do on the simulated machine.
-Does not verify: that a delay brings about the order it aims at. An op that is held back waits for a long delay, not
-for the point it is held until.
+A schedule becomes delays: on a stream, a kernel that spins for a calibrated number of cycles before an op; on the host,
+a busy wait before a call. Delays change when ops run, never which results are correct.
+Verifies: nothing by itself; the race detector and the judges see every call, as on the simulated machine.
+Does not verify: that a delay produces the intended order. A held op gets a long delay; it does not wait for the point
+that it is held until.
 """
 
 from collections import deque
@@ -23,16 +23,16 @@ from workers.lanes.lane import A, Buffer, EventRecord, Lane, LaneEvent, OpArgume
 from workers.lanes.policies import HOST, LaneOrder, Lazy, Policy, Random
 from workers.lanes.prepared import Capture, Function, Prepared
 
-# Kernels, each of which can be launched again on the stream of a handle.
+# Kernel launches; each can be repeated on another stream by its handle.
 Launches: TypeAlias = Sequence[Callable[[int], None]]
 # Typed as Any: its functions are untyped.
 cuda: Any = torch.cuda
 
-# An op waits longer than the host takes to enqueue several behind it: 10 to 20 microseconds each, once they are bound.
+# An op is delayed longer than the host needs to enqueue the next few ops: 10 to 20 microseconds each, once bound.
 LAZY_MICROSECONDS = 60
 RANK_MICROSECONDS = 25
 RANDOM_MICROSECONDS = 120
-# Longer than the host takes for a step.
+# Longer than a whole step takes on the host.
 HELD_MICROSECONDS = 10_000
 # The host makes several calls for each op.
 HOST_SHARE = 4
@@ -42,7 +42,7 @@ _ALIGNMENT = 16
 
 @cache
 def cycles_per_microsecond() -> float:
-    """Measure how long the device spins for a number of cycles."""
+    """Measure how many cycles of `torch.cuda._sleep` take one microsecond."""
     cycles = 2_000_000
     start, end = (cuda.Event(enable_timing=True) for _ in range(2))
     cuda._sleep(cycles)
@@ -54,7 +54,7 @@ def cycles_per_microsecond() -> float:
 
 
 def lane_delay(policy: Policy, lane: str, op: str, step: int) -> int:
-    """Return the microseconds that an op waits on its lane, so that lanes tend to advance as a policy says."""
+    """Return the delay of an op on its stream in microseconds, so that lanes tend to run in the policy's order."""
     match policy:
         case Lazy():
             return LAZY_MICROSECONDS
@@ -67,7 +67,7 @@ def lane_delay(policy: Policy, lane: str, op: str, step: int) -> int:
 
 
 def host_delay(policy: Policy, label: str, step: int) -> int:
-    """Return the microseconds that the host waits before a call."""
+    """Return the delay of the host before a call, in microseconds."""
     match policy:
         case LaneOrder():
             return policy.rank[HOST] * RANK_MICROSECONDS // HOST_SHARE
@@ -80,13 +80,13 @@ def host_delay(policy: Policy, label: str, step: int) -> int:
 
 @dataclass(slots=True)
 class CudaRecord(EventRecord):
-    """A recording of an event, and how many captures are complete once it is."""
+    """A recorded event, and the number of captures that are complete when the event is."""
 
     captures: int = 0
 
 
 class CudaLane(BaseLane):
-    """One stream. `captures` counts the captures that are complete when its tail is."""
+    """One CUDA stream; `captures` counts the captures that are complete once its queue has run."""
 
     def __init__(self, machine: "CudaMachine", name: str, index: int) -> None:
         super().__init__(name, index)
@@ -94,7 +94,8 @@ class CudaLane(BaseLane):
         self.captures = 0
         self._host = machine
         self._handle: int = self.stream.cuda_stream
-        # Kernels of an op that launches nothing else, so that it is dispatched once; empty for an op that copies.
+        # Kernel launches of an op that consists of kernels only; they are replayed without the op's Python code. Empty
+        # if the op also copies memory.
         self._launches: dict[Prepared, Launches] = {}
 
     def _prepare(self, op: Function, arguments: OpArguments) -> Prepared:
@@ -104,7 +105,7 @@ class CudaLane(BaseLane):
         return prepared
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
-        """Enqueue an op on the stream, behind its delay.
+        """Enqueue an op on the stream after its delay.
 
         Raises:
             OpFailed: the op could not be launched.
@@ -140,7 +141,7 @@ class CudaLane(BaseLane):
                 buffer.writers = (writer, *buffer.writers[:1])
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
-        """Copy memory in stream order to where the host reads it later, and call `function` with the copies then."""
+        """Copy `spans` to pinned memory in stream order; pass the copies to `function` once the host may read them."""
         with cuda.stream(self.stream):
             self.captures = self._host.capture(self, function, spans)
 
@@ -198,8 +199,8 @@ class CudaEvent(BaseEvent):
 class CudaMachine(BaseMachine):
     """Streams, events and buffers of one engine on the current CUDA device.
 
-    `step_begun` is the newest step of which the host knows that the device has begun it. `launches_of` runs an op with
-    its arguments and returns the kernels that it launched.
+    `step_begun` is the newest step that the device is known to have begun. `launches_of` runs an op with its arguments
+    and returns the kernel launches that it made.
     """
 
     def __init__(
@@ -213,14 +214,14 @@ class CudaMachine(BaseMachine):
         *,
         launches_of: Callable[[Function, Any], Launches],
     ) -> None:
-        # An engine before this one may have ended early: its ops must not reach into memory that is handed out again.
+        # Ops of an earlier engine that ended early must not write to memory that is allocated again.
         cuda.synchronize()
         super().__init__(policy, watcher, held, without, blame)
         self.lanes = [CudaLane(self, name, index) for index, name in enumerate(lanes)]
         self.launches_of = launches_of
-        # The host never knows that nothing is pending, so every one of its calls is delayed as the policy says.
+        # The host cannot see whether the streams are empty, so each of its calls is delayed as the policy says.
         self.pending = 1
-        # Pinned copies of memory, made in stream order.
+        # Copies in pinned memory, made in stream order.
         self._captures: deque[Capture] = deque()
         self._num_delivered = 0
         self._capture_tensor = torch.empty(CAPTURE_BYTES, dtype=torch.uint8, pin_memory=True)
@@ -242,7 +243,7 @@ class CudaMachine(BaseMachine):
         return Buffer(name, memory, pinned, lane, whole, memory)
 
     def decide(self, label: str) -> None:
-        """Wait as long as the policy delays this call of the host."""
+        """Busy-wait for the delay that the policy gives this host call."""
         delay = host_delay(self.policy, label, self.step)
         if delay:
             until = perf_counter_ns() + 1000 * delay
@@ -250,17 +251,17 @@ class CudaMachine(BaseMachine):
                 pass
 
     def drain(self) -> None:
-        """Wait for everything that was enqueued, and deliver every capture."""
+        """Wait for all streams, then deliver every capture."""
         cuda.synchronize()
         self.deliver(self._num_delivered + len(self._captures))
 
     def capture(self, lane: CudaLane, function: Callable[..., None], spans: Sequence[Span]) -> int:
-        """Enqueue copies of spans on the current stream; return how many captures there are with this one.
+        """Enqueue copies of `spans` on the current stream; return the number of captures so far, this one included.
 
-        All captures are of one lane, so that they complete in their order.
+        All captures are made on one lane, so they complete in order.
         """
         self._capturing = self._capturing or lane
-        assert lane is self._capturing, f"{lane.name} captures, and so does {self._capturing.name}"
+        assert lane is self._capturing, f"captures on {lane.name} and {self._capturing.name}; one lane is allowed"
         if self._capture_end + sum(_bytes_of(span) for span in spans) > CAPTURE_BYTES:
             lane.stream.synchronize()
             self.deliver(self._num_delivered + len(self._captures))
@@ -272,7 +273,7 @@ class CudaMachine(BaseMachine):
         source, start = span.tensor, self._capture_end
         stop = start + source.numel() * source.element_size()
         assert stop <= CAPTURE_BYTES, (
-            f"{span.buffer.name}: {stop} bytes are captured, there is room for {CAPTURE_BYTES}"
+            f"{span.buffer.name}: captures need {stop} bytes, the pinned buffer has {CAPTURE_BYTES}"
         )
         self._capture_tensor[start:stop].view(source.dtype).copy_(source, non_blocking=True)
         self._capture_end = -(-stop // _ALIGNMENT) * _ALIGNMENT
@@ -280,7 +281,7 @@ class CudaMachine(BaseMachine):
         return self._capture_bytes[start:stop].view(dtype)
 
     def deliver(self, count: int) -> None:
-        """Hand over the captures up to number `count`, all of which have been made."""
+        """Call the functions of the captures up to number `count`; all of these are complete."""
         while self._num_delivered < count:
             capture = self._captures.popleft()
             self._num_delivered += 1

@@ -1,7 +1,7 @@
-"""The machine that an engine runs on: its memory, and protocols of lanes, events, and a watcher of their use.
+"""Protocols of the machine that an engine runs on: memory, lanes (device queues), events, watchers.
 
-An engine knows these alone; `simulated` and `cuda` are two implementations, neither of which knows the other. Buffers
-and spans of both are the same: an array or a tensor each.
+The engine uses only these protocols; `simulated` and `cuda` implement them independently of each other. Both use the
+`Buffer` and `Span` classes of this module, which wrap an array or a tensor.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,25 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 Mode = Literal["in", "out", "inout", "int"]
-# Who wrote memory: a lane or the host, the op, and the step.
+# The writer of some memory: a lane or the host, the op, and the step.
 Writer: TypeAlias = tuple[str, str, int]
 
 
 class OpArguments(Protocol):
-    """The arguments of one op by name: spans of buffers and plain integers. Immutable, and compared by identity.
+    """The arguments of one op by name: spans of buffers and plain integers. Immutable, compared by identity.
 
-    Which bytes an op reads and writes follows from these alone.
+    They alone decide which bytes the op reads and writes.
     """
 
     @classmethod
     def modes(cls) -> Mapping[str, Mode]:
-        """Return how the op uses each argument, in order."""
+        """Return whether the op reads or writes each argument, in order."""
 
     def values(self) -> tuple[Any, ...]:
         """Return all arguments, in order."""
 
     def check(self, values: Sequence[Any]) -> None:
-        """Refuse spans that are not what the op declares; `values` are all arguments, in order.
+        """Raise if the spans in `values` (all arguments, in order) do not match the op's declaration.
 
         Raises:
             TypeError: a span has another dtype or name.
@@ -45,16 +45,16 @@ A = TypeVar("A", bound=OpArguments)
 
 @cache
 def dtype_name(dtype: Any) -> str:
-    """Return the name of an array's or a tensor's dtype, as NumPy names it."""
+    """Return NumPy's name for the dtype of an array or a tensor."""
     return str(dtype).removeprefix("torch.")
 
 
 class Span:
     """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher.
 
-    `name` says what is in it; by default it is that of the buffer. Ops are given its `input` where they only read, else
-    its `output`: the `tensor`, where buffers have one. `place` is the one span of this range that the watcher knows,
-    whatever else it is called: of a buffer that is written as a whole, all of it.
+    `name` says what the range contains (default: the buffer's name). An op receives `input` for a span that it only
+    reads and `output` otherwise; both are `tensor` if the buffer has one. `place` is the span under which the watcher
+    records accesses to this range under all its names: the whole buffer if the buffer is always written as a whole.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Span:
         self.place = place if place is not None else self
         self.name = name or buffer.span_name
         self.key = (start, stop)
-        # What an op checks of it: name, dtype and size.
+        # An op checks these: name, dtype and size.
         self.described = (self.name, buffer.dtype, stop - start)
         self.watched: Any = None
         self.output = self._writable = buffer._data[start:stop]
@@ -87,13 +87,12 @@ class Span:
 
 
 class Buffer:
-    """Flat memory of one place: the device's, or pinned memory of the host.
+    """Flat memory: device memory, or pinned host memory.
 
-    Device memory is opaque to the host; pinned memory is reached through `Machine.host`. `lane` is set for memory that
-    one lane alone may use, `whole` for memory that is written as a whole or not at all. `accesses` belongs to the
-    watcher, `writers` to the blame: the last ops and accesses that wrote it, newest first.
-    `data` is an array, or a tensor where the host cannot reach the memory; `tensor` is the same memory for ops that
-    take tensors.
+    The host cannot access device memory; it reaches pinned memory through `Machine.host`. `lane` is the only lane that
+    may use the memory, if set; `whole` says that each write covers the whole buffer. `accesses` belongs to the watcher;
+    `writers` are the last ops and host accesses that wrote the buffer, newest first. `data` is an array, or a tensor if
+    the host cannot access the memory; `tensor` is the same memory for ops that take tensors.
     """
 
     __slots__ = (
@@ -131,22 +130,22 @@ class Buffer:
             self._shown.flags.writeable = False
         self._spans: dict[tuple[int, int, str], Span] = {}
         self.dtype = dtype_name(data.dtype)
-        # The slots of a ring share a name.
+        # All slots of a ring buffer have the same span name.
         self.span_name = name.partition("[")[0]
         self.all = self.span(0, len(data))
 
     def span(self, start: int, stop: int, name: str = "") -> Span:
-        """Return the range [start, stop) under a name; the same object for the same range and name."""
+        """Return the range [start, stop) under a name; the same range and name give the same object."""
         found = self._spans.get((start, stop, name))
         if found is None:
             assert 0 <= start <= stop <= len(self._data), f"{self.name}[{start}:{stop}] of {len(self._data)}"
-            # The first span of a buffer is all of it.
+            # The first span that is made covers the whole buffer.
             place = self.all if self.whole and self._spans else self.span(start, stop) if name else None
             found = self._spans[start, stop, name] = Span(self, start, stop, name, place)
         return found
 
     def close(self) -> None:
-        """Forget all spans, which refer to the buffer and to each other."""
+        """Drop all spans, which refer to the buffer and to each other."""
         for span in self._spans.values():
             del span.place
         self._spans.clear()
@@ -154,37 +153,37 @@ class Buffer:
 
 
 class Lane(Protocol):
-    """One in-order actor of the device."""
+    """One in-order queue of device ops, such as a CUDA stream."""
 
     @property
     def name(self) -> str:
-        """Its name, as schedules and reports write it."""
+        """Its name in schedules and reports."""
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
-        """Enqueue a device op. Keep the arguments for the next launch: they are checked when they are first seen.
+        """Enqueue a device op. Reuse the arguments object: arguments are checked only the first time they are seen.
 
         Raises:
-            TypeError, ValueError: an argument is not what the op declares.
+            TypeError, ValueError: an argument does not match the op's declaration.
         """
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
-        """Call `function` on read-only copies or views as part of the op enqueued last, whose effects it sees."""
+        """Call `function` on read-only copies or views of `spans`, taken right after the op enqueued last."""
 
     def wait(self, event: "LaneEvent") -> None:
-        """Let nothing enqueued from here on run before the event's newest record is done."""
+        """Make everything enqueued on this lane from now on wait for the event's newest record."""
 
 
 class LaneEvent(Protocol):
-    """A CUDA-like event: re-recordable; a wait takes the record that is newest when the wait is enqueued."""
+    """An event as in CUDA: may be recorded again; a wait uses the record that is newest when the wait is enqueued."""
 
     record_newest: "EventRecord | None"
 
     @property
     def name(self) -> str:
-        """Its name, as reports write it."""
+        """Its name in reports."""
 
     def record(self, lane: Lane) -> None:
-        """Mark the place in a lane that a later wait waits for."""
+        """Record the event on a lane: a later wait waits for everything enqueued there so far."""
 
     def synchronize(self) -> None:
         """Block the host until the newest record is done.
@@ -197,8 +196,9 @@ class LaneEvent(Protocol):
 class Machine(Protocol):
     """Lanes, events and buffers of one engine.
 
-    `step` labels what is enqueued; `step_begun` is the newest step that the device is known to have begun. `seen_waits`
-    lists the waits, records and synchronisations that took effect, by (lane or "host" or "record", event name).
+    `step` labels the ops that are enqueued; `step_begun` is the newest step that the device is known to have begun.
+    `seen_waits` lists the waits, records and synchronisations that took effect, by (lane or "host" or "record", event
+    name).
     """
 
     step: int
@@ -207,30 +207,30 @@ class Machine(Protocol):
 
     @property
     def buffers(self) -> Mapping[str, Buffer]:
-        """Every buffer under its name."""
+        """All buffers by name."""
 
     def lane(self, name: str) -> Lane:
-        """Return the lane of this name."""
+        """Return the lane with this name."""
 
     def event(self, name: str) -> LaneEvent:
-        """Make an event; the name labels it in reports."""
+        """Make an event; reports use its name."""
 
     def buffer(
         self, name: str, data: NDArray[Any], pinned: bool = False, lane: str | None = None, whole: bool = False
     ) -> Buffer:
-        """Give memory to the machine, which must hold the only reference to it.
+        """Make a buffer of memory to which the machine must hold the only reference.
 
-        With `lane`, no op of another lane may use it: its accesses are ordered by that lane alone. With `whole`, no op
-        may write a part of it, so that every write conflicts with every read.
+        With `lane`, ops of other lanes may not use the buffer, so its accesses need no events. With `whole`, an op may
+        not write only a part of it, so every write conflicts with every read.
         """
 
     def point(self, name: str) -> None:
-        """Pass a named point of the host; what is held until then is released."""
+        """Mark that the host has reached a named point; ops held until this point are released."""
 
     def host(self, span: Span, mode: str, written_in: int | None = None) -> AbstractContextManager[NDArray[Any]]:
         """Give the host a view of pinned memory, for reading ("r") or writing ("w").
 
-        A reader may say in which step the values it expects were written.
+        A reader may pass `written_in`, the step that wrote the values it expects.
 
         Raises:
             PermissionError: the buffer is device memory.
@@ -240,16 +240,16 @@ class Machine(Protocol):
         """Run everything that is still enqueued.
 
         Raises:
-            Deadlock: something can never run.
+            Deadlock: an op can never run.
         """
 
     def close(self) -> None:
-        """Free its memory; the machine must not be used afterwards."""
+        """Free the memory; the machine must not be used afterwards."""
 
 
 @dataclass(slots=True)
 class EventRecord:
-    """One recording of an event on a lane: done once everything enqueued before it has run.
+    """One recording of an event on a lane; `done` once everything enqueued before it has run.
 
     `clock` belongs to the watcher.
     """
@@ -261,38 +261,38 @@ class EventRecord:
 
 
 class Watcher(Protocol):
-    """Receiver of every access and every ordering on a machine, in the order of the host's calls."""
+    """Receives every memory access and every ordering between lanes, in the order of the host's calls."""
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Note that an op was enqueued, and what it will read and write."""
+        """Receive an op that was enqueued, and the memory that it will read and write."""
 
     def recorded(self, record: EventRecord) -> None:
-        """Note that an event was recorded on its lane."""
+        """Receive an event that was recorded on its lane."""
 
     def waited(self, lane: int, record: EventRecord) -> None:
-        """Note that a lane waits for a record before whatever is enqueued on it next."""
+        """Receive a wait: ops enqueued on the lane from now on run after `record`."""
 
     def synchronized(self, record: EventRecord) -> None:
-        """Note that the host has waited for a record."""
+        """Receive that the host has waited for a record."""
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
-        """Note that the host reads or writes pinned memory; `written_in` is the step whose values it expects there."""
+        """Receive a host access to pinned memory; `written_in` is the step that wrote the expected values."""
 
 
 class Observer(Watcher, Protocol):
-    """A watcher that also receives every event that is made, and every op when it runs."""
+    """A watcher that also receives every event that is made and every op when it runs."""
 
     def made(self, event: LaneEvent) -> None:
-        """Note that an event was made."""
+        """Receive an event that was made."""
 
     def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Note that an op has run, or has raised, and all the memory it was given."""
+        """Receive an op that has run or raised, and all memory that it uses."""
 
 
 class Deadlock(Exception):
-    """No lane can advance: which lane the host waits for, if it does, and for which record of a lane each lane waits.
+    """No lane can advance. Holds the lane that the host waits for, if any, and the waits between lanes.
 
-    `waits` has a lane, the lane that it waits for, and the step of the record.
+    Each of `waits` is (waiting lane, lane that it waits for, step of the awaited record).
     """
 
     def __init__(self, host: str | None, waits: tuple[tuple[str, str, int], ...]) -> None:

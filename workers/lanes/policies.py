@@ -1,7 +1,7 @@
-"""Policies: the order in which lanes advance, with labelled exceptions.
+"""Policies: the order in which the host and the lanes advance.
 
-A policy is called before every call of the host takes effect. It runs device ops, one at a time, and returns when the
-host is to go on; while the host is blocked on a record it returns when that record is done.
+A policy is called before every host call takes effect. It runs device ops, one at a time, and returns when it is the
+host's turn. If the host waits for an event record, it returns only when that record is done.
 """
 
 from collections.abc import Callable, Sequence, Sized
@@ -17,29 +17,29 @@ Name = TypeVar("Name", bound=str)
 
 
 class RunnableLane(Protocol):
-    """A device lane, as a policy sees it; its queue is empty when it has nothing to do."""
+    """A lane as a policy sees it; an empty queue means that there is nothing to run."""
 
     name: str
 
     @property
     def queue(self) -> Sized:
-        """The work that is enqueued."""
+        """The enqueued work."""
 
     def ready(self) -> bool:
-        """Tell whether the op at the head of the lane may run now."""
+        """Return whether the op at the head of the queue may run now."""
 
     def run(self) -> None:
-        """Run the op at the head of the lane."""
+        """Run the op at the head of the queue."""
 
     def head(self) -> tuple[str, int]:
-        """Return name and step of the op at the head."""
+        """Return name and step of the op at the head of the queue."""
 
     def blocking(self) -> EventRecord | None:
-        """Return the record that the lane waits for, if it waits."""
+        """Return the event record that the lane waits for; None if it does not wait."""
 
 
 class Lanes(Protocol):
-    """The machine, as a policy sees it."""
+    """The machine as a policy sees it."""
 
     host_label: str
     step: int
@@ -50,28 +50,28 @@ class Lanes(Protocol):
         """All lanes of the device."""
 
     def able(self) -> Sequence[RunnableLane]:
-        """Return the lanes whose head op may run now."""
+        """Return the lanes that may run their head op now."""
 
     def stuck(self, record: EventRecord) -> None:
-        """Raise `Deadlock`, or release what is held back."""
+        """Release ops that are held back; raise `Deadlock` if nothing is held back."""
 
 
 class Policy(Protocol):
-    """Choice of the lane or host that advances next."""
+    """Chooses whether the host or a lane advances next."""
 
     name: str
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run device ops until the host is to go on."""
+        """Run device ops until it is the host's turn."""
 
 
 class Eager:
-    """The device runs as early as it can."""
+    """Runs device ops as early as possible."""
 
     name = "eager"
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run everything that can run."""
+        """Run every op that can run."""
         while True:
             pending = -1
             while machine.pending != pending:
@@ -85,12 +85,12 @@ class Eager:
 
 
 class Lazy:
-    """The device runs as late as it can: only what the blocked host waits for, and what that needs."""
+    """Runs device ops as late as possible: only ops that the blocked host needs, directly or through waits."""
 
     name = "lazy"
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run what leads to the record the host is blocked on."""
+        """Run the ops that lead to the record for which the host waits."""
         while blocked is not None and not blocked.done:
             record, lane = blocked, machine.lanes[blocked.lane]
             for _ in machine.lanes:
@@ -105,7 +105,7 @@ class Lazy:
             if lane.ready():
                 lane.run()
                 continue
-            # What is needed is held back: another lane may release it.
+            # The op that is needed is held back; running another lane may release it.
             able = machine.able()
             if able:
                 able[0].run()
@@ -114,14 +114,14 @@ class Lazy:
 
 
 class LaneOrder:
-    """A fixed priority of the host and the lanes; the most urgent that can advance does."""
+    """A fixed priority of the host and the lanes: of those that can advance, the first in `order` does."""
 
     def __init__(self, order: Sequence[str]) -> None:
         self.name = "lane_order " + ">".join(order)
         self.rank = {lane: rank for rank, lane in enumerate(order)}
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run lanes that are more urgent than the host, or any while the host is blocked."""
+        """Run lanes that have priority over the host; any lane while the host is blocked."""
 
         def choose(able: Sequence[RunnableLane]) -> RunnableLane | None:
             lane = able[0] if len(able) == 1 else min(able, key=lambda lane: self.rank[lane.name])
@@ -131,16 +131,19 @@ class LaneOrder:
 
 
 class Random:
-    """A fresh labelled priority for every op and every call of the host (partial order sampling)."""
+    """A new random priority for every op and every host call (partial order sampling)."""
 
     def __init__(self, seed: int) -> None:
         self.name = f"random {seed}"
         self.seed = seed
-        # Cached: the op at the head of a lane is looked up again at every call of the host.
+        # Cached, because the head op of each lane is looked up at every host call.
         self._drawn: dict[tuple[str, str, int], tuple[int, int, int, int]] = {}
 
     def urgency(self, site: str, label: str, step: int) -> int:
-        """Return the 32 bits that an op (site `lane`) or a call of the host (`host`) drew: four steps share a draw."""
+        """Return the 32-bit priority of an op (site `lane`) or a host call (site `host`).
+
+        One random draw gives the priorities of four consecutive steps.
+        """
         key = site, label, step >> 2
         drawn = self._drawn.get(key)
         if drawn is None:
@@ -148,7 +151,7 @@ class Random:
         return drawn[step & 3]
 
     def advance(self, machine: Lanes, blocked: EventRecord | None) -> None:
-        """Run lanes whose head op drew more than the host's call did, or any while the host is blocked."""
+        """Run head ops of higher priority than the host call; any head op while the host is blocked."""
         host: int | None = None
 
         def choose(able: Sequence[RunnableLane]) -> RunnableLane | None:
@@ -168,7 +171,7 @@ class Random:
 def _advance_chosen(
     machine: Lanes, blocked: EventRecord | None, choose: Callable[[Sequence[RunnableLane]], RunnableLane | None]
 ) -> None:
-    """Run the lane that is chosen among those able, until the host is (None) or nothing can run."""
+    """Run the lanes that `choose` picks, until it returns None (the host) or no lane can run."""
     while True:
         able = machine.able()
         if blocked is not None and blocked.done:

@@ -1,6 +1,6 @@
-"""Device ops with their arguments, checked once and launched many times, and the captures of what they did.
+"""Device ops with checked arguments, which are launched many times, and captures of memory after an op.
 
-A device op is a function of one object of arguments, which says how it uses each.
+A device op is a function of one arguments object; the object's class declares which arguments are read and written.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,10 +17,10 @@ Function = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A device op: its name, its function, the class of its arguments, and how it uses each of them.
+    """A device op: name, function, class of its arguments, and whether it reads or writes each argument.
 
-    `kinds` are the types of what it is launched with, `spans` the places of those that are spans, and their modes;
-    `places_read` and `places_written` are those of spans that it only reads, and of the others.
+    `kinds` are the types of the arguments. `spans` has index and mode of each argument that is a span; `places_read`
+    are the indexes of spans that are only read, `places_written` of all other spans.
     """
 
     name: str
@@ -38,12 +38,12 @@ def op_of(function: Function) -> Op:
     """Return the op of a function, with the arguments that its signature declares.
 
     Raises:
-        TypeError: it does not take one object of arguments.
+        TypeError: the function does not take exactly one arguments object.
     """
     hints = [hint for name, hint in get_type_hints(function).items() if name != "return"]
     name = getattr(function, "op_name", function.__name__)
     if len(hints) != 1 or not hasattr(hints[0], "modes"):
-        raise TypeError(f"op {name} does not take one object of arguments")
+        raise TypeError(f"op {name} must take exactly one arguments object")
     modes = tuple(hints[0].modes().items())
     spans = tuple((at, mode) for at, (_, mode) in enumerate(modes) if mode != "int")
     return Op(
@@ -59,10 +59,10 @@ def op_of(function: Function) -> Op:
 
 
 class Prepared:
-    """An op and its arguments on one lane, checked once.
+    """An op with its arguments on one lane, checked once.
 
-    `function` is the op's, `arguments` what it is called with, `accesses` what it does to memory that several lanes or
-    the host may reach.
+    `function` is the op's function, `arguments` what it is called with, `accesses` its accesses to memory that other
+    lanes or the host may use.
     """
 
     __slots__ = ("_given", "accesses", "arguments", "function", "op")
@@ -89,37 +89,37 @@ class Prepared:
         self.arguments: Any = op.arguments(*memory)
 
     def _mistyped(self, values: Sequence[Any]) -> TypeError:
-        """Return the error of the first argument of a wrong type."""
+        """Return the error for the first argument of a wrong type."""
         for (name, mode), kind, value in zip(self.op.modes, self.op.kinds, values, strict=True):
             if type(value) is not kind:
                 expected = "a plain int" if mode == "int" else "a span of a buffer"
                 return TypeError(f"op {self.op.name}, {name}: expected {expected}, got {type(value).__name__}")
-        raise AssertionError(f"op {self.op.name}: every argument is of its kind")
+        raise AssertionError(f"op {self.op.name}: no argument has a wrong type")
 
     @property
     def outputs(self) -> list[Buffer]:
-        """The buffers it writes."""
+        """The buffers that the op writes."""
         values = self._given.values()
         return [values[at].buffer for at in self.op.places_written]
 
     def uses(self) -> list[tuple[Span, Mode]]:
-        """Return all spans it is given and their modes, memory of a single lane included."""
+        """Return all spans among the arguments with their modes, memory of a single lane included."""
         pairs = zip(self.op.modes, self._given.values(), strict=True)
         return [(argument, mode) for (_, mode), argument in pairs if mode != "int"]
 
     def _access(self, lane: str, span: Span, mode: Mode) -> None:
         buffer = span.buffer
         if buffer.lane is not None:
-            raise PermissionError(f"op {self.op.name} on {lane}: {buffer.name} belongs to {buffer.lane}")
+            raise PermissionError(f"op {self.op.name} on {lane}: {buffer.name} may be used on {buffer.lane} only")
         if buffer.whole and mode != "in" and span.key != buffer.all.key:
-            raise ValueError(f"op {self.op.name}: {buffer.name} is written as a whole or not at all")
+            raise ValueError(f"op {self.op.name}: {buffer.name} must be written as a whole")
         access = (span.place, mode)
         if access not in self.accesses:
             self.accesses.append(access)
 
 
 class Launch:
-    """A prepared op at its place in a lane, and the captures that are part of it."""
+    """A prepared op in the queue of a lane, with the captures taken right after it."""
 
     __slots__ = ("captures", "prepared", "step")
 
@@ -131,9 +131,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A read of memory in stream order, and the function to call with it.
+    """A read of memory in stream order, and the function that receives the values.
 
-    No decision point, no ordering, no call of the watcher.
+    A capture is not a decision point, orders nothing, and is not reported to the watcher.
     """
 
     function: Callable[..., None]

@@ -1,8 +1,8 @@
-"""Simulated machine: lanes are FIFO queues whose ops run when the policy says so.
+"""Simulated machine: lanes are FIFO queues, and a policy decides when their ops run.
 
-The host is the running Python thread. Every call of the host is a decision point, before it takes effect.
-A copy reads its source when it runs. Events are CUDA's: re-recordable, and a wait takes the record that is newest
-when the wait is enqueued; waiting for an event that was never recorded returns at once.
+The host is the running Python thread. The policy is asked before every host call takes effect.
+A copy reads its source when it runs. Events are CUDA's: an event may be recorded again, and a wait uses the record that
+is newest when the wait is enqueued; waiting for an event that was never recorded returns at once.
 """
 
 from collections import deque
@@ -21,13 +21,13 @@ _READABLE = attrgetter("_readable")
 
 
 class SimulatedLane(BaseLane):
-    """One in-order actor of the device."""
+    """One in-order queue of device ops."""
 
     def __init__(self, machine: "SimulatedMachine", name: str, index: int) -> None:
         super().__init__(name, index)
         self._machine = machine
         self.queue: deque[Launch | EventRecord | Capture | tuple[EventRecord]] = deque()
-        # The record that the lane was last found to wait for: until it is done the lane is not ready.
+        # The record for which the lane was last seen waiting; the lane is not ready before this record is done.
         self.awaited = EventRecord(index, step=0, done=True)
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
@@ -77,7 +77,7 @@ class SimulatedLane(BaseLane):
             machine.pending += 1
 
     def ready(self) -> bool:
-        """Tell whether the op at the head may run now; passes records and satisfied waits."""
+        """Return whether the head op may run now; removes records, captures and finished waits before it."""
         queue, machine = self.queue, self._machine
         while queue:
             head = queue[0]
@@ -98,10 +98,10 @@ class SimulatedLane(BaseLane):
         return False
 
     def run(self) -> None:
-        """Run the op at the head.
+        """Run the op at the head of the queue.
 
         Raises:
-            OpFailed: the op raised.
+            OpFailed: the op raised an exception.
         """
         machine, launch = self._machine, self.queue.popleft()
         assert type(launch) is Launch
@@ -141,7 +141,7 @@ class SimulatedLane(BaseLane):
         return head[0] if type(head) is tuple else None
 
     def append(self, record: EventRecord) -> None:
-        """Enqueue the record of an event; on an empty lane it is done at once."""
+        """Enqueue an event record; on an empty lane it is done at once."""
         if self.queue:
             self.queue.append(record)
             self._machine.pending += 1
@@ -150,7 +150,7 @@ class SimulatedLane(BaseLane):
 
 
 class SimulatedEvent(BaseEvent):
-    """A CUDA-like event."""
+    """An event as in CUDA."""
 
     def __init__(self, machine: "SimulatedMachine", name: str) -> None:
         super().__init__(name)
@@ -188,11 +188,11 @@ class SimulatedEvent(BaseEvent):
 
 
 class SimulatedMachine(BaseMachine):
-    """Lanes, events and buffers of one engine, advanced by one policy.
+    """Lanes, events and buffers of one engine, run in the order of one policy.
 
-    `as_tensor` makes a tensor of an array, without a copy, for ops that take tensors. An observer is the watcher too,
-    and with it the last writers of each buffer are kept. Once something has `moved`, other lanes may be able to run:
-    another thing is at the head of one, a record is done, or an op is no longer held back.
+    `as_tensor` wraps an array in a tensor without a copy, for ops that take tensors. An observer replaces the watcher
+    and turns `blame` on. `moved` says that other lanes may have become able to run: a queue has a new head, a record is
+    done, or a held op was released.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class SimulatedMachine(BaseMachine):
         super().__init__(policy, observer or watcher, held, without, blame or observer is not None)
         self.observer = observer
         self.lanes: Sequence[SimulatedLane] = [SimulatedLane(self, name, index) for index, name in enumerate(lanes)]
-        # Eager with nothing held back runs every op before the next call of the host, so ops run at their launch.
+        # The policy Eager without held ops runs every op before the next host call, so ops run at their launch.
         self.runs_at_launch = type(policy) is Eager and not self.held
         self.host_label = ""
         self.moved = False
@@ -244,13 +244,13 @@ class SimulatedMachine(BaseMachine):
                 raise Deadlock(None, self._waits())
 
     def close(self) -> None:
-        """Free all memory at once: its reference cycles would wait for the garbage collector."""
+        """Drop the reference cycles now, so that the memory is freed without the garbage collector."""
         for buffer in self.buffers.values():
             buffer.close()
         self.lanes, self._able = (), []
 
     def able(self) -> list[SimulatedLane]:
-        """Return the lanes whose head op may run now, once every record that can be passed has been."""
+        """Return the lanes that may run their head op now, once finished waits and records are dequeued."""
         while self.moved:
             self.moved = False
             self._able = [lane for lane in self.lanes if lane.queue and lane.awaited.done and lane.ready()]
@@ -261,7 +261,7 @@ class SimulatedMachine(BaseMachine):
         self.moved = True
 
     def stuck(self, record: EventRecord) -> None:
-        """Release everything that is held back, or report that nothing can advance.
+        """Release all held ops; raise if nothing is held.
 
         Raises:
             Deadlock: nothing is held and no lane can advance.
@@ -272,6 +272,6 @@ class SimulatedMachine(BaseMachine):
         raise Deadlock(self.lanes[record.lane].name, self._waits())
 
     def _waits(self) -> tuple[tuple[str, str, int], ...]:
-        """Return which lane waits for which, and for a record of which step."""
+        """Return the waits between lanes: (waiting lane, lane that it waits for, step of the awaited record)."""
         blocking = ((lane.name, lane.blocking()) for lane in self.lanes)
         return tuple((name, self.lanes[each.lane].name, each.step) for name, each in blocking if each is not None)

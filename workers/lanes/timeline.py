@@ -1,7 +1,7 @@
-"""Timeline recorder: what each lane and the host did in a run, in order, and which events order them.
+"""Timeline recorder: the ops of each lane and the host's actions in one run, and the events that order them.
 
-Verifies: nothing; it forwards every call to the watcher that it wraps, and records it.
-Time counts what happens one after another: an op that runs, an access of the host, a wait of the host that is over.
+Verifies: nothing; it records every call and forwards it to the watcher that it wraps.
+The clock counts actions: an op that runs, a host access, or the end of a host wait.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ HOST = 0
 
 
 class Use(NamedTuple):
-    """Memory that a task uses: a buffer, and what is in a span or else its range where it is not the whole."""
+    """Memory that a task uses: a buffer and a part of it (a span's name or its range; empty for the whole buffer)."""
 
     buffer: str
     part: str = ""
@@ -25,7 +25,7 @@ class Use(NamedTuple):
 
 @dataclass(slots=True)
 class Task:
-    """An action of the host (lane 0) or of a device lane; `ran` is None for an op that never ran.
+    """An action of the host (lane 0) or an op of a device lane; `ran` stays None if the op never ran.
 
     `enqueued` is the time of the launch.
     """
@@ -41,13 +41,13 @@ class Task:
 
     @property
     def buffers(self) -> set[str]:
-        """Return the names of the buffers it uses."""
+        """Return the names of the buffers that the task uses."""
         return {use.buffer for use in (*self.reads, *self.writes)}
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """An order made by an event: task `after` waits until the record behind task `before` is done."""
+    """An order made by an event: task `after` waits for a record that was made after task `before`."""
 
     before: int
     after: int
@@ -56,7 +56,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class UnorderedTasks:
-    """Two tasks, by index, that use the same memory and that nothing orders."""
+    """Two tasks, by index, that use the same memory without an order between them."""
 
     first: int
     second: int
@@ -64,7 +64,7 @@ class UnorderedTasks:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The tasks of a run by index, the orders among them, and the first order that is missing."""
+    """The tasks of a run by index, the orders among them, and the first missing order."""
 
     lanes: tuple[str, ...]
     tasks: tuple[Task, ...]
@@ -74,7 +74,7 @@ class Timeline:
 
 @dataclass(slots=True)
 class TimelineRecorder:
-    """Observer of one machine that records every call and forwards it to a watcher."""
+    """Records every call on one machine and forwards it to a watcher."""
 
     watcher: Watcher
     tasks: list[Task] = field(default_factory=list)
@@ -84,7 +84,7 @@ class TimelineRecorder:
     _step: int = 0
     _queued: dict[int, list[Task]] = field(default_factory=dict)
     _newest: dict[int, Task] = field(default_factory=dict)
-    _behind: dict[int, Task] = field(default_factory=dict)
+    _task_before: dict[int, Task] = field(default_factory=dict)
     _records: list[EventRecord] = field(default_factory=list)
     _waits: dict[int, list[tuple[Task, str]]] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ class TimelineRecorder:
         self._events.append(event)
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Note an op at the end of its lane, and what it waits for there."""
+        """Add a task for an op, and flows for the waits enqueued before it on its lane."""
         self.watcher.launched(lane, op, accesses, step)
         task = self._task(lane + 1, op, step, accesses)
         self._queued.setdefault(lane, []).append(task)
@@ -101,7 +101,10 @@ class TimelineRecorder:
             self.flows.append(Flow(before.index, task.index, event))
 
     def ran(self, lane: int, op: str, uses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Note that an op ran; one that uses its lane's memory alone was not noted at its launch and is added here."""
+        """Set the time at which an op ran; add the op if its launch was not reported.
+
+        Launches of ops that use only memory of their own lane are not reported.
+        """
         queued = self._queued.get(lane, [])
         task = next((task for task in queued if (task.op, task.step) == (op, step)), None)
         if task is None:
@@ -112,18 +115,18 @@ class TimelineRecorder:
         task.ran = self._tick()
 
     def recorded(self, record: EventRecord) -> None:
-        """Keep the task that a record stands behind."""
+        """Remember the last task launched before a record."""
         self.watcher.recorded(record)
         task = self._newest.get(record.lane)
         if task is not None:
-            # Kept beside the task: the identity of a record holds as long as there is a reference to it.
+            # A reference keeps the record alive, so that its id stays unique.
             self._records.append(record)
-            self._behind[id(record)] = task
+            self._task_before[id(record)] = task
 
     def waited(self, lane: int, record: EventRecord) -> None:
-        """Note that what is launched next on a lane waits for a record."""
+        """Remember that the next launch on a lane waits for a record."""
         self.watcher.waited(lane, record)
-        before = self._behind.get(id(record))
+        before = self._task_before.get(id(record))
         if before is not None:
             self._waits.setdefault(lane, []).append((before, self._name_of(record)))
 
@@ -132,7 +135,7 @@ class TimelineRecorder:
         name = self._name_of(record)
         task = self._task(HOST, f"wait {name}", self._step, ())
         task.ran = self._tick()
-        before = self._behind.get(id(record))
+        before = self._task_before.get(id(record))
         if before is not None:
             self.flows.append(Flow(before.index, task.index, name))
 
@@ -142,7 +145,7 @@ class TimelineRecorder:
         task.ran = self._tick()
 
     def timeline(self, lanes: Sequence[str], missing: UnorderedTasks | None) -> Timeline:
-        """Return what was recorded."""
+        """Return the recorded timeline."""
         return Timeline(("host", *lanes), tuple(self.tasks), tuple(self.flows), missing)
 
     def _task(self, lane: int, op: str, step: int, uses: Sequence[tuple[Span, Mode]]) -> Task:
@@ -156,12 +159,12 @@ class TimelineRecorder:
         return self._now
 
     def _name_of(self, record: EventRecord) -> str:
-        """Return the name of the event whose newest record this is."""
+        """Return the name of the event that `record` is the newest record of."""
         return next((event.name for event in self._events if event.record_newest is record), "event")
 
 
 def _uses(uses: Sequence[tuple[Span, Mode]]) -> tuple[tuple[Use, ...], tuple[Use, ...]]:
-    """Return what is read and what is written, each once."""
+    """Return the memory that is read and the memory that is written, each without duplicates."""
     reads = dict.fromkeys(_use(span) for span, mode in uses if mode in ("in", "inout"))
     writes = dict.fromkeys(_use(span) for span, mode in uses if mode in ("out", "inout"))
     return tuple(reads), tuple(writes)

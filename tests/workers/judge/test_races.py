@@ -307,7 +307,7 @@ def test_memory_that_is_written_as_a_whole_is_judged_as_a_whole() -> None:
     scene.read("b", table.span(3, 4))
     assert scene.race() is None
     scene.order("a", "c")
-    with pytest.raises(ValueError, match="op fill: table is written as a whole or not at all"):
+    with pytest.raises(ValueError, match="op fill: table must be written as a whole"):
         scene.write("c", table.span(0, 2))
     scene.write("c", table.all)
     assert scene.race() == "nothing orders the read by b:copy@0 before the write by c:fill@0 (both use table)"

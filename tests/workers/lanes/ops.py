@@ -1,4 +1,4 @@
-"""Small device ops, and machines to launch them on."""
+"""Small device ops for tests, and machines to launch them on."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -34,7 +34,7 @@ class Fill(Arguments):
 
 @arguments
 class Stir(Arguments):
-    """Make the target depend on what it was, on the source, and on the order of both."""
+    """Update the target from its old value and the source, so that the order of updates shows."""
 
     source: Annotated[Memory, In("int64", "source_length", of=(ANY_NAME,))]
     target: Annotated[Memory, InOut("int64", "length", of=(ANY_NAME,))]
@@ -59,7 +59,7 @@ def fill(a: Fill) -> None:
 
 
 def stir(a: Stir) -> None:
-    """Make the target depend on what it was, on the source, and on the order of both."""
+    """Update the target from its old value and the source, so that the order of updates shows."""
     a.target[:] = a.target * 3 + np.sum(a.source) * 5 + a.salt
 
 
@@ -80,27 +80,27 @@ def machine(
     without: frozenset[tuple[str, str]] = frozenset(),
     blame: bool = False,
 ) -> Machine:
-    """Make a machine of four lanes; the device runs as early as it can unless a policy says otherwise."""
+    """Make a machine of four lanes; the default policy is Eager."""
     return Machine(LANES, policy or Eager(), watcher, held, without=without, blame=blame)
 
 
 def lazy_machine() -> Machine:
-    """Make a machine on which nothing runs before the host is blocked, and then later lanes first."""
+    """Make a machine on which lanes run only while the host is blocked, the last lane first."""
     return machine(LaneOrder(("host", *reversed(LANES))))
 
 
 def device(made: Machine, name: str, length: int = 4) -> Buffer:
-    """Give the machine device memory of zeros."""
+    """Make a device buffer of zeros."""
     return made.buffer(name, np.zeros(length, np.int64))
 
 
 def pinned(made: Machine, name: str, length: int = 4) -> Buffer:
-    """Give the machine pinned memory of zeros."""
+    """Make a pinned buffer of zeros."""
     return made.buffer(name, np.zeros(length, np.int64), pinned=True)
 
 
 def contents(made: Machine, span: Span) -> list[int]:
-    """Return what a span holds, as a capture sees it once everything has run."""
+    """Return the values of a span after everything has run, read by a capture."""
     made.drain()
     seen: list[int] = []
 

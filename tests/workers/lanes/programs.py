@@ -1,4 +1,4 @@
-"""Little programs on four lanes: device ops, copies, host accesses, events; with and without the waits they need."""
+"""Random programs on four lanes: device ops, copies, host accesses, events; with or without the waits they need."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class Action(NamedTuple):
 
 
 class Access(NamedTuple):
-    """What an action does to a range of a buffer."""
+    """A read or write of a buffer range by one action."""
 
     buffer: int
     low: int
@@ -38,14 +38,14 @@ class Access(NamedTuple):
 
 
 def actions(kind_max: int) -> st.SearchStrategy[list[Action]]:
-    """Return a strategy for programs: up to kind 5 they have no events, up to kind 8 any."""
+    """Return a strategy for programs: `kind_max` 5 generates no events, 8 all kinds of actions."""
     small = st.integers(0, 7)
     lane, part = st.integers(0, len(LANES) - 1), st.integers(0, len(RANGES) - 1)
     return st.lists(st.builds(Action, st.integers(0, kind_max), lane, small, small, part), min_size=2, max_size=14)
 
 
 def nearly_ordered() -> st.SearchStrategy[list[Action]]:
-    """Return a strategy for programs with the waits they need, but for at most two that may be left out."""
+    """Return a strategy for programs with all waits they need, except at most two."""
     return st.builds(ordered, actions(8), st.frozensets(st.integers(0, 12), max_size=2))
 
 
@@ -60,7 +60,7 @@ class Program:
         self._events = [self.machine.event(f"event{index}") for index in range(NUM_EVENTS)]
 
     def run(self, program: list[Action]) -> tuple[list[list[int]], list[list[int]]]:
-        """Return what every buffer holds at the end, and what the host read on the way."""
+        """Return the final values of every buffer and the values that the host read."""
         for step, action in enumerate(program):
             self.machine.step = step
             self._act(action, step)
@@ -91,7 +91,7 @@ class Program:
 
 
 def accesses_of(action: Action) -> list[Access]:
-    """Return what an action reads and writes; events reach no memory."""
+    """Return the memory that an action reads and writes; none for events."""
     low, high = RANGES[action.part]
     if action.kind <= 3:
         source, target = action.source % NUM_BUFFERS, action.target % NUM_BUFFERS
@@ -104,13 +104,13 @@ def accesses_of(action: Action) -> list[Access]:
 
 
 def conflict(first: Access, second: Access) -> bool:
-    """Tell whether two accesses share memory and one of them writes it."""
+    """Return whether two accesses share memory and at least one writes it."""
     overlap = first.low < second.high and second.low < first.high
     return first.buffer == second.buffer and overlap and (first.is_write or second.is_write)
 
 
 def ordered(program: list[Action], left_out: frozenset[int] = frozenset()) -> list[Action]:
-    """Return the program with a wait before every action for each lane it conflicts with, but those left out."""
+    """Return the program with a wait for every conflicting lane before each action, except those left out."""
     made: list[Action] = []
     past: list[list[Access]] = [[] for _ in LANES]
     num_waits = 0

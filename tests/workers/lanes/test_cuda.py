@@ -1,4 +1,4 @@
-"""CUDA lanes: delays in place of schedules anywhere; on a GPU the same captures, and nothing but kernels and copies."""
+"""CUDA lanes: delays computed without a GPU; on a GPU, captures that equal the definitions' and no extra work."""
 
 from collections import Counter
 from functools import cache
@@ -42,14 +42,14 @@ DECODES = Trace(
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 
-def test_an_early_device_waits_for_nothing_and_a_late_one_before_every_op() -> None:
+def test_eager_lane_delay_is_zero_and_lazy_delay_is_not() -> None:
     for lane in LANES:
         assert lane_delay(Eager(), lane, "attention", 3) == 0
         assert lane_delay(Lazy(), lane, "attention", 3) > 0
     assert host_delay(Eager(), "schedule", 3) == host_delay(Lazy(), "schedule", 3) == 0
 
 
-def test_a_lane_waits_the_longer_the_later_it_comes_in_an_order_and_so_does_the_host() -> None:
+def test_lane_order_delays_grow_with_rank() -> None:
     for order in list(permutations(SCHEDULED))[::7]:
         policy = LaneOrder(order)
         delays = [lane_delay(policy, lane, "attention", 0) for lane in order if lane != HOST]
@@ -58,7 +58,7 @@ def test_a_lane_waits_the_longer_the_later_it_comes_in_an_order_and_so_does_the_
         assert (host_delay(policy, "schedule", 0) == 0) == (order[0] == HOST)
 
 
-def test_random_delays_are_drawn_for_each_op_and_call_and_not_in_turn() -> None:
+def test_random_delays_depend_on_op_and_call_only() -> None:
     def drawn(seed: int) -> list[int]:
         policy = Random(seed)
         delays = [lane_delay(policy, "compute", op, step) for op in ("attention", "kv_write") for step in range(9)]
@@ -71,7 +71,7 @@ def test_random_delays_are_drawn_for_each_op_and_call_and_not_in_turn() -> None:
 
 @cache
 def digest(path: Path) -> str:
-    """Return the digest of what the definitions capture."""
+    """Return the digest of the captures of the op definitions."""
     verdict = check(codec.load(path).explicit(), TAPES)
     assert isinstance(verdict, Agreed)
     return verdict.stats.digest
@@ -79,7 +79,7 @@ def digest(path: Path) -> str:
 
 @on_a_gpu
 @pytest.mark.parametrize("path", SMOKE, ids=lambda path: path.stem)
-def test_a_gpu_captures_what_the_definitions_do(path: Path) -> None:
+def test_gpu_captures_equal_those_of_the_definitions(path: Path) -> None:
     try:
         verdict = check(codec.load(path).explicit(), TAPES, config=CUDA)
     except DeviceError as error:
@@ -90,7 +90,7 @@ def test_a_gpu_captures_what_the_definitions_do(path: Path) -> None:
 
 @on_a_gpu
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: str(schedule.policy))
-def test_a_gpu_captures_the_same_however_lanes_and_host_are_delayed(schedule: Schedule) -> None:
+def test_gpu_captures_are_the_same_under_every_delay(schedule: Schedule) -> None:
     path = next(each for each in SMOKE if each.stem == "everything")
     trace = codec.load(path).explicit().model_copy(update={"schedule": schedule})
     verdict = check(trace, TAPES, config=CUDA)
@@ -99,7 +99,7 @@ def test_a_gpu_captures_the_same_however_lanes_and_host_are_delayed(schedule: Sc
 
 
 @on_a_gpu
-def test_memory_of_captures_is_used_again_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capture_memory_is_reused_once_full(monkeypatch: pytest.MonkeyPatch) -> None:
     path = next(each for each in SMOKE if each.stem == "burst")
     captured: list[int] = []
 
@@ -117,7 +117,7 @@ def test_memory_of_captures_is_used_again_when_it_is_full(monkeypatch: pytest.Mo
 
 
 @on_a_gpu
-def test_a_missing_wait_is_a_race_on_a_gpu_too() -> None:
+def test_missing_wait_is_a_race_on_a_gpu() -> None:
     for wait in (("compute", "inputs_ready"), ("h2d", "inputs_read"), ("d2h_output", "sampled_ready")):
         verdict = check(DECODES, TAPES, Options(without=frozenset({wait})), config=CUDA)
         assert isinstance(verdict, Diverged), wait
@@ -128,7 +128,7 @@ def test_a_missing_wait_is_a_race_on_a_gpu_too() -> None:
 @pytest.mark.parametrize(
     ("wait", "held_op"), [(("compute", "inputs_ready"), "copy_inputs"), (("host", "output_done"), "copy_output")]
 )
-def test_an_op_that_is_held_back_makes_a_missing_wait_do_harm(wait: tuple[str, str], held_op: str) -> None:
+def test_missing_wait_with_a_held_op_diverges_on_a_gpu(wait: tuple[str, str], held_op: str) -> None:
     held = Hold(op=Label(name=held_op, step=12), until=Label(name="schedule", step=14))
     trace = DECODES.model_copy(update={"schedule": Schedule(holds=(held,))})
     assert isinstance(check(trace, TAPES, Options(races=False), config=CUDA), Agreed)
@@ -144,7 +144,7 @@ def test_the_host_cannot_reach_device_memory() -> None:
 
 
 @on_a_gpu
-def test_a_lane_is_delayed_as_long_as_it_was_calibrated_for() -> None:
+def test_lane_delay_takes_the_calibrated_time() -> None:
     start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     start.record()
     cuda._sleep(int(2000 * cycles_per_microsecond()))
@@ -154,7 +154,7 @@ def test_a_lane_is_delayed_as_long_as_it_was_calibrated_for() -> None:
 
 
 class Blind(Captures):
-    """Captures that look at nothing."""
+    """Captures that read no memory."""
 
     def inputs(self, *arguments: Any) -> None: ...
 
@@ -166,7 +166,7 @@ class Blind(Captures):
 
 
 @on_a_gpu
-def test_a_decode_step_is_kernels_and_the_declared_copies_and_nothing_else() -> None:
+def test_decode_step_is_kernels_and_declared_copies_only() -> None:
     steps = 5
     run = Run(DECODES, TAPES, Options(races=False), config=CUDA)
     context = ours(run.target).engine.runner.context

@@ -1,4 +1,4 @@
-"""Holds: labelled exceptions to a policy, which delay and never deadlock."""
+"""Held ops: exceptions to a policy that delay one op and never deadlock."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from workers.lanes.policies import Eager, LaneOrder, Lazy, Policy, Random
 
 
 def held_run(held: Held, policy: Policy) -> list[str]:
-    """Run op x beside op y under a hold, pass host point p, and return what happened in order."""
+    """Run ops x and y on two lanes with a held op, pass host point p; return the order of events."""
     happened: list[str] = []
     made = machine(policy, held=[held])
     cells, done = device(made, "cells"), made.event("done")
@@ -27,13 +27,13 @@ def held_run(held: Held, policy: Policy) -> list[str]:
     return happened
 
 
-def test_an_op_is_held_until_a_point_of_the_host_has_passed() -> None:
+def test_held_op_waits_for_a_point_of_the_host() -> None:
     assert held_run(Held(("none", 0), ("p", 0)), Eager()) == ["x", "y", "p", "synchronized"]
     assert held_run(Held(("x", 0), ("p", 0)), Eager()) == ["y", "p", "x", "synchronized"]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_an_op_may_run_once_what_it_was_held_until_has_passed(policy: Policy) -> None:
+def test_held_op_may_run_after_its_point(policy: Policy) -> None:
     made = machine(policy, held=[Held(("x", 0), ("p", 0))])
     made.lane("a").launch(noting("x", []), Note(device(made, "cells").all))
     assert list(made.able()) == []
@@ -41,11 +41,11 @@ def test_an_op_may_run_once_what_it_was_held_until_has_passed(policy: Policy) ->
     assert list(made.able()) == [made.lane("a")]
 
 
-def test_an_op_is_held_until_another_op_has_run() -> None:
+def test_held_op_waits_for_another_op() -> None:
     assert held_run(Held(("x", 0), ("y", 0)), Eager()) == ["y", "x", "p", "synchronized"]
 
 
-def test_a_point_or_an_op_of_another_step_releases_nothing() -> None:
+def test_point_or_op_of_another_step_releases_no_held_op() -> None:
     for until in (("p", 1), ("y", 1)):
         assert held_run(Held(("x", 0), until), Eager()) == ["y", "p", "x", "synchronized"]
     made = machine(held=[Held(("x", 0), ("p", 1))])
@@ -61,21 +61,21 @@ def test_a_point_or_an_op_of_another_step_releases_nothing() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_a_hold_of_an_op_that_does_not_exist_changes_nothing(policy: Policy) -> None:
+def test_hold_of_an_unknown_op_changes_nothing(policy: Policy) -> None:
     free = held_run(Held(("x", 1), ("x", 1)), policy)
     for held in (Held(("absent", 0), ("p", 0)), Held(("x", 9), ("y", 0)), Held(("y", 3), ("absent", 0))):
         assert held_run(held, policy) == free
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_a_hold_is_released_where_it_would_block_the_host_for_ever(policy: Policy) -> None:
+def test_hold_is_released_if_the_host_would_block_for_ever(policy: Policy) -> None:
     for until in (("absent", 0), ("p", 1), ("x", 0)):
         happened = held_run(Held(("x", 0), until), policy)
         assert happened.index("x") < happened.index("synchronized")
         assert sorted(happened) == ["p", "synchronized", "x", "y"]
 
 
-def test_a_hold_whose_end_has_passed_before_the_op_is_enqueued_holds_nothing() -> None:
+def test_hold_with_a_passed_end_holds_nothing() -> None:
     happened: list[str] = []
     made = machine(held=[Held(("x", 0), ("p", 0))])
     made.point("p")
@@ -84,7 +84,7 @@ def test_a_hold_whose_end_has_passed_before_the_op_is_enqueued_holds_nothing() -
     assert happened == ["x"]
 
 
-def test_what_is_behind_a_held_op_waits_with_it_and_other_lanes_do_not() -> None:
+def test_held_op_delays_later_ops_of_its_lane_only() -> None:
     happened: list[str] = []
     made = machine(held=[Held(("x", 2), ("p", 3))])
     cells = device(made, "cells")
@@ -99,7 +99,7 @@ def test_what_is_behind_a_held_op_waits_with_it_and_other_lanes_do_not() -> None
     assert happened == ["y", "y", "x", "x"]
 
 
-def test_what_is_left_at_the_end_runs_even_if_it_is_held() -> None:
+def test_drain_runs_held_ops() -> None:
     def touch(a: Note) -> None:
         a.cell[:] += 1
 
@@ -115,7 +115,7 @@ def test_what_is_left_at_the_end_runs_even_if_it_is_held() -> None:
     [Eager(), Lazy(), LaneOrder(("host", "a", "b", "c", "d")), LaneOrder(("host", "d", "c", "b", "a")), Random(1)],
     ids=lambda policy: str(policy.name),
 )
-def test_a_hold_lasts_until_the_other_op_has_run_even_if_the_host_waits(policy: Policy) -> None:
+def test_hold_lasts_until_the_other_op_ran_even_if_the_host_waits(policy: Policy) -> None:
     order: list[str] = []
     made = machine(policy, held=[Held(("x", 0), ("y", 0))])
     cells, done = device(made, "cells"), made.event("done")
@@ -127,7 +127,7 @@ def test_a_hold_lasts_until_the_other_op_has_run_even_if_the_host_waits(policy: 
     assert order == ["y", "x"]
 
 
-def test_two_holds_of_one_op_both_hold() -> None:
+def test_two_holds_of_one_op_both_apply() -> None:
     order: list[str] = []
     made = machine(held=[Held(("x", 0), ("p", 0)), Held(("x", 0), ("q", 0))])
     made.lane("a").launch(noting("x", order), Note(device(made, "cells").all))

@@ -1,4 +1,4 @@
-"""Ops and spans, the seam of all machines: what an op says about its arguments, what a span lets it see."""
+"""Ops and spans as every machine has them: declared arguments, and the views that a span gives."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from workers.engine.parts import Parts
 from workers.lanes.prepared import op_of
 
 
-def test_an_op_uses_its_arguments_as_their_class_says() -> None:
+def test_op_of_takes_argument_modes_from_the_arguments_class() -> None:
     assert tuple(op_of(copy).arguments.modes().items()) == (("source", "in"), ("destination", "out"))
     assert tuple(op_of(fill).arguments.modes().values()) == ("out", "int")
     assert tuple(op_of(stir).arguments.modes().values()) == ("in", "inout", "int")
     assert op_of(stir).name == "stir"
 
 
-def test_an_op_is_known_by_the_name_of_its_function_or_the_one_it_was_given() -> None:
+def test_op_of_name_is_the_function_name_or_op_name() -> None:
     def replaced(a: Note) -> None:
         """Do nothing."""
 
@@ -27,7 +27,7 @@ def test_an_op_is_known_by_the_name_of_its_function_or_the_one_it_was_given() ->
     assert op_of(noting("copy_counts", [])).name == "copy_counts"
 
 
-def test_what_does_not_take_one_object_of_arguments_is_no_op() -> None:
+def test_op_of_function_without_one_arguments_object_raises() -> None:
     def takes_two(a: Copy, b: Copy) -> None:
         """Do nothing."""
 
@@ -36,11 +36,11 @@ def test_what_does_not_take_one_object_of_arguments_is_no_op() -> None:
 
     wrong: tuple[Any, ...] = (takes_two, takes_a_bare_array)
     for function in wrong:
-        with pytest.raises(TypeError, match=f"op {function.__name__} does not take one object of arguments"):
+        with pytest.raises(TypeError, match=f"op {function.__name__} must take exactly one arguments object"):
             op_of(function)
 
 
-def test_every_device_op_of_the_engine_declares_what_it_reads_and_writes() -> None:
+def test_engine_ops_declare_reads_and_writes() -> None:
     parts = Parts()
     kernels = [name for name in Parts.__slots__ if getattr(parts, name).__module__.startswith("workers.kernels.")]
     assert len(kernels) == 54
@@ -50,7 +50,7 @@ def test_every_device_op_of_the_engine_declares_what_it_reads_and_writes() -> No
         assert {"out", "inout"} & set(modes), name
 
 
-def test_a_range_of_a_buffer_is_one_span_however_often_it_is_asked_for() -> None:
+def test_span_of_same_range_is_the_same_object() -> None:
     buffer = device(machine(), "cells", 8)
     assert buffer.span(2, 5) is buffer.span(2, 5)
     assert buffer.span(2, 5) is not buffer.span(2, 6)
@@ -58,7 +58,7 @@ def test_a_range_of_a_buffer_is_one_span_however_often_it_is_asked_for() -> None
     assert buffer.span(2, 5).key == (2, 5)
 
 
-def test_a_range_has_a_span_a_name_and_the_watcher_knows_one_of_them() -> None:
+def test_spans_of_a_range_share_one_watched_place() -> None:
     buffer = device(machine(), "cells[1]", 8)
     named = buffer.span(2, 5, "counts")
     assert named is buffer.span(2, 5, "counts")
@@ -68,12 +68,12 @@ def test_a_range_has_a_span_a_name_and_the_watcher_knows_one_of_them() -> None:
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (0, 9), (5, 4)])
-def test_a_span_outside_its_buffer_is_refused(start: int, stop: int) -> None:
+def test_span_outside_its_buffer_raises(start: int, stop: int) -> None:
     with pytest.raises(AssertionError, match=r"cells\[.*\] of 8"):
         device(machine(), "cells", 8).span(start, stop)
 
 
-def test_a_buffer_is_flat_and_its_name_is_its_own() -> None:
+def test_buffer_must_be_flat_and_its_name_unique() -> None:
     made = machine()
     with pytest.raises(AssertionError, match="square must be flat"):
         made.buffer("square", np.zeros((2, 2), dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Eager, lazy, lane orders, random: which ops run when, and that order alone never changes a result."""
+"""Policies eager, lazy, lane order and random: which ops run when, and that order alone never changes a result."""
 
 from collections.abc import Sequence
 from itertools import combinations, permutations
@@ -19,7 +19,7 @@ ORDERS = lane_orders(ACTORS)
 
 
 class Tape:
-    """A machine whose ops note their names; `happened` also takes what the host does."""
+    """A machine whose ops append their names to `happened`; the host appends its actions."""
 
     def __init__(self, policy: Policy) -> None:
         self.happened: list[str] = []
@@ -37,7 +37,7 @@ class Tape:
         self.happened.append(name)
 
     def barrier(self, lanes: Sequence[str]) -> None:
-        """Block the host until these lanes have done everything."""
+        """Block the host until these lanes have run all their ops."""
         events = [self.machine.event(f"end of {lane}") for lane in lanes]
         for event, lane in zip(events, lanes, strict=True):
             event.record(self.machine.lane(lane))
@@ -46,7 +46,7 @@ class Tape:
         self.happened.append("end")
 
 
-def test_eager_runs_an_op_before_the_next_thing_the_host_does() -> None:
+def test_eager_runs_an_op_before_the_next_host_call() -> None:
     tape = Tape(Eager())
     for number, lane in enumerate(("a", "c", "b")):
         tape.launch(lane, f"op{number}")
@@ -54,7 +54,7 @@ def test_eager_runs_an_op_before_the_next_thing_the_host_does() -> None:
     assert tape.happened == ["op0", "host0", "op1", "host1", "op2", "host2"]
 
 
-def test_eager_runs_everything_that_can_run_however_the_lanes_wait_for_each_other() -> None:
+def test_eager_runs_every_op_that_can_run_across_waiting_lanes() -> None:
     tape = Tape(Eager())
     event = tape.machine.event("event")
     tape.launch("d", "d0")
@@ -65,7 +65,7 @@ def test_eager_runs_everything_that_can_run_however_the_lanes_wait_for_each_othe
     assert tape.happened == ["d0", "a0", "host"]
 
 
-def test_lazy_runs_nothing_before_the_host_is_blocked() -> None:
+def test_lazy_runs_nothing_before_the_host_blocks() -> None:
     tape = Tape(Lazy())
     for lane in LANES:
         tape.launch(lane, lane)
@@ -75,7 +75,7 @@ def test_lazy_runs_nothing_before_the_host_is_blocked() -> None:
     assert tape.happened == [f"host {lane}" for lane in LANES]
 
 
-def test_lazy_runs_only_what_the_blocked_host_waits_for_and_what_that_needs() -> None:
+def test_lazy_runs_only_ops_that_the_blocked_host_needs() -> None:
     tape = Tape(Lazy())
     first, second, third = (tape.machine.event(name) for name in ("first", "second", "third"))
     a, b, c = (tape.machine.lane(lane) for lane in "abc")
@@ -98,7 +98,7 @@ def test_lazy_runs_only_what_the_blocked_host_waits_for_and_what_that_needs() ->
 
 
 def ran_before_host(order: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Launch an op on each lane, let the host go on once, block it; return what ran before and after that."""
+    """Launch an op on each lane, advance the host once, then block it; return the ops before and after."""
     tape = Tape(LaneOrder(order))
     for lane in LANES:
         tape.launch(lane, lane)
@@ -109,7 +109,7 @@ def ran_before_host(order: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=">".join)
-def test_a_lane_order_runs_lanes_that_are_more_urgent_than_the_host_first_and_each_by_its_rank(
+def test_lane_order_runs_lanes_by_rank_before_a_less_urgent_host(
     order: tuple[str, ...],
 ) -> None:
     cut = order.index("host")
@@ -118,11 +118,11 @@ def test_a_lane_order_runs_lanes_that_are_more_urgent_than_the_host_first_and_ea
     assert after == list(order[cut + 1 :])
 
 
-def test_a_host_that_is_most_urgent_lets_nothing_run_before_it_is_blocked() -> None:
+def test_lane_order_with_host_first_runs_nothing_before_it_blocks() -> None:
     assert ran_before_host(("host", "c", "a", "d", "b")) == ([], ["c", "a", "d", "b"])
 
 
-def test_a_host_that_is_least_urgent_makes_an_order_as_early_as_eager() -> None:
+def test_lane_order_with_host_last_runs_as_early_as_eager() -> None:
     tapes = [Tape(LaneOrder(("d", "c", "b", "a", "host"))), Tape(Eager())]
     for tape in tapes:
         for number, lane in enumerate(("a", "d", "b", "a")):
@@ -131,7 +131,7 @@ def test_a_host_that_is_least_urgent_makes_an_order_as_early_as_eager() -> None:
     assert tapes[0].happened == tapes[1].happened
 
 
-def test_a_lane_that_waits_lets_a_less_urgent_one_go_first() -> None:
+def test_lane_order_runs_a_less_urgent_lane_while_a_lane_waits() -> None:
     tape = Tape(LaneOrder(("host", "a", "b", "c", "d")))
     tape.launch("d", "d0")
     landed = tape.machine.event("landed")
@@ -143,14 +143,14 @@ def test_a_lane_that_waits_lets_a_less_urgent_one_go_first() -> None:
     assert tape.happened == ["b0", "d0", "a0", "end"]
 
 
-def test_the_24_orders_contain_every_pair_of_lanes_in_both_orders() -> None:
+def test_lane_orders_contain_every_pair_in_both_orders() -> None:
     assert len(ORDERS) == len(set(ORDERS)) == 24
     assert all(sorted(order) == sorted(ACTORS) for order in ORDERS)
     pairs = {pair for order in ORDERS for pair in combinations(order, 2)}
     assert pairs == set(permutations(ACTORS, 2))
 
 
-def test_every_lane_is_most_and_least_urgent_in_one_of_the_24_orders() -> None:
+def test_lane_orders_put_every_lane_first_and_last_once() -> None:
     assert {order[0] for order in ORDERS} == set(ACTORS)
     assert {order[-1] for order in ORDERS} == set(ACTORS)
 
@@ -159,7 +159,7 @@ NAMES = tuple(f"op{number}" for number in range(12))
 
 
 def random_order(seed: int, names: Sequence[str]) -> list[str]:
-    """Return the order in which a random policy runs ops that sit on a lane each while the host waits for all."""
+    """Return the order in which a random policy runs one op per lane while the host waits for all."""
     happened: list[str] = []
     made = Machine((*names, "end"), LaneOrder(("host", *names, "end")))
     cell = device(made, "cell").all
@@ -176,12 +176,12 @@ def random_order(seed: int, names: Sequence[str]) -> list[str]:
     return happened
 
 
-def test_random_runs_the_op_with_the_highest_labelled_priority_first() -> None:
+def test_random_runs_the_op_with_the_highest_priority_first() -> None:
     for seed in range(20):
         assert random_order(seed, NAMES) == sorted(NAMES, key=lambda name: -Random(seed).urgency("lane", name, 0))
 
 
-def test_an_op_draws_again_in_every_step() -> None:
+def test_random_gives_an_op_a_new_priority_in_every_step() -> None:
     orders = set()
     for step in range(12):
         tape = Tape(LaneOrder(("host", *LANES)))
@@ -200,7 +200,7 @@ def test_an_op_draws_again_in_every_step() -> None:
     assert len(orders) > 1
 
 
-def test_removing_one_op_changes_no_other_priority() -> None:
+def test_random_priorities_do_not_change_if_an_op_is_removed() -> None:
     for seed in range(10):
         everything = random_order(seed, NAMES)
         for removed in NAMES:
@@ -208,7 +208,7 @@ def test_removing_one_op_changes_no_other_priority() -> None:
             assert left == [name for name in everything if name != removed]
 
 
-def test_random_lets_the_host_go_on_only_while_it_drew_more_than_every_op() -> None:
+def test_random_host_advances_only_with_the_highest_priority() -> None:
     seen = set()
     for seed in range(40):
         policy = Random(seed)
@@ -222,7 +222,7 @@ def test_random_lets_the_host_go_on_only_while_it_drew_more_than_every_op() -> N
     assert seen == {"call", "op"}
 
 
-def test_a_random_policy_is_a_function_of_its_seed() -> None:
+def test_random_same_seed_gives_the_same_order() -> None:
     assert random_order(3, NAMES) == random_order(3, NAMES)
     assert len({tuple(random_order(seed, NAMES)) for seed in range(20)}) > 10
 
@@ -234,7 +234,7 @@ def every_policy() -> list[Policy]:
 
 @settings(max_examples=120)
 @given(actions(5))
-def test_a_program_that_orders_its_accesses_ends_the_same_under_every_policy(actions_drawn: list[Action]) -> None:
+def test_ordered_program_has_the_same_result_under_every_policy(actions_drawn: list[Action]) -> None:
     program = ordered(actions_drawn)
     detector = RaceDetector(LANES)
     expected = Program(Eager(), detector).run(program)
@@ -244,7 +244,7 @@ def test_a_program_that_orders_its_accesses_ends_the_same_under_every_policy(act
 
 
 class Recomputing:
-    """A policy that checks the cached lanes that may run against what each lane answers."""
+    """A policy that compares the cached able lanes with `ready()` of each lane."""
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name
@@ -258,14 +258,14 @@ class Recomputing:
 
 @settings(max_examples=200)
 @given(actions(8), st.dictionaries(st.integers(0, 13), st.integers(0, 13), max_size=3))
-def test_the_cached_lanes_that_may_run_are_those_that_are_ready(program: list[Action], held: dict[int, int]) -> None:
+def test_cached_able_lanes_equal_the_ready_lanes(program: list[Action], held: dict[int, int]) -> None:
     for policy in (Lazy(), LaneOrder(ORDERS[7]), Random(0), Random(1)):
         run = Program(Recomputing(policy))
         run.machine.held = {("stir", step): {("copy", until)} for step, until in held.items()}
         run.run(program)
 
 
-def test_without_its_waits_a_program_ends_differently_under_some_policy() -> None:
+def test_program_without_waits_has_another_result_under_some_policy() -> None:
     program = [Action(0, lane, 0, 1, 3) for lane in (0, 1, 2)] + [Action(4, 0, 0, 0, 3), Action(3, 3, 3, 0, 3)]
     with_waits = {repr(Program(policy).run(ordered(program))) for policy in every_policy()}
     without = {repr(Program(policy).run(program)) for policy in every_policy()}
@@ -273,7 +273,7 @@ def test_without_its_waits_a_program_ends_differently_under_some_policy() -> Non
     assert len(without) > 1
 
 
-def test_lazy_runs_nothing_behind_the_record_it_waits_for() -> None:
+def test_lazy_runs_nothing_after_the_awaited_record() -> None:
     order: list[str] = []
     made = machine(Lazy())
     event, cells, a = made.event("event"), device(made, "cells"), made.lane("a")
@@ -284,7 +284,7 @@ def test_lazy_runs_nothing_behind_the_record_it_waits_for() -> None:
     assert order == ["before"]
 
 
-def test_lazy_runs_nothing_behind_a_record_that_another_lane_waits_for() -> None:
+def test_lazy_runs_nothing_after_a_record_another_lane_awaits() -> None:
     order: list[str] = []
     made = machine(Lazy())
     event, done, cells = made.event("event"), made.event("done"), device(made, "cells")

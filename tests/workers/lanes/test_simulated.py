@@ -1,4 +1,4 @@
-"""The simulated machine: FIFO lanes, CUDA's events, memory that only the right hands reach."""
+"""The simulated machine: FIFO lanes, events as in CUDA, memory with access checks."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ from workers.lanes.policies import Eager, Lazy, Policy
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_the_ops_of_a_lane_run_in_the_order_they_were_enqueued(policy: Policy) -> None:
+def test_lane_runs_its_ops_in_enqueued_order(policy: Policy) -> None:
     order: list[str] = []
     made = machine(policy)
     cells = {name: device(made, name) for name in LANES}
@@ -43,7 +43,7 @@ def test_the_ops_of_a_lane_run_in_the_order_they_were_enqueued(policy: Policy) -
 
 
 @pytest.mark.parametrize(("policy", "seen"), [(Eager(), 1), (Lazy(), 2)], ids=["eager", "lazy"])
-def test_a_copy_reads_its_source_when_it_runs(policy: Policy, seen: int) -> None:
+def test_copy_reads_its_source_when_it_runs(policy: Policy, seen: int) -> None:
     made = machine(policy)
     staging, target = pinned(made, "staging"), device(made, "target")
     with made.host(staging.all, "w") as view:
@@ -54,7 +54,7 @@ def test_a_copy_reads_its_source_when_it_runs(policy: Policy, seen: int) -> None
     assert contents(made, target.all) == [seen] * 4
 
 
-def test_a_wait_takes_the_record_that_is_newest_when_it_is_enqueued() -> None:
+def test_wait_uses_the_record_that_is_newest_when_enqueued() -> None:
     order: list[str] = []
     made = lazy_machine()
     event, cells = made.event("event"), device(made, "cells")
@@ -71,7 +71,7 @@ def test_a_wait_takes_the_record_that_is_newest_when_it_is_enqueued() -> None:
     assert order == ["a0", "b0"]
 
 
-def test_an_event_may_be_recorded_again_and_a_later_wait_takes_the_later_record() -> None:
+def test_wait_after_a_second_record_uses_the_second_record() -> None:
     order: list[str] = []
     made = lazy_machine()
     event, cells = made.event("event"), device(made, "cells")
@@ -87,7 +87,7 @@ def test_an_event_may_be_recorded_again_and_a_later_wait_takes_the_later_record(
     assert order == ["a0", "a1", "b0"]
 
 
-def test_an_event_may_be_recorded_on_another_lane() -> None:
+def test_event_may_be_recorded_on_another_lane() -> None:
     order: list[str] = []
     made = lazy_machine()
     event, cells = made.event("event"), device(made, "cells")
@@ -98,7 +98,7 @@ def test_an_event_may_be_recorded_on_another_lane() -> None:
     assert order == ["b"]
 
 
-def test_waiting_for_an_event_that_was_never_recorded_returns_at_once() -> None:
+def test_wait_for_an_unrecorded_event_returns_at_once() -> None:
     order: list[str] = []
     made = lazy_machine()
     never, done, cells = made.event("never"), made.event("done"), device(made, "cells")
@@ -112,7 +112,7 @@ def test_waiting_for_an_event_that_was_never_recorded_returns_at_once() -> None:
     assert made.seen_waits == {("record", "never"), ("record", "done"), ("host", "done")}
 
 
-def test_synchronizing_waits_for_everything_before_the_record_and_for_nothing_after_it() -> None:
+def test_synchronize_waits_for_ops_before_the_record_only() -> None:
     order: list[str] = []
     made = lazy_machine()
     event, cells = made.event("event"), device(made, "cells")
@@ -136,7 +136,7 @@ def test_the_host_cannot_reach_device_memory() -> None:
                 pass
 
 
-def test_the_host_reads_pinned_memory_through_a_view_it_cannot_write() -> None:
+def test_host_read_view_of_pinned_memory_is_read_only() -> None:
     made = machine()
     staging = pinned(made, "staging")
     with made.host(staging.span(1, 3), "w") as view:
@@ -148,34 +148,34 @@ def test_the_host_reads_pinned_memory_through_a_view_it_cannot_write() -> None:
 
 
 @pytest.mark.parametrize("value", [np.int64(3), True, 3.0, np.zeros(4, dtype=np.int64)], ids=lambda v: type(v).__name__)
-def test_an_argument_that_is_no_plain_int_is_refused_where_an_int_is_wanted(value: Any) -> None:
+def test_launch_with_a_non_int_argument_raises(value: Any) -> None:
     made = machine()
     with pytest.raises((TypeError, ValueError)):
         made.lane("a").launch(fill, Fill(device(made, "cells").all, value))
 
 
 @pytest.mark.parametrize("value", [np.zeros(4, dtype=np.int64), [0, 0, 0, 0], 3], ids=lambda v: type(v).__name__)
-def test_a_bare_array_is_refused_where_a_span_is_wanted(value: Any) -> None:
+def test_launch_with_an_array_instead_of_a_span_raises(value: Any) -> None:
     made = machine()
     with pytest.raises(TypeError):
         made.lane("a").launch(copy, Copy(value, device(made, "cells").all))
 
 
-def test_a_buffer_is_refused_where_a_span_of_it_is_wanted() -> None:
+def test_launch_with_a_buffer_instead_of_a_span_raises() -> None:
     made = machine()
     cells: Any = device(made, "cells")
     with pytest.raises(TypeError, match="op fill, destination: expected a span of a buffer, got Buffer"):
         made.lane("a").launch(fill, Fill(cells, 3))
 
 
-def test_an_op_with_the_arguments_of_another_is_refused() -> None:
+def test_launch_with_the_arguments_of_another_op_raises() -> None:
     made = machine()
     wrong: Any = Note(device(made, "cells").all)
     with pytest.raises(TypeError, match="op fill: expected Fill, got Note"):
         made.lane("a").launch(fill, wrong)
 
 
-def test_an_op_that_writes_an_input_fails_and_says_which_op_of_which_step() -> None:
+def test_op_that_writes_an_input_raises_with_op_and_step() -> None:
     def scribble(a: Copy) -> None:
         a.source[0] = 1
 
@@ -187,7 +187,7 @@ def test_an_op_that_writes_an_input_fails_and_says_which_op_of_which_step() -> N
     assert isinstance(failed.value.__cause__, ValueError)
 
 
-def test_an_op_writes_only_the_range_it_was_launched_with() -> None:
+def test_op_writes_only_its_spans() -> None:
     def one_too_many(a: Fill) -> None:
         a.destination[2] = 1
 
@@ -201,7 +201,7 @@ def test_an_op_writes_only_the_range_it_was_launched_with() -> None:
     assert contents(made, cells.all) == [0, 0, 9, 9, 0, 0]
 
 
-def test_what_an_op_may_change_it_also_sees() -> None:
+def test_op_reads_the_old_values_of_an_inout_span() -> None:
     made = machine()
     source, target = device(made, "source"), device(made, "target")
     made.lane("a").launch(fill, Fill(source.all, 2))
@@ -210,24 +210,24 @@ def test_what_an_op_may_change_it_also_sees() -> None:
     assert contents(made, target.all) == [10 * 3 + 8 * 5 + 1] * 4
 
 
-def test_memory_of_one_lane_is_refused_elsewhere() -> None:
+def test_memory_of_one_lane_raises_on_another_lane() -> None:
     made = machine()
     private = made.buffer("private", np.zeros(4, dtype=np.int64), lane="a")
     made.lane("a").launch(fill, Fill(private.all, 1))
-    with pytest.raises(PermissionError, match="op fill on b: private belongs to a"):
+    with pytest.raises(PermissionError, match="op fill on b: private may be used on a only"):
         made.lane("b").launch(fill, Fill(private.all, 2))
-    with pytest.raises(PermissionError, match="op copy on b: private belongs to a"):
+    with pytest.raises(PermissionError, match="op copy on b: private may be used on a only"):
         made.lane("b").launch(copy, Copy(private.all, device(made, "cells").all))
     assert contents(made, private.all) == [1] * 4
 
 
-def test_pinned_memory_belongs_to_no_lane() -> None:
+def test_pinned_memory_with_a_lane_raises() -> None:
     with pytest.raises(AssertionError, match="pinned memory is the host's too"):
         machine().buffer("private", np.zeros(4, dtype=np.int64), pinned=True, lane="a")
 
 
 class Looks:
-    """Notes what a capture sees, in the order in which captures run."""
+    """Records the values that captures read, in the order in which captures run."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int]] = []
@@ -241,7 +241,7 @@ class Looks:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_a_capture_sees_the_op_it_follows_and_none_that_follows_it(policy: Policy) -> None:
+def test_capture_sees_ops_enqueued_before_it_only(policy: Policy) -> None:
     made, looks = machine(policy), Looks()
     cells, a = device(made, "cells"), made.lane("a")
     for number in range(1, 4):
@@ -252,7 +252,7 @@ def test_a_capture_sees_the_op_it_follows_and_none_that_follows_it(policy: Polic
     assert looks.seen == [(name, number) for number in range(1, 4) for name in ("first", "second")]
 
 
-def test_a_capture_is_no_decision_point_and_nothing_to_wait_for() -> None:
+def test_capture_is_not_a_decision_point() -> None:
     made, looks = lazy_machine(), Looks()
     cells, a = device(made, "cells"), made.lane("a")
     a.launch(fill, Fill(cells.all, 1))
@@ -264,7 +264,7 @@ def test_a_capture_is_no_decision_point_and_nothing_to_wait_for() -> None:
     assert looks.seen == [("capture", 1)]
 
 
-def test_eager_runs_an_op_before_the_next_call_of_the_host() -> None:
+def test_eager_machine_runs_an_op_at_its_launch() -> None:
     eager, looks = machine(), Looks()
     a, cells = eager.lane("a"), device(eager, "cells")
     a.launch(fill, Fill(cells.all, 1))
@@ -273,7 +273,7 @@ def test_eager_runs_an_op_before_the_next_call_of_the_host() -> None:
     assert looks.seen == [("capture", 1)]
 
 
-def test_a_capture_of_an_idle_lane_reads_at_once() -> None:
+def test_capture_on_an_idle_lane_reads_at_once() -> None:
     made, looks = machine(), Looks()
     cells, a = device(made, "cells"), made.lane("a")
     a.launch(fill, Fill(cells.all, 4))
@@ -282,7 +282,7 @@ def test_a_capture_of_an_idle_lane_reads_at_once() -> None:
     assert looks.seen == [("capture", 4)]
 
 
-def test_a_capture_behind_a_record_keeps_its_place_in_the_stream() -> None:
+def test_capture_after_a_record_keeps_stream_order() -> None:
     made, looks = lazy_machine(), Looks()
     cells, a, event = device(made, "cells"), made.lane("a"), made.event("event")
     a.launch(fill, Fill(cells.all, 1))
@@ -295,8 +295,8 @@ def test_a_capture_behind_a_record_keeps_its_place_in_the_stream() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_a_wait_that_nothing_can_end_is_a_deadlock_that_holds_the_wait_graph(policy: Policy) -> None:
-    # Calls of the seam cannot build one: a wait takes a record that is already in a lane.
+def test_endless_wait_raises_deadlock_with_all_waits(policy: Policy) -> None:
+    # Public calls cannot build a deadlock, because a wait uses a record that is already in a lane.
     made = machine(policy)
     never, event, cells = made.event("never"), made.event("event"), device(made, "cells")
     never.record_newest = EventRecord(made.lane("c").index, step=5)
@@ -311,7 +311,7 @@ def test_a_wait_that_nothing_can_end_is_a_deadlock_that_holds_the_wait_graph(pol
     assert (of_drain.value.host, of_drain.value.waits) == (None, (("b", "c", 5),))
 
 
-def test_a_removed_wait_record_or_synchronisation_has_no_effect_and_is_not_seen() -> None:
+def test_removed_wait_record_or_synchronize_has_no_effect() -> None:
     order: list[str] = []
     removed = {("b", "event"), ("host", "other"), ("record", "gone")}
     made = machine(Lazy(), without=frozenset(removed))
@@ -332,7 +332,7 @@ def test_a_removed_wait_record_or_synchronisation_has_no_effect_and_is_not_seen(
     assert made.seen_waits == {("record", "event"), ("record", "other"), ("record", "done"), ("host", "done")}
 
 
-def test_a_machine_that_blames_keeps_the_last_writers_of_a_buffer_newest_first() -> None:
+def test_blame_keeps_the_last_writers_newest_first() -> None:
     made = machine(blame=True)
     staging, cells = pinned(made, "staging"), device(made, "cells")
     for step in range(4):

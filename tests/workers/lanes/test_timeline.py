@@ -1,4 +1,4 @@
-"""The timeline recorder: everything that happened, once, in order, with the orders that events make."""
+"""The timeline recorder: every action once, in order, with the orders that events make."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def lanes_and_ops(tasks: list[Task]) -> list[tuple[int, str]]:
 
 
 def copied_to_the_host(made: SimulatedMachine) -> None:
-    """Fill cells on lane a, copy them on lane b once that is done, wait on the host, and read."""
+    """Fill cells on lane a, then copy them on lane b, wait on the host, and read."""
     cells, output = device(made, "cells"), pinned(made, "output")
     filled, copied = made.event("filled"), made.event("copied")
     made.step = 3
@@ -50,7 +50,7 @@ def copied_to_the_host(made: SimulatedMachine) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_what_events_order_is_recorded_with_buffers_and_names(policy: Policy) -> None:
+def test_timeline_records_event_orders_with_buffers_and_names(policy: Policy) -> None:
     made, recorder = recorded_machine(policy)
     copied_to_the_host(made)
     assert lanes_and_ops(recorder.tasks) == [(1, "fill"), (2, "copy"), (0, "wait copied"), (0, "read")]
@@ -63,7 +63,7 @@ def test_what_events_order_is_recorded_with_buffers_and_names(policy: Policy) ->
     assert flows == [(fill_task.index, copy_task.index, "filled"), (copy_task.index, wait.index, "copied")]
 
 
-def test_an_op_runs_later_than_it_was_launched_when_the_policy_says_so() -> None:
+def test_timeline_shows_an_op_that_runs_after_its_launch() -> None:
     eager, lazy = recorded_machine(Eager())[1], recorded_machine(LaneOrder(("host", *LANES)))[1]
     for recorder, policy in ((eager, Eager()), (lazy, LaneOrder(("host", *LANES)))):
         made = SimulatedMachine(LANES, policy, observer=recorder)
@@ -77,14 +77,14 @@ def test_an_op_runs_later_than_it_was_launched_when_the_policy_says_so() -> None
     assert [(task.enqueued, task.ran) for task in lazy.tasks if task.lane] == [(0, 2)]
 
 
-def test_an_op_that_uses_memory_of_its_own_lane_alone_is_recorded_too() -> None:
+def test_timeline_records_ops_that_use_lane_memory_only() -> None:
     made, recorder = recorded_machine(Eager())
     own = made.buffer("own", pinned(made, "other")._data.copy(), lane="a")
     made.lane("a").launch(fill, Fill(own.all, 1))
     assert [(task.op, task.writes, task.ran) for task in recorder.tasks] == [("fill", (Use("own"),), 1)]
 
 
-def test_an_op_that_raises_or_never_runs_is_recorded() -> None:
+def test_timeline_records_ops_that_raise_or_never_run() -> None:
     made, recorder = recorded_machine(LaneOrder(("host", *LANES)))
     cells = device(made, "cells")
 
@@ -98,7 +98,7 @@ def test_an_op_that_raises_or_never_runs_is_recorded() -> None:
     assert [(task.op, task.ran) for task in recorder.tasks] == [("broken", 1), ("after", None)]
 
 
-def test_the_race_detector_behind_it_gets_every_call() -> None:
+def test_timeline_recorder_forwards_every_call_to_the_watcher() -> None:
     made, recorder = recorded_machine(Eager())
     copied_to_the_host(made)
     cells = made.buffers["cells"]
@@ -110,7 +110,7 @@ def test_the_race_detector_behind_it_gets_every_call() -> None:
     assert detector.race == MissingOrder(first=first, second=second, memory="cells")
 
 
-def test_a_host_that_can_never_go_on_leaves_its_tasks() -> None:
+def test_timeline_of_a_deadlocked_host_keeps_its_tasks() -> None:
     made, recorder = recorded_machine(Eager())
     first, second = made.event("first"), made.event("second")
     cells = device(made, "cells")
