@@ -26,10 +26,10 @@ NOT_QUICK = (
     "workers/run/test_determinism.py",
     "workers/run/test_distribution_check.py",
     "workers/shrink/test_shrinker.py",
+    "workers/simulated_torch",
     "workers/targets/child/test_families.py",
     "workers/targets/child/test_hostile.py",
     "workers/targets/child/test_racer.py",
-    "workers/targets/simulated_torch",
     "workers/targets/test_devices.py",
 )
 

@@ -32,7 +32,7 @@ LANES_IN_COMMON = (
 # What is loaded inside an engine's own process: nothing that judges, and nothing of our engine.
 MESSAGES = tuple(f"workers.targets.child.{name}" for name in ("answers", "messages", "functions"))
 SHARED_WITH_VLLM = tuple(f"workers.targets.vllm.{name}" for name in ("engine_sizes", "runner_name", "sources"))
-INSIDE = ("scenarios", "workers.edits", "workers.targets.simulated_torch", "workers.targets.child.inside", *MESSAGES)
+INSIDE = ("scenarios", "workers.edits", "workers.simulated_torch", "workers.targets.child.inside", *MESSAGES)
 # The most specific prefix of a module's name decides what of the project it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "scenarios": ("scenarios",),
@@ -43,6 +43,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.lanes": ("scenarios.draw", "workers.lanes"),
     "workers.lanes.simulated": (*LANES_IN_COMMON, "workers.lanes.simulated"),
     "workers.lanes.cuda": ("scenarios.draw", *LANES_IN_COMMON, "workers.lanes.cuda"),
+    # A device for any PyTorch program: it knows no engine.
+    "workers.simulated_torch": ("scenarios.draw", "scenarios.events", "workers.simulated_torch"),
     "workers.engine": ("scenarios", "workers.record", "workers.kernels", "workers.lanes.lane", "workers.engine"),
     "workers.faults": (
         "scenarios",
@@ -58,6 +60,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "workers.record",
         "workers.kernels",
         "workers.lanes",
+        "workers.simulated_torch",
         "workers.engine",
         "workers.faults",
         "workers.targets",
@@ -111,15 +114,16 @@ MAY_IMPORT_RAY = ("cluster.dispatch", "tests.cluster")
 # The Triton twin of an op, and what Triton code shares, lie beside the rest of their folder.
 TRITON_FILES = re.compile(r"workers\.kernels\.\w+\.triton")
 _INSIDE_OF_ENGINES = tuple(room for room in MAY_IMPORT if room.endswith((".inside", ".export.driver")))
-LOADING_TORCH = ("workers.targets.simulated_torch", *_INSIDE_OF_ENGINES)
+LOADING_TORCH = ("workers.simulated_torch", *_INSIDE_OF_ENGINES)
 MAY_IMPORT_TRITON = (
     "workers.lanes.cuda",
     *LOADING_TORCH,
     "tests.workers.kernels.triton",
     "tests.workers.lanes.test_cuda",
+    "tests.workers.targets.child.layer_checks",
     "tests.workers.targets.child.racer_child",
     "tests.workers.targets.test_devices",
-    "tests.workers.targets.simulated_torch",
+    "tests.workers.simulated_torch",
     "tests.cluster.cli.test_devices",
     "tests.benchmarks",
 )
@@ -227,6 +231,7 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
         ("workers.faults.waits", "workers.lanes.prepared"),
         ("workers.lanes.cuda", "workers.lanes.simulated"),
         ("workers.lanes.simulated", "workers.lanes.cuda"),
+        ("workers.simulated_torch.device", "workers.targets.child.inside.layers"),
         ("workers.faults.counts", "workers.oracle.tape"),
         ("workers.faults.counts", "workers.judge.referee"),
         ("workers.targets.devices", "workers.judge.checker"),

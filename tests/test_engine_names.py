@@ -18,6 +18,7 @@ KNOWS_NO_ENGINE = (
     "workers/judge",
     "workers/run",
     "workers/shrink",
+    "workers/simulated_torch",
     "workers/targets/child",
     "cluster",
 )

@@ -16,9 +16,9 @@ MAY_SAY_IT = ("cluster.reports", "cluster.storage.artefact", "cluster.campaigns.
 READS_TEXTS = {
     "workers.kernels.argument": "sizes of arguments, as an op declares them",
     "workers.shrink.fingerprint": "what an engine's exception says",
+    "workers.simulated_torch.__main__": "an option",
     "workers.targets.child.inside.overlay": "what an engine's exception says",
     "workers.targets.child.inside.replacements": "versions of a package",
-    "workers.targets.simulated_torch.__main__": "an option",
     "workers.targets.child.releases": "an index of packages, what a package requires, and versions",
     "workers.targets.vllm.export.text": "any text, for quotes that would end it",
     "workers.targets.vllm.sources": "the version in a file of an engine's sources",

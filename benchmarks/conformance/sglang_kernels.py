@@ -399,8 +399,8 @@ def _addresses(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def _checked() -> Iterator[str]:
     """Hold each definition of the table against its kernel; yield what is said of it."""
+    from workers.simulated_torch.kernel_definitions import Memory, Pointers, digest_of, flat  # noqa: PLC0415
     from workers.targets.sglang.inside.kernels.table import TABLE  # noqa: PLC0415
-    from workers.targets.simulated_torch.kernel_definitions import Memory, Pointers, digest_of, flat  # noqa: PLC0415
 
     def memory_of(value: Any) -> Any:
         if isinstance(value, list):
@@ -430,7 +430,7 @@ if __name__ == "__main__":
     absent.install()
     plugin.install()
     # Its platform asks for the device when it is loaded.
-    from workers.targets.simulated_torch.device import activate
+    from workers.simulated_torch.device import activate
 
     activate()
     for line in _checked():

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import torch
 
 from scenarios.events import Schedule
-from workers.targets.simulated_torch.backend import Event, Stream, current_stream, stream
-from workers.targets.simulated_torch.device import Watching, activate
+from workers.simulated_torch.backend import Event, Stream, current_stream, stream
+from workers.simulated_torch.device import Watching, activate
 
 REPEATS = 7
 STEPS = 60

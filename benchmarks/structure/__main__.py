@@ -198,7 +198,7 @@ def long_launches(modules: Sequence[Module]) -> list[str]:
 
 
 # Where a device is PyTorch's, not the one that a run is asked for.
-FOREIGN = ("workers.targets.simulated_torch.", "workers.targets.child.", "workers.targets.vllm.")
+FOREIGN = ("workers.simulated_torch.", "workers.targets.child.", "workers.targets.vllm.")
 
 
 def device_parameters(modules: Sequence[Module]) -> list[str]:

@@ -60,7 +60,7 @@ SERVING: Mapping[str, Sequence[str]] = {
     "workers/targets/vllm/inside/plans.py": ("shared=[]",),
 }
 _NOT_COUNTED = re.compile(
-    r"(\.github|tests|docs|findings|known|scenarios/sglang|workers/targets/(sglang|simulated_torch))/|Makefile|.*\.md$"
+    r"(\.github|tests|docs|findings|known|scenarios/sglang|workers/(targets/sglang|simulated_torch))/|Makefile|.*\.md$"
     r"|.*/structure/seam.py|.*/conformance/exports.py"
 )
 _OF_ITS_NAME = re.compile(r"constraints-sglang|benchmarks/\w+/sglang")

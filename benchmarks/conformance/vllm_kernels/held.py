@@ -20,9 +20,9 @@ from benchmarks.conformance.vllm_kernels.delta_launches import of_delta_nets, pr
 from benchmarks.conformance.vllm_kernels.launches import INPUTS, Launch, Wide
 from benchmarks.conformance.vllm_kernels.sampling_launches import SAMPLING
 from benchmarks.conformance.vllm_kernels.state_launches import of_states
+from workers.simulated_torch.device import Watching, activate
+from workers.simulated_torch.kernel_definitions import Definition, Definitions, digest_of, function_of
 from workers.targets.child.inside.interpreter import interpret
-from workers.targets.simulated_torch.device import Watching, activate
-from workers.targets.simulated_torch.kernel_definitions import Definition, Definitions, digest_of, function_of
 from workers.targets.vllm.inside.gated_delta import exponential
 from workers.targets.vllm.inside.kernels.table import TABLE
 from workers.targets.vllm.inside.main import lay_over
@@ -37,7 +37,7 @@ class Memory:
     """The tensors of one launch on the device, and all bytes behind them."""
 
     def __init__(self, launch: Launch) -> None:
-        from workers.targets.simulated_torch.triton_tasks import remember_pointers  # noqa: PLC0415  it loads Triton
+        from workers.simulated_torch.triton_tasks import remember_pointers  # noqa: PLC0415  it loads Triton
 
         self._buffers: list[torch.Tensor] = []
         self.arguments: dict[str, Any] = {}
@@ -99,7 +99,7 @@ def held(seeds: int) -> Iterator[dict[str, Any]]:
     """Yield for each kernel how many launches were the same, others, broke off, and are no definition's."""
     from triton.runtime.interpreter import InterpretedFunction  # noqa: PLC0415
 
-    from workers.targets.simulated_torch.triton_tasks import queued  # noqa: PLC0415
+    from workers.simulated_torch.triton_tasks import queued  # noqa: PLC0415
 
     whatever_source = {name: _for_any_source(name, digest_of(function_of(_kernel(name)))) for name in TABLE}
     defined, interpreted = (queued(Definitions(table))(InterpretedFunction.run) for table in (whatever_source, {}))

@@ -2,10 +2,10 @@
 
 from scenarios.events import Schedule
 from scenarios.spec import EngineSpec
+from workers.simulated_torch.device import activate
+from workers.simulated_torch.reports import SourceLine
 from workers.targets.child.inside.host import Host
 from workers.targets.child.messages import Message
-from workers.targets.simulated_torch.device import activate
-from workers.targets.simulated_torch.reports import SourceLine
 
 
 class MutatedHost(Host):

@@ -9,7 +9,7 @@ from scenarios.capabilities import Capabilities
 from scenarios.codec import loads
 from scenarios.events import Policy, Schedule
 from scenarios.trace import Trace
-from tests.workers.targets.simulated_torch.processes import needs_device
+from tests.workers.simulated_torch.processes import needs_device
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged, Judgement, Verdict
 from workers.record.words import finding_lines

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
-from workers.targets.simulated_torch.kernel_definitions import Definitions
+from workers.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.engines import Engines
 
 SPEC = EngineSpec(

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from workers.simulated_torch.kernel_definitions import Definitions, functions_used
+from workers.simulated_torch.triton_tasks import CHECKED, queued
 from workers.targets.child.inside.notes import notes_of_process
 from workers.targets.child.inside.replacements import Replacement
-from workers.targets.simulated_torch.kernel_definitions import Definitions, functions_used
-from workers.targets.simulated_torch.triton_tasks import CHECKED, queued
 
 _INTERPRETER = "triton.runtime.interpreter"
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
+from workers.simulated_torch.device import activate
 from workers.targets.child.inside.simulated_device import access_message, beyond
 from workers.targets.child.messages import Message
-from workers.targets.simulated_torch.device import activate
 
 _WRITERS_MAX = 3
 

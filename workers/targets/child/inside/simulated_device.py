@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from scenarios.events import Schedule
+from workers.simulated_torch.device import Watching, activate, cuda_names
+from workers.simulated_torch.digests import TaskDigests, harm_of
+from workers.simulated_torch.reports import Access, Race, Report, SourceLine
+from workers.targets.child.inside import layers
 from workers.targets.child.messages import Message
-from workers.targets.simulated_torch.device import Watching, activate, cuda_names
-from workers.targets.simulated_torch.digests import TaskDigests, harm_of
-from workers.targets.simulated_torch.reports import Access, Race, Report, SourceLine
 
 # Objects are looked into as far as this below those that a session names.
 _DEPTH_MAX = 5
@@ -32,7 +33,8 @@ class SimulatedDevice:
     by prefix. Of lists with a name in `pools`, whose buffers are used in turn, all items have one name: in which of
     them a trace begins depends on what the engine did before. Lines of laid-over `sources` are named as those of
     installed ones: by that, races are known. Lines in a `stand_in`, a folder of what takes the place of the engine's
-    own functions, are passed over: who calls these is named. So are `launchers`, folders of what launches its kernels.
+    own functions, are passed over: the lines that call these are named. So are `launchers`, folders of what launches
+    its kernels, and the layers that are one task each.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class SimulatedDevice:
         launchers: Sequence[Path] = (),
     ) -> None:
         self._device = activate()
-        self._device.pass_over(launchers)
+        self._device.pass_over((*launchers, Path(layers.__file__)))
         if sources is not None:
             self._device.root = sources
         self._passed_over = (stand_in,) if stand_in else ()

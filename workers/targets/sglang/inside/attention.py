@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from workers.targets.simulated_torch.device import activate
+from workers.simulated_torch.device import activate
 
 # What may be asked for besides and is not computed here: by its name, what asks for nothing.
 _PLAIN = {

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from scenarios.spec import EngineSpec
+from workers.simulated_torch.backend import DEVICE_NAME
 from workers.targets.sglang.inside.grammars import grammar_backend
 from workers.targets.sglang.inside.models import folder_of
 from workers.targets.sglang.inside.requests import NO_TOKENIZER
 from workers.targets.sglang.inside.session import Session
 from workers.targets.sglang.limits import CONTEXT_BEYOND
-from workers.targets.simulated_torch.backend import DEVICE_NAME
 
 # How much of what requests may still need it keeps free: as little as a server that was never short of slots.
 _CONSERVATIVENESS = 0.1

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from workers.simulated_torch.kernel_definitions import Definitions
 from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.host import Host
 from workers.targets.child.inside.interpreter import interpret
@@ -20,7 +21,6 @@ from workers.targets.child.inside.simulated_device import SimulatedDevice
 from workers.targets.sglang.inside import absent, plugin
 from workers.targets.sglang.inside.engines import Engines
 from workers.targets.sglang.inside.kernels.table import TABLE
-from workers.targets.simulated_torch.kernel_definitions import Definitions
 
 KNOWN = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
 # Of all models these are loaded: the others take a minute.

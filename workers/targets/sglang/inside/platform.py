@@ -7,7 +7,7 @@ import torch
 from sglang.srt.platforms import interface
 from sglang.srt.platforms.device_mixin import PlatformEnum
 
-from workers.targets.simulated_torch.backend import DEVICE_NAME
+from workers.simulated_torch.backend import DEVICE_NAME
 
 MEMORY_BYTES = 1 << 30
 

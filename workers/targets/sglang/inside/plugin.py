@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
 
-from workers.targets.simulated_torch.backend import DEVICE_NAME
+from workers.simulated_torch.backend import DEVICE_NAME
 
 PLATFORM = "workers.targets.sglang.inside.platform"
 _DISTRIBUTION = "specstorm-simulated-platform"

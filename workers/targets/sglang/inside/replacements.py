@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
+from workers.simulated_torch.backend import DEVICE_NAME
+from workers.simulated_torch.kernel_definitions import Definitions
+from workers.simulated_torch.triton_tasks import remember_pointers
 from workers.targets.child.inside.interpreter import interpreted
+from workers.targets.child.inside.layers import LAYERS, ONE_KERNEL
 from workers.targets.child.inside.replacements import Replacement
 from workers.targets.sglang.inside import attention, verification
 from workers.targets.sglang.inside.channels import unconnected
 from workers.targets.sglang.limits import VOCABULARY_OF_VIEWS
-from workers.targets.simulated_torch.backend import DEVICE_NAME
-from workers.targets.simulated_torch.kernel_definitions import Definitions
-from workers.targets.simulated_torch.layers import LAYERS, ONE_KERNEL
-from workers.targets.simulated_torch.triton_tasks import remember_pointers
 
 _KERNELS = "sglang.kernels.ops"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from workers.targets.simulated_torch.device import activate
+from workers.simulated_torch.device import activate
 
 
 def likeliest(before: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:

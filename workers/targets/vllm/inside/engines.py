@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from scenarios.spec import ENGINE, PRODUCER, EngineName, EngineSpec, Handoff
+from workers.simulated_torch.kernel_definitions import Definitions
 from workers.targets.child.inside.readback import readback_on
 from workers.targets.child.messages import Message
-from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.engine_sizes import blocks_of_states, blocks_of_windows
 from workers.targets.vllm.inside import windows
 from workers.targets.vllm.inside.control import Beside, Surroundings

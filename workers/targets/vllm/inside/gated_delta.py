@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from workers.targets.simulated_torch.device import activate
-from workers.targets.simulated_torch.kernel_definitions import Array
+from workers.simulated_torch.device import activate
+from workers.simulated_torch.kernel_definitions import Array
 from workers.targets.vllm.inside.kernels.delta_rule import advanced
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 
 from scenarios.spec import EngineSpec
-from workers.targets.simulated_torch.device import activate
+from workers.simulated_torch.device import activate
 from workers.targets.vllm.engine_sizes import graph_sizes
 
 BREAKABLE = "VLLM_USE_BREAKABLE_CUDAGRAPH"

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from workers.targets.simulated_torch.device import activate
-from workers.targets.simulated_torch.triton_tasks import pointed_to, remember_pointers
+from workers.simulated_torch.device import activate
+from workers.simulated_torch.triton_tasks import pointed_to, remember_pointers
 
 _WORD_BYTES = 4
 # Which no row has a state in.

@@ -19,7 +19,7 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 from vllm.v1.worker.gpu_worker import Worker, init_worker_distributed_environment
 from vllm.v1.worker.worker_base import CompilationTimes
 
-from workers.targets.simulated_torch.device import activate
+from workers.simulated_torch.device import activate
 from workers.targets.vllm.inside.drafting import telling_passes
 from workers.targets.vllm.inside.platform import DEVICE
 from workers.targets.vllm.inside.tagged_memory import TaggedMemory

@@ -11,6 +11,7 @@ import torch
 
 from scenarios.events import Schedule
 from workers.edits.fix import RACES
+from workers.simulated_torch.kernel_definitions import Definitions
 from workers.targets.child.inside import edited_modules
 from workers.targets.child.inside.gpu import Gpu
 from workers.targets.child.inside.host import Host
@@ -20,7 +21,6 @@ from workers.targets.child.inside.notes import note_edits
 from workers.targets.child.inside.overlay import OtherName, Overlay, version_of
 from workers.targets.child.inside.replacements import Version
 from workers.targets.child.inside.simulated_device import SimulatedDevice
-from workers.targets.simulated_torch.kernel_definitions import Definitions
 from workers.targets.vllm.inside.engines import Engines
 from workers.targets.vllm.inside.hooks import hooks_on
 from workers.targets.vllm.inside.kernels.table import TABLE

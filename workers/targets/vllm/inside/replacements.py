@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from workers.simulated_torch.device import activate
+from workers.simulated_torch.kernel_definitions import Definitions
+from workers.simulated_torch.triton_tasks import DefinedKernel, remember_pointers
 from workers.targets.child.inside.interpreter import interpreted
+from workers.targets.child.inside.layers import LAYERS, ONE_KERNEL
 from workers.targets.child.inside.replacements import Replacement
-from workers.targets.simulated_torch.device import activate
-from workers.targets.simulated_torch.kernel_definitions import Definitions
-from workers.targets.simulated_torch.layers import LAYERS, ONE_KERNEL
-from workers.targets.simulated_torch.triton_tasks import DefinedKernel, remember_pointers
 from workers.targets.vllm.inside import gated_delta
 from workers.targets.vllm.inside.cpu_build import (
     RewindableGenerator,

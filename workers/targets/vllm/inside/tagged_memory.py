@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from workers.targets.simulated_torch.device import activate
+from workers.simulated_torch.device import activate
 
 
 class TaggedMemory:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Array, Definition, Given
+from workers.simulated_torch.kernel_definitions import Array, Definition, Given
 
 _SPECULATIVE = "sglang.kernels.ops.speculative"
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Definition, Given, Memory
+from workers.simulated_torch.kernel_definitions import Definition, Given, Memory
 
 _MODULE = "sglang.kernels.ops.speculative.spec_tree"
 _FULL_MASK = 0

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Array
+from workers.simulated_torch.kernel_definitions import Array
 
 LOWEST = np.float32("-inf")
 # NumPy adds this many values at a time; zeros behind them change nothing where their number is a power of 2.

@@ -1,6 +1,6 @@
 """Definition of the kernel of `vllm.v1.worker.gpu.sample.bad_words`: the last token of a word that would be whole."""
 
-from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+from workers.simulated_torch.kernel_definitions import Definition, Given
 from workers.targets.vllm.inside.kernels.arithmetic import LOWEST
 
 MODULE = "vllm.v1.worker.gpu.sample.bad_words"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from workers.targets.simulated_torch.kernel_definitions import Array, Definition, Given
+from workers.simulated_torch.kernel_definitions import Array, Definition, Given
 
 MODULE = "vllm.model_executor.layers.mamba.ops.causal_conv1d"
 

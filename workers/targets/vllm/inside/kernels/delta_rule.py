@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Array
+from workers.simulated_torch.kernel_definitions import Array
 
 # Beneath the root of a norm.
 EPSILON = np.float32(1e-6)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+from workers.simulated_torch.kernel_definitions import Definition, Given
 from workers.targets.vllm.inside.kernels.delta_rule import advanced, decay, sigmoid, squares
 
 MODULE = "vllm.third_party.flash_linear_attention.ops.fused_recurrent"

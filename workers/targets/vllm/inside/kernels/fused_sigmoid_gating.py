@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+from workers.simulated_torch.kernel_definitions import Definition, Given
 from workers.targets.vllm.inside.kernels.delta_rule import advanced, decay, sigmoid, squares
 from workers.targets.vllm.inside.kernels.fused_recurrent import is_in_float32
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Array, Definition, Given
+from workers.simulated_torch.kernel_definitions import Array, Definition, Given
 from workers.targets.vllm.inside.kernels.arithmetic import highest, noise
 
 MODULE = "vllm.v1.worker.gpu.sample.gumbel"

@@ -1,6 +1,6 @@
 """Definition of the kernel of `vllm.v1.worker.gpu.sample.logit_bias`: allowed tokens, biases, stops too soon."""
 
-from workers.targets.simulated_torch.kernel_definitions import Array, Definition, Given
+from workers.simulated_torch.kernel_definitions import Array, Definition, Given
 from workers.targets.vllm.inside.kernels.arithmetic import LOWEST, highest
 
 MODULE = "vllm.v1.worker.gpu.sample.logit_bias"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+from workers.simulated_torch.kernel_definitions import Definition, Given
 from workers.targets.vllm.inside.kernels.arithmetic import LOWEST, highest, total
 
 MODULE = "vllm.v1.worker.gpu.sample.logprob"

@@ -1,6 +1,6 @@
 """Definitions of the kernels of `vllm.v1.worker.gpu.model_states.mamba_hybrid`: tokens that states go on behind."""
 
-from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+from workers.simulated_torch.kernel_definitions import Definition, Given
 
 MODULE = "vllm.v1.worker.gpu.model_states.mamba_hybrid"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+from workers.simulated_torch.kernel_definitions import Definition, Given
 
 MODULE = "vllm.v1.worker.mamba_utils"
 

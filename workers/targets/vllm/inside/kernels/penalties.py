@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Array, Definition, Given
+from workers.simulated_torch.kernel_definitions import Array, Definition, Given
 
 MODULE = "vllm.v1.worker.gpu.sample.penalties"
 _BITS = 32

@@ -1,6 +1,6 @@
 """Definition of the kernel of `vllm.v1.worker.gpu.sample.prompt_logprob`: the tokens whose logprobs a prompt tells."""
 
-from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+from workers.simulated_torch.kernel_definitions import Definition, Given
 
 MODULE = "vllm.v1.worker.gpu.sample.prompt_logprob"
 

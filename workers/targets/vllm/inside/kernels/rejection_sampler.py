@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Definition, Given
+from workers.simulated_torch.kernel_definitions import Definition, Given
 
 MODULE = "vllm.v1.worker.gpu.spec_decode.rejection_sampler"
 

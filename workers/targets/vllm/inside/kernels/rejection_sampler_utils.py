@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workers.targets.simulated_torch.kernel_definitions import Array, Definition, Given, Memory
+from workers.simulated_torch.kernel_definitions import Array, Definition, Given, Memory
 from workers.targets.vllm.inside.kernels.arithmetic import LOWEST, highest, padded, total, uniform
 from workers.targets.vllm.inside.kernels.gumbel import noised
 

@@ -1,6 +1,6 @@
 """Table of the definitions of vLLM's kernels, by the qualified names of these."""
 
-from workers.targets.simulated_torch.kernel_definitions import Definition
+from workers.simulated_torch.kernel_definitions import Definition
 from workers.targets.vllm.inside.kernels import (
     bad_words,
     block_table,

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from workers.targets.simulated_torch.device import activate
+from workers.simulated_torch.device import activate
 from workers.targets.vllm.inside.transfer.flights import Flight
 
 

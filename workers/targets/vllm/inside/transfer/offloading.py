@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from scenarios.spec import Offloading
-from workers.targets.simulated_torch.batch_copies import Addresses, BatchCopies
+from workers.simulated_torch.batch_copies import Addresses, BatchCopies
 from workers.targets.vllm.inside.transfer.flights import Note, note_in_flight, silent
 from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, around, copied_blocks
 

@@ -10,7 +10,7 @@ import torch
 
 from scenarios.events import DisturbTransfer
 from scenarios.spec import Offloading
-from workers.targets.simulated_torch.batch_copies import Addresses
+from workers.simulated_torch.batch_copies import Addresses
 from workers.targets.vllm.inside.transfer.flights import Note
 from workers.targets.vllm.inside.transfer.planner import blocks_used
 

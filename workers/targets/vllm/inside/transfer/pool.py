@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from workers.targets.simulated_torch.batch_copies import BatchCopies
+from workers.simulated_torch.batch_copies import BatchCopies
 
 # Key of the connector's extra configuration: how many chunks its pool is to hold.
 CHUNKS = "chunks"

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from scenarios.spec import Offloading
-from workers.targets.simulated_torch.batch_copies import Addresses
+from workers.simulated_torch.batch_copies import Addresses
 from workers.targets.vllm.inside.transfer.flights import Note, note_in_flight, silent
 from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, around, copied_blocks
 

@@ -1,0 +1,44 @@
+"""Runs every check of the device in this process, and prints what was wrong as JSON; a program.
+
+Usage: python -m tests.workers.simulated_torch.check_runs
+"""
+
+import json
+import traceback
+from collections.abc import Callable
+
+from tests.workers.simulated_torch import (
+    batch_copy_checks,
+    device_checks,
+    digest_checks,
+    graph_checks,
+    memory_checks,
+    order_checks,
+)
+from tests.workers.targets.child import layer_checks
+from workers.simulated_torch.device import Device, activate
+
+_MODULES = (batch_copy_checks, device_checks, digest_checks, graph_checks, layer_checks, memory_checks, order_checks)
+CHECKS: dict[str, Callable[[Device], None]] = {
+    name: check
+    for module in _MODULES
+    for name, check in vars(module).items()
+    if getattr(check, "__annotations__", {}).get("device") is Device and check.__module__ == module.__name__
+}
+
+
+def main() -> None:
+    """Print what went wrong in each check, or null."""
+    device = activate()
+    results: dict[str, str | None] = {}
+    for name, check in CHECKS.items():
+        try:
+            check(device)
+            results[name] = None
+        except BaseException:
+            results[name] = traceback.format_exc()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

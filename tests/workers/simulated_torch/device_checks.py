@@ -1,0 +1,370 @@
+"""Checks of single properties of the device: the name of each is a sentence that is true when it returns."""
+
+import ctypes
+import threading
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from scenarios.draw import draw
+from scenarios.events import Hold, Label, Schedule
+from workers.simulated_torch.backend import Event, Stream, current_stream, stream
+from workers.simulated_torch.device import Device, Watching, cuda_names
+
+LAZY = Schedule(policy="lazy")
+SIM = "sim"
+
+
+def eager_runs_at_once_and_lazy_when_the_host_waits(device: Device) -> None:
+    for schedule, run_before in ((Schedule(), 2), (LAZY, 0)):
+        device.begin(schedule)
+        numbers = torch.zeros(4, device=SIM) + 1
+        assert device.report().counts["run"] == run_before
+        assert numbers.tolist() == [1, 1, 1, 1]
+
+
+def lazy_runs_only_what_is_waited_for(device: Device) -> None:
+    device.begin(LAZY, new_streams=True)
+    wanted, other = Event(), Stream()
+    ran: list[str] = []
+    device.enqueue("first", lambda: ran.append("first"))
+    wanted.record()
+    device.enqueue("second", lambda: ran.append("second"))
+    with stream(other):
+        device.enqueue("third", lambda: ran.append("third"))
+    wanted.synchronize()
+    assert ran == ["first"]
+    device.end()
+    assert ran == ["first", "second", "third"]
+
+
+def random_takes_the_labelled_draws_of_every_other_lane(device: Device) -> None:
+    """Before a call of the host the heads of the streams run, most urgent first, while they drew more than the call."""
+    for seed in range(6):
+        device.begin(Schedule(policy="random", seed=seed), new_streams=True)
+        streams = [current_stream(), Stream(), Stream()]
+        ran: list[str] = []
+        queues: list[list[str]] = [[], [], []]
+        expected: list[str] = []
+        for index in range(12):
+            name = f"task_{index}"
+            urgency = {op: draw(seed, "lane", op, 0) for queue in queues for op in queue[:1]}
+            while urgency and max(urgency.values()) >= draw(seed, "host", name, 0):
+                most = max(urgency, key=lambda op: urgency[op])
+                queue = next(queue for queue in queues if queue[:1] == [most])
+                expected.append(queue.pop(0))
+                urgency = {op: draw(seed, "lane", op, 0) for queue in queues for op in queue[:1]}
+            with stream(streams[index % 3]):
+                device.enqueue(name, partial(ran.append, name))
+            queues[index % 3].append(name)
+        assert ran == expected, f"seed {seed}"
+        device.end()
+        assert len(ran) == 12
+
+
+def a_hold_keeps_a_task_back_until_its_label_has_passed(device: Device) -> None:
+    copied = Label(name="copy_d2h", step=2)
+    for until in (Label(name="add_", step=2), Label(name="committed", step=2)):
+        device.begin(Schedule(holds=(Hold(op=copied, until=until),)), new_streams=True)
+        device.step(2)
+        numbers, output, side = torch.ones(4, device=SIM), torch.zeros(4, pin_memory=True), Stream()
+        side.wait_stream(current_stream())
+        with stream(side):
+            output.copy_(numbers, non_blocking=True)
+        assert device.report().counts["run"] == 1
+        numbers.add_(1)
+        device.point("committed")
+        side.synchronize()
+        assert output.tolist() == [2, 2, 2, 2]
+        assert [race.buffer for race in device.end().races]
+
+
+def a_hold_that_nothing_releases_gives_way_to_a_host_that_waits(device: Device) -> None:
+    never = Label(name="never", step=0)
+    device.begin(Schedule(holds=(Hold(op=Label(name="fill_", step=0), until=never),)))
+    assert torch.ones(4, device=SIM).sum().item() == 4
+
+
+def an_error_in_a_task_names_the_task_and_where_it_was_launched(device: Device) -> None:
+    device.begin(LAZY)
+    table, index = torch.zeros(4, 2, device=SIM), torch.tensor([9], device=SIM)
+    table.index_select(0, index)
+    with pytest.raises(IndexError, match=r"(?s)in the task index_select of stream 0, launched at .*device_checks.py"):
+        device.end()
+    assert device.end().races == ()
+
+
+def a_task_may_not_launch_device_work(device: Device) -> None:
+    device.begin(LAZY)
+    device.enqueue("nested", lambda: torch.zeros(3, device=SIM))
+    with pytest.raises(RuntimeError, match=r"a task launches device work.*it is nested"):
+        device.end()
+
+
+def a_python_task_that_fails_fails_as_python_does(device: Device) -> None:
+    device.begin()
+    with pytest.raises(ZeroDivisionError):
+        device.enqueue("divide", lambda: 1 // 0)
+
+
+def polling_ends_under_a_lazy_device(device: Device) -> None:
+    device.begin(LAZY)
+    done, output = Event(), torch.zeros(4, pin_memory=True)
+    output.copy_(torch.ones(4, device=SIM), non_blocking=True)
+    done.record()
+    polls = 0
+    while not done.query():
+        polls += 1
+        assert polls < 100
+    assert polls > 0
+    # A thread that has seen the event done is ordered after it.
+    assert output.numpy().sum() == 4
+    assert device.end().races == ()
+
+
+def memory_goes_back_to_its_stream_at_once_and_to_others_never(device: Device) -> None:
+    device.begin(LAZY, new_streams=True)
+    first = torch.empty(1000, device=SIM)
+    address = first.data_ptr()
+    del first
+    with stream(Stream()):
+        other = torch.empty(1000, device=SIM)
+    again = torch.empty(1000, device=SIM)
+    assert again.data_ptr() == address != other.data_ptr()
+
+
+def recorded_memory_is_handed_out_again_once_the_host_knows_of_its_end(device: Device) -> None:
+    device.begin(new_streams=True)
+    side, kept = Stream(), torch.empty(1000, device=SIM)
+    side.wait_stream(current_stream())
+    with stream(side):
+        kept.add_(1)
+    kept.record_stream(side)
+    address = kept.data_ptr()
+    del kept
+    before = torch.empty(1000, device=SIM)
+    assert before.data_ptr() != address
+    side.synchronize()
+    after = torch.empty(1000, device=SIM)
+    assert after.data_ptr() == address
+
+
+def a_race_names_its_first_owner_however_often_the_memory_changed_hands(device: Device) -> None:
+    device.begin(new_streams=True)
+    output, side, numbers = torch.zeros(64, pin_memory=True), Stream(), torch.ones(64, device=SIM)
+    device.name(numbers, "numbers")
+    side.wait_stream(current_stream())
+    with stream(side):
+        output.copy_(numbers, non_blocking=True)
+    del numbers
+    for _ in range(20):
+        torch.empty(64, device=SIM)
+    torch.full((64,), 2.0, device=SIM)
+    (race,) = device.end().races
+    assert race.buffer == "numbers"
+    assert race.reused_as is not None
+
+
+def pinned_memory_is_not_handed_out_again_while_a_copy_needs_it(device: Device) -> None:
+    device.begin(LAZY)
+    target = torch.zeros(8, device=SIM)
+    staging = torch.full((8,), 3.0, pin_memory=True)
+    address = staging.data_ptr()
+    target.copy_(staging, non_blocking=True)
+    del staging
+    other = torch.full((8,), 4.0, pin_memory=True)
+    assert other.data_ptr() != address
+    assert target.tolist() == [3.0] * 8
+    assert torch.zeros(8, pin_memory=True).data_ptr() == address
+    assert device.end().races == ()
+
+
+def a_device_that_is_full_says_so(device: Device) -> None:
+    device.begin()
+    with pytest.raises(torch.OutOfMemoryError, match="the simulated device is out of memory"):
+        torch.empty(1 << 40, dtype=torch.uint8, device=SIM)
+
+
+def fresh_memory_holds_what_is_asked_for(device: Device) -> None:
+    for schedule in (Schedule(), LAZY):
+        device.begin(schedule, Watching(fill=7))
+        torch.ones(100, dtype=torch.uint8, device=SIM)
+        assert torch.empty(100, dtype=torch.uint8, device=SIM).tolist() == [7] * 100
+
+
+def random_numbers_follow_from_the_seed_and_not_from_the_schedule(device: Device) -> None:
+    drawn = []
+    for schedule in (Schedule(), LAZY, Schedule(policy="random", seed=3)):
+        device.begin(schedule)
+        torch.manual_seed(5)
+        generator = torch.Generator(SIM).manual_seed(6)
+        numbers = torch.rand(5, device=SIM), torch.randn(3, device=SIM, generator=generator)
+        drawn.append([number.tolist() for number in numbers])
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert drawn[0][0] != torch.rand(5, device=SIM).tolist()
+
+
+def a_network_trains_as_on_the_cpu_to_the_bit(device: Device) -> None:
+    def losses(where: str) -> list[float]:
+        torch.manual_seed(0)
+        layers = (torch.nn.Conv1d(3, 4, 3), torch.nn.BatchNorm1d(4), torch.nn.Flatten(), torch.nn.Linear(24, 2))
+        network = torch.nn.Sequential(*layers).to(where)
+        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
+        generator, found = torch.Generator().manual_seed(1), []
+        for _ in range(3):
+            inputs = torch.randn(5, 3, 8, generator=generator).to(where)
+            labels = torch.randint(0, 2, (5,), generator=generator).to(where)
+            loss = torch.nn.functional.cross_entropy(network(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            found.append(float(loss.item()))
+        return found
+
+    expected = losses("cpu")
+    for schedule in (Schedule(), LAZY, Schedule(policy="random", seed=1)):
+        device.begin(schedule)
+        assert losses("sim") == expected
+        report = device.end()
+        assert report.races == ()
+        assert not report.forced
+
+
+def an_op_registered_for_every_device_runs_at_once_until_it_is_queued(device: Device) -> None:
+    torch.library.define("specstorm_checks::fill_seven", "(Tensor(a!) out) -> ()")
+    torch.library.impl("specstorm_checks::fill_seven", "CompositeExplicitAutograd", _fill_seven)
+    device.begin(LAZY, Watching(closed=True))
+    numbers = torch.zeros(4, dtype=torch.uint8, device=SIM)
+    device.name(numbers, "numbers")
+    torch.ops.specstorm_checks.fill_seven(numbers)
+    (bypass,) = device.end().bypasses
+    assert (bypass.buffer, bypass.access.write) == ("numbers", True)
+    assert bypass.access.lines[1].function == "an_op_registered_for_every_device_runs_at_once_until_it_is_queued"
+    device.queue_op("specstorm_checks", "fill_seven")
+    device.begin(LAZY, Watching(closed=True))
+    numbers = torch.zeros(4, dtype=torch.uint8, device=SIM)
+    torch.ops.specstorm_checks.fill_seven(numbers)
+    assert device.report().counts["run"] == 0
+    assert numbers.tolist() == [7, 7, 7, 7]
+    assert device.end().bypasses == ()
+
+
+def _fill_seven(out: torch.Tensor) -> None:
+    ctypes.memset(out.data_ptr(), 7, out.numel())
+
+
+def torch_cuda_names_are_the_devices_for_a_while(device: Device) -> None:
+    device.begin(LAZY, new_streams=True)
+    before = torch.cuda.Stream
+    with cuda_names():
+        side, done = torch.cuda.Stream(), torch.cuda.Event()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(side):
+            assert torch.cuda.current_stream() == side
+            numbers = torch.ones(4, device=SIM)
+        done.record(side)
+        torch.cuda.current_stream().wait_event(done)
+        assert (numbers + 1).tolist() == [2, 2, 2, 2]
+    assert torch.cuda.Stream is before
+    assert device.end().races == ()
+
+
+def the_accelerator_of_pytorch_is_the_device(device: Device) -> None:
+    device.begin(LAZY)
+    assert torch.accelerator.current_accelerator() == torch.device("sim")
+    numbers, done = torch.ones(4, device=SIM), torch.Event()
+    with torch.Stream() as side:
+        side.wait_stream(torch.Stream(stream_id=0, device_index=0, device_type=20))
+        numbers.add_(1)
+        done.record()
+    torch.accelerator.synchronize()
+    assert done.query()
+    assert numbers.tolist() == [2, 2, 2, 2]
+    assert 0 < torch.accelerator.memory_allocated() <= torch.accelerator.get_memory_info()[1]
+    assert device.end().races == ()
+
+
+def each_thread_has_a_current_stream_of_its_own(device: Device) -> None:
+    device.begin(LAZY, new_streams=True)
+    seen: list[int] = []
+    with stream(Stream()):
+        thread = threading.Thread(target=lambda: seen.append(current_stream().stream_id))
+        thread.start()
+        thread.join()
+        seen.append(current_stream().stream_id)
+    assert seen == [0, 1]
+
+
+def threads_launch_and_wait_beside_each_other(device: Device) -> None:
+    device.begin(LAZY, new_streams=True)
+    sums: list[float] = []
+
+    def work() -> None:
+        with stream(Stream()):
+            total = torch.zeros(4, device=SIM)
+            for _ in range(50):
+                device.enqueue("add", lambda total: total.add_(1), writes=[total])
+                total.mul_(1)
+            sums.append(total.sum().item())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert sums == [200.0] * 4
+
+
+def every_access_of_the_host_in_a_step_is_seen(device: Device) -> None:
+    """A page that a first access opened is closed again, at the latest by the next call of the device."""
+    device.begin(LAZY)
+    staging, target = torch.zeros(512, pin_memory=True), torch.zeros(256, device=SIM)
+    target.copy_(staging[:256], non_blocking=True)
+    staging.numpy()[300] = 1
+    staging.numpy()[7] = 1
+    torch.zeros(1, device=SIM)
+    staging.numpy()[8] = 1
+    assert [(race.low, race.first.op) for race in device.end().races] == [(28, "copy_h2d"), (32, "copy_h2d")]
+
+
+def what_the_host_reads_beside_a_copy_in_flight_is_no_race(device: Device) -> None:
+    device.begin(LAZY)
+    ring, numbers = torch.zeros(4, 16, pin_memory=True), torch.arange(16.0, device=SIM)
+    ring[1].copy_(numbers, non_blocking=True)
+    ring.numpy()[0] = 5
+    ring.numpy()[2:] = np.ones((2, 16))
+    assert ring.numpy()[[0, 2, 3]].sum() == 16 * 7
+    torch.sim.synchronize()  # type: ignore[attr-defined]
+    assert ring[1].tolist() == list(range(16))
+    assert device.end().races == ()
+
+
+def steps_name_tasks_in_reports(device: Device) -> None:
+    device.begin(new_streams=True)
+    numbers, side = torch.zeros(4, device=SIM), Stream()
+    device.name_stream(side, "copies")
+    device.step(3)
+    with stream(side):
+        numbers.add_(1)
+    (race,) = device.end().races
+    assert (race.first.step, race.second.step, race.second.actor) == (0, 3, "copies")
+
+
+def the_same_two_lines_are_one_race_however_often(device: Device) -> None:
+    device.begin(new_streams=True)
+    numbers, side = torch.zeros(4, device=SIM), Stream()
+    side.wait_stream(current_stream())
+    for _, _ in pairwise(range(6)):
+        numbers.add_(1)
+        with stream(side):
+            numbers.sum()
+    counts = {(race.first.op, race.second.op): race.count for race in device.end().races}
+    assert counts[("add", "sum")] >= 5
+    assert len(counts) == 2
+
+
+def a_schedule_of_lanes_is_refused(device: Device) -> None:
+    with pytest.raises(ValueError, match="takes eager, lazy, random"):
+        device.begin(Schedule(policy="lane_order"))

@@ -1,0 +1,280 @@
+"""Plain PyTorch programs for a device with streams: classic mistakes, each with a sound twin.
+
+A program gets the device and whether it is to be sound, and returns what it computed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from workers.simulated_torch.backend import Event, Stream, current_stream, stream
+from workers.simulated_torch.device import Device
+
+Values = list[float]
+STEPS = 4
+SIZE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program, and the buffer that its mistake is reported for."""
+
+    run: Callable[[Device, bool], Values]
+    buffer: str
+
+
+def _pinned(device: Device, name: str) -> torch.Tensor:
+    made = torch.zeros(SIZE, pin_memory=True)
+    device.name(made, name)
+    return made
+
+
+def _on_device(device: Device, name: str) -> torch.Tensor:
+    made = torch.zeros(SIZE, device="sim")
+    device.name(made, name)
+    return made
+
+
+def _total(tensor: torch.Tensor) -> float:
+    return float(tensor.numpy().sum())
+
+
+def loop(device: Device, sound: bool, mistake: str) -> Values:
+    """A loop with one step in flight: inputs staged, computed with, and copied back on a stream of their own."""
+    values: Values = []
+    staging, inputs = _pinned(device, "staging"), _on_device(device, "inputs")
+    outputs = [_pinned(device, f"outputs {slot}") for slot in range(2)]
+    copied, staged = [Event(), Event()], Event()
+    compute, copies = current_stream(), Stream()
+
+    def collect(step: int) -> None:
+        if sound or mistake != "read before the event":
+            copied[step % 2].synchronize()
+        values.append(_total(outputs[step % 2]))
+
+    for step in range(STEPS):
+        device.step(step)
+        if step and (sound or mistake != "staging reused"):
+            staged.synchronize()
+        staging.numpy()[:] = step + 1
+        inputs.copy_(staging, non_blocking=True)
+        staged.record()
+        result = inputs * 10 + 1
+        device.name(result, "result")
+        with stream(copies):
+            if sound or mistake != "no wait for the result":
+                copies.wait_stream(compute)
+            outputs[step % 2].copy_(result, non_blocking=True)
+            copied[step % 2].record()
+        result.record_stream(copies)
+        if step:
+            collect(step - 1)
+    collect(STEPS - 1)
+    return values
+
+
+def sound_loop(device: Device) -> Values:
+    return loop(device, True, "")
+
+
+def staging_reused(device: Device, sound: bool) -> Values:
+    return loop(device, sound, "staging reused")
+
+
+def no_wait_for_the_result(device: Device, sound: bool) -> Values:
+    return loop(device, sound, "no wait for the result")
+
+
+def read_before_the_event(device: Device, sound: bool) -> Values:
+    return loop(device, sound, "read before the event")
+
+
+def waits_for_an_event_before_it_is_recorded(device: Device, sound: bool) -> Values:
+    """A wait takes the record that is newest when it is enqueued: here none."""
+    inputs, side, ready = _on_device(device, "inputs"), Stream(), Event()
+    if not sound:
+        side.wait_event(ready)
+    inputs.add_(5)
+    ready.record()
+    if sound:
+        side.wait_event(ready)
+    with stream(side):
+        doubled = inputs * 2
+        side.synchronize()
+        return [float(doubled.sum().item())]
+
+
+def records_before_the_copy(device: Device, sound: bool) -> Values:
+    """The event is recorded a line too early, and does not cover the copy."""
+    inputs, output, done = _on_device(device, "inputs"), _pinned(device, "output"), Event()
+    inputs.add_(3)
+    if not sound:
+        done.record()
+    output.copy_(inputs, non_blocking=True)
+    if sound:
+        done.record()
+    done.synchronize()
+    return [_total(output)]
+
+
+def waits_for_the_other_slot(device: Device, sound: bool) -> Values:
+    """Two slots with an event each; the host waits for the one of the slot that it does not read."""
+    values: Values = []
+    inputs = _on_device(device, "inputs")
+    slots = [_pinned(device, "slot 0"), _pinned(device, "slot 1")]
+    events = [Event(), Event()]
+    for step in range(STEPS):
+        inputs.add_(1)
+        slots[step % 2].copy_(inputs, non_blocking=True)
+        events[step % 2].record()
+        events[(step if sound else step + 1) % 2].synchronize()
+        values.append(_total(slots[step % 2]))
+    return values
+
+
+def waits_for_the_wrong_stream(device: Device, sound: bool) -> Values:
+    """The copy is on the side stream, and the host synchronises with the compute stream."""
+    inputs, output, side = _on_device(device, "inputs"), _pinned(device, "output"), Stream()
+    inputs.add_(7)
+    side.wait_stream(current_stream())
+    with stream(side):
+        output.copy_(inputs, non_blocking=True)
+    (side if sound else current_stream()).synchronize()
+    return [_total(output)]
+
+
+def overwrites_what_is_being_copied(device: Device, sound: bool) -> Values:
+    """The compute stream goes on to the next step while the side stream still copies the one before."""
+    values: Values = []
+    result, side = _on_device(device, "result"), Stream()
+    outputs = [_pinned(device, f"output {step}") for step in range(STEPS)]
+    for step in range(STEPS):
+        device.step(step)
+        result.add_(1)
+        side.wait_stream(current_stream())
+        with stream(side):
+            outputs[step].copy_(result, non_blocking=True)
+        if sound:
+            current_stream().wait_stream(side)
+    side.synchronize()
+    values += [_total(output) for output in outputs]
+    return values
+
+
+def memory_handed_out_again(device: Device, sound: bool) -> Values:
+    """A tensor is let go of while another stream still reads it; the allocator was not told of that stream."""
+    output, side = _pinned(device, "output"), Stream()
+    temporary = torch.full((SIZE,), 2.0, device="sim")
+    device.name(temporary, "temporary")
+    side.wait_stream(current_stream())
+    with stream(side):
+        output.copy_(temporary, non_blocking=True)
+    if sound:
+        temporary.record_stream(side)
+    del temporary
+    following = torch.full((SIZE,), 9.0, device="sim")
+    device.name(following, "following")
+    side.synchronize()
+    return [_total(output), float(following.sum().item())]
+
+
+def read_right_after_to_cpu(device: Device, sound: bool) -> Values:
+    """`to("cpu", non_blocking=True)` returns pinned memory into which the copy has yet to be made."""
+    inputs = _on_device(device, "inputs")
+    inputs.add_(4)
+    moved = inputs.to("cpu", non_blocking=True)
+    device.name(moved, "moved")
+    if sound:
+        current_stream().synchronize()
+    return [_total(moved)]
+
+
+def uploads_without_a_wait(device: Device, sound: bool) -> Values:
+    """Inputs come by a copy stream of their own, for which the compute stream does not wait."""
+    staging, inputs, upload = _pinned(device, "staging"), _on_device(device, "inputs"), Stream()
+    staging.numpy()[:] = 6
+    upload.wait_stream(current_stream())
+    with stream(upload):
+        inputs.copy_(staging, non_blocking=True)
+    if sound:
+        current_stream().wait_stream(upload)
+    return [float((inputs + 1).sum().item())]
+
+
+def adds_on_two_streams(device: Device, sound: bool) -> Values:
+    """Two streams write the same accumulator."""
+    total, side = _on_device(device, "total"), Stream()
+    side.wait_stream(current_stream())
+    with stream(side):
+        total.add_(1)
+    if sound:
+        current_stream().wait_stream(side)
+    total.mul_(3)
+    torch.sim.synchronize()  # type: ignore[attr-defined]
+    return [float(total.sum().item())]
+
+
+def writes_what_the_device_sees(device: Device, sound: bool) -> Values:
+    """A task reads pinned memory where it is, and the host writes it before the task has run."""
+    counters = _pinned(device, "counters")
+    seen = device.device_view(counters)
+    counters.numpy()[:] = 1
+    doubled = seen * 2
+    if sound:
+        current_stream().synchronize()
+    counters.numpy()[:] = 5
+    return [float(doubled.sum().item())]
+
+
+def reads_a_result_of_python_too_early(device: Device, sound: bool) -> Values:
+    """A task that is a Python function writes what another stream reads."""
+    keys, side = _on_device(device, "keys"), Stream()
+    side.wait_stream(current_stream())
+    device.enqueue("attend", lambda keys: keys.fill_(8), writes=[keys])
+    if sound:
+        side.wait_stream(current_stream())
+    with stream(side):
+        return [float(keys.sum().item())]
+
+
+def two_columns(device: Device, sound: bool) -> Values:
+    """Two streams write columns of one matrix, whose bytes lie between each other: their own, or both the same."""
+    matrix, side = torch.zeros(8, 8, device="sim"), Stream()
+    device.name(matrix, "matrix")
+    side.wait_stream(current_stream())
+    matrix[:, 0] = 1
+    with stream(side):
+        matrix[:, 3 if sound else 0] = 2
+    torch.sim.synchronize()  # type: ignore[attr-defined]
+    return [float(matrix.sum().item())]
+
+
+def two_halves(device: Device, sound: bool) -> Values:
+    """The host fills one half of a pinned buffer while the other is being copied, or the same one."""
+    staging, inputs = _pinned(device, "staging"), torch.zeros(SIZE // 2, device="sim")
+    half = SIZE // 2
+    staging.numpy()[:half] = 1
+    inputs.copy_(staging[:half], non_blocking=True)
+    staging.numpy()[half if sound else 0 :] = 2
+    return [float(inputs.sum().item())]
+
+
+PROGRAMS: dict[str, Program] = {
+    "staging reused": Program(staging_reused, "staging"),
+    "no wait for the result": Program(no_wait_for_the_result, "result"),
+    "read before the event": Program(read_before_the_event, "outputs 0"),
+    "waits for an event before it is recorded": Program(waits_for_an_event_before_it_is_recorded, "inputs"),
+    "records before the copy": Program(records_before_the_copy, "output"),
+    "waits for the other slot": Program(waits_for_the_other_slot, "slot 0"),
+    "waits for the wrong stream": Program(waits_for_the_wrong_stream, "output"),
+    "overwrites what is being copied": Program(overwrites_what_is_being_copied, "result"),
+    "memory handed out again": Program(memory_handed_out_again, "temporary"),
+    "read right after to(cpu)": Program(read_right_after_to_cpu, "moved"),
+    "uploads without a wait": Program(uploads_without_a_wait, "inputs"),
+    "adds on two streams": Program(adds_on_two_streams, "total"),
+    "writes what the device sees": Program(writes_what_the_device_sees, "counters"),
+    "reads a result of Python too early": Program(reads_a_result_of_python_too_early, "keys"),
+    "two columns": Program(two_columns, "matrix"),
+    "two halves": Program(two_halves, "staging"),
+}

@@ -1,0 +1,107 @@
+"""Digests of what tasks read and wrote, the first task that differs between two runs, and the harm of a race.
+
+Two runs of one program under different schedules launch the same tasks. Under eager and under lazy they are compared
+task by task. A race is benign where the tasks that are its sides read and wrote the same bytes in both; masked where
+they did not, but every copy to the host did; else harmful. Where none of its tasks reads, the host may: then the runs
+are compared whole.
+Does not verify: other schedules than these two; what the host reads without a copy, and whether it looks at what it is
+given; whether another race of the same runs caused the difference.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from workers.simulated_torch.native import NativeDigests
+from workers.simulated_torch.reports import Access, Race, SourceLine, source_lines
+
+_HOST, _TO_HOST = "host", "copy_d2h"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDigests:
+    """Hashes of the bytes that one task read, before it ran, and wrote, after it ran."""
+
+    op: str
+    step: int
+    nth: int
+    stream: str
+    lines: tuple[SourceLine, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+    @property
+    def label(self) -> tuple[str, int, int, str]:
+        """Identity of the task, whatever it computed."""
+        return self.op, self.step, self.nth, self.stream
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first task that differs between two runs: what differs, and where it was launched."""
+
+    index: int
+    task: TaskDigests
+    what: Literal["reads", "writes", "other_task", "only_one"]
+
+    def __str__(self) -> str:
+        where = f" ({self.task.lines[0]})" if self.task.lines else ""
+        return f"task {self.index}, {self.task.stream}:{self.task.op}@{self.task.step}{where}: {self.what}"
+
+
+def task_digests(native: Sequence[NativeDigests], root: Path) -> tuple[TaskDigests, ...]:
+    """Return digests as the native library gives them, with relative paths."""
+    return tuple(
+        TaskDigests(op, step, nth, stream, source_lines(lines, root), tuple(reads), tuple(writes))
+        for op, step, nth, stream, lines, reads, writes in native
+    )
+
+
+def first_difference(expected: Sequence[TaskDigests], actual: Sequence[TaskDigests]) -> Difference | None:
+    """Return the first task that differs between two runs of one program, or None."""
+    for index, (wanted, found) in enumerate(zip(expected, actual, strict=False)):
+        if wanted.label != found.label:
+            return Difference(index, found, "other_task")
+        if wanted.reads != found.reads:
+            return Difference(index, found, "reads")
+        if wanted.writes != found.writes:
+            return Difference(index, found, "writes")
+    if len(expected) == len(actual):
+        return None
+    index = min(len(expected), len(actual))
+    longer = actual if len(actual) > len(expected) else expected
+    return Difference(index, longer[index], "only_one")
+
+
+@dataclass(frozen=True, slots=True)
+class RaceHarm:
+    """What a race changes: the first of its tasks that differs, and the first that gives the host other bytes."""
+
+    kind: Literal["benign", "masked", "harmful"]
+    first: Difference | None = None
+    given: TaskDigests | None = None
+
+
+def harm_of(race: Race, eager: Sequence[TaskDigests], lazy: Sequence[TaskDigests]) -> RaceHarm:
+    """Return the harm of a race, from what the tasks of both runs read and wrote."""
+    sides = [side for side in (race.first, race.second) if side.actor != _HOST]
+    found = first_difference(_of(sides, eager), _of(sides, lazy))
+    if found is None and all(side.write for side in sides):
+        found = first_difference(eager, lazy)
+    if found is None:
+        return RaceHarm("benign")
+    given = first_difference(_given(eager, found.task), _given(lazy, found.task))
+    return RaceHarm("masked", found) if given is None else RaceHarm("harmful", found, given.task)
+
+
+def _of(sides: Sequence[Access], run: Sequence[TaskDigests]) -> list[TaskDigests]:
+    """Return the tasks that sides launched: the same op in the same step, from the same line."""
+    labels = {(side.op, side.step, side.lines[:1]) for side in sides}
+    return [task for task in run if (task.op, task.step, task.lines[:1]) in labels]
+
+
+def _given(run: Sequence[TaskDigests], task: TaskDigests) -> Sequence[TaskDigests]:
+    """Return the tasks from one on that give the host something: copies to it, or else the last task of the run."""
+    first = next((index for index, each in enumerate(run) if each.label == task.label), 0)
+    return [each for each in run[first:] if each.op == _TO_HOST] or run[-1:]

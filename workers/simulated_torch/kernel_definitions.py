@@ -1,0 +1,223 @@
+"""Definitions of Triton kernels: what a launch computes, in NumPy, run as the task in the kernel's place.
+
+A definition was held against its interpreted kernel, of whose source it keeps the digest: a kernel with another source,
+or one that uses other functions or constants, is interpreted. What a launch reads and writes is the kernel's own, and a
+definition is given no other memory.
+"""
+
+import ast
+import hashlib
+import inspect
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from workers.simulated_torch.kernel_accesses import KernelError, resolved
+
+Array: TypeAlias = NDArray[Any]
+# The arguments of a launch by name: memory where the kernel has pointers, else values.
+Given: TypeAlias = Any
+_DIGITS = 16
+_OTHER_SOURCE = "has another source than its definition was held against"
+
+
+class Memory:
+    """Values behind a pointer, by their distance from it; all must lie between those that the launch was given."""
+
+    __slots__ = ("_size", "array")
+
+    def __init__(self, array: Array) -> None:
+        self.array, self._size = array, len(array)
+
+    def __getitem__(self, at: int) -> Any:
+        if not 0 <= at < self._size:
+            raise self._outside(at)
+        return self.array.item(at)
+
+    def __setitem__(self, at: int, value: Any) -> None:
+        if not 0 <= at < self._size:
+            raise self._outside(at)
+        try:
+            self.array[at] = value
+        except OverflowError:
+            self.array[at] = np.int64(value).astype(self.array.dtype)
+
+    def span(self, first: int, count: int) -> Array:
+        """Return the memory of `count` values from one on."""
+        if count <= 0:
+            return self.array[:0]
+        if not 0 <= first <= self._size - count:
+            raise self._outside(first)
+        return self.array[first : first + count]
+
+    def rows(self, first: int, shape: tuple[int, int], strides: tuple[int, int]) -> Array:
+        """Return the memory of rows of values from one on, with a stride from row to row, and from value to value."""
+        if 0 in shape:
+            return np.empty(shape, self.array.dtype)
+        last = first + sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
+        if not 0 <= first <= last < self._size:
+            raise self._outside(first if first < 0 else last)
+        size = self.array.itemsize
+        return np.ndarray(shape, self.array.dtype, self.array, first * size, (strides[0] * size, strides[1] * size))
+
+    def at(self, places: Array) -> Array:
+        """Return the values at some places."""
+        self._check(places)
+        return self.array[places]
+
+    def put(self, places: Array, values: Any) -> None:
+        """Store values at some places, later ones over earlier ones."""
+        self._check(places)
+        self.array[places] = values
+
+    def _check(self, places: Array) -> None:
+        if not len(places):
+            return
+        least, most = int(places.min()), int(places.max())
+        if least < 0 or most >= self._size:
+            raise self._outside(least if least < 0 else most)
+
+    def _outside(self, at: int) -> KernelError:
+        return KernelError(f"it uses value {at} of {self._size} that it was given")
+
+
+class Pointers:
+    """A tensor of addresses, and the tensors that these may point into."""
+
+    __slots__ = ("_addresses", "_targets")
+
+    def __init__(self, addresses: Array, targets: Sequence[torch.Tensor]) -> None:
+        self._addresses = Memory(addresses)
+        self._targets = sorted(targets, key=torch.Tensor.data_ptr, reverse=True)
+
+    def to(self, at: int, dtype: Any) -> Memory:
+        """Return the memory behind an address, as values of a type.
+
+        Of tensors that lie in one another, as those of several states of a block do, it is that of the last to begin.
+        """
+        address = self._addresses[at]
+        for target in self._targets:
+            ahead = address - target.data_ptr()
+            if ahead >= 0 and ahead < (memory := flat(target).view(np.uint8)).size:
+                size = np.dtype(dtype).itemsize
+                return Memory(memory[ahead : ahead + (memory.size - ahead) // size * size].view(dtype))
+        raise KernelError(f"it follows a pointer (number {at}) to memory that it was not given")
+
+
+def flat(tensor: torch.Tensor) -> Array:
+    """Return the memory of a tensor of the host, from its first value to its last."""
+    if not tensor.is_contiguous():
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        tensor = torch.as_strided(tensor, (1 + last,), (1,))
+    found: Array = tensor.numpy()
+    return found if found.ndim == 1 else found.reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a kernel computes, for launches that it `covers`: given the grid, and the launch's arguments as attributes.
+
+    `digest` is that of the kernel which it was held against; `others` are definitions of the kernel for other sources.
+    """
+
+    run: Callable[[tuple[int, ...], Given], None]
+    digest: str
+    covers: Callable[[Mapping[str, Any]], bool] = lambda given: True
+    others: tuple["Definition", ...] = ()
+
+    def for_source(self, digest: str) -> "Definition | None":
+        """Return the definition for the kernel of a digest, None if there is none."""
+        return next((each for each in (self, *self.others) if each.digest == digest), None)
+
+
+class Definitions:
+    """Definitions by the qualified name of their kernel; `launched` are the kernels without one that have run, why."""
+
+    def __init__(self, by_name: Mapping[str, Definition]) -> None:
+        self._by_name = by_name
+        self.launched: dict[str, str] = {}
+
+    def of(self, kernel: Any) -> Definition | None:
+        """Return the definition of a kernel, given as a Python function; None if it has none, or another source."""
+        name = name_of(kernel)
+        if name not in self._by_name:
+            self.launched[name] = "has no definition"
+            return None
+        found = self._by_name[name].for_source(digest_of(kernel))
+        if found is None:
+            self.launched[name] = _OTHER_SOURCE
+        return found
+
+    def interpreted(self) -> dict[str, str]:
+        """Return why kernels are interpreted, by name: those launched so far, and those of another source."""
+        told = dict(self.launched)
+        for name, definition in self._by_name.items():
+            kernel = _kernel_named(name)
+            if kernel is None:
+                told[name] = "is not there"
+            elif definition.for_source(digest_of(kernel)) is None:
+                told[name] = _OTHER_SOURCE
+        return told
+
+
+def _kernel_named(name: str) -> Any:
+    """Return a kernel as a Python function, None if its module, or a kernel of Triton's by its name, is not there."""
+    module, _, function = name.rpartition(".")
+    try:
+        kernel = getattr(import_module(module), function, None)
+    except ImportError:
+        return None
+    return function_of(kernel) if hasattr(kernel, "fn") else None
+
+
+def function_of(kernel: Any) -> Any:
+    """Return the Python function of a kernel of Triton's, which may be wrapped by what finds some of its arguments."""
+    while hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return kernel
+
+
+def name_of(kernel: Any) -> str:
+    """Return the qualified name of a kernel."""
+    return f"{kernel.__module__}.{kernel.__name__}"
+
+
+def digest_of(kernel: Any) -> str:
+    """Return a digest of what a kernel does: its source, and the functions and constants of Triton that it uses."""
+    parts = sorted(f"{name}\n{text}" for name, text in _sources(kernel).items())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def functions_used(kernel: Any) -> Collection[str]:
+    """Return the qualified names of a Triton kernel's Python function and of the functions it calls."""
+    return _sources(kernel).keys()
+
+
+@cache
+def _sources(function: Any) -> Mapping[str, str]:
+    """Return the sources of a kernel and of what it uses, without comments, by name."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    found = {name_of(function): ast.unparse(tree)}
+    for used in ast.walk(tree):
+        if isinstance(used, ast.Name | ast.Attribute):
+            called = resolved(function, used)
+            if called is not None and called is not function:
+                found.update(_sources(called))
+    found.update(_constants(function, tree))
+    return found
+
+
+def _constants(function: Any, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the constants of its module that a function names."""
+    for name in sorted({used.id for used in ast.walk(tree) if isinstance(used, ast.Name)}):
+        value = function.__globals__.get(name)
+        value = getattr(value, "value", value)
+        if isinstance(value, bool | int | float | str):
+            yield f"{function.__module__}.{name}", repr(value)

@@ -1,0 +1,304 @@
+"""Triton kernels as tasks of the simulated device: launched as on a GPU; a task interprets, or runs a definition.
+
+Triton is told to interpret before it is loaded (`TRITON_INTERPRET`); `queued` and `CHECKED` then take the place of what
+launches a kernel there, and of what touches memory.
+
+A launch reads and writes the tensors that follow from its kernel's source (`kernel_accesses`), each as a whole. The
+interpreter's loads and stores are checked against these: memory that was not declared is an error, not a race missed.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from workers.simulated_torch.device import activate
+from workers.simulated_torch.kernel_accesses import KernelError, Root, accesses_of
+from workers.simulated_torch.kernel_definitions import Definition, Definitions, Memory, Pointers, flat
+
+# For each tensor of pointers the tensors that they point to.
+_POINTED_TO = "_pointed_to"
+_POINTERS = torch.uint64
+_NO_MEMORY = np.zeros(0, dtype=np.uint8)
+
+Spans = list[tuple[int, int]]
+
+
+class Bounds:
+    """Memory that the running kernel may load and store; nothing is checked while none runs."""
+
+    def __init__(self) -> None:
+        self._kernel = ""
+        self._loads: Spans | None = None
+        self._stores: Spans | None = None
+
+    @contextmanager
+    def within(self, kernel: str, loads: Spans, stores: Spans) -> Iterator[None]:
+        """Check all accesses for a while."""
+        self._kernel, self._loads, self._stores = kernel, loads, stores
+        try:
+            yield
+        finally:
+            self._loads = self._stores = None
+
+    def check(self, addresses: Any, mask: Any, size: int, is_store: bool) -> None:
+        """Refuse addresses outside of all spans.
+
+        Raises:
+            KernelError: there is one.
+        """
+        spans = self._stores if is_store else self._loads
+        if spans is None:
+            return
+        touched = addresses[mask]
+        if not touched.size:
+            return
+        low, high = int(touched.min()), int(touched.max()) + size
+        if any(first <= low and high <= last for first, last in spans):
+            return
+        for address in map(int, np.unique(touched)):
+            if not any(first <= address and address + size <= last for first, last in spans):
+                raise KernelError(_outside(self._kernel, address, spans, is_store))
+
+
+def _outside(kernel: str, address: int, spans: Spans, is_store: bool) -> str:
+    """Describe the place of an access that is in none of the spans."""
+    how = "stores to" if is_store else "loads from"
+    nearest = min(spans, key=lambda span: min(abs(address - span[0]), abs(address - span[1])), default=None)
+    if nearest is None:
+        return f"{kernel} {how} memory, and was declared not to"
+    first, last = nearest
+    return f"{kernel} {how} byte {address - first} of {last - first} that it was given"
+
+
+# One kernel runs at a time in a process.
+BOUNDS = Bounds()
+
+
+def queued(
+    definitions: Definitions, launched: Callable[[Any], None] = lambda kernel: None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what makes a launcher of interpreted kernels one of tasks, for those that are given tensors of the device.
+
+    What it makes takes the place of `InterpretedFunction.run`. A kernel with a definition runs as that. `launched` is
+    called with each kernel, as a Python function: a launcher around this one would be the source location in reports.
+    """
+    from triton.runtime.interpreter import GridExecutor  # noqa: PLC0415  it interprets if it was told so before
+
+    class Executor(GridExecutor):  # type: ignore[misc]
+        """Runs a kernel on tensors of the host as they are."""
+
+        def _init_args_hst(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+            return args, kwargs
+
+        def _restore_args_dev(self, *arguments: Any) -> None:
+            pass
+
+    kernels: dict[Any, _Kernel] = {}
+
+    def made(launch_at_once: Callable[..., Any]) -> Callable[..., Any]:
+        def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+            launched(self.fn)
+            kernel = kernels.get(self.fn)
+            if kernel is None:
+                kernel = kernels[self.fn] = _Kernel(self.fn, definitions)
+            given = kernel.given(arguments, options)
+            if not any(_on_device(value) for value in given.values()):
+                return launch_at_once(self, *arguments, grid=grid, warmup=warmup, **options)
+            if warmup:
+                return None
+            # The host computes the grid at the launch, from a copy of the arguments that it may change.
+            programs = grid(dict(given)) if callable(grid) else grid
+            kernel.launch(
+                programs, given, lambda: Executor(self.rewrite(), self.arg_names, programs, self.pre_run_hooks)
+            )
+            return None
+
+        return run
+
+    return made
+
+
+class DefinedKernel:
+    """A kernel in a process without Triton, where its definition alone can run: each launch is a task.
+
+    Arguments that are neither given nor have a default are `found` from those given, by name.
+    """
+
+    def __init__(
+        self, definitions: Definitions, found: Mapping[str, Callable[[Mapping[str, Any]], Any]], function: Any
+    ) -> None:
+        self._kernel, self._found = _Kernel(function, definitions), found
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return partial(self._launch, grid)
+
+    def _launch(self, grid: Any, *arguments: Any, **options: Any) -> None:
+        given = self._kernel.given(arguments, options, self._found)
+        self._kernel.launch(grid(dict(given)) if callable(grid) else grid, given, self._executor)
+
+    def _executor(self) -> Callable[..., None]:
+        raise KernelError(f"{self._kernel.name} cannot run: there is no Triton, and no definition of this launch")
+
+
+def remember_pointers(table: torch.Tensor, tensors: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Register the tensors that a tensor of pointers points to, and return it."""
+    setattr(table, _POINTED_TO, tuple(tensors))
+    return table
+
+
+def pointed_to(table: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the tensors that were registered for a tensor of pointers."""
+    found: tuple[torch.Tensor, ...] = getattr(table, _POINTED_TO)
+    return found
+
+
+def _on_device(value: Any) -> bool:
+    # A process has one device besides the host.
+    return isinstance(value, torch.Tensor) and not value.is_cpu
+
+
+class _Kernel:
+    """A kernel as it is launched: its arguments, and which of them it reads and writes."""
+
+    def __init__(self, function: Any, definitions: Definitions) -> None:
+        self.name: str = function.__name__
+        parameters = inspect.signature(function).parameters
+        self._names = tuple(parameters)
+        empty = inspect.Parameter.empty
+        self._defaults = {name: each.default for name, each in parameters.items() if each.default is not empty}
+        accesses = accesses_of(function)
+        self._reads, self._writes = sorted(accesses.reads), sorted(accesses.writes)
+        self._written = {root.argument for root in accesses.writes if not root.is_loaded}
+        self._used = self._written | {root.argument for root in accesses.reads}
+        self._followed = {root.argument for root in accesses.reads | accesses.writes if root.is_loaded}
+        self._definition = definitions.of(function)
+
+    def given(
+        self,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        found: Mapping[str, Callable[[Mapping[str, Any]], Any]] = MappingProxyType({}),
+    ) -> dict[str, Any]:
+        """Return the arguments of a launch by name, without a compiler's options; some are `found` from others."""
+        given = dict(zip(self._names, arguments, strict=False))
+        for name in self._names[len(arguments) :]:
+            if name in options:
+                given[name] = options[name]
+            else:
+                given[name] = found[name](options) if name in found else self._defaults[name]
+        return given
+
+    def launch(
+        self, programs: tuple[int, ...], given: dict[str, Any], executor: Callable[[], Callable[..., None]]
+    ) -> None:
+        """Launch a task that runs the kernel's definition; one that it does not cover is interpreted by an executor."""
+        tensors = {name: value for name, value in given.items() if _on_device(value)}
+        reads, writes = (self._touched(roots, given, tensors) for roots in (self._reads, self._writes))
+        if self._definition is not None and self._definition.covers(given):
+            task = self._defined(self._definition, programs, given, tensors)
+        else:
+            task = self._interpreted(executor(), given, tensors, _spans(reads), _spans(writes))
+        activate().launch(self.name, task, reads, writes)
+
+    def _touched(
+        self, roots: Iterable[Root], given: dict[str, Any], tensors: dict[str, torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Return the tensors of a launch that are behind some roots."""
+        found: list[torch.Tensor] = []
+        for root in roots:
+            value = tensors.get(root.argument)
+            if value is None:
+                if isinstance(given.get(root.argument), torch.Tensor):
+                    raise KernelError(f"{self.name} is given {root.argument}, which is memory of the host")
+            elif not root.is_loaded:
+                found.append(value)
+            elif hasattr(value, _POINTED_TO):
+                found += pointed_to(value)
+            # Values loaded from other tensors are no pointers: the branch that would follow them is not taken.
+            elif value.dtype == _POINTERS:
+                raise KernelError(f"{self.name} follows pointers of {root.argument}, of which nothing is known")
+        return [tensor for tensor in found if tensor.numel()]
+
+    def _interpreted(
+        self,
+        executor: Callable[..., None],
+        given: dict[str, Any],
+        tensors: dict[str, torch.Tensor],
+        loads: Spans,
+        stores: Spans,
+    ) -> Callable[[], None]:
+        """Return the task that interprets a launch."""
+        view = activate().host_view
+        arguments = given | {name: view(tensor) for name, tensor in tensors.items()}
+
+        def interpret() -> None:
+            with BOUNDS.within(self.name, loads, stores):
+                executor(**arguments)
+
+        return interpret
+
+    def _defined(
+        self, definition: Definition, programs: tuple[int, ...], given: dict[str, Any], tensors: dict[str, torch.Tensor]
+    ) -> Callable[[], None]:
+        """Return the task that runs the definition of a launch, on the memory that the kernel reads and writes."""
+        view = activate().host_view
+        launch = SimpleNamespace(**given)
+        arguments = vars(launch)
+        for name, tensor in tensors.items():
+            memory = flat(view(tensor)) if name in self._used else _NO_MEMORY
+            if name not in self._written:
+                memory.flags.writeable = False
+            arguments[name] = Memory(memory)
+            if name in self._followed and hasattr(tensor, _POINTED_TO):
+                arguments[name] = Pointers(memory, [view(each) for each in pointed_to(tensor)])
+
+        def run() -> None:
+            try:
+                definition.run(programs, launch)
+            except KernelError as error:
+                raise KernelError(f"{self.name}: {error}") from error
+
+        return run
+
+
+def _spans(tensors: Iterable[torch.Tensor]) -> Spans:
+    """Return the bytes of tensors, from the first to the last that each has."""
+    spans = []
+    for tensor in tensors:
+        sizes = zip(tensor.shape, tensor.stride(), strict=True)
+        last = 1 + sum((size - 1) * stride for size, stride in sizes)
+        spans.append((tensor.data_ptr(), tensor.data_ptr() + last * tensor.element_size()))
+    return spans
+
+
+def _checked(pointers_at: int, mask_at: int, is_store: bool) -> Callable[..., Any]:
+    """Return what makes an access of the interpreter a checked one; its pointers and its mask are at these places."""
+
+    def made(access: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(self: Any, *arguments: Any) -> Any:
+            pointers, mask = arguments[pointers_at], arguments[mask_at]
+            BOUNDS.check(pointers.data, mask.data.astype(bool), _size(pointers), is_store)
+            return access(self, *arguments)
+
+        return checked
+
+    return made
+
+
+# Checked replacements of the interpreter's accesses to memory, by their names there.
+CHECKED = {
+    "create_masked_load": _checked(0, 1, is_store=False),
+    "create_masked_store": _checked(0, 2, is_store=True),
+    "create_atomic_rmw": _checked(1, 3, is_store=True),
+}
+
+
+def _size(pointers: Any) -> int:
+    """Return the bytes of what pointers point to."""
+    return max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
