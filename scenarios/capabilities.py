@@ -10,24 +10,29 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, get_args
 
-from scenarios.events import PLACES, AnyEvent, Continuation, Event, Place, Policy, PromptDraw, Schedule, Submit
+from scenarios.events import (
+    OF_SUBMITS,
+    PLACES,
+    AnyEvent,
+    Continuation,
+    Event,
+    Place,
+    Policy,
+    PromptDraw,
+    Schedule,
+    Submit,
+)
 from scenarios.own_draws import OwnDraws
 from scenarios.rescale import rescaled
-from scenarios.sampling import SamplingParams
+from scenarios.sampling import PARAMS, SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
 
-_PLAIN = SamplingParams()
-# What asks for nothing beyond a prompt and a number of tokens; every draft being right has two spellings.
-_NOTHING: dict[str, tuple[object, ...]] = {
-    "accept": ("all", "1"),
-    "stop": ((),),
-    "priority": (0,),
-    "session": (None,),
-}
+PLAIN = SamplingParams()
+# A prompt that goes on from another request.
 CONTINUES = "continues"
 EVENTS = tuple(event.model_fields["do"].default for event in get_args(get_args(AnyEvent)[0]))
-FEATURES = (*_NOTHING, CONTINUES, *SamplingParams.model_fields)
+FEATURES = (*OF_SUBMITS, CONTINUES, *PARAMS)
 # More places than one limit is exceeded in, and more rounds than a trace needs until none is.
 _MENDS_MAX = 64
 
@@ -320,20 +325,24 @@ def _features(
 
 def asks(event: Submit, feature: str) -> bool:
     """Tell whether a request asks for a feature."""
-    if feature in _NOTHING:
-        return getattr(event, feature) not in _NOTHING[feature]
+    if feature in OF_SUBMITS:
+        return getattr(event, feature) not in (_default(feature), *OF_SUBMITS[feature].plain)
     if feature == CONTINUES:
         return isinstance(event.prompt, Continuation)
-    return bool(getattr(event.params, feature) != getattr(_PLAIN, feature))
+    return bool(getattr(event.params, feature) != getattr(PLAIN, feature))
+
+
+def _default(feature: str) -> object:
+    return Submit.model_fields[feature].default
 
 
 def _not_asking(event: Submit, feature: str) -> Submit:
     """Return a request that does not ask for a feature."""
-    if feature in _NOTHING:
-        return event.model_copy(update={feature: _NOTHING[feature][0]})
+    if feature in OF_SUBMITS:
+        return event.model_copy(update={feature: _default(feature)})
     if feature == CONTINUES:
         return event.model_copy(update={"prompt": PromptDraw(tokens=event.prompt_length)})
-    return with_params(event, {feature: getattr(_PLAIN, feature)})
+    return with_params(event, {feature: getattr(PLAIN, feature)})
 
 
 def with_params(event: Submit, params: Mapping[str, object]) -> Submit:

@@ -1,93 +1,38 @@
 """Sampling parameters of generated requests, decoded from one random number; 0 stands for the defaults."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import NamedTuple, get_args
 
-from scenarios.draw import Source, below
-from scenarios.sampling import BAD_WORD_LENGTH_MAX, PENALTY_STEPS, REPETITION_PENALTIES, Grammar, SamplingParams
+from scenarios.draw import Source
+from scenarios.events import Submit
+from scenarios.sampling import GRAMMAR, PARAMS, Addition, Number, SamplingParams
 from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
 
 METHODS: tuple[SamplingMethod, ...] = get_args(SamplingMethod)
 _RATES = 1 + RATE_STEPS
-# Bit of a request's number that gives it a grammar.
-GRAMMAR = 1 << 6
-
-
-def _grammar(pick: Callable[[str, int, int], int], spec: EngineSpec) -> Grammar:
-    """Draw a grammar of 2 to 5 states with up to 8 edges each; in every other grammar the last state is an end."""
-    num_states = 2 + pick("states", 4, 0)
-    states = []
-    for state in range(num_states):
-        tokens = {pick(f"edge {state}", spec.vocab_size, index) for index in range(1 + pick("edges", 8, state))}
-        states.append(tuple((token, pick(f"to {state}", num_states, token)) for token in sorted(tokens)))
-    if pick("free", 2, 0) == 0:
-        # The first state allows every token, and some of them lead out of it.
-        states[0] = tuple(
-            (token, 0 if pick("off", 3, token) else pick("to 0", num_states, token)) for token in range(spec.vocab_size)
-        )
-    return (*states[:-1], () if pick("end", 2, 0) else states[-1])
-
-
-def with_chance(params: SamplingParams, number: int, spec: EngineSpec) -> SamplingParams:
-    """Return parameters with temperature, top-k, top-p and seed decoded from a number; 0 leaves them greedy."""
-    if not number:
-        return params
-
-    def pick(what: str, bound: int) -> int:
-        return below(bound, number, "chance", what, 0)
-
-    return params.model_copy(
-        update={
-            # Logits lie below 16: at the middle temperatures the likeliest of 32 tokens has half of the probability.
-            "temperature": (0.0625, 0.5, 0.7, 1.0, 1.0, 2.0, 4.0, 8.0)[pick("temperature", 8)],
-            "top_k": 1 + pick("top_k", min(spec.vocab_size, 8)) if pick("has_top_k", 3) == 0 else 0,
-            "top_p": (1 + pick("top_p", 99)) / 100 if pick("has_top_p", 3) == 0 else 1.0,
-            "seed": pick("seed", 1 << 62) if pick("has_seed", 4) else 0,
-        }
-    )
 
 
 def params_of(number: int, spec: EngineSpec) -> SamplingParams:
     """Return the parameters decoded from a number: its low bits choose which are set, all of it their values."""
-    if not number:
-        return SamplingParams()
+    return SamplingParams.model_validate(_decoded(number, "params", spec)) if number else SamplingParams()
 
-    def pick(what: str, bound: int, index: int = 0) -> int:
-        return below(bound, number, "params", what, index)
 
-    def tokens(what: str, count: int) -> tuple[int, ...]:
-        return tuple(pick(what, spec.vocab_size, index) for index in range(count))
+def with_chance(params: SamplingParams, number: int, spec: EngineSpec) -> SamplingParams:
+    """Return parameters with temperature, top-k, top-p and seed decoded from a number; 0 leaves them greedy."""
+    return params.model_copy(update=_decoded(number, "chance", spec)) if number else params
 
-    def word(index: int, allowed: tuple[int, ...]) -> tuple[int, ...]:
-        """Draw a bad word, in one of four cases a long one; of allowed tokens, if there are any."""
-        is_long = pick("is_long", 4, index) == 0
-        length = 4 + pick("long", BAD_WORD_LENGTH_MAX - 3, index) if is_long else 1 + pick("length", 3, index)
-        # Words of one token would ban too many of the allowed ones.
-        length = max(2, length) if allowed else length
-        found = tokens(f"word {index}", length)
-        return tuple(allowed[token % len(allowed)] for token in found) if allowed else found
 
-    def penalty(what: str) -> float:
-        return (pick(what, 4 * PENALTY_STEPS + 1) - 2 * PENALTY_STEPS) / PENALTY_STEPS
+def _decoded(number: int, site: str, spec: EngineSpec) -> dict[str, object]:
+    """Return the values of the parameters that are decoded from a number of a site."""
+    drawn = {name: each.drawn for name, each in PARAMS.items() if each.site == site and each.drawn is not None}
+    return {name: draw(Number(number, site, spec)) for name, draw in drawn.items()}
 
-    has_min, has_words, has_allowed, has_presence, has_frequency, has_repetition, has_grammar = (
-        bool(number >> bit & 1) for bit in range(7)
-    )
-    # A small set of tokens repeats soon, so that bad words of several tokens occur.
-    has_few = has_words and pick("few", 3) > 0
-    num_allowed = 2 + pick("how few", 2) if has_few else 1 + pick("allowed", 6)
-    allowed = tokens("allowed", num_allowed) if has_allowed or has_few else ()
-    words = tuple(word(index, allowed) for index in range(1 + pick("words", 4 if has_few else 8)))
-    return SamplingParams(
-        grammar=_grammar(pick, spec) if has_grammar else (),
-        min_tokens=1 + pick("min_tokens", 12) if has_min else 0,
-        bad_words=words if has_words else (),
-        allowed_tokens=allowed,
-        presence_penalty=penalty("presence") if has_presence else 0.0,
-        frequency_penalty=penalty("frequency") if has_frequency else 0.0,
-        num_logprobs=pick("logprobs", 7) if pick("has_logprobs", 3) else 0,
-        repetition_penalty=REPETITION_PENALTIES[pick("repetition", 7)] if has_repetition else 1.0,
-    )
+
+def added_params(event: Submit, index: int, seed: int, spec: EngineSpec, features: Sequence[str]) -> Submit:
+    """Return request number `index` of a trace with parameters added that only some engines have, of these features."""
+    to = Addition(event.params, spec, seed, index)
+    update = {key: value for name in PARAMS if name in features for key, value in PARAMS[name].added(to).items()}
+    return event.model_copy(update={"params": event.params.model_copy(update=update)}) if update else event
 
 
 def method_of(number: int) -> tuple[SamplingMethod, tuple[float, ...]]:

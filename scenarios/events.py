@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, StringConstraints
 
 from scenarios.draw import below
-from scenarios.sampling import SamplingParams
+from scenarios.sampling import Feature, SamplingParams, declared
 from scenarios.spec import Count, Index, Name, Ticks, Value
 
 Place: TypeAlias = Literal["before_schedule", "after_launch", "before_process"]
@@ -78,16 +78,20 @@ class Submit(Event):
     request: RequestName
     prompt: Annotated[tuple[Index, ...], Field(min_length=1)] | PromptDraw | Continuation
     max_tokens: Count
-    accept: Literal["all", "none", "alternate"] | Bits | AcceptRate = "all"
-    stop: tuple[Index, ...] = ()
-    priority: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
-    session: RequestName | None = None
+    accept: Annotated[Literal["all", "none", "alternate"] | Bits | AcceptRate, Feature(plain=("1",))] = "all"
+    stop: Annotated[tuple[Index, ...], Feature(("stop",))] = ()
+    priority: Annotated[int, Field(strict=True, ge=0, le=1_000_000), Feature()] = 0
+    session: Annotated[RequestName | None, Feature()] = None
     params: SamplingParams = SamplingParams()
 
     @property
     def prompt_length(self) -> int:
         """Number of tokens of the prompt; of one that goes on from another those that are its own."""
         return len(self.prompt) if isinstance(self.prompt, tuple) else self.prompt.tokens
+
+
+# The features of a request beside its sampling parameters.
+OF_SUBMITS = declared(Submit)
 
 
 class Abort(Event):

@@ -8,9 +8,9 @@ from scenarios.capabilities import Capabilities, NothingBeside
 from scenarios.control_draws import controlled
 from scenarios.drafters import DRAFTERS, Drafter
 from scenarios.draw import below
-from scenarios.events import AnyEvent, Submit
+from scenarios.draw_params import added_params
+from scenarios.events import Submit
 from scenarios.features import refusals
-from scenarios.sampling import BIAS_MAX
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
@@ -19,24 +19,19 @@ _SITE = "extension"
 QUALITIES = ("good", "good", "mediocre", "bad")
 HYBRID_ONE_IN = 6
 GATED_ONE_IN = 2
-LOGPROB_TOKENS_ONE_IN = 16
 LOGITS_ONE_IN = 8
-BROKEN_GRAMMARS_ONE_IN = 12
-STOP_WORDS_ONE_IN = 6
-STOP_WORDS_DRAWN = 8
 REASONING_ONE_IN = 4
 # Drafters that are drawn beside hybrid models as well, and so seldom beside others.
 WITHOUT_STATES: tuple[Drafter, ...] = ("draft_model", "draft_model", "eagle", "eagle", "ngram_gpu")
-MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
-BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
 
 
 def extended(trace: Trace, capabilities: Capabilities) -> Trace:
     """Return a trace with features and events added that only some engines have, as far as this one has them."""
     trace = controlled(trace, capabilities)
     spec = _extended_spec(trace.spec, trace.seed, capabilities)
+    features = capabilities.features_on(spec)
     events = [
-        _extended_submit(event, index, trace.seed, spec, capabilities) if isinstance(event, Submit) else event
+        added_params(event, index, trace.seed, spec, features) if isinstance(event, Submit) else event
         for index, event in enumerate(trace.events)
     ]
     is_same = spec == trace.spec and all(one is other for one, other in zip(events, trace.events, strict=True))
@@ -92,49 +87,3 @@ def _extended_spec(spec: EngineSpec, seed: int, capabilities: Capabilities) -> E
         if capabilities.allows("drafter", other):
             update |= {"drafter": other, "layers": "attention"}
     return spec.model_copy(update=update) if update else spec
-
-
-def _extended_submit(event: Submit, index: int, seed: int, spec: EngineSpec, capabilities: Capabilities) -> AnyEvent:
-    """Return a submit with prompt logprobs in one trace of four, biases in one of two, min-p where it draws.
-
-    In one trace of LOGPROB_TOKENS_ONE_IN half of the requests name the tokens whose logprobs they want, in one of
-    BROKEN_GRAMMARS_ONE_IN a third of those without a grammar have one that does not compile, in one of
-    STOP_WORDS_ONE_IN two of three have stop words.
-    """
-    update: dict[str, object] = {}
-
-    def pick(what: str, bound: int, number: int = 0) -> int:
-        return below(bound, seed, _SITE, f"{what} of {index}", number)
-
-    # Logits are held against each other, those of prompts and those of outputs.
-    are_logits = spec.logprobs_mode.endswith("logits")
-    has_prompts = are_logits or not below(4, seed, _SITE, "prompts", 0)
-    if has_prompts and "num_prompt_logprobs" in capabilities.features and pick("has prompt", 3):
-        update["num_prompt_logprobs"] = 1 + pick("prompt", 6)
-    if are_logits and not event.params.num_logprobs:
-        update["num_logprobs"] = 1 + pick("logits", 3)
-    has_biases = "logit_bias" in capabilities.features_on(spec) and below(2, seed, _SITE, "biases", 0)
-    if has_biases and pick("has biases", 2):
-        tokens = sorted({pick("token", spec.vocab_size, number) for number in range(1 + pick("biases", 4))})
-        update["logit_bias"] = tuple((token, BIASES[pick("bias", len(BIASES), token)]) for token in tokens)
-    has_named = "logprob_tokens" in capabilities.features and not below(LOGPROB_TOKENS_ONE_IN, seed, _SITE, "named", 0)
-    if has_named and pick("has named", 2):
-        named = dict.fromkeys(pick("named", spec.vocab_size, number) for number in range(1 + pick("names", 5)))
-        update |= {"logprob_tokens": tuple(named), "num_logprobs": 0}
-    has_words = "stop_words" in capabilities.features and not below(STOP_WORDS_ONE_IN, seed, _SITE, "words", 0)
-    if has_words and pick("has words", 3):
-        among = event.params.allowed_tokens or tuple(range(spec.vocab_size))
-        update["stop_words"] = tuple(
-            tuple(among[pick(f"word {word}", len(among), place)] for place in range(1 + pick("length", 4, word) // 3))
-            for word in range(1 + pick("words", STOP_WORDS_DRAWN))
-        )
-    if "no_repeats" in capabilities.features_on(spec) and pick("no repeats", 2):
-        update["no_repeats"] = True
-    has_broken = "broken_grammar" in capabilities.features and not below(
-        BROKEN_GRAMMARS_ONE_IN, seed, _SITE, "broken grammars", 0
-    )
-    if has_broken and not event.params.grammar and not pick("has broken grammar", 3):
-        update["broken_grammar"] = True
-    if event.params.temperature and "min_p" in capabilities.features_on(spec):
-        update["min_p"] = MIN_PS[pick("min_p", len(MIN_PS))]
-    return event.model_copy(update={"params": event.params.model_copy(update=update)}) if update else event

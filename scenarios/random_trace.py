@@ -25,6 +25,7 @@ from scenarios.flat_traces import (
     interpret,
     spec_of,
 )
+from scenarios.sampling import GRAMMAR
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
@@ -254,7 +255,7 @@ def _with_early_preemption(
     prompt token, and is then aborted, or stalled until the step has been processed.
     """
     digits = source("taken_back", 0)
-    kept = [flat for flat in requests if TRAITS[spec.drafter].keeps_requests or flat.f & draw_params.GRAMMAR]
+    kept = [flat for flat in requests if TRAITS[spec.drafter].keeps_requests or flat.f & GRAMMAR]
     if not kept or not digits.one_in(2):
         return requests, []
     request = kept[digits.below(len(kept))]

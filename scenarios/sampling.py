@@ -1,11 +1,17 @@
-"""Sampling parameters of one request: how its tokens follow from the target's logits."""
+"""Features of a request: its sampling parameters, each declared once, and the output that is delivered for it.
 
-from collections.abc import Iterator
-from typing import Annotated, TypeAlias
+The type of a field is the type and range of the parameter; its `Feature` says the rest. Validation, the JSON schema,
+random traces, shrinking and what an engine lacks follow from both.
+"""
 
-from pydantic import Field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from scenarios.spec import Index, Value
+from pydantic import BaseModel, Field
+
+from scenarios.draw import below
+from scenarios.spec import EngineSpec, Index, Value
 
 PENALTY_STEPS = 64
 BAD_WORDS_MAX = 8
@@ -17,12 +23,298 @@ BIAS_MAX = 100.0
 TEMPERATURE_MIN = 1 / 16
 TEMPERATURE_MAX = 8.0
 REPETITION_PENALTIES = tuple(2.0**exponent for exponent in range(-3, 4))
+MIN_PS = (0.0, 0.01, 0.1, 0.5, 1.0)
+BIASES = (-BIAS_MAX, BIAS_MAX, -2.0, -0.5, 1.0, 3.0)
+STOP_WORDS_DRAWN = 8
+# Bits of a request's number that set its parameters.
+MIN_TOKENS, BAD_WORDS, ALLOWED_TOKENS, PRESENCE, FREQUENCY, REPETITION, GRAMMAR = (1 << bit for bit in range(7))
 
 Bias: TypeAlias = Annotated[float, Field(strict=True, ge=-BIAS_MAX, le=BIAS_MAX)]
-Penalty: TypeAlias = Annotated[float, Field(strict=True, ge=-2.0, le=2.0)]
+PenaltyValue: TypeAlias = Annotated[float, Field(strict=True, ge=-2.0, le=2.0)]
 Tokens: TypeAlias = tuple[Index, ...]
+Word: TypeAlias = Annotated[Tokens, Field(min_length=1)]
 # For each state its edges [token, next state]; a state without edges is an end.
 Grammar: TypeAlias = tuple[tuple[Tokens, ...], ...]
+# A path of keys and indexes, and a message.
+Refused: TypeAlias = tuple[tuple[str | int, ...], str]
+
+
+class Number(NamedTuple):
+    """A number that encodes values of parameters: its low bits say which are set, all of it which values they have."""
+
+    number: int
+    site: str
+    spec: EngineSpec
+
+    def has(self, bit: int) -> bool:
+        """Return whether a bit is set."""
+        return bool(self.number & bit)
+
+    def pick(self, what: str, bound: int, index: int = 0) -> int:
+        """Return an integer below `bound` that follows from the number and the labels."""
+        return below(bound, self.number, self.site, what, index)
+
+
+class Addition(NamedTuple):
+    """A generated request, to which parameters are added that only some engines have."""
+
+    params: "SamplingParams"
+    spec: EngineSpec
+    seed: int
+    request_index: int
+
+    def is_in_trace(self, one_in: int, what: str) -> bool:
+        """Return whether the trace is one of `one_in` traces with such requests."""
+        return not below(one_in, self.seed, "extension", what, 0)
+
+    def pick(self, what: str, bound: int, number: int = 0) -> int:
+        """Return an integer below `bound` that follows from the trace's seed, the request and the labels."""
+        return below(bound, self.seed, "extension", f"{what} of {self.request_index}", number)
+
+
+def _nothing_refused(params: "SamplingParams", value: Any, vocab_size: int) -> Iterator[Refused]:
+    yield from ()
+
+
+def _nothing_added(to: Addition) -> Mapping[str, object]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """Declaration of a request feature, beyond its field's type, range and default.
+
+    `contracts` are the names of the contracts that judge it. `allowed` says whether a value is allowed, and which are;
+    `refused` yields what else no engine supports: paths in the value, each with a message. `drawn` decodes its value in
+    the random traces of all engines, from the number of the `site`; `added` returns parameters for random traces of the
+    engines that have the feature. `plain` are other values that ask for nothing, as the default does.
+    """
+
+    contracts: tuple[str, ...] = ()
+    allowed: tuple[Callable[[Any], bool], str] | None = None
+    refused: Callable[["SamplingParams", Any, int], Iterator[Refused]] = _nothing_refused
+    drawn: Callable[[Number], object] | None = None
+    site: str = "params"
+    added: Callable[[Addition], Mapping[str, object]] = _nothing_added
+    plain: tuple[object, ...] = ()
+
+
+def declared(model: type[BaseModel]) -> Mapping[str, Feature]:
+    """Return the features that fields of a model declare, by the names of the fields."""
+    fields = model.model_fields.items()
+    return {name: each for name, field in fields for each in field.metadata if isinstance(each, Feature)}
+
+
+def _vocabulary(params: "SamplingParams", value: Any, vocab_size: int) -> Iterator[Refused]:
+    """Yield the token ids of a list, or of the lists in it, that are not in the vocabulary."""
+    for place, each in enumerate(value):
+        if isinstance(each, tuple):
+            yield from (((place, *path), message) for path, message in _vocabulary(params, each, vocab_size))
+        elif each >= vocab_size:
+            yield (place,), _not_in_vocabulary(each, vocab_size)
+
+
+def _not_in_vocabulary(token: int, vocab_size: int) -> str:
+    return f"token id {token}; allowed are 0 to vocab_size - 1 = {vocab_size - 1}"
+
+
+def _long_bad_words(params: "SamplingParams", value: Any, vocab_size: int) -> Iterator[Refused]:
+    for index, word in enumerate(value):
+        if len(word) > BAD_WORD_LENGTH_MAX:
+            yield (index,), f"a bad word of {len(word)} tokens; at most {BAD_WORD_LENGTH_MAX} are allowed"
+    yield from _vocabulary(params, value, vocab_size)
+
+
+def _penalty(name: str, bit: int) -> Feature:
+    """Return the feature of a penalty that is subtracted from logits."""
+
+    def drawn(number: Number) -> float:
+        steps = number.pick(name, 4 * PENALTY_STEPS + 1) - 2 * PENALTY_STEPS
+        return steps / PENALTY_STEPS if number.has(bit) else 0.0
+
+    allowed = f"multiples of 1/{PENALTY_STEPS}, which are exact"
+    return Feature(("penalties",), (lambda penalty: (penalty * PENALTY_STEPS).is_integer(), allowed), drawn=drawn)
+
+
+def _refused_biases(params: "SamplingParams", value: Any, vocab_size: int) -> Iterator[Refused]:
+    biased = [token for token, _ in value]
+    for place, token in enumerate(biased):
+        if token >= vocab_size:
+            yield (place, 0), _not_in_vocabulary(token, vocab_size)
+        if token in biased[:place]:
+            yield (place, 0), f"token id {token} has two biases; it has one"
+
+
+def _refused_logprob_tokens(params: "SamplingParams", value: Any, vocab_size: int) -> Iterator[Refused]:
+    if value and params.num_logprobs:
+        yield (), "tokens are named beside num_logprobs; either says which logprobs are delivered"
+    if len(set(value)) < len(value):
+        yield (), "a token is named twice; each is named once"
+    yield from _vocabulary(params, value, vocab_size)
+
+
+def _refused_broken_grammar(params: "SamplingParams", value: Any, vocab_size: int) -> Iterator[Refused]:
+    if params.grammar and value:
+        yield (), "a broken grammar beside a grammar; a request has one of them"
+
+
+def _refused_grammar(params: "SamplingParams", value: Any, vocab_size: int) -> Iterator[Refused]:
+    if value and not value[0]:
+        yield (0,), "state 0 has no edges; an output has at least one token"
+    for state, edges in enumerate(value):
+        led: set[int] = set()
+        for place, edge in enumerate(edges):
+            where = (state, place)
+            if len(edge) != 2:
+                yield where, f"an edge of {len(edge)} numbers; an edge is [token, next state]"
+            elif edge[0] >= vocab_size:
+                yield where, _not_in_vocabulary(edge[0], vocab_size)
+            elif edge[1] >= len(value):
+                yield where, f"next state {edge[1]}; allowed are 0 to {len(value) - 1}"
+            elif edge[0] in led:
+                yield where, f"token id {edge[0]} leads from state {state} to two states; each leads to one"
+            led.update(edge[:1])
+
+
+def _drawn_grammar(number: Number) -> Grammar:
+    """Return a grammar of 2 to 5 states with up to 8 edges each; in every other grammar the last state is an end."""
+    if not number.has(GRAMMAR):
+        return ()
+    num_states, vocab_size = 2 + number.pick("states", 4), number.spec.vocab_size
+    states = []
+    for state in range(num_states):
+        tokens = {number.pick(f"edge {state}", vocab_size, at) for at in range(1 + number.pick("edges", 8, state))}
+        states.append(tuple((token, number.pick(f"to {state}", num_states, token)) for token in sorted(tokens)))
+    if number.pick("free", 2) == 0:
+        # The first state allows every token, and some of them lead out of it.
+        states[0] = tuple(
+            (token, 0 if number.pick("off", 3, token) else number.pick("to 0", num_states, token))
+            for token in range(vocab_size)
+        )
+    return (*states[:-1], () if number.pick("end", 2) else states[-1])
+
+
+def _has_few_tokens(number: Number) -> bool:
+    """Return whether few tokens are allowed: they repeat soon, so that bad words of several tokens occur."""
+    return number.has(BAD_WORDS) and number.pick("few", 3) > 0
+
+
+def _drawn_tokens(number: Number, what: str, count: int) -> Tokens:
+    return tuple(number.pick(what, number.spec.vocab_size, index) for index in range(count))
+
+
+def _drawn_allowed_tokens(number: Number) -> Tokens:
+    is_few = _has_few_tokens(number)
+    count = 2 + number.pick("how few", 2) if is_few else 1 + number.pick("allowed", 6)
+    return _drawn_tokens(number, "allowed", count) if is_few or number.has(ALLOWED_TOKENS) else ()
+
+
+def _drawn_bad_words(number: Number) -> tuple[Tokens, ...]:
+    """Return bad words, in one of four cases long ones; of allowed tokens, if there are any."""
+    if not number.has(BAD_WORDS):
+        return ()
+    allowed, words = _drawn_allowed_tokens(number), []
+    for index in range(1 + number.pick("words", 4 if _has_few_tokens(number) else 8)):
+        is_long = number.pick("is_long", 4, index) == 0
+        long = 4 + number.pick("long", BAD_WORD_LENGTH_MAX - 3, index)
+        length = long if is_long else 1 + number.pick("length", 3, index)
+        # Words of one token would ban too many of the allowed ones.
+        found = _drawn_tokens(number, f"word {index}", max(2, length) if allowed else length)
+        words.append(tuple(allowed[token % len(allowed)] for token in found) if allowed else found)
+    return tuple(words)
+
+
+def _added_logprobs(to: Addition) -> Mapping[str, object]:
+    # Logits are compared with each other, those of prompt tokens with those of output tokens.
+    are_logits = to.spec.logprobs_mode.endswith("logits") and not to.params.num_logprobs
+    return {"num_logprobs": 1 + to.pick("logits", 3)} if are_logits else {}
+
+
+def _added_prompt_logprobs(to: Addition) -> Mapping[str, object]:
+    is_in_trace = to.spec.logprobs_mode.endswith("logits") or to.is_in_trace(4, "prompts")
+    return {"num_prompt_logprobs": 1 + to.pick("prompt", 6)} if is_in_trace and to.pick("has prompt", 3) else {}
+
+
+def _added_biases(to: Addition) -> Mapping[str, object]:
+    if to.is_in_trace(2, "biases") or not to.pick("has biases", 2):
+        return {}
+    tokens = sorted({to.pick("token", to.spec.vocab_size, number) for number in range(1 + to.pick("biases", 4))})
+    return {"logit_bias": tuple((token, BIASES[to.pick("bias", len(BIASES), token)]) for token in tokens)}
+
+
+def _added_logprob_tokens(to: Addition) -> Mapping[str, object]:
+    if not to.is_in_trace(16, "named") or not to.pick("has named", 2):
+        return {}
+    named = dict.fromkeys(to.pick("named", to.spec.vocab_size, number) for number in range(1 + to.pick("names", 5)))
+    return {"logprob_tokens": tuple(named), "num_logprobs": 0}
+
+
+def _added_stop_words(to: Addition) -> Mapping[str, object]:
+    if not to.is_in_trace(6, "words") or not to.pick("has words", 3):
+        return {}
+    among = to.params.allowed_tokens or tuple(range(to.spec.vocab_size))
+    words = (
+        tuple(among[to.pick(f"word {word}", len(among), place)] for place in range(1 + to.pick("length", 4, word) // 3))
+        for word in range(1 + to.pick("words", STOP_WORDS_DRAWN))
+    )
+    return {"stop_words": tuple(words)}
+
+
+def _added_no_repeats(to: Addition) -> Mapping[str, object]:
+    return {"no_repeats": True} if to.pick("no repeats", 2) else {}
+
+
+def _added_broken_grammar(to: Addition) -> Mapping[str, object]:
+    has_broken = to.is_in_trace(12, "broken grammars") and not to.params.grammar
+    return {"broken_grammar": True} if has_broken and not to.pick("has broken grammar", 3) else {}
+
+
+def _added_min_p(to: Addition) -> Mapping[str, object]:
+    return {"min_p": MIN_PS[to.pick("min_p", len(MIN_PS))]} if to.params.temperature else {}
+
+
+_MIN_TOKENS = Feature(
+    ("min_tokens",), drawn=lambda number: 1 + number.pick("min_tokens", 12) if number.has(MIN_TOKENS) else 0
+)
+_BAD_WORDS = Feature(("bad_words",), refused=_long_bad_words, drawn=_drawn_bad_words)
+_NO_REPEATS = Feature(("no_repeats",), added=_added_no_repeats)
+_STOP_WORDS = Feature(("stop_words",), refused=_vocabulary, added=_added_stop_words)
+_ALLOWED_TOKENS = Feature(("allowed_tokens",), refused=_vocabulary, drawn=_drawn_allowed_tokens)
+_REPETITION = Feature(
+    ("penalties",),
+    (REPETITION_PENALTIES.__contains__, ", ".join(f"{penalty:g}" for penalty in REPETITION_PENALTIES)),
+    drawn=lambda number: REPETITION_PENALTIES[number.pick("repetition", 7)] if number.has(REPETITION) else 1.0,
+)
+_LOGIT_BIAS = Feature(("logit_bias",), refused=_refused_biases, added=_added_biases)
+_NUM_LOGPROBS = Feature(
+    ("logprobs", "logprob_ranks", "logprob_sum", "same_context"),
+    drawn=lambda number: number.pick("logprobs", 7) if number.pick("has_logprobs", 3) else 0,
+    added=_added_logprobs,
+)
+_PROMPT_LOGPROBS = Feature(("prompt_logprobs", "same_context"), added=_added_prompt_logprobs)
+_LOGPROB_TOKENS = Feature(("logprob_tokens",), refused=_refused_logprob_tokens, added=_added_logprob_tokens)
+_GRAMMAR = Feature(("grammar",), refused=_refused_grammar, drawn=_drawn_grammar)
+_BROKEN_GRAMMAR = Feature(("broken_grammar",), refused=_refused_broken_grammar, added=_added_broken_grammar)
+_TEMPERATURE = Feature(
+    ("greedy",),
+    (lambda value: not 0 < value < TEMPERATURE_MIN, f"0 and {TEMPERATURE_MIN} to 8"),
+    # Logits are below 16: at the middle temperatures the likeliest of 32 tokens has half of the probability.
+    drawn=lambda number: (0.0625, 0.5, 0.7, 1.0, 1.0, 2.0, 4.0, 8.0)[number.pick("temperature", 8)],
+    site="chance",
+)
+_TOP_K = Feature(
+    ("top_k",),
+    drawn=lambda number: 0 if number.pick("has_top_k", 3) else 1 + number.pick("top_k", min(number.spec.vocab_size, 8)),
+    site="chance",
+)
+_TOP_P = Feature(
+    ("top_p",),
+    (lambda value: value > 0, "numbers above 0 and at most 1"),
+    drawn=lambda number: 1.0 if number.pick("has_top_p", 3) else (1 + number.pick("top_p", 99)) / 100,
+    site="chance",
+)
+_MIN_P = Feature(("min_p",), added=_added_min_p)
+_SEED = Feature(drawn=lambda number: number.pick("seed", 1 << 62) if number.pick("has_seed", 4) else 0, site="chance")
 
 
 class SamplingParams(Value):
@@ -47,25 +339,25 @@ class SamplingParams(Value):
     Penalties are multiples of 1/64 and powers of two, so that a logit is exact up to its one last rounding.
     """
 
-    min_tokens: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
-    bad_words: Annotated[tuple[Annotated[Tokens, Field(min_length=1)], ...], Field(max_length=BAD_WORDS_MAX)] = ()
-    no_repeats: Annotated[bool, Field(strict=True)] = False
-    stop_words: Annotated[tuple[Annotated[Tokens, Field(min_length=1)], ...], Field(max_length=BAD_WORDS_MAX)] = ()
-    allowed_tokens: Tokens = ()
-    presence_penalty: Penalty = 0.0
-    frequency_penalty: Penalty = 0.0
-    repetition_penalty: Annotated[float, Field(strict=True, ge=0.125, le=8.0)] = 1.0
-    logit_bias: Annotated[tuple[tuple[Index, Bias], ...], Field(max_length=BIASES_MAX)] = ()
-    num_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
-    num_prompt_logprobs: Annotated[int, Field(strict=True, ge=0, le=6)] = 0
-    logprob_tokens: Annotated[Tokens, Field(max_length=LOGPROB_TOKENS_MAX)] = ()
-    grammar: Grammar = ()
-    broken_grammar: Annotated[bool, Field(strict=True)] = False
-    temperature: Annotated[float, Field(strict=True, ge=0.0, le=TEMPERATURE_MAX)] = 0.0
-    top_k: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
-    top_p: Annotated[float, Field(strict=True, ge=0.0, le=1.0)] = 1.0
-    min_p: Annotated[float, Field(strict=True, ge=0.0, le=1.0)] = 0.0
-    seed: Index = 0
+    min_tokens: Annotated[int, Field(strict=True, ge=0, le=1_000_000), _MIN_TOKENS] = 0
+    bad_words: Annotated[tuple[Word, ...], Field(max_length=BAD_WORDS_MAX), _BAD_WORDS] = ()
+    no_repeats: Annotated[bool, Field(strict=True), _NO_REPEATS] = False
+    stop_words: Annotated[tuple[Word, ...], Field(max_length=BAD_WORDS_MAX), _STOP_WORDS] = ()
+    allowed_tokens: Annotated[Tokens, _ALLOWED_TOKENS] = ()
+    presence_penalty: Annotated[PenaltyValue, _penalty("presence", PRESENCE)] = 0.0
+    frequency_penalty: Annotated[PenaltyValue, _penalty("frequency", FREQUENCY)] = 0.0
+    repetition_penalty: Annotated[float, Field(strict=True, ge=0.125, le=8.0), _REPETITION] = 1.0
+    logit_bias: Annotated[tuple[tuple[Index, Bias], ...], Field(max_length=BIASES_MAX), _LOGIT_BIAS] = ()
+    num_logprobs: Annotated[int, Field(strict=True, ge=0, le=6), _NUM_LOGPROBS] = 0
+    num_prompt_logprobs: Annotated[int, Field(strict=True, ge=0, le=6), _PROMPT_LOGPROBS] = 0
+    logprob_tokens: Annotated[Tokens, Field(max_length=LOGPROB_TOKENS_MAX), _LOGPROB_TOKENS] = ()
+    grammar: Annotated[Grammar, _GRAMMAR] = ()
+    broken_grammar: Annotated[bool, Field(strict=True), _BROKEN_GRAMMAR] = False
+    temperature: Annotated[float, Field(strict=True, ge=0.0, le=TEMPERATURE_MAX), _TEMPERATURE] = 0.0
+    top_k: Annotated[int, Field(strict=True, ge=0, le=1_000_000), _TOP_K] = 0
+    top_p: Annotated[float, Field(strict=True, ge=0.0, le=1.0), _TOP_P] = 1.0
+    min_p: Annotated[float, Field(strict=True, ge=0.0, le=1.0), _MIN_P] = 0.0
+    seed: Annotated[Index, _SEED] = 0
 
     @property
     def changes_logits(self) -> bool:
@@ -88,59 +380,15 @@ class SamplingParams(Value):
         """Tell whether logits depend on how often a token occurred."""
         return bool(self.presence_penalty or self.frequency_penalty) or self.repetition_penalty != 1.0
 
-    def problems(self, vocab_size: int) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    def problems(self, vocab_size: int) -> Iterator[Refused]:
         """Yield each value that no engine supports: its path of keys and indexes, and a message."""
-        for key in ("presence_penalty", "frequency_penalty"):
-            penalty = getattr(self, key)
-            if not (penalty * PENALTY_STEPS).is_integer():
-                yield (key,), f"{key} is {penalty}; allowed are multiples of 1/{PENALTY_STEPS}, which are exact"
-        if self.repetition_penalty not in REPETITION_PENALTIES:
-            allowed = ", ".join(f"{penalty:g}" for penalty in REPETITION_PENALTIES)
-            yield ("repetition_penalty",), f"repetition_penalty is {self.repetition_penalty}; allowed are {allowed}"
-        if 0 < self.temperature < TEMPERATURE_MIN:
-            yield ("temperature",), f"temperature is {self.temperature}; allowed are 0 and {TEMPERATURE_MIN} to 8"
-        if self.top_p == 0:
-            yield ("top_p",), f"top_p is {self.top_p}; allowed are numbers above 0 and at most 1"
-        for index, word in enumerate(self.bad_words):
-            if len(word) > BAD_WORD_LENGTH_MAX:
-                message = f"a bad word of {len(word)} tokens; at most {BAD_WORD_LENGTH_MAX} are allowed"
-                yield ("bad_words", index), message
-        biased = [token for token, _ in self.logit_bias]
-        for place, token in enumerate(biased):
-            if token >= vocab_size:
-                yield ("logit_bias", place, 0), f"token id {token}; allowed are 0 to vocab_size - 1 = {vocab_size - 1}"
-            if token in biased[:place]:
-                yield ("logit_bias", place, 0), f"token id {token} has two biases; it has one"
-        if self.logprob_tokens and self.num_logprobs:
-            yield ("logprob_tokens",), "tokens are named beside num_logprobs; either says which logprobs are delivered"
-        if len(set(self.logprob_tokens)) < len(self.logprob_tokens):
-            yield ("logprob_tokens",), "a token is named twice; each is named once"
-        places = [(("allowed_tokens", place), token) for place, token in enumerate(self.allowed_tokens)]
-        places += [(("logprob_tokens", place), token) for place, token in enumerate(self.logprob_tokens)]
-        for index, word in enumerate(self.bad_words):
-            places += [(("bad_words", index, place), token) for place, token in enumerate(word)]  # type: ignore[misc]
-        for index, word in enumerate(self.stop_words):
-            places += [(("stop_words", index, place), token) for place, token in enumerate(word)]  # type: ignore[misc]
-        yield from self._grammar_problems(vocab_size)
-        for where, token in places:
-            if token >= vocab_size:
-                yield where, f"token id {token}; allowed are 0 to vocab_size - 1 = {vocab_size - 1}"
+        for name, feature in PARAMS.items():
+            value = getattr(self, name)
+            if feature.allowed is not None and not feature.allowed[0](value):
+                yield (name,), f"{name} is {value}; allowed are {feature.allowed[1]}"
+            for path, message in feature.refused(self, value, vocab_size):
+                yield (name, *path), message
 
-    def _grammar_problems(self, vocab_size: int) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        if self.grammar and self.broken_grammar:
-            yield ("broken_grammar",), "a broken grammar beside a grammar; a request has one of them"
-        if self.grammar and not self.grammar[0]:
-            yield ("grammar", 0), "state 0 has no edges; an output has at least one token"
-        for state, edges in enumerate(self.grammar):
-            led: set[int] = set()
-            for place, edge in enumerate(edges):
-                where = ("grammar", state, place)
-                if len(edge) != 2:
-                    yield where, f"an edge of {len(edge)} numbers; an edge is [token, next state]"
-                elif edge[0] >= vocab_size:
-                    yield where, f"token id {edge[0]}; allowed are 0 to vocab_size - 1 = {vocab_size - 1}"
-                elif edge[1] >= len(self.grammar):
-                    yield where, f"next state {edge[1]}; allowed are 0 to {len(self.grammar) - 1}"
-                elif edge[0] in led:
-                    yield where, f"token id {edge[0]} leads from state {state} to two states; each leads to one"
-                led.update(edge[:1])
+
+# The features of a request that are sampling parameters.
+PARAMS = declared(SamplingParams)

@@ -3,9 +3,9 @@
 import pytest
 
 from scenarios.draw import below
-from scenarios.draw_params import GRAMMAR, params_of
+from scenarios.draw_params import params_of
 from scenarios.events import PromptDraw, Submit
-from scenarios.sampling import Grammar, SamplingParams
+from scenarios.sampling import GRAMMAR, Grammar, SamplingParams
 from scenarios.spec import EngineSpec
 from workers.targets.child.grammar_ends import ending_by_stops, misfit_at_end, without_choice
 
