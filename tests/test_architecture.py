@@ -30,7 +30,7 @@ LANES_IN_COMMON = (
     "workers.lanes.prepared",
 )
 # What is loaded inside an engine's own process: nothing that judges, and nothing of our engine.
-MESSAGES = tuple(f"workers.targets.child.{name}" for name in ("answers", "messages", "functions"))
+MESSAGES = tuple(f"workers.targets.child.{name}" for name in ("answers", "messages", "weights"))
 SHARED_WITH_VLLM = tuple(f"workers.targets.vllm.{name}" for name in ("engine_sizes", "runner_name", "sources"))
 INSIDE = ("scenarios", "workers.edits", "workers.simulated_torch", "workers.targets.child.inside", *MESSAGES)
 # The most specific prefix of a module's name decides what of the project it may import.
@@ -69,6 +69,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workers.targets.vllm.inside": (*INSIDE, "workers.targets.vllm.inside", *SHARED_WITH_VLLM),
     "workers.targets.sglang.inside": (*INSIDE, "workers.targets.sglang"),
     # What a file for people without this project takes over.
+    "workers.targets.child.export.driver": (),
     "workers.targets.vllm.export.driver": (),
     "workers.targets.sglang.export.driver": (),
     # What judges an engine in another process knows no engine.
@@ -237,7 +238,7 @@ def test_no_module_lies_loose_in_a_room(room: str) -> None:
         ("workers.targets.devices", "workers.judge.checker"),
         ("workers.targets.vllm.inside.session", "workers.record.observation"),
         ("workers.targets.child.inside.host", "workers.targets.child.process"),
-        ("workers.targets.vllm.export.driver.engine", "workers.targets.vllm.export.text"),
+        ("workers.targets.vllm.export.driver.engine", "workers.targets.child.export.text"),
         ("workers.targets.child.target", "workers.targets.vllm.known"),
         ("workers.shrink.shrinker", "workers.run.check"),
         ("cluster.dispatch.host", "cluster.storage.store"),

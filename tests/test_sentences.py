@@ -20,7 +20,7 @@ READS_TEXTS = {
     "workers.targets.child.inside.overlay": "what an engine's exception says",
     "workers.targets.child.inside.replacements": "versions of a package",
     "workers.targets.child.releases": "an index of packages, what a package requires, and versions",
-    "workers.targets.vllm.export.text": "any text, for quotes that would end it",
+    "workers.targets.child.export.text": "any text, for quotes that would end it",
     "workers.targets.vllm.sources": "the version in a file of an engine's sources",
     "cluster.cli.builds": "versions that a user names",
     "cluster.cli.inputs": "names of files",

@@ -4,7 +4,7 @@ import ast
 import builtins
 import sys
 
-from workers.targets.vllm.export.text import WIDTH
+from workers.targets.child.export.text import WIDTH
 
 OTHERS = {"torch", "pytest", "safetensors", "vllm", "sglang"}
 

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from workers.targets.child.inside.tokenizer import tokenizer_files
+from workers.targets.child.weights import weights_seed
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INTERMEDIATE = 64, 2, 1, 32, 96
 LAYERS = 2
@@ -86,8 +87,7 @@ def model_folder(
 
 def generator_of(name: str, vocab_size: int) -> torch.Generator:
     """Return the generator of a model's weights, by its name."""
-    seed = int.from_bytes(blake2b(f"{name} {vocab_size}".encode(), digest_size=6).digest())
-    return torch.Generator().manual_seed(seed)
+    return torch.Generator().manual_seed(weights_seed(name, vocab_size))
 
 
 def normal(generator: torch.Generator, *shape: int, scale: float = 1.0) -> torch.Tensor:

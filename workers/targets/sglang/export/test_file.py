@@ -9,12 +9,12 @@ from scenarios.trace import Trace
 from workers.record.evidence import RACES, Difference
 from workers.record.rules import Reference
 from workers.record.verdict import missing_order_of
+from workers.targets.child.export.parts import source_of
+from workers.targets.child.export.text import WIDTH, Call, Code, broken, docstring, identifier, indented, literal
+from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportedTest, ExportError, Finding
-from workers.targets.vllm.export import parts
-from workers.targets.vllm.export.options import weights_seed
-from workers.targets.vllm.export.text import WIDTH, Call, Code, broken, docstring, identifier, indented, literal
 
-_DRIVER = (parts.DRIVER / "models.py", Path(__file__).parent / "driver" / "scheduler.py")
+_DRIVER = (Path(__file__).parent / "driver" / "scheduler.py",)
 # Read when SGLang is loaded. The second is the target's: of outputs that are yet to come little is reckoned with, and a
 # small pool runs short.
 _ENVIRONMENT = (
@@ -61,7 +61,7 @@ def exported_test(finding: Finding, beyond: int) -> ExportedTest:
         raise ExportError("it is about no request's output: a test has no other value")
     body = _test(finding, found, submit, partial(_run, beyond=beyond))
     used = {"llama", "save_model", "make_scheduler", "request", "abort", "outputs_of"}
-    imports, (constants, *functions) = parts.source_of(_DRIVER, {name for name in used if f"{name}(" in body})
+    imports, (constants, *functions) = source_of(_DRIVER, {name for name in used if f"{name}(" in body}, "sglang")
     *others, own = imports
     head = "\n\n".join([_docstring(finding), *others, "\n".join(_ENVIRONMENT), own, constants])
     text = "\n\n\n".join([head, *functions, body]) + "\n"

@@ -7,9 +7,9 @@ from scenarios.events import Submit
 from workers.record.evidence import Difference, Fact
 from workers.record.rules import Reference
 from workers.record.verdict import Crashed, Stuck
+from workers.targets.child.export.text import broken, comment, literal
 from workers.targets.exported import ExportError, Finding
 from workers.targets.vllm.export.level import PAUSED, Level
-from workers.targets.vllm.export.text import broken, comment, literal
 
 # Another run that outputs are compared with: all requests in an engine with other options, or one alone.
 Other: TypeAlias = Literal["", "synchronous", "without_speculation", "alone"]

@@ -16,10 +16,10 @@ from scenarios.events import (
     Submit,
 )
 from scenarios.trace import Trace
+from workers.targets.child.export.text import Code, broken, call, literal
 from workers.targets.exported import ExportError
 from workers.targets.vllm.export.level import Level
 from workers.targets.vllm.export.options import sampling_options
-from workers.targets.vllm.export.text import Code, broken, call, literal
 
 # A list of so few characters is written wherever it is needed.
 SHORT = 60

@@ -5,8 +5,8 @@ from typing import Literal, TypeAlias
 
 from workers.record.evidence import RACES, Difference
 from workers.record.verdict import Crashed, Diverged, Stuck, missing_order_of
+from workers.targets.child.export.text import identifier
 from workers.targets.exported import ExportError, Finding
-from workers.targets.vllm.export.text import identifier
 
 # Plane and variable of a request that a paused engine plans.
 PAUSED = ("control", "paused")

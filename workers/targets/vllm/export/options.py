@@ -2,14 +2,14 @@
 
 import string
 from collections.abc import Mapping
-from hashlib import blake2b
 
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
+from workers.targets.child.export.text import Call, Code
+from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportError
-from workers.targets.vllm.export.text import Call, Code
 
 # What `make_engine` and `make_scheduler` of the driver take where a test says nothing else.
 DEFAULTS = EngineSpec(layers="attention", sampling="standard", block_size=32)
@@ -107,11 +107,6 @@ def head_options(spec: EngineSpec) -> dict[str, object]:
     of_states, scale = _HEADS[spec.drafter_quality]
     seed = weights_seed(f"eagle {spec.drafter_quality}", spec.vocab_size)
     return {"seed": seed, "of_states": of_states, "scale": scale}
-
-
-def weights_seed(name: str, vocab_size: int) -> int:
-    """Return the seed that the weights of a model are drawn with, as `inside/models.py` draws them."""
-    return int.from_bytes(blake2b(f"{name} {vocab_size}".encode(), digest_size=6).digest())
 
 
 def _has_draft_model(spec: EngineSpec) -> bool:

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
+from workers.targets.child.export.parts import source_of
+from workers.targets.child.export.text import Call, Code, broken, call, docstring, indented, literal
+from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportedTest, Finding
 from workers.targets.vllm.export.assertions import Assertion, assertion_of
 from workers.targets.vllm.export.calls import Caller, ids_of
@@ -18,11 +22,11 @@ from workers.targets.vllm.export.options import (
     head_options,
     sampling_options,
     speculative_config,
-    weights_seed,
 )
-from workers.targets.vllm.export.parts import driver_source
-from workers.targets.vllm.export.text import Call, Code, broken, call, docstring, indented, literal
 
+_DRIVER = Path(__file__).parent / "driver"
+# Files of the driver, by what is built.
+_FILES: Mapping[Level, tuple[str, ...]] = {"engine": ("cpu", "engine", "outputs"), "scheduler": ("cpu", "scheduler")}
 # Environment of every test: one process, and the first of vLLM's model runners.
 _ENVIRONMENT = (
     'os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"',
@@ -221,7 +225,8 @@ def exported_test(finding: Finding, runs_on_cpu: bool, blocks_of_windows: int) -
         check_seeds(finding.trace)
     writer = Writer(finding.trace, level, assertion_of(finding, level), blocks_of_windows)
     body = "\n".join(writer.lines(stem_of(finding.name)))
-    imports, parts = driver_source(level, writer.uses, writer.besides())
+    files = tuple(_DRIVER / f"{name}.py" for name in (*_FILES[level], *writer.besides()))
+    imports, parts = source_of(files, writer.uses, "vllm")
     head = "\n\n".join([_docstring(finding, level), *imports, "\n".join(_ENVIRONMENT)])
     constants, *functions = parts
     if constants:

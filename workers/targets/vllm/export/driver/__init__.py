@@ -1,1 +1,1 @@
-"""Driver of exported tests: a file takes over what its trace needs."""
+"""Driver of exported tests of vLLM: a file takes over what its trace needs."""

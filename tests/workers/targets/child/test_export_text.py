@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from workers.targets.vllm.export.text import comment, docstring, identifier, literal
+from workers.targets.child.export.text import comment, docstring, identifier, literal
 
 HOSTILE = (
     '"""; import os; os.system("x"); """',

@@ -1,22 +1,22 @@
 """Parts of the driver's source: the functions that a test calls, what these need, and their imports."""
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from workers.targets.vllm.export.level import Level
-from workers.targets.vllm.export.text import WIDTH
+from workers.targets.child.export.text import WIDTH
 
-DRIVER = Path(__file__).parent / "driver"
+MODELS = Path(__file__).parent / "driver" / "models.py"
 # What the checkers of this project are told in the driver's source.
 _REMARKS = ("  # type: ignore[", "  # noqa: ")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A function, class or constant of the driver: its source, the names that it uses, and where it stands."""
+    """A function, class or constant of the driver: its source, the names that it uses, and its position."""
 
     name: str
     source: str
@@ -25,23 +25,13 @@ class Part:
     is_constant: bool
 
 
-# Files of a driver, by what is built; what a later one defines anew takes the place of an earlier one's.
-_FILES: Mapping[Level, tuple[str, ...]] = {
-    "engine": ("models", "engine", "outputs"),
-    "scheduler": ("models", "scheduler"),
-}
+def source_of(files: tuple[Path, ...], names: Iterable[str], package: str) -> tuple[list[str], list[str]]:
+    """Return imports, and the source of parts of the shared driver and of an engine's files with all that they use.
 
-
-def driver_source(level: Level, names: Iterable[str], besides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return imports, and the source of parts of a driver with all they use; `besides` are files that change it."""
-    return source_of(tuple(DRIVER / f"{name}.py" for name in (*_FILES[level], *besides)), names)
-
-
-def source_of(files: tuple[Path, ...], names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return imports, and the source of parts of some files with all that they use.
-
-    Constants come first, then functions in the order of their files.
+    Constants come first, then functions in the order of their files. What a later file defines anew takes the place of
+    an earlier one's. Imports of the engine's `package` are the last.
     """
+    files = (MODELS, *files)
     parts, imports = _parts(files), _imports(files)
     wanted, to_see = set[str](), [*names]
     while to_see:
@@ -54,7 +44,7 @@ def source_of(files: tuple[Path, ...], names: Iterable[str]) -> tuple[list[str],
     imported = {name: imports[name] for name in used if name in imports} | {"os": ("os", "")}
     constants = [part.source for part in taken if part.is_constant]
     functions = [part.source for part in taken if not part.is_constant]
-    return _import_lines(imported), ["\n".join(constants), *functions]
+    return _import_lines(imported, package), ["\n".join(constants), *functions]
 
 
 @cache
@@ -113,11 +103,11 @@ def _imports(files: tuple[Path, ...]) -> Mapping[str, tuple[str, str]]:
     return found
 
 
-def _import_lines(imports: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return import statements: of the standard library, of others, and of vLLM, with a line between."""
+def _import_lines(imports: Mapping[str, tuple[str, str]], package: str) -> list[str]:
+    """Return import statements: of the standard library, of others, and of a package, with a line between."""
     groups: dict[int, dict[str, set[str]]] = {}
     for module, name in imports.values():
-        groups.setdefault(_group(module), {}).setdefault(module, set()).add(name)
+        groups.setdefault(_group(module, package), {}).setdefault(module, set()).add(name)
     blocks = []
     for _, modules in sorted(groups.items()):
         plain = sorted(f"import {module}" for module, names in modules.items() if names == {""})
@@ -134,6 +124,6 @@ def _from(module: str, names: list[str]) -> str:
     return f"from {module} import (\n{inner})"
 
 
-def _group(module: str) -> int:
+def _group(module: str, package: str) -> int:
     root = module.partition(".")[0]
-    return {"torch": 1, "pytest": 1, "safetensors": 1, "vllm": 2, "sglang": 2}.get(root, 0)
+    return 2 if root == package else 0 if root in sys.stdlib_module_names else 1

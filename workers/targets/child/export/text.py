@@ -1,4 +1,4 @@
-"""Python text: values and calls, broken where a line would be longer than vLLM's may be."""
+"""Python text: values and calls, broken where a line would be longer than in the tests of an engine."""
 
 import re
 import textwrap

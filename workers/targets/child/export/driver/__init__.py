@@ -1,0 +1,1 @@
+"""Driver that exported tests of all engines share: a test takes over what it needs."""
