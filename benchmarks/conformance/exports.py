@@ -31,8 +31,10 @@ from workers.edits.fix import FILE, FINDINGS, TRACE
 from workers.record.verdict import Crashed
 from workers.targets.registry import kind_of
 from workers.targets.sglang.installation import HOME as SGLANG_HOME
-from workers.targets.target import SGLANG, VLLM_V1, RunConfig
+from workers.targets.sglang.installation import SGLANG
+from workers.targets.target import RunConfig
 from workers.targets.vllm.installation import HOME, ROOT
+from workers.targets.vllm.names import VLLM_V1
 
 SECONDS_MAX = 600
 # Exit codes of pytest: tests passed, or some failed.

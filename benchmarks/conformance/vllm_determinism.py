@@ -28,8 +28,9 @@ from workers.record.words import site_text
 from workers.run.engine_run import STEPS_MAX, Options, Run, error_text
 from workers.targets.child.answers import Reported
 from workers.targets.child.process import Keeper
-from workers.targets.target import VLLM, VLLM_V1, EngineFailed, RunConfig
+from workers.targets.target import EngineFailed, RunConfig
 from workers.targets.vllm.installation import HOME, ROOT, Installation
+from workers.targets.vllm.names import VLLM, VLLM_V1
 from workers.targets.vllm.target import Vllm, VllmV1
 
 KINDS: dict[str, type[Vllm]] = {kind.name: kind for kind in (Vllm, VllmV1)}

@@ -18,7 +18,8 @@ from scenarios.codec import load
 from workers.edits.edit import Edit
 from workers.edits.tree import overlay
 from workers.run.widening import Widened, widened
-from workers.targets.target import VLLM, VLLM_V1, RunConfig
+from workers.targets.target import RunConfig
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 _RUNNER, _LOOKUP = "vllm.v1.worker.gpu_model_runner", "vllm.v1.spec_decode.ngram_proposer_gpu"
 _BATCH = "vllm.v1.worker.gpu_input_batch"

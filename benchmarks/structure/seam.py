@@ -21,7 +21,7 @@ from typing import get_args
 from scenarios.drafters import Drafter
 from scenarios.spec import EngineSpec
 from workers.targets.registry import kind_of, known_engines
-from workers.targets.target import SGLANG
+from workers.targets.sglang.installation import SGLANG
 
 ROOT = Path(__file__).resolve().parents[2]
 # What serves it without its name, by file: parts of lines, and functions, which are counted whole.

@@ -2,7 +2,7 @@
 
 from scenarios.events import DummyStep, PromptDraw, Stall
 from tests.scenarios.drawn import drawn
-from workers.targets.target import VLLM_V1
+from workers.targets.vllm.names import VLLM_V1
 
 
 def test_a_model_ends_within_a_run_of_drafts_behind_a_prompt_that_is_in_the_cache_but_for_a_token() -> None:

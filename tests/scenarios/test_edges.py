@@ -15,7 +15,7 @@ from scenarios.trace import Trace, problems
 from tests.scenarios.drawn import drawn, random_traces
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
-from workers.targets.target import VLLM, VLLM_V1
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 # The least share of 300 traces, about two thirds of that of 2,000 (docs/strategies.md).
 LEAST = {

@@ -9,7 +9,7 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from tests.scenarios.drawn import drawn, random_traces
 from workers.targets.specstorm import Specstorm
-from workers.targets.target import VLLM, VLLM_V1
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 OURS = Specstorm().capabilities
 MORE = replace(OURS, features=FEATURES, spec={**OURS.spec, "drafter_quality": ()})

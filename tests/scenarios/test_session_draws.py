@@ -3,7 +3,8 @@
 from scenarios.events import Continuation, EndSession, Preempt, ResetPrefixCache, Submit
 from scenarios.trace import Trace, problems
 from tests.scenarios.drawn import drawn
-from workers.targets.target import SPECSTORM, VLLM, VLLM_V1
+from workers.targets.target import SPECSTORM
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 
 def with_sessions(engine: str) -> list[Trace]:

@@ -14,7 +14,7 @@ from scenarios.transfer_layouts import Layout, arranged, first_of_their_names, g
 from scenarios.transfers import with_transfers
 from tests.scenarios.drawn import drawn
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM_V1
+from workers.targets.vllm.names import VLLM_V1
 
 
 @cache

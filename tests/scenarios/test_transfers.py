@@ -6,7 +6,7 @@ from scenarios.events import DisturbTransfer, Preempt, PromptDraw, ResetPrefixCa
 from scenarios.spec import Handoff, Transfer
 from scenarios.transfer_layouts import SHORT_BY
 from tests.scenarios.drawn import drawn
-from workers.targets.target import VLLM, VLLM_V1
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])

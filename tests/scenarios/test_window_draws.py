@@ -7,7 +7,8 @@ from scenarios.trace import Trace, problems
 from scenarios.window_draws import with_windows
 from tests.scenarios.drawn import drawn, random_traces
 from workers.targets.registry import kind_of
-from workers.targets.target import SGLANG, VLLM, VLLM_V1
+from workers.targets.sglang.installation import SGLANG
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 
 def having(engine: str) -> list[Trace]:

@@ -32,7 +32,7 @@ class Fix(Value):
 
     @property
     def package(self) -> str:
-        """The Python package that it edits, e.g. vllm."""
+        """The Python package that it edits."""
         return self.edits[0].module.partition(".")[0]
 
     def has_run(self, functions: Collection[str]) -> bool:

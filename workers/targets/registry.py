@@ -2,14 +2,14 @@
 
 from importlib import import_module
 
-from workers.targets.target import SGLANG, SPECSTORM, VLLM, VLLM_V1, TargetKind
+from workers.targets.target import SPECSTORM, TargetKind
 
 # The name that `--engine` takes, and where the kind is: module and class.
 _KINDS: dict[str, tuple[str, str]] = {
     SPECSTORM: ("workers.targets.specstorm", "Specstorm"),
-    VLLM: ("workers.targets.vllm.target", "Vllm"),
-    VLLM_V1: ("workers.targets.vllm.target", "VllmV1"),
-    SGLANG: ("workers.targets.sglang.target", "Sglang"),
+    "vllm": ("workers.targets.vllm.target", "Vllm"),
+    "vllm-v1": ("workers.targets.vllm.target", "VllmV1"),
+    "sglang": ("workers.targets.sglang.target", "Sglang"),
 }
 
 

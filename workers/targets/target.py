@@ -33,10 +33,8 @@ DEVICES: tuple[Device, ...] = ("sim", "triton-cpu", "cuda")
 PATHS = ("engine_home", "engine_path")
 SEEN = ("engine_version", "engine_digest")
 
+# The engine of this project, which runs by default.
 SPECSTORM = "specstorm"
-VLLM = "vllm"
-VLLM_V1 = "vllm-v1"
-SGLANG = "sglang"
 
 
 class DeviceError(Exception):

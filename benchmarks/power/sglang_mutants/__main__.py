@@ -22,9 +22,9 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.edits.fix import ALL
 from workers.targets.child.process import Keeper, Launch
-from workers.targets.sglang.installation import HOME, ROOT, launch
+from workers.targets.sglang.installation import HOME, ROOT, SGLANG, launch
 from workers.targets.sglang.target import Sglang
-from workers.targets.target import SGLANG, RunConfig
+from workers.targets.target import RunConfig
 
 CHILD = "benchmarks.power.sglang_mutants.child"
 _KEPT = "a batch and what was in it are kept for two iterations (`record_batch_in_overlap`)"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from benchmarks.power.reversals import table
-from workers.targets.target import SGLANG
+from workers.targets.sglang.installation import SGLANG
 
 FOLDER = Path(__file__).resolve().parent / "reversals"
 Runner: TypeAlias = Literal["v2"]

@@ -19,8 +19,7 @@ from benchmarks.power.order_lines.table import Table
 from benchmarks.power.vllm_mutants.mistakes import MISTAKES
 from benchmarks.power.vllm_mutants.mutable import Mutable
 from scenarios.trace import Trace
-from workers.targets.target import VLLM, VLLM_V1
-from workers.targets.vllm.runner_name import RunnerName
+from workers.targets.vllm.names import VLLM, VLLM_V1, RunnerName
 from workers.targets.vllm.target import Vllm, VllmV1
 
 # Of each runner the functions whose order another one implies where steps run ahead, and which.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workers.targets.vllm.runner_name import RunnerName
+from workers.targets.vllm.names import RunnerName
 
 
 @dataclass(frozen=True, slots=True)

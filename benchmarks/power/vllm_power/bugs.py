@@ -19,8 +19,8 @@ from scenarios.trace import Trace
 from workers.judge import control_plane, drafter_identities
 from workers.judge.contracts import breach
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, VLLM_V1
 from workers.targets.vllm.installation import ROOT
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 FOLDER = Path(__file__).resolve().parent
 ENGINES = (VLLM, VLLM_V1)

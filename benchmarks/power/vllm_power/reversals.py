@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from benchmarks.power.reversals import table
-from workers.targets.target import VLLM, VLLM_V1
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 FOLDER = Path(__file__).resolve().parent / "reversals"
 Runner: TypeAlias = Literal["v1", "v2"]

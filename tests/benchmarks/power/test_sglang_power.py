@@ -10,7 +10,7 @@ from benchmarks.power.sglang_power.reversals import FOLDER, all_reversals
 from benchmarks.power.vllm_power import bugs
 from benchmarks.power.vllm_power.bugs import Bug
 from benchmarks.power.vllm_power.page import written
-from workers.targets.target import SGLANG
+from workers.targets.sglang.installation import SGLANG
 
 TABLES = FOLDER.parent
 

@@ -13,7 +13,8 @@ from workers.oracle.tape import Tapes
 from workers.record.verdict import Diverged
 from workers.run.check import check
 from workers.targets.registry import kind_of
-from workers.targets.target import SGLANG, RunConfig
+from workers.targets.sglang.installation import SGLANG
+from workers.targets.target import RunConfig
 
 
 @pytest.mark.parametrize("reversal", all_reversals(), ids=lambda each: each.id)

@@ -14,7 +14,8 @@ from scenarios.shards import Shard
 from workers.edits.edit import Edit
 from workers.record.evidence import Site
 from workers.run.shard import shard_traces
-from workers.targets.target import VLLM_V1, RunConfig
+from workers.targets.target import RunConfig
+from workers.targets.vllm.names import VLLM_V1
 
 
 def test_the_table_is_well_formed_and_large_enough_over_all_its_classes() -> None:

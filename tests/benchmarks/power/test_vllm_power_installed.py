@@ -11,8 +11,9 @@ from workers.edits.tree import overlay
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Diverged
 from workers.run.shard import judged_in_full
-from workers.targets.target import VLLM_V1, RunConfig
+from workers.targets.target import RunConfig
 from workers.targets.vllm.installation import ROOT
+from workers.targets.vllm.names import VLLM_V1
 
 
 @pytest.mark.parametrize("reversal", all_reversals(), ids=lambda each: each.id)

@@ -2,7 +2,7 @@ from benchmarks.power.reversals.runs import Results
 from benchmarks.power.reversals.trial import Found, Result, Task
 from benchmarks.power.vllm_power import page
 from benchmarks.power.vllm_power.reversals import all_reversals
-from workers.targets.target import VLLM_V1
+from workers.targets.vllm.names import VLLM_V1
 
 
 def told(reversal: int, found: Found | None) -> Result:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.structure.seam import ROOT, SERVING, asked_alone, seam
-from workers.targets.target import SGLANG
+from workers.targets.sglang.installation import SGLANG
 
 FILES = {
     "workers/targets/registry.py": "SGLANG: 1\nVLLM: 2\n",

@@ -10,7 +10,8 @@ from cluster.cli.finding_history import FindingHistory, known_folder
 from cluster.cli.inputs import InputError
 from cluster.storage.known import Sighting, keep_seen, read_known, read_seen
 from scenarios.strict_yaml import ScenarioError
-from workers.targets.target import SPECSTORM, VLLM
+from workers.targets.target import SPECSTORM
+from workers.targets.vllm.names import VLLM
 
 TODAY = date(2026, 11, 22)
 URL = "https://example.org/17"

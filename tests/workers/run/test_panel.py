@@ -10,7 +10,7 @@ from workers.oracle.tape import Tapes
 from workers.run.panel import Case, panel_of
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
-from workers.targets.target import VLLM
+from workers.targets.vllm.names import VLLM
 
 VLLMS = kind_of(VLLM).capabilities
 

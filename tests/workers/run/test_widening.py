@@ -10,7 +10,8 @@ from workers.record.evidence import HOST, Access, MissingOrder, Site
 from workers.record.verdict import NO_STATS, Agreed, Crashed, Verdict
 from workers.run import widening
 from workers.run.widening import WIDENED_MICROSECONDS, Widened, delay_of, widened
-from workers.targets.target import VLLM_V1, RunConfig
+from workers.targets.target import RunConfig
+from workers.targets.vllm.names import VLLM_V1
 
 COPY = Site(function="copy_to_gpu", file="v1/utils.py", line=143)
 CALLER = Site(function="prepare", file="v1/proposer.py", line=1068)

@@ -24,7 +24,8 @@ from workers.run.shard import first_alike
 from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Finding, Shrinking, Tried, num_exceptions, shrink
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, RunConfig
+from workers.targets.target import RunConfig
+from workers.targets.vllm.names import VLLM
 
 TAPES = Tapes()
 ACCEPTED = "vllm-38556-accepted-counts"

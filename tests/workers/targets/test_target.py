@@ -1,6 +1,6 @@
 """Run configuration: what names it, and how a command line says it."""
 
-from workers.targets.registry import known_engines
+from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
 
 
@@ -26,6 +26,10 @@ def test_flags_say_what_is_not_the_default_and_nothing_else() -> None:
     assert RunConfig(engine="other", device="cuda").flags() == ["--engine", "other", "--device", "cuda"]
     laid_over = RunConfig(engine="other", engine_path="here", engine_digest="0")
     assert laid_over.flags() == ["--engine", "other", "--engine-path", "here"]
+
+
+def test_registry_names_each_engine_as_its_kind_does() -> None:
+    assert [kind_of(engine).name for engine in known_engines()] == [*known_engines()]
 
 
 def test_our_engine_is_known_and_the_default() -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 from workers.targets.child import installation
 from workers.targets.child.installation import kept, making_of, python_of
 from workers.targets.child.process import Keeper, Launch
-from workers.targets.target import SGLANG, DeviceError, Kernels, RunConfig
+from workers.targets.target import DeviceError, Kernels, RunConfig
 
+# As `--engine` takes it.
+SGLANG = "sglang"
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = "workers.targets.sglang.inside.main"
 HOME = ".venv-sglang"

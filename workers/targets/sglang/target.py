@@ -10,8 +10,8 @@ from workers.targets.child.target import ChildKind
 from workers.targets.exported import ExportedTest, Finding
 from workers.targets.sglang import limits, sources
 from workers.targets.sglang.export.test_file import exported_test
-from workers.targets.sglang.installation import home_of, keeper_of, python_at
-from workers.targets.target import SGLANG, Kernels, RunConfig
+from workers.targets.sglang.installation import SGLANG, home_of, keeper_of, python_at
+from workers.targets.target import Kernels, RunConfig
 
 _DEFINITION_IS_WRONG = (
     "what is found with the definitions of kernels in workers/targets/sglang/inside/kernels is not found with those "

@@ -9,8 +9,8 @@ from pathlib import Path
 from workers.targets.child import installation
 from workers.targets.child.installation import kept, making_of, python_of
 from workers.targets.child.process import Keeper, Launch
-from workers.targets.target import VLLM, VLLM_V1, Device, DeviceError, Kernels, RunConfig
-from workers.targets.vllm.runner_name import RunnerName
+from workers.targets.target import Device, DeviceError, Kernels, RunConfig
+from workers.targets.vllm.names import VLLM, VLLM_V1, RunnerName
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = "workers.targets.vllm.inside.main"

@@ -9,16 +9,12 @@ from workers.targets.child.process import Keeper
 from workers.targets.child.releases import Release, environment_of
 from workers.targets.child.target import ChildKind
 from workers.targets.exported import ExportedTest, Finding
-from workers.targets.target import (
-    VLLM,
-    VLLM_V1,
-    Kernels,
-    RunConfig,
-)
+from workers.targets.target import Kernels, RunConfig
 from workers.targets.vllm import limits, places, sources
 from workers.targets.vllm.engine_sizes import blocks_of_windows
 from workers.targets.vllm.export.test_file import exported_test
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 # Seen to install beside the torch of constraints-vllm.txt, oldest first.
 RELEASES = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")

@@ -14,7 +14,8 @@ from scenarios.probes import PROBES
 from scenarios.shards import TRACES_PER_SHARD
 from tests.cluster.campaigns.hunt.fakes import Memory, hit, hunt_of, report
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, RunConfig
+from workers.targets.target import RunConfig
+from workers.targets.vllm.names import VLLM
 
 
 def test_generators_take_turns_shard_by_shard_and_each_is_told_what_its_traces_came_to() -> None:

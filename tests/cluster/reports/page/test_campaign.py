@@ -16,7 +16,8 @@ from scenarios.shards import Shard
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.run.shard import ShardReport
 from workers.targets.registry import kind_of
-from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, VLLM, RunConfig
+from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig
+from workers.targets.vllm.names import VLLM
 
 
 def report_of(traces: int, digest: str) -> ShardReport:

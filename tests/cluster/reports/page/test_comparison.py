@@ -13,7 +13,8 @@ from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page
 from tests.cluster.reports.page.test_campaign import hunt_of
 from tests.cluster.reports.page.test_judged import suite_of
 from workers.record.verdict import Judgement
-from workers.targets.target import VLLM, RunConfig
+from workers.targets.target import RunConfig
+from workers.targets.vllm.names import VLLM
 
 FAULT = "vllm-id-reuse"
 

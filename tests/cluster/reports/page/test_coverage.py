@@ -8,7 +8,7 @@ from scenarios.capabilities import EVENTS
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.record.verdict import Agreed, Judgement
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM
+from workers.targets.vllm.names import VLLM
 
 
 def covered(request: str = "agree") -> Judgement:

@@ -16,7 +16,9 @@ from scenarios.trace import Trace, problems
 from workers.run.shard import shard_traces
 from workers.targets.registry import kind_of
 from workers.targets.sglang.draws import short_pool, taken_back, with_repeated_grammars
-from workers.targets.target import SGLANG, VLLM, VLLM_V1, RunConfig
+from workers.targets.sglang.installation import SGLANG
+from workers.targets.target import RunConfig
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 
 @cache

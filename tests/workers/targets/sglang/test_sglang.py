@@ -27,8 +27,8 @@ from workers.run.comparison import outputs_of
 from workers.targets.child.process import Keeper, Launch
 from workers.targets.child.target import ChildTarget
 from workers.targets.registry import kind_of
-from workers.targets.sglang.installation import ROOT, home_of, launch
-from workers.targets.target import SGLANG, RunConfig, Watch
+from workers.targets.sglang.installation import ROOT, SGLANG, home_of, launch
+from workers.targets.target import RunConfig, Watch
 
 CONFIG, TAPES = RunConfig(engine=SGLANG), Tapes()
 KIND = kind_of(SGLANG)

@@ -14,8 +14,8 @@ from scenarios.trace import problems
 from workers.run.references import synchronous, without_drafts
 from workers.targets.registry import kind_of
 from workers.targets.sglang import installation
-from workers.targets.sglang.installation import home_of, launch, making
-from workers.targets.target import SGLANG, DeviceError, RunConfig
+from workers.targets.sglang.installation import SGLANG, home_of, launch, making
+from workers.targets.target import DeviceError, RunConfig
 
 KIND = kind_of(SGLANG)
 SCENARIOS = Path(__file__).parents[4] / "scenarios" / SGLANG

@@ -12,7 +12,8 @@ from workers.record.observation import Observation
 from workers.record.verdict import Agreed
 from workers.run.engine_run import Run
 from workers.run.shard import judged_in_full
-from workers.targets.target import VLLM, VLLM_V1, RunConfig
+from workers.targets.target import RunConfig
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"
 NAMES = sorted(path.stem for path in SCENARIOS.glob("handed_over*.yaml"))

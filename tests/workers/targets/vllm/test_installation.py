@@ -7,9 +7,10 @@ import pytest
 from cluster.cli import main as cli
 from cluster.cli.inputs import config_of
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, VLLM_V1, Device, DeviceError, RunConfig
+from workers.targets.target import Device, DeviceError, RunConfig
 from workers.targets.vllm import installation
 from workers.targets.vllm.installation import FIRST_RUNNER, ROOT, SECOND_RUNNER, Installation, home_of, making
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 KIND = kind_of(VLLM_V1)
 

@@ -11,7 +11,8 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.run.references import synchronous
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, VLLM_V1, Device, RunConfig
+from workers.targets.target import Device, RunConfig
+from workers.targets.vllm.names import VLLM, VLLM_V1
 from workers.targets.vllm.target import VllmV1
 
 

@@ -15,8 +15,9 @@ from workers.judge.contracts.breach import CONTRACTS, PLANE
 from workers.record.evidence import RACES, Site
 from workers.record.verdict import CRASH
 from workers.targets.registry import kind_of
-from workers.targets.target import ASKED, DEFAULT_CONFIG, VLLM, VLLM_V1
+from workers.targets.target import ASKED, DEFAULT_CONFIG
 from workers.targets.vllm.installation import home_of
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 JUDGES = Path(judge.__file__).parent
 # Outputs of an engine beside the one that is judged, which nothing in particular changes.

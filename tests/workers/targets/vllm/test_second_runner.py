@@ -16,7 +16,8 @@ from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check
 from workers.run.comparison import outputs_of
 from workers.run.engine_run import UNJUDGED, Options, Run
-from workers.targets.target import VLLM, VLLM_V1, RunConfig
+from workers.targets.target import RunConfig
+from workers.targets.vllm.names import VLLM, VLLM_V1
 from workers.targets.vllm.target import Vllm, VllmV1
 
 SCENARIOS = Path(__file__).resolve().parents[4] / "scenarios" / "vllm"

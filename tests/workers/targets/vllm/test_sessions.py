@@ -11,7 +11,8 @@ from workers.record.verdict import Agreed
 from workers.run.check import check
 from workers.run.engine_run import UNJUDGED, Run
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, VLLM_V1, RunConfig
+from workers.targets.target import RunConfig
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 ROOT = Path(__file__).resolve().parents[4]
 TAPES = Tapes()

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from cluster.cli.inputs import require_engine
-from workers.targets.target import VLLM_V1, RunConfig
+from workers.targets.target import RunConfig
 from workers.targets.vllm import sources
+from workers.targets.vllm.names import VLLM_V1
 
 
 def make_whole(package: Path) -> None:

@@ -10,9 +10,9 @@ from scenarios.events import AnyEvent, DisturbTransfer, DummyStep, LoadWeights, 
 from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, VLLM_V1
 from workers.targets.vllm.inside.transfer.flights import StoreFlights
 from workers.targets.vllm.inside.transfer.store import Store
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 FINDINGS = Path(__file__).resolve().parents[4] / "findings"
 TOKENS = [1, 2, 3, 4, 5, 6]

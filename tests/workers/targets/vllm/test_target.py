@@ -16,7 +16,8 @@ from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
-from workers.targets.target import VLLM_V1, RunConfig
+from workers.targets.target import RunConfig
+from workers.targets.vllm.names import VLLM_V1
 from workers.targets.vllm.target import VllmV1
 
 KIND = VllmV1()

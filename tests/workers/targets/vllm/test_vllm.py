@@ -26,9 +26,10 @@ from workers.run.check import check, judged
 from workers.run.comparison import outputs_of
 from workers.run.engine_run import UNJUDGED, Options, Run
 from workers.targets.registry import kind_of
-from workers.targets.target import VLLM, VLLM_V1, RunConfig
+from workers.targets.target import RunConfig
 from workers.targets.vllm import target
 from workers.targets.vllm.installation import home_of
+from workers.targets.vllm.names import VLLM, VLLM_V1
 from workers.targets.vllm.target import VllmV1
 
 ROOT = Path(__file__).resolve().parents[4]

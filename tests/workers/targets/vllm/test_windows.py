@@ -15,8 +15,9 @@ from workers.judge.outputs import BrokenOff
 from workers.oracle.tape import Tapes
 from workers.run.comparison import outputs_of
 from workers.targets.registry import kind_of
-from workers.targets.target import DEFAULT_CONFIG, VLLM, VLLM_V1
+from workers.targets.target import DEFAULT_CONFIG
 from workers.targets.vllm.installation import home_of
+from workers.targets.vllm.names import VLLM, VLLM_V1
 
 ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = Path(__file__).with_name("plain_windows.py")

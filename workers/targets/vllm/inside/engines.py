@@ -41,7 +41,7 @@ from workers.targets.vllm.inside.transfer.engine import (
     unconnected,
 )
 from workers.targets.vllm.inside.transfer.flights import silent
-from workers.targets.vllm.runner_name import RunnerName
+from workers.targets.vllm.names import RunnerName
 
 ENGINES_MAX = 6
 # Engines that nobody has any more take four megabytes each, and half a second for all to be looked for.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from workers.targets.child.inside.replacements import Hooks
 from workers.targets.vllm.inside import sampling_params
-from workers.targets.vllm.runner_name import RunnerName
+from workers.targets.vllm.names import RunnerName
 
 
 @dataclass(frozen=True, slots=True)

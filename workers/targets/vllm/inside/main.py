@@ -27,7 +27,7 @@ from workers.targets.vllm.inside.kernels.table import TABLE
 from workers.targets.vllm.inside.models import inspect_here
 from workers.targets.vllm.inside.replacements import replacements_on
 from workers.targets.vllm.inside.watched import WatchedTests
-from workers.targets.vllm.runner_name import RunnerName
+from workers.targets.vllm.names import RunnerName
 from workers.targets.vllm.sources import PACKAGE, is_whole
 
 # Seen to run here, 0.33.0 as sources alone (docs/new_release.md).

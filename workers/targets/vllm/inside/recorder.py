@@ -18,7 +18,7 @@ from workers.targets.vllm.inside.graphs import bounds_of
 from workers.targets.vllm.inside.plans import PlanRecorder
 from workers.targets.vllm.inside.recurrent_states import copies_of, states_of
 from workers.targets.vllm.inside.transfer.groups import group_numbers, window_numbers
-from workers.targets.vllm.runner_name import RunnerName
+from workers.targets.vllm.names import RunnerName
 
 # What a runner's observer is told by: the rows of a step, the drafts of each, and tensors by name.
 Inputs = Callable[..., None]

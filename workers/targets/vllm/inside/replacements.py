@@ -43,7 +43,7 @@ from workers.targets.vllm.inside.transfer.pool import (
     sized_by_chunks,
     worker_of_any_device,
 )
-from workers.targets.vllm.runner_name import RunnerName
+from workers.targets.vllm.names import RunnerName
 
 
 @dataclass(frozen=True, slots=True)

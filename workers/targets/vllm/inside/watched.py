@@ -23,7 +23,7 @@ from workers.targets.vllm.inside.plans import PlanRecorder
 from workers.targets.vllm.inside.recorder import StepRecorder
 from workers.targets.vllm.inside.session import memory_of
 from workers.targets.vllm.inside.transfer.groups import group_numbers, has_state
-from workers.targets.vllm.runner_name import RunnerName
+from workers.targets.vllm.names import RunnerName
 
 # Where the classes of model runners are.
 _RUNNERS: Mapping[str, RunnerName] = {"vllm.v1.worker.gpu_model_runner": "v1", "vllm.v1.worker.gpu.model_runner": "v2"}
