@@ -57,7 +57,7 @@ SLOW = {
     "test_any_flat_events_may_be_deleted_and_distinct_ones_keep_their_meaning",
     "test_any_numbers_make_a_valid_trace",
     "test_backup_tokens_from_optimistic_lengths_are_found_whatever_the_schedule",
-    "test_block_verification_that_recovers_from_the_residual_of_single_drafts_is_found",
+    "test_block_verification_with_single_draft_residual_is_detected",
     "test_damaged_yaml_is_a_trace_or_a_scenario_error_and_nothing_else",
     "test_each_of_the_two_places_where_the_host_waits_for_counts_is_needed",
     "test_flips_outside_every_domain_change_nothing",

@@ -1,1 +1,1 @@
-"""The device ops: a folder each, with their arguments, definition and twins."""
+"""Device ops, one folder each: arguments, plain definition, NumPy and Triton twins."""

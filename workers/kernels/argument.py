@@ -1,7 +1,9 @@
-"""Arguments of device ops: declared once, with direction, dtype and shape, and checked when an op is first launched.
+"""Arguments of device ops, declared once with direction, dtype and shape.
 
-An op takes one object. Its fields are flat buffers, annotated `In`, `Out` or `InOut`, and plain integers. At a launch a
-buffer is a span, in the NumPy code an array, in the Triton code a tensor.
+Checked at an op's first launch.
+
+An op takes one arguments object. Its fields are flat buffers, annotated `In`, `Out` or `InOut`, and plain integers. A
+buffer is a span at a launch, an array in NumPy code, and a tensor in Triton code.
 """
 
 import re
@@ -27,27 +29,27 @@ Mode: TypeAlias = Literal["in", "out", "inout", "int"]
 
 A = TypeVar("A", bound="Arguments")
 
-# A name, a number, or a sum of them and of their multiples.
+# A name, a number, or a sum of names, numbers and multiples of names.
 _TERM = r"(?:\d+ \* )?\w+"
 _FACTOR = rf"(?:\w+|\({_TERM}(?: [+-] {_TERM})*\))"
 
-# The names among an op's integers that the letters of a shape stand for.
+# The integer argument of an op that each letter in a shape stands for.
 LETTERS = {"K": "num_speculative_tokens", "V": "vocab_size", "W": "conv_width"}
-# The dtype of buffers that may have any, but all the same one.
+# For buffers of any dtype; all such buffers of an op must have the same dtype.
 ANY_DTYPE = "any"
 FIT_MAX = 4096
-# In `of`: a span of any name will do.
+# In `of`: a span with any name is accepted.
 ANY_NAME = "*"
 _DESCRIBED = attrgetter("described")
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a buffer must be: its dtype, and its shape as a product, flat in memory.
+    """The required dtype and shape of a buffer; the shape is a product, and memory is flat.
 
     Factors of a shape are B rows, T tokens, K speculative tokens, V vocabulary, W convolution width, the op's own
-    integers, and names that are bound by the first buffer that leaves no other unknown. A span is accepted if it has
-    the name of the argument or one of `of`: where a buffer of another name is meant to go, the op says so.
+    integers, and other names, each bound by the first buffer in which it is the only unknown. A span is accepted if it
+    has the name of the argument or a name in `of`.
     """
 
     dtype: str
@@ -63,34 +65,37 @@ class In(Declaration):
 
 
 class Out(Declaration):
-    """A buffer that is overwritten without being read."""
+    """A buffer that is overwritten and not read."""
 
     mode = "out"
 
 
 class InOut(Declaration):
-    """A buffer that is read and written, or written in part."""
+    """A buffer that is read and written, or only partly written."""
 
     mode = "inout"
 
 
 class Arguments:
-    """The arguments of one op, by name. Immutable, and compared by identity: callers keep the object."""
+    """The arguments of one op, by name.
+
+    Immutable, compared by identity: callers keep the object.
+    """
 
     __slots__ = ()
 
     # The declaration of each argument, in order; None for an integer.
     declared: ClassVar[Mapping[str, Declaration | None]]
-    # Names, dtypes and sizes of spans, and integers, that were found to fit.
+    # Integers and span names, dtypes and sizes that have passed the check.
     known_to_fit: ClassVar[set[tuple[Any, ...]]]
 
     used: ClassVar[Mapping[str, Mode]]
-    # Takes the arguments of an object, in order.
+    # Returns the arguments of an object, in order.
     taken: ClassVar[Callable[[Any], Any]]
-    # The names of buffers, their places among the arguments, and their declarations; the places of integers by name.
+    # Name, argument index and declaration of each buffer; name and argument index of each integer.
     buffers: ClassVar[Sequence[tuple[str, int, Declaration]]]
     lengths: ClassVar[Sequence[tuple[str, int]]]
-    # Of all arguments those that decide whether they fit: buffers, and the integers that shapes are made of.
+    # Select the arguments that the check depends on: buffers, and the integers that shapes use.
     buffers_of: ClassVar[Callable[[Sequence[Any]], Sequence[Any]]]
     integers_of: ClassVar[Callable[[Sequence[Any]], Sequence[Any]]]
 
@@ -99,7 +104,7 @@ class Arguments:
         return cls.used
 
     def on(self, memory: Mapping[str, Any]) -> Self:
-        """Return the same arguments with other memory."""
+        """Return the same arguments with other buffers."""
         return type(self)(*(memory[name] if name in memory else getattr(self, name) for name in self.declared))
 
     def values(self) -> tuple[Any, ...]:
@@ -107,7 +112,7 @@ class Arguments:
         return taken
 
     def check(self, values: Sequence[Any]) -> None:
-        """Refuse spans that differ from their declarations; `values` are all arguments, in order.
+        """Raise if a span does not match its declaration; `values` are all arguments, in order.
 
         Raises:
             TypeError: a span has another dtype or name.
@@ -124,7 +129,7 @@ class Arguments:
             self.known_to_fit.add(key)
 
     def _complaint(self, values: Sequence[Any]) -> Exception | None:
-        """Return the error of type or size in the arguments, or None."""
+        """Return the first error of type or size in the arguments; None if they are correct."""
         op, sizes, free = type(self), [], set()
         known = {name: values[at] for name, at in op.lengths}
         for name, at, declared in op.buffers:
@@ -143,10 +148,10 @@ class Arguments:
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def arguments(cls: type[A]) -> type[A]:
-    """Make a class of arguments: a dataclass whose objects are compared by identity.
+    """Make a class of arguments: a dataclass compared by identity.
 
-    For type checkers they are immutable. At run time they are not: immutable ones take three times as
-    long to make, and a step of a new shape makes dozens.
+    Objects are immutable for type checkers only. Frozen dataclasses take three times as long to make, and a step of a
+    new shape makes dozens.
 
     Raises:
         TypeError: an argument is neither a declared buffer nor an int.
@@ -175,20 +180,23 @@ def arguments(cls: type[A]) -> type[A]:
 
 
 def _taken_from(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Return a function that takes the values at some places out of a sequence."""
+    """Return a function that selects the values at the given indexes of a sequence."""
     if len(places) > 1:
         return itemgetter(*places)
     return lambda values: tuple([values[at] for at in places])
 
 
 def disagreement(sizes: Sequence[tuple[str, str, int]], known: Mapping[str, int]) -> str | None:
-    """Return why no lengths fit the sizes of buffers (name, shape, size); None if some do, as far as they are known."""
+    """Return why the sizes of buffers (name, shape, size) cannot agree with the `known` lengths.
+
+    None if they can.
+    """
     bound, still_open = dict(known), sizes
     while True:
         left = []
         for each in still_open:
             name, shape, size = each
-            # Most shapes are one name, which the first buffer binds.
+            # Most shapes are a single name, which the first buffer binds.
             length = bound.get(shape)
             if length is None and shape.isidentifier():
                 length = bound[shape] = size
@@ -214,14 +222,14 @@ def disagreement(sizes: Sequence[tuple[str, str, int]], known: Mapping[str, int]
 
 
 class Factor(NamedTuple):
-    """A sum of a constant and of multiples of names; `name` is the name alone that it is, if it is one."""
+    """A sum of a constant and multiples of names; `name` is set if the sum is just that name."""
 
     constant: int
     terms: tuple[tuple[int, str], ...]
     name: str
 
     def value(self, known: Mapping[str, int]) -> int | None:
-        """Return the value of the sum; None if a name is not known."""
+        """Return the value of the sum; None if the length of a name is unknown."""
         total = self.constant
         for count, name in self.terms:
             length = known.get(name)
@@ -233,10 +241,10 @@ class Factor(NamedTuple):
 
 @cache
 def factors_of(shape: str) -> tuple[Factor, ...]:
-    """Read a shape: names and numbers, or sums in brackets, times each other.
+    """Parse a shape: a product of names, numbers, and sums in brackets.
 
     Raises:
-        ValueError: it is written in another way.
+        ValueError: the shape has another form.
     """
     if not re.fullmatch(rf"{_FACTOR}( \* {_FACTOR})*", shape):
         raise ValueError(f"a shape is a product of names, numbers and sums in brackets, not {shape}")
@@ -244,7 +252,7 @@ def factors_of(shape: str) -> tuple[Factor, ...]:
 
 
 def names_in(shape: str) -> set[str]:
-    """Return the names of arguments in a shape."""
+    """Return the names of the arguments that a shape uses."""
     return {LETTERS.get(name, name) for factor in factors_of(shape) for _, name in factor.terms}
 
 

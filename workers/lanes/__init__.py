@@ -1,1 +1,1 @@
-"""Lanes (device queues such as CUDA streams), events, and the order in which the device runs queued ops."""
+"""Lanes (device queues such as CUDA streams), events, and the order in which ops run."""

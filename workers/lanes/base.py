@@ -1,4 +1,4 @@
-"""Base of the simulated and the CUDA machine: buffers, host access to pinned memory, delayed ops."""
+"""Base of both machines (simulated, CUDA): buffers, host access, delayed ops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,10 @@ class Held:
 
 
 class OpFailed(Exception):
-    """A device op raised an exception; the message names the op and its step, the cause is chained."""
+    """A device op raised an exception.
+
+    The message names the op and its step, the cause is chained.
+    """
 
 
 class BaseLane:
@@ -37,7 +40,10 @@ class BaseLane:
         self._prepared: dict[OpArguments, Prepared] = {}
 
     def _prepare(self, op: Function, arguments: OpArguments) -> Prepared:
-        """Check the arguments of an op and cache the result, replacing another op with the same arguments."""
+        """Check the arguments of an op and cache the result under the arguments object.
+
+        A cached op with the same arguments object is replaced.
+        """
         if len(self._prepared) > _PREPARED_MAX:
             self._prepared.clear()
         prepared = self._prepared[arguments] = Prepared(self.name, op_of(op), arguments)
@@ -53,7 +59,9 @@ class BaseEvent:
 
 
 class BaseMachine:
-    """Buffers, host accesses and delayed ops of one machine; every host call goes through `decide` first.
+    """Buffers, host accesses and delayed ops of one machine.
+
+    Every host call goes through `decide` first.
 
     `without` removes waits, records and synchronisations, by (lane or "host" or "record", event name), to test the race
     detector. `seen_waits` lists the waits that took effect. With `blame`, each buffer keeps its last writers.
@@ -112,7 +120,7 @@ class BaseMachine:
         """Do nothing: memory that a device may still use is freed with its last reference."""
 
     def passed(self, label: tuple[str, int]) -> None:
-        """Release the delayed ops that wait for `label` (name and step of an op or a point of the host)."""
+        """Release ops that wait for `label` (name and step of an op or host point)."""
         if self.held:
             for until in self.held.values():
                 until.discard(label)

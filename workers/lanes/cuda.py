@@ -54,7 +54,10 @@ def cycles_per_microsecond() -> float:
 
 
 def lane_delay(policy: Policy, lane: str, op: str, step: int) -> int:
-    """Return the delay of an op on its stream in microseconds, so that lanes tend to run in the policy's order."""
+    """Return the delay of an op on its stream in microseconds.
+
+    It makes lanes tend to run in the policy's order.
+    """
     match policy:
         case Lazy():
             return LAZY_MICROSECONDS
@@ -141,7 +144,10 @@ class CudaLane(BaseLane):
                 buffer.writers = (writer, *buffer.writers[:1])
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
-        """Copy `spans` to pinned memory in stream order; pass the copies to `function` once the host may read them."""
+        """Copy `spans` to pinned memory in stream order.
+
+        Pass the copies to `function` once the host may read them.
+        """
         with cuda.stream(self.stream):
             self.captures = self._host.capture(self, function, spans)
 
@@ -256,7 +262,9 @@ class CudaMachine(BaseMachine):
         self.deliver(self._num_delivered + len(self._captures))
 
     def capture(self, lane: CudaLane, function: Callable[..., None], spans: Sequence[Span]) -> int:
-        """Enqueue copies of `spans` on the current stream; return the number of captures so far, this one included.
+        """Enqueue copies of `spans` on the current stream.
+
+        Return the number of captures so far, this one included.
 
         All captures are made on one lane, so they complete in order.
         """

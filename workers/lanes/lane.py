@@ -1,4 +1,4 @@
-"""Protocols of the machine that an engine runs on: memory, lanes (device queues), events, watchers.
+"""Protocols of the machine under an engine: memory, lanes (queues), events, watchers.
 
 The engine uses only these protocols; `simulated` and `cuda` implement them independently of each other. Both use the
 `Buffer` and `Span` classes of this module, which wrap an array or a tensor.
@@ -19,7 +19,9 @@ Writer: TypeAlias = tuple[str, str, int]
 
 
 class OpArguments(Protocol):
-    """The arguments of one op by name: spans of buffers and plain integers. Immutable, compared by identity.
+    """The arguments of one op by name: spans of buffers and plain integers.
+
+    Immutable, compared by identity.
 
     They alone decide which bytes the op reads and writes.
     """
@@ -32,7 +34,7 @@ class OpArguments(Protocol):
         """Return all arguments, in order."""
 
     def check(self, values: Sequence[Any]) -> None:
-        """Raise if the spans in `values` (all arguments, in order) do not match the op's declaration.
+        """Raise if spans in `values` (all arguments, in order) do not match the declaration.
 
         Raises:
             TypeError: a span has another dtype or name.
@@ -50,7 +52,9 @@ def dtype_name(dtype: Any) -> str:
 
 
 class Span:
-    """A range [start, stop) of a flat buffer, as an op or the host sees it; `watched` belongs to the watcher.
+    """A range [start, stop) of a flat buffer, as an op or the host sees it.
+
+    `watched` belongs to the watcher.
 
     `name` says what the range contains (default: the buffer's name). An op receives `input` for a span that it only
     reads and `output` otherwise; both are `tensor` if the buffer has one. `place` is the span under which the watcher
@@ -160,21 +164,29 @@ class Lane(Protocol):
         """Its name in schedules and reports."""
 
     def launch(self, op: Callable[[A], None], arguments: A) -> None:
-        """Enqueue a device op. Reuse the arguments object: arguments are checked only the first time they are seen.
+        """Enqueue a device op.
+
+        Reuse the arguments object: arguments are checked only the first time they are seen.
 
         Raises:
             TypeError, ValueError: an argument does not match the op's declaration.
         """
 
     def capture(self, function: Callable[..., None], *spans: Span) -> None:
-        """Call `function` on read-only copies or views of `spans`, taken right after the op enqueued last."""
+        """Call `function` on read-only views of `spans`, taken right after the last enqueued op.
+
+        The views may be copies.
+        """
 
     def wait(self, event: "LaneEvent") -> None:
         """Make everything enqueued on this lane from now on wait for the event's newest record."""
 
 
 class LaneEvent(Protocol):
-    """An event as in CUDA: may be recorded again; a wait uses the record that is newest when the wait is enqueued."""
+    """An event as in CUDA; it may be recorded again.
+
+    A wait uses the record that is newest when the wait is enqueued.
+    """
 
     record_newest: "EventRecord | None"
 
@@ -261,7 +273,7 @@ class EventRecord:
 
 
 class Watcher(Protocol):
-    """Receives every memory access and every ordering between lanes, in the order of the host's calls."""
+    """Receives every memory access and lane ordering, in the order of the host's calls."""
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
         """Receive an op that was enqueued, and the memory that it will read and write."""
@@ -276,7 +288,10 @@ class Watcher(Protocol):
         """Receive that the host has waited for a record."""
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
-        """Receive a host access to pinned memory; `written_in` is the step that wrote the expected values."""
+        """Receive a host access to pinned memory.
+
+        `written_in` is the step that wrote the expected values.
+        """
 
 
 class Observer(Watcher, Protocol):
@@ -290,7 +305,9 @@ class Observer(Watcher, Protocol):
 
 
 class Deadlock(Exception):
-    """No lane can advance. Holds the lane that the host waits for, if any, and the waits between lanes.
+    """No lane can advance; holds the waits of the host and between lanes.
+
+    `host` is the lane that the host waits for, if any.
 
     Each of `waits` is (waiting lane, lane that it waits for, step of the awaited record).
     """

@@ -85,7 +85,10 @@ class Eager:
 
 
 class Lazy:
-    """Runs device ops as late as possible: only ops that the blocked host needs, directly or through waits."""
+    """Runs device ops as late as possible: only ops that the blocked host needs.
+
+    The host needs an op directly or through waits of other lanes.
+    """
 
     name = "lazy"
 
@@ -114,7 +117,7 @@ class Lazy:
 
 
 class LaneOrder:
-    """A fixed priority of the host and the lanes: of those that can advance, the first in `order` does."""
+    """A fixed priority of host and lanes: the first in `order` that can advance does."""
 
     def __init__(self, order: Sequence[str]) -> None:
         self.name = "lane_order " + ">".join(order)
@@ -188,6 +191,9 @@ def _advance_chosen(
 
 
 def lane_orders(lanes: Sequence[Name]) -> list[tuple[Name, ...]]:
-    """Return 24 orders of five lanes (every fifth permutation): every pair occurs in both orders."""
+    """Return 24 orders of five lanes; every pair of lanes occurs in both orders.
+
+    These are every fifth permutation.
+    """
     assert len(lanes) == _NUM_LANES, f"{len(lanes)} lanes"
     return list(permutations(lanes))[::5]

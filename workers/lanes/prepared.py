@@ -1,4 +1,4 @@
-"""Device ops with checked arguments, which are launched many times, and captures of memory after an op.
+"""Device ops with checked arguments, and captures of memory after an op.
 
 A device op is a function of one arguments object; the object's class declares which arguments are read and written.
 """
@@ -17,7 +17,7 @@ Function = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A device op: name, function, class of its arguments, and whether it reads or writes each argument.
+    """A device op: name, function, and its arguments with the direction of each.
 
     `kinds` are the types of the arguments. `spans` has index and mode of each argument that is a span; `places_read`
     are the indexes of spans that are only read, `places_written` of all other spans.

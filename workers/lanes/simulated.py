@@ -77,7 +77,10 @@ class SimulatedLane(BaseLane):
             machine.pending += 1
 
     def ready(self) -> bool:
-        """Return whether the head op may run now; removes records, captures and finished waits before it."""
+        """Return whether the head op may run now.
+
+        Removes records, captures and finished waits before it.
+        """
         queue, machine = self.queue, self._machine
         while queue:
             head = queue[0]
@@ -250,7 +253,10 @@ class SimulatedMachine(BaseMachine):
         self.lanes, self._able = (), []
 
     def able(self) -> list[SimulatedLane]:
-        """Return the lanes that may run their head op now, once finished waits and records are dequeued."""
+        """Return the lanes that may run their head op now.
+
+        Finished waits and records are dequeued first.
+        """
         while self.moved:
             self.moved = False
             self._able = [lane for lane in self.lanes if lane.queue and lane.awaited.done and lane.ready()]
@@ -272,6 +278,6 @@ class SimulatedMachine(BaseMachine):
         raise Deadlock(self.lanes[record.lane].name, self._waits())
 
     def _waits(self) -> tuple[tuple[str, str, int], ...]:
-        """Return the waits between lanes: (waiting lane, lane that it waits for, step of the awaited record)."""
+        """Return the waits between lanes: (waiting lane, awaited lane, step of the record)."""
         blocking = ((lane.name, lane.blocking()) for lane in self.lanes)
         return tuple((name, self.lanes[each.lane].name, each.step) for name, each in blocking if each is not None)

@@ -1,4 +1,4 @@
-"""Timeline recorder: the ops of each lane and the host's actions in one run, and the events that order them.
+"""Timeline recorder: ops of lanes, actions of the host, and events that order them.
 
 Verifies: nothing; it records every call and forwards it to the watcher that it wraps.
 The clock counts actions: an op that runs, a host access, or the end of a host wait.
@@ -14,7 +14,10 @@ HOST = 0
 
 
 class Use(NamedTuple):
-    """Memory that a task uses: a buffer and a part of it (a span's name or its range; empty for the whole buffer)."""
+    """Memory that a task uses: a buffer, and a span's name or range (empty: the whole).
+
+    Empty for the whole buffer).
+    """
 
     buffer: str
     part: str = ""
@@ -25,7 +28,9 @@ class Use(NamedTuple):
 
 @dataclass(slots=True)
 class Task:
-    """An action of the host (lane 0) or an op of a device lane; `ran` stays None if the op never ran.
+    """An action of the host (lane 0) or an op of a device lane.
+
+    `ran` stays None if the op never ran.
 
     `enqueued` is the time of the launch.
     """
@@ -47,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """An order made by an event: task `after` waits for a record that was made after task `before`."""
+    """An order made by an event: task `after` waits for a record made after task `before`."""
 
     before: int
     after: int

@@ -60,7 +60,7 @@ def launches(name: str) -> dict[str, tuple[str, Op, Any]]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_two_swapped_buffers_of_a_launch_are_refused_unless_they_are_the_same(name: str) -> None:
+def test_swapped_buffers_of_a_launch_raise(name: str) -> None:
     swapped = 0
     for lane, op, given in launches(name).values():
         buffers = [argument for argument, mode in op.modes if mode != "int"]
@@ -81,7 +81,7 @@ def spans(**sizes: int) -> dict[str, Span]:
     return {name: device(made, name, size).all for name, size in sizes.items()}
 
 
-def test_a_span_goes_where_its_name_says_and_where_an_op_expects_it() -> None:
+def test_check_accepts_span_by_argument_name_or_of() -> None:
     own = spans(one=6, other=6, spare=6, result=3)
     Prepared("a", OP, Compare(own["one"], own["other"], own["result"], 2))
     Prepared("a", OP, Compare(own["one"], own["spare"], own["result"], 2))
@@ -94,20 +94,20 @@ def test_a_span_goes_where_its_name_says_and_where_an_op_expects_it() -> None:
 @pytest.mark.parametrize(
     ("sizes", "width"), [((6, 6, 4), 2), ((6, 4, 3), 2), ((7, 7, 3), 2), ((6, 6, 3), 3), ((6, 6, 3), 0)]
 )
-def test_sizes_that_no_number_of_rows_explains_are_refused(sizes: tuple[int, int, int], width: int) -> None:
+def test_inconsistent_buffer_sizes_raise(sizes: tuple[int, int, int], width: int) -> None:
     own = spans(one=sizes[0], other=sizes[1], result=sizes[2])
     with pytest.raises(ValueError, match="elements, got"):
         Prepared("a", OP, Compare(own["one"], own["other"], own["result"], width))
 
 
-def test_what_was_found_to_fit_is_remembered_by_sizes_and_integers() -> None:
+def test_checked_arguments_are_cached_by_sizes_and_integers() -> None:
     own = spans(one=6, other=6, result=3)
     Prepared("a", OP, Compare(own["one"], own["other"], own["result"], 2))
     with pytest.raises(ValueError, match=r"result: expected B elements, got 3"):
         Prepared("a", OP, Compare(own["one"], own["other"], own["result"], 1))
 
 
-def test_a_length_is_found_in_any_order_and_zero_leaves_it_open() -> None:
+def test_disagreement_binds_lengths_in_any_order() -> None:
     shapes = (("table", "B * K", 6), ("rows", "B", 3), ("wide", "slots * (2 + K)", 20))
     assert disagreement(shapes, {}) is None
     assert disagreement(shapes, {"K": 2}) is None
@@ -121,18 +121,18 @@ def test_a_length_is_found_in_any_order_and_zero_leaves_it_open() -> None:
 @pytest.mark.parametrize(
     ("shape", "value"), [("4", 4), ("K", 2), ("(1 + K)", 3), ("(1 + 2 * K)", 5), ("(W - 1)", 3), ("(W + K)", 6)]
 )
-def test_a_factor_is_a_name_a_number_or_a_sum_in_brackets(shape: str, value: int) -> None:
+def test_factors_of_parses_names_numbers_and_sums(shape: str, value: int) -> None:
     (factor,) = factors_of(shape)
     assert factor.value({"K": 2, "W": 4}) == value
 
 
 @pytest.mark.parametrize("shape", ["B + 1", "B * ", "B*K", "(B", "B // 2", ""])
-def test_a_shape_written_in_another_way_is_refused(shape: str) -> None:
+def test_factors_of_malformed_shape_raises(shape: str) -> None:
     with pytest.raises(ValueError, match="a shape is a product"):
         factors_of(shape)
 
 
-def test_an_argument_is_declared_or_an_int() -> None:
+def test_arguments_class_with_other_field_raises() -> None:
     with pytest.raises(TypeError, match=r"Wrong\.scale is neither In, Out, InOut nor int"):
 
         @arguments
@@ -140,7 +140,7 @@ def test_an_argument_is_declared_or_an_int() -> None:
             scale: float
 
 
-def test_buffers_of_any_dtype_have_the_same_one() -> None:
+def test_any_dtype_buffers_must_share_one_dtype() -> None:
     @arguments
     class Move(Arguments):
         source: Annotated[Memory, In(ANY_DTYPE, "length", of=(ANY_NAME,))]

@@ -24,7 +24,7 @@ quick = settings(max_examples=200)
 
 @quick
 @given(WORD | EDGES, WORD | EDGES, TOKEN, POSITION, st.integers(0, model.DRAFTER_LAYER + 2))
-def test_every_function_of_the_definition_is_that_of_the_model(
+def test_definition_arithmetic_equals_model_arithmetic(
     word: int, other: int, token: int, position: int, layer: int
 ) -> None:
     assert definition.mix(word) == model.mix(word)
@@ -39,7 +39,7 @@ def test_every_function_of_the_definition_is_that_of_the_model(
 
 @quick
 @given(WORD | EDGES, st.lists(WORD | EDGES, min_size=2, max_size=8))
-def test_windows_and_weights_of_the_definition_are_those_of_the_model(state: int, window: list[int]) -> None:
+def test_definition_windows_and_weights_equal_the_models(state: int, window: list[int]) -> None:
     assert definition.convolve(window) == model.convolve(window)
     assert definition.advance(state, window) == model.advance(state, window)
     last = len(window) - 1
@@ -54,13 +54,13 @@ def array(values: list[int]) -> arithmetic.Words:
 
 @quick
 @given(WORDS)
-def test_mix_equals_the_scalar_function_on_every_element(values: list[int]) -> None:
+def test_numpy_mix_equals_scalar_mix(values: list[int]) -> None:
     assert arithmetic.mix(array(values)).tolist() == [model.mix(value) for value in values]
 
 
 @quick
 @given(st.lists(TOKEN, min_size=1, max_size=9))
-def test_embed_equals_the_scalar_function_on_every_element(tokens: list[int]) -> None:
+def test_numpy_embed_equals_scalar_embed(tokens: list[int]) -> None:
     assert arithmetic.embed(integers(tokens)).tolist() == [model.embed(token) for token in tokens]
 
 
@@ -69,7 +69,7 @@ def test_embed_equals_the_scalar_function_on_every_element(tokens: list[int]) ->
     st.lists(st.tuples(WORD, st.integers(0, arithmetic.POSITIONS_MAX - 1)), min_size=1, max_size=9),
     st.integers(0, model.DRAFTER_LAYER + 2),
 )
-def test_kv_words_equals_the_scalar_function_on_every_element(pairs: list[tuple[int, int]], layer: int) -> None:
+def test_numpy_kv_words_equals_scalar_kv_word(pairs: list[tuple[int, int]], layer: int) -> None:
     hidden, positions = array([pair[0] for pair in pairs]), integers([pair[1] for pair in pairs])
     expected = [model.kv_word(word, position, layer) for word, position in pairs]
     assert arithmetic.kv_words(hidden, positions, layer).tolist() == expected
@@ -78,7 +78,7 @@ def test_kv_words_equals_the_scalar_function_on_every_element(pairs: list[tuple[
 
 @quick
 @given(st.lists(st.lists(WORD | EDGES, min_size=5, max_size=5), min_size=1, max_size=3))
-def test_attention_equals_the_scalar_function_at_every_position(rows: list[list[int]]) -> None:
+def test_numpy_attention_equals_scalar_attention(rows: list[list[int]]) -> None:
     index = integers(range(5 * len(rows)))
     seen, sums = arithmetic.attention(np.array(rows, dtype=np.uint64), index)
     assert len(sums) == len(seen) == 5 * len(rows)
@@ -91,7 +91,7 @@ def test_attention_equals_the_scalar_function_at_every_position(rows: list[list[
 
 @quick
 @given(st.lists(WORD | EDGES, min_size=8, max_size=8), st.lists(st.integers(-1, 3), min_size=4, max_size=4))
-def test_cached_words_are_those_of_the_first_blocks_of_each_row(values: list[int], table: list[int]) -> None:
+def test_cached_words_reads_the_first_blocks_of_each_row(values: list[int], table: list[int]) -> None:
     found = arithmetic.cached_words(array(values), integers(table), block_size=2, max_blocks=2, num_blocks_max=1)
     assert len(found) == len(table[::2])
     for row, block in enumerate(table[::2]):
@@ -100,31 +100,31 @@ def test_cached_words_are_those_of_the_first_blocks_of_each_row(values: list[int
 
 @quick
 @given(st.lists(st.tuples(WORD, TOKEN), min_size=1, max_size=9))
-def test_draft_hidden_equals_the_scalar_function_on_every_element(pairs: list[tuple[int, int]]) -> None:
+def test_numpy_draft_hidden_equals_scalar_draft_hidden(pairs: list[tuple[int, int]]) -> None:
     found = arithmetic.draft_hidden(array([pair[0] for pair in pairs]), integers([pair[1] for pair in pairs]))
     assert found.tolist() == [model.draft_hidden(*pair) for pair in pairs]
 
 
 @quick
 @given(st.lists(WORD, min_size=2, max_size=8))
-def test_taps_weigh_a_window_as_convolve_does(window: list[int]) -> None:
+def test_taps_equal_the_weights_of_convolve(window: list[int]) -> None:
     total = arithmetic.taps(len(window)).dot(array(window))
     assert arithmetic.mix(np.array([total])).tolist() == [model.convolve(window)]
 
 
 @quick
 @given(WORDS, st.integers(1, 40))
-def test_scores_are_the_logits_of_every_token(hidden: list[int], size: int) -> None:
+def test_numpy_scores_equal_scalar_logits(hidden: list[int], size: int) -> None:
     found = arithmetic.scores(array(hidden), size).tolist()
     assert found == [[model.logit(word, token) for token in range(size)] for word in hidden]
 
 
-def test_the_constants_are_those_of_the_model() -> None:
+def test_arithmetic_constants_equal_model_constants() -> None:
     for name in ("GOLDEN", "POSITION", "LAYER", "VOCABULARY", "DECAY", "DRAFTER_LAYER", "LOGIT_SHIFT"):
         assert int(getattr(arithmetic, name)) == getattr(definition, name) == getattr(model, name), name
 
 
-def test_tables_hold_what_their_names_say() -> None:
+def test_index_tables_equal_their_definition() -> None:
     assert arithmetic.multiples(4, 3).tolist() == [0, 3, 6, 9]
     assert arithmetic.tiled(3, 2).tolist() == [0, 1, 2, 0, 1, 2]
     assert arithmetic.repeated(3, 2).tolist() == [0, 0, 1, 1, 2, 2]
@@ -134,7 +134,7 @@ def test_tables_hold_what_their_names_say() -> None:
     assert arithmetic.columns(3, 4, num_real=2, count=3).tolist() == [0, 4, 1, 5, 2, 6]
 
 
-def test_every_id_and_position_that_a_specification_allows_is_in_its_table() -> None:
+def test_tables_cover_all_ids_and_positions_of_specifications() -> None:
     spec = EngineSpec(vocab_size=65536, max_model_len=65536, num_speculative_tokens=16)
     for key in ("vocab_size", "max_model_len", "num_speculative_tokens"):
         with pytest.raises(ValidationError):

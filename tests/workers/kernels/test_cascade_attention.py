@@ -34,9 +34,7 @@ def with_shared_prefix(batch: Batch) -> Batch:
 
 
 @each_shape
-def test_the_sums_are_those_of_attention_however_many_of_the_shared_blocks_are_summed_once(
-    num_rows: int, k: int, uniform: bool, padded: bool
-) -> None:
+def test_cascade_attention_equals_attention(num_rows: int, k: int, uniform: bool, padded: bool) -> None:
     batches_drawn = list(batches(num_rows, k, uniform, padded))
     assert batches_drawn
     for drawn in batches_drawn:

@@ -105,12 +105,12 @@ def _batch(
 
 @pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
 @pytest.mark.parametrize(("point_mass", "top_k", "top_p"), [(False, 0, 1.0), (True, 0, 1.0), (False, 25, 0.9)])
-def test_the_first_two_tokens_follow_the_target(method: int, point_mass: bool, top_k: int, top_p: float) -> None:
+def test_first_two_tokens_follow_the_target_law(method: int, point_mass: bool, top_k: int, top_p: float) -> None:
     statistic, bound = g_statistic(*counted(method, point_mass, top_k, top_p))
     assert statistic < bound
 
 
-def test_recovering_from_the_target_as_if_nothing_had_been_rejected_is_found() -> None:
+def test_recovery_from_target_distribution_is_detected() -> None:
     def recover_from_the_target(batch: Drafts) -> Drafts:
         # Every first try is kept, whatever the draft probability.
         select = batch.select_noise.copy()
@@ -122,7 +122,7 @@ def test_recovering_from_the_target_as_if_nothing_had_been_rejected_is_found() -
 
 
 @pytest.mark.parametrize("method", [STANDARD, BLOCK])
-def test_a_verification_uses_no_number_that_the_one_before_read(method: int) -> None:
+def test_consecutive_verifications_share_no_noise(method: int) -> None:
     law, num_rows = np.array([0.6, 0.4]), 20_000
     committed: list[list[int]] = [[] for _ in range(num_rows)]
     # A verification that keeps nothing has judged both drafts, and the next one judges the second one's position anew.

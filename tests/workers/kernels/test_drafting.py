@@ -12,7 +12,7 @@ from workers.kernels.eagle.definition import DraftChain
 
 
 @pytest.mark.parametrize("behind", [0, 1, 5])
-def test_a_row_that_is_further_than_its_blocks_sees_them_from_where_it_is(behind: int) -> None:
+def test_cached_sums_past_the_last_block_use_the_real_position(behind: int) -> None:
     given = made(DraftChain, batch([Row(3, 1, 2), Row(3, 1, 3)], k=1, block_size=3, vocab_size=9, seed=1), 1)
     length = given.num_blocks_max * given.block_size
     seen, sums = cached_sums(given, integers([length - 1, length - 1 + behind]))

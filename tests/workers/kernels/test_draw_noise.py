@@ -8,7 +8,7 @@ from workers.kernels.draw_noise.definition import ACCEPT_STREAM, DRAFT_STREAM, S
 from workers.kernels.draw_noise.numpy import draw_noise
 
 
-def test_words_are_those_of_the_generator_of_schedules() -> None:
+def test_numpy_philox_equals_schedule_philox() -> None:
     seeds, positions = [0, 1, (1 << 64) - 1, 0x1234_5678_9ABC_DEF0], [0, 7, (1 << 40) + 3, (1 << 63) - 1]
     for stream in (DRAFT_STREAM, ACCEPT_STREAM, SELECT_STREAM):
         for index, (seed, position) in enumerate(zip(seeds, positions, strict=True)):
@@ -26,7 +26,7 @@ def noise_of(positions: list[int], k: int, num_tries: int = 2) -> tuple[np.ndarr
     return accept.reshape(num_rows, k), select.reshape(num_rows, 1 + k, 1 + num_tries, 4)
 
 
-def test_a_token_is_selected_by_its_noise_whichever_column_decides_it() -> None:
+def test_selected_token_depends_on_position_not_column() -> None:
     accept, select = noise_of([10, 11, 12], k=2)
     # Whether drafts are accepted is decided by numbers that no other verification looks at.
     assert len(set(accept.ravel().tolist())) == 6
@@ -35,7 +35,7 @@ def test_a_token_is_selected_by_its_noise_whichever_column_decides_it() -> None:
 
 
 @pytest.mark.parametrize("k", [0, 3])
-def test_no_number_is_used_twice_and_all_lie_in_the_unit_interval(k: int) -> None:
+def test_noise_is_unique_and_in_the_unit_interval(k: int) -> None:
     accept, select = noise_of([100], k)
     numbers = np.concatenate([accept.ravel(), select.ravel()])
     assert len(set(numbers.tolist())) == len(numbers) == k + (1 + k) * 12

@@ -46,7 +46,7 @@ def run(seed: int, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return given, greedy
 
 
-def test_rows_without_chance_get_what_they_would_get_alone_and_leave_their_slot_as_it_is() -> None:
+def test_greedy_rows_are_unchanged_by_sampled_rows() -> None:
     for seed in range(5):
         given, greedy = run(seed)
         draws = (given["temperature_bits"] > 0) & (given["point_mass"] == 0) & (given["valid"] > 0)
@@ -59,7 +59,7 @@ def test_rows_without_chance_get_what_they_would_get_alone_and_leave_their_slot_
         assert not np.isnan(lines[given["state_slot"][draws]]).any()
 
 
-def test_the_script_changes_what_a_draft_is_drawn_from_and_adds_nothing_to_it() -> None:
+def test_script_changes_draft_distribution_only() -> None:
     for seed in range(5):
         given, greedy = run(seed)
         draws = np.flatnonzero((given["temperature_bits"] > 0) & (given["point_mass"] == 0) & (given["valid"] > 0))
@@ -74,14 +74,14 @@ def test_the_script_changes_what_a_draft_is_drawn_from_and_adds_nothing_to_it() 
         assert (given["own"].reshape(-1, K)[draws, 0][wrong] != own[wrong]).mean() > 0.5 or not wrong.any()
 
 
-def test_no_proposal_leaves_a_slot_as_it_is() -> None:
+def test_chain_without_proposal_keeps_draft_logits_slot() -> None:
     given, _ = run(3, num_proposed=0)
     assert np.isnan(given["draft_logits"]).all()
     assert (given["draft_tokens"] == -1).all()
 
 
 @pytest.mark.parametrize(("vocab_size", "temperature"), [(2, 1.0), (31, 0.5), (300, 4.0)])
-def test_evenly_spread_noise_draws_each_token_as_often_as_it_is_likely(vocab_size: int, temperature: float) -> None:
+def test_uniform_noise_samples_tokens_by_probability(vocab_size: int, temperature: float) -> None:
     rng = np.random.default_rng(vocab_size)
     logits = rng.normal(scale=2, size=vocab_size).astype(np.float32)
     count = 1000 if vocab_size <= 128 else 150
@@ -94,7 +94,7 @@ def test_evenly_spread_noise_draws_each_token_as_often_as_it_is_likely(vocab_siz
     np.testing.assert_allclose(shares, weights / weights.sum(), atol=2 / count)
 
 
-def test_the_noise_of_drafts_is_of_no_other_draw_and_new_wherever_a_row_begins() -> None:
+def test_draft_noise_shares_no_number_with_other_noise() -> None:
     seeds, found = np.array([5, 5, 6]), np.full(3 * K * NUMBERS_PER_DRAFT, np.nan, dtype=np.float32)
     draft_noise(DraftNoise(seeds, np.array([10, 11, 10]), np.arange(3), found, K))
     accept, select = np.empty(3 * 9, dtype=np.float32), np.empty(3 * 10 * 3 * 4, dtype=np.float32)

@@ -28,7 +28,7 @@ def sampled(batch: Drafts) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
 @pytest.mark.parametrize("k", [0, 1, 2])
-def test_what_is_committed_has_exactly_the_targets_law(method: int, k: int) -> None:
+def test_verification_follows_exactly_the_target_distribution(method: int, k: int) -> None:
     for seed, (vocab_size, block_size, tile_size) in enumerate(LAYOUTS):
         for number, kind in enumerate(KINDS):
             for num_tries in (0, 1, 2)[: 3 if vocab_size < 4 else 2]:
@@ -41,7 +41,7 @@ def test_what_is_committed_has_exactly_the_targets_law(method: int, k: int) -> N
 
 @pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
 @pytest.mark.parametrize(("k", "unproposed"), [(0, 2), (1, 1), (2, 1)])
-def test_drafts_that_were_never_proposed_leave_the_law_as_it_is(method: int, k: int, unproposed: int) -> None:
+def test_missing_drafts_keep_the_target_distribution(method: int, k: int, unproposed: int) -> None:
     for number, kind in enumerate(KINDS):
         sizes = {"vocab_size": 3, "block_size": 2, "tile_size": 1, "num_tries": 1}
         at = world(50 + number, method=method, k=k, unproposed=unproposed, **sizes, **kind)
@@ -82,12 +82,12 @@ def forget_temperature(batch: Drafts) -> Drafts:
 
 @pytest.mark.parametrize("fault", [leak, keep_every_draft, forget_draft_probabilities, forget_temperature])
 @pytest.mark.parametrize("method", [STANDARD, BLOCK])
-def test_a_biased_sampler_is_found(fault: Any, method: int) -> None:
+def test_biased_sampler_is_detected(fault: Any, method: int) -> None:
     # In some worlds the drafter is right for sure, and nothing can go wrong.
     assert worlds_that_tell(method, lambda batch: sampled(fault(batch))) >= 3
 
 
-def test_block_verification_that_recovers_from_the_residual_of_single_drafts_is_found() -> None:
+def test_block_verification_with_single_draft_residual_is_detected() -> None:
     """vLLM-Ascend issue #7807: drafts are kept together, what follows them is not."""
 
     def mixed(batch: Drafts) -> NDArray[np.int64]:

@@ -114,7 +114,7 @@ def permuted(arguments: dict[str, Any], order: list[int]) -> dict[str, Any]:
 
 
 @each_shape
-def test_what_a_row_is_fed_does_not_depend_on_where_it_was_before(
+def test_prepare_inputs_is_independent_of_previous_row_order(
     num_rows: int, k: int, uniform: bool, padded: bool
 ) -> None:
     drawn = list(batches(num_rows, k, uniform, padded))
@@ -126,7 +126,7 @@ def test_what_a_row_is_fed_does_not_depend_on_where_it_was_before(
         assert {name: values.tolist() for name, values in found.items()} == expected
 
 
-def test_the_true_count_is_that_of_every_number_of_drafts_and_valid_tokens() -> None:
+def test_prepare_inputs_corrects_counts_for_all_drafts_and_results() -> None:
     arguments, _ = inputs_of(next(iter(batches(num_rows=1, k=3, uniform=False, padded=False))), [0])
     for extra, d in product(range(3), range(4)):
         for valid in range(d + 2):

@@ -23,7 +23,7 @@ def request_of(params: SamplingParams, tokens: list[int], num_prompt: int, stop:
 
 
 @pytest.mark.parametrize("vocab_size", [2, 7, 32, 33, 129])
-def test_every_verified_column_is_processed_by_the_tokens_before_it_and_nothing_else_is_touched(
+def test_process_logits_uses_the_history_before_each_column(
     vocab_size: int,
 ) -> None:
     rng = np.random.default_rng(vocab_size)
@@ -83,7 +83,7 @@ def test_every_verified_column_is_processed_by_the_tokens_before_it_and_nothing_
         (SamplingParams(bad_words=((0, 3, 3, 2),)), [3, 3], [16, 16, 16, 16]),
     ],
 )
-def test_the_oracle_processes_logits_as_the_words_of_the_parameters_say(
+def test_oracle_processes_logits_by_sampling_parameters(
     params: SamplingParams, tokens: list[int], wanted: list[float]
 ) -> None:
     found = processed([1 << 20] * 4, Rules(params, frozenset({0})), tokens, 2)

@@ -64,7 +64,7 @@ WORDS = st.lists(st.integers(0, model.MASK), min_size=1, max_size=12)
 
 @settings(max_examples=150)
 @given(WORDS, st.lists(st.integers(1, 5), max_size=12), st.sampled_from(WIDTHS), st.sampled_from((0, 1, 3)))
-def test_any_chunks_of_a_sequence_give_the_states_of_one_token_at_a_time(
+def test_recurrent_states_are_the_same_for_all_prefill_chunks(
     inputs: list[int], chunks: list[int], width: int, k: int
 ) -> None:
     single, chunked = Sequence(k, width), Sequence(k, width)
@@ -80,7 +80,7 @@ def test_any_chunks_of_a_sequence_give_the_states_of_one_token_at_a_time(
 
 @settings(max_examples=150)
 @given(WORDS, WORDS, st.data(), st.sampled_from(WIDTHS), st.sampled_from((1, 3)))
-def test_every_accepted_count_leads_to_the_state_after_so_many_verified_tokens(
+def test_accepted_count_selects_the_state_after_that_many_tokens(
     before: list[int], after: list[int], data: st.DataObject, width: int, k: int
 ) -> None:
     d = data.draw(st.integers(0, k))
@@ -98,7 +98,7 @@ def test_every_accepted_count_leads_to_the_state_after_so_many_verified_tokens(
 
 
 @each_width
-def test_a_row_that_has_computed_nothing_starts_from_zero_whatever_its_slot_and_count_hold(width: int) -> None:
+def test_new_row_starts_from_zero_state(width: int) -> None:
     inputs = [3, 1, 4, 1, 5]
     expected = run_over(0, [0] * (width - 1), inputs, width)[2]
     for accepted in range(5):

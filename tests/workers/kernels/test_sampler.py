@@ -16,7 +16,7 @@ V = 5
 
 
 @pytest.mark.parametrize("nothing", [[np.nan] * V, [-np.inf] * V, [1, np.nan, 3, -np.inf, 0]])
-def test_a_column_without_a_largest_logit_yields_no_token_and_ends_the_row(nothing: list[float]) -> None:
+def test_column_without_largest_logit_ends_the_row(nothing: list[float]) -> None:
     logits = np.tile(np.array([0, 9, 1, -np.inf, 2], dtype=np.float32), (3, 3, 1))
     for row in range(3):
         logits[row, row] = nothing
@@ -44,21 +44,21 @@ def one_row(logits: list[list[float]], drafts: list[int], n: int, invalid: int =
     return [int(token) for token in found["sampled"]]
 
 
-def test_a_tie_goes_to_the_lowest_token_id() -> None:
+def test_tie_selects_the_lowest_token_id() -> None:
     assert one_row([[1, 2, 2], [3, 3, 3]], [1], n=2) == [1, 0]
     assert one_row([[1, 2, 2], [3, 3, 3]], [2], n=2) == [1, NO_TOKEN]
     assert one_row([[0, 0, 0]], [], n=1) == [0]
 
 
-def test_a_draft_that_was_never_proposed_is_never_accepted() -> None:
+def test_no_draft_is_never_accepted() -> None:
     assert one_row([[5, 0], [0, 5], [5, 0]], [NO_DRAFT, 1], n=3) == [0, NO_TOKEN, NO_TOKEN]
 
 
-def test_a_right_draft_behind_a_wrong_one_is_not_accepted() -> None:
+def test_correct_draft_after_a_rejected_one_is_not_accepted() -> None:
     assert one_row([[5, 0], [0, 5], [5, 0]], [1, 1], n=3) == [0, NO_TOKEN, NO_TOKEN]
     assert one_row([[5, 0], [0, 5], [5, 0]], [0, 1], n=3) == [0, 1, 0]
 
 
-def test_a_row_that_is_marked_invalid_or_has_no_token_samples_nothing() -> None:
+def test_invalid_or_empty_row_samples_nothing() -> None:
     assert one_row([[5, 0], [0, 5]], [0], n=2, invalid=1) == [NO_TOKEN, NO_TOKEN]
     assert one_row([[5, 0]], [], n=0) == [NO_TOKEN]

@@ -9,7 +9,7 @@ from tests.workers.kernels.batches import (
 from workers.kernels.state_copy.definition import state_copy
 
 
-def test_a_run_longer_than_a_block_leaves_a_state_in_each_block_it_fills() -> None:
+def test_run_over_several_blocks_stores_a_state_in_each() -> None:
     states, conv = np.arange(100, 109, dtype=np.uint64), np.arange(200, 209, dtype=np.uint64)
     kept = {}
     for accepted in range(9):

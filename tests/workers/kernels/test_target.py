@@ -44,9 +44,7 @@ def attention_arguments(batch: Batch, kv: Array, num_blocks_max: int) -> dict[st
 
 
 @each_shape
-def test_attention_is_the_models_attention_of_two_running_sums(
-    num_rows: int, k: int, uniform: bool, padded: bool
-) -> None:
+def test_triton_attention_equals_model_attention(num_rows: int, k: int, uniform: bool, padded: bool) -> None:
     drawn = list(batches(num_rows, k, uniform, padded, 2))
     assert drawn
     for batch in drawn:
@@ -60,7 +58,7 @@ def test_attention_is_the_models_attention_of_two_running_sums(
             assert output[token] == model.attention(sum_kv, sum_kv_position, position)
 
 
-def test_every_word_a_token_attends_to_changes_its_output_and_no_other_does() -> None:
+def test_attention_output_depends_on_attended_words_only() -> None:
     (batch,) = batches(3, 3, False, True, 1)
     kv = cache_of(batch)
     arguments = attention_arguments(batch, kv, batch.num_blocks_max)
@@ -76,7 +74,7 @@ def test_every_word_a_token_attends_to_changes_its_output_and_no_other_does() ->
             assert bool(differs[token]) == attends
 
 
-def test_a_logit_is_an_integer_that_float32_holds_exactly() -> None:
+def test_logit_is_exact_in_float32() -> None:
     largest = (1 << 24) - 1
     assert int(np.float32(largest)) == largest
     assert max(model.logit(word, token) for word in (0, POISON, model.MASK) for token in range(500)) <= largest

@@ -11,14 +11,14 @@ WITH_TWINS = sorted(folders_with("numpy.py") & {*FOLDERS})
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_every_op_of_a_folder_has_a_definition_and_cases(folder: str) -> None:
+def test_every_op_has_a_definition_and_cases(folder: str) -> None:
     assert {op_name(type(case)) for case in cases_of(folder)} == ops_of(folder)
     for name in ops_of(folder):
         assert callable(op_of(folder, "definition", name))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_sim_runs_the_numpy_twin_of_an_op_or_its_definition_where_there_is_none(folder: str) -> None:
+def test_sim_runs_numpy_twin_or_definition(folder: str) -> None:
     twins = import_module(f"workers.kernels.{folder}.numpy") if folder in WITH_TWINS else None
     names = ops_of(folder)
     assert names
@@ -27,7 +27,7 @@ def test_sim_runs_the_numpy_twin_of_an_op_or_its_definition_where_there_is_none(
 
 
 @pytest.mark.parametrize("folder", WITH_TWINS)
-def test_the_numpy_twin_writes_what_is_defined_and_nothing_else(folder: str) -> None:
+def test_numpy_twin_equals_definition(folder: str) -> None:
     cases = list(cases_of(folder))
     assert cases
     for case in cases:

@@ -57,9 +57,7 @@ CERTAIN: dict[str, Any] = {"point_mass": np.ones(1, dtype=np.int64)}
 
 @pytest.mark.parametrize("changes", [{}, GREEDY, CERTAIN])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_draft_that_cannot_be_verified_ends_the_drafts_and_the_target_goes_on(
-    method: int, changes: dict[str, Any]
-) -> None:
+def test_unverifiable_draft_ends_drafts_and_target_token_follows(method: int, changes: dict[str, Any]) -> None:
     assert sampled_of(row(method, [3, 3], **changes)) == ([3, 3, 3], 0)
     assert sampled_of(row(method, [3, NO_DRAFT], **changes)) == ([3, 3, NO_TOKEN], 0)
     assert sampled_of(row(method, [NO_DRAFT, 3], **changes)) == ([3, NO_TOKEN, NO_TOKEN], 0)
@@ -69,7 +67,7 @@ def test_a_draft_that_cannot_be_verified_ends_the_drafts_and_the_target_goes_on(
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("broken", [[np.nan, 0, 0, 0, 0], [0, 0, 0, 0, np.inf], [-np.inf] * V])
-def test_a_row_ends_where_the_target_has_no_distribution(method: int, broken: list[float]) -> None:
+def test_row_ends_where_target_distribution_is_undefined(method: int, broken: list[float]) -> None:
     for changes in ({}, GREEDY, CERTAIN):
         for column, expected in enumerate([[-1, -1, -1], [3, -1, -1], [3, 3, -1]]):
             batch = row(method, [3, 3], **changes)
@@ -78,7 +76,7 @@ def test_a_row_ends_where_the_target_has_no_distribution(method: int, broken: li
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_draft_without_draft_probabilities_is_not_kept(method: int) -> None:
+def test_draft_without_draft_distribution_is_rejected(method: int) -> None:
     batch = row(method, [3, 3])
     batch.draft_logits[0, 1, 2] = np.nan
     assert sampled_of(batch) == ([3, 3, NO_TOKEN], DRAFT_UNDEFINED)
@@ -87,12 +85,12 @@ def test_a_draft_without_draft_probabilities_is_not_kept(method: int) -> None:
     assert sampled_of(replace(batch, **CERTAIN)) == ([3, 3, 3], 0)
 
 
-def test_padding_and_rows_marked_invalid_sample_nothing() -> None:
+def test_padding_and_invalid_rows_sample_nothing() -> None:
     for changes in ({"num_scheduled": np.zeros(1)}, {"invalid": np.ones(1)}):
         assert sampled_of(row(STANDARD, [3, V], **changes)) == ([NO_TOKEN] * 3, 0)
 
 
-def test_a_draft_that_the_target_rules_out_is_replaced_even_by_noise_zero() -> None:
+def test_draft_of_target_probability_zero_is_rejected_at_noise_zero() -> None:
     nothing = np.zeros((1, 2), dtype=np.float32)
     for method in (STRICT, STANDARD, BLOCK):
         for changes in ({}, GREEDY, CERTAIN):
@@ -101,7 +99,7 @@ def test_a_draft_that_the_target_rules_out_is_replaced_even_by_noise_zero() -> N
             assert sampled_of(batch)[0] == [3, NO_TOKEN, NO_TOKEN]
 
 
-def test_synthetic_acceptance_follows_its_rates_and_not_the_probabilities() -> None:
+def test_synthetic_acceptance_follows_its_rates() -> None:
     rates = np.array([0.75, 0.25], dtype=np.float32)
     for changes in ({}, GREEDY, CERTAIN):
         assert sampled_of(row(SYNTHETIC, [1, 1], rates=rates, **changes))[0] == [1, 3, NO_TOKEN]
@@ -116,13 +114,13 @@ def kept(logits: list[float], top_k: int, top_p: float) -> list[int]:
     return [int(token) for token in np.flatnonzero(line >= floors[0])]
 
 
-def test_top_k_keeps_the_largest_and_all_equal_to_the_last_of_them() -> None:
+def test_top_k_keeps_ties_with_the_last_kept_logit() -> None:
     assert kept([3, 1, 2, 0], 2, 1) == [0, 2]
     assert kept([3, 2, 2, 0], 2, 1) == [0, 1, 2]
     assert kept([3, 1, 2, 0], 0, 1) == kept([3, 1, 2, 0], 4, 1) == kept([3, 1, 2, 0], 9, 1) == [0, 1, 2, 3]
 
 
-def test_top_p_keeps_the_smallest_set_with_its_probability_and_the_best_token_always() -> None:
+def test_top_p_keeps_the_smallest_set_and_the_best_token() -> None:
     # Probabilities 8/15, 2/15, 4/15, 1/15.
     assert kept([3, 1, 2, 0], 0, 0.5) == kept([3, 1, 2, 0], 0, 0) == [0]
     assert kept([3, 1, 2, 0], 0, 0.75) == [0, 2]
@@ -135,7 +133,7 @@ def test_top_p_keeps_the_smallest_set_with_its_probability_and_the_best_token_al
 
 
 @pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
-def test_tokens_below_the_floor_are_never_emitted(method: int) -> None:
+def test_tokens_below_the_floor_are_never_sampled(method: int) -> None:
     rng = np.random.default_rng(method)
     num_rows = 500
     logits, draft_logits = rng.normal(size=(2, num_rows, 3, V)).astype(np.float32)
@@ -159,7 +157,7 @@ def test_tokens_below_the_floor_are_never_emitted(method: int) -> None:
     assert (found >= floors)[sampled != NO_TOKEN].all()
 
 
-def test_the_largest_noise_picks_the_last_index_with_a_mass_and_the_least_the_first() -> None:
+def test_pick_with_extreme_noise_returns_first_or_last_mass() -> None:
     masses = np.random.default_rng(4).random((2000, 32), dtype=np.float32)
     masses[::2, 20:] = masses[::2, :3] = 0
     # Added up in another order the masses come to more than the running sum does.

@@ -1,1 +1,1 @@
-"""The model's arithmetic on arrays and on blocks of words."""
+"""Arithmetic of the integer model, for arrays and for Triton blocks."""

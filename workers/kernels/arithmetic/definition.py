@@ -1,4 +1,7 @@
-"""The model's arithmetic, one word at a time: integers modulo 2^64, as every op defines what it computes."""
+"""Arithmetic of the integer model on single words modulo 2^64.
+
+Every op's definition uses it.
+"""
 
 from collections.abc import Sequence
 
@@ -11,9 +14,9 @@ DECAY = 0x5851F42D4C957F2D
 MULTIPLIER = 0x2127599BF4325C37
 DRAFTER_LAYER = 64
 LOGIT_SHIFT = 40
-# Ids that have a word: those of the largest vocabulary, and the one behind it, which is a mask.
+# Number of ids with a hidden word: all ids of the largest vocabulary, and the mask id that follows them.
 NUM_EMBEDDED = (1 << 16) + 1
-# Positions of the longest model, and those that drafts behind its end are thought to have.
+# Positions of the longest model, plus positions of draft tokens past its end.
 POSITIONS_MAX = (1 << 16) + 64
 
 
@@ -26,27 +29,33 @@ def mix(word: int) -> int:
 
 
 def embed(token: int) -> int:
-    """Return the hidden word of a token id; what is below 0 is no id, and has the word of id 0."""
+    """Return the hidden word of a token id; a negative id has the word of id 0."""
     return mix((max(token, 0) + 1) * GOLDEN)
 
 
 def kv_word(hidden: int, position: int, layer: int) -> int:
-    """Return the cache word of an attention layer for a token at a position."""
+    """Return the KV-cache word of an attention layer for a token at a position."""
     return mix(hidden + (2 * position + 1) * POSITION + layer * LAYER)
 
 
 def attention_weight(position: int, at: int) -> int:
-    """Return the weight of the word at position `at` for a token at `position`: odd, 1 for its own."""
+    """Return the weight of the KV word at position `at` for a token at `position`: odd.
+
+    1 for its own position.
+    """
     return 2 * (position - at) + 1
 
 
 def after_attention(hidden: int, output: int) -> int:
-    """Return the hidden word behind an attention layer."""
+    """Return the hidden word after an attention layer."""
     return mix(hidden + output)
 
 
 def convolve(window: Sequence[int]) -> int:
-    """Return the term of a window of inputs, oldest first, in the recurrent state; the newest weighs GOLDEN."""
+    """Return the term that a window of inputs (oldest first) adds to the recurrent state.
+
+    The newest has weight GOLDEN.
+    """
     total = 0
     for age in range(len(window)):
         total += window[len(window) - 1 - age] * (2 * age + 1) * GOLDEN
@@ -59,7 +68,7 @@ def advance(state: int, window: Sequence[int]) -> int:
 
 
 def after_recurrent(hidden: int, state: int) -> int:
-    """Return the hidden word behind a recurrent layer."""
+    """Return the hidden word after a recurrent layer."""
     return mix(hidden + state)
 
 
@@ -69,5 +78,5 @@ def logit(hidden: int, token: int) -> int:
 
 
 def draft_hidden(hidden: int, token: int) -> int:
-    """Return the drafter's input: a hidden word, and the token that follows it."""
+    """Return the drafter's input: a hidden word combined with the token that follows it."""
     return mix(3 * hidden + embed(token))

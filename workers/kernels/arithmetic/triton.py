@@ -1,7 +1,7 @@
-"""The model's arithmetic on blocks of 64-bit words: equal to the definition, element by element.
+"""Arithmetic of the integer model on Triton blocks; equal to the definition.
 
-Words are uint64 wherever a value is multiplied or shifted, so products wrap modulo 2^64 and shifts are logical.
-Token ids and positions are int64, and positions not negative.
+Words are uint64 wherever a value is multiplied or shifted, so products wrap modulo 2^64 and shifts are logical. Token
+ids and positions are int64; positions are not negative.
 """
 
 import triton
@@ -42,7 +42,7 @@ def kv_word(b_hidden, b_position, layer: tl.constexpr):
 
 @triton.jit
 def attention(b_sum, b_sum_position, b_position):
-    """Return (2 i + 1) * sum of kv - 2 * sum of kv times position."""
+    """Return the attention output (2 i + 1) * sum of kv - 2 * sum of kv times position."""
     return (b_position.to(tl.uint64) * 2 + 1) * b_sum - b_sum_position * 2
 
 

@@ -1,4 +1,4 @@
-"""Paged causal attention with odd integer weights."""
+"""Paged causal attention over the KV cache, with odd integer weights."""
 
 from typing import Annotated
 
@@ -9,9 +9,11 @@ from workers.kernels.sentinels import PAD_ROW
 
 @arguments
 class Attention(Arguments):
-    """Set output[i] = sum over j <= position of kv[j] * (2 (position - j) + 1), and advance the hidden words by it.
+    """Set output[i] = sum over j <= position of kv[j] * (2 (position - j) + 1).
 
-    `num_blocks_max` bounds the blocks of any row. Padding tokens have output 0 and keep their hidden word.
+    Update the hidden words with it.
+
+    `num_blocks_max` is the largest number of blocks of any row. Padding tokens get output 0 and keep their hidden word.
     """
 
     kv: Annotated[Memory, In("uint64", "num_blocks * block_size")]
@@ -26,12 +28,15 @@ class Attention(Arguments):
 
 
 def attention(a: Attention) -> None:
-    """Let each token see its row's words up to its own position, and advance its hidden word by their sum."""
+    """Compute each token's attention over its row's KV cache up to its own position.
+
+    Update its hidden word.
+    """
     attend(a, 0)
 
 
 def attend(a: Attention, num_common_blocks: int) -> None:
-    """Do what `attention` does, with the first `num_common_blocks` blocks of row 0 as those of every row."""
+    """Compute `attention`, reading the first `num_common_blocks` blocks from row 0."""
     for token in range(len(a.hidden)):
         row = int(a.token_row[token])
         if row == PAD_ROW:

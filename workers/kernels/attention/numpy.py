@@ -1,4 +1,4 @@
-"""Paged causal attention with odd integer weights."""
+"""Paged causal attention over the KV cache, with odd integer weights."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Paged causal attention with odd integer weights."""
+"""Paged causal attention over the KV cache, with odd integer weights."""
 
 import triton
 import triton.language as tl
@@ -49,7 +49,7 @@ def sum_paged(
     p_kv, p_table, b_last, is_real, first, length, block_size,
     BLOCK_ROWS: tl.constexpr, BLOCK_POSITIONS: tl.constexpr,
 ):  # fmt: skip
-    """Return for each row of a block table the sum of kv, and of kv times position, over first <= position <= last.
+    """Return per block-table row the sums of kv and kv * position, first <= position <= last.
 
     Positions from `length` on have no blocks.
     """

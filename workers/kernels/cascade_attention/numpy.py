@@ -1,4 +1,4 @@
-"""Attention that sums a prefix which all rows share once, then the rest of each row."""
+"""Cascade attention: sum the KV-cache blocks of a shared prefix only once."""
 
 import numpy as np
 

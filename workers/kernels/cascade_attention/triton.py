@@ -1,4 +1,4 @@
-"""Attention that sums a prefix which all rows share once, then the rest of each row."""
+"""Cascade attention: sum the KV-cache blocks of a shared prefix only once."""
 
 import triton.language as tl
 
@@ -13,7 +13,7 @@ BLOCK_POSITIONS = 64
 
 
 def cascade_attention(a: CascadeAttention) -> None:
-    """Each program sums the common blocks once for all of its tokens."""
+    """Launch programs that each sum the common blocks once for all of their tokens."""
     num_tokens = a.hidden.numel()
     launch(_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.kv, a.block_table, a.token_row, a.positions, a.hidden, a.output,

@@ -1,1 +1,1 @@
-"""Compilation of kernels ahead of their first launch."""
+"""Compilation of Triton kernels before their first launch."""

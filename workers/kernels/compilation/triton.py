@@ -1,8 +1,8 @@
-"""Compilation of kernels ahead of their first launch: list the variants that launches need, and compile them.
+"""List the Triton kernel variants that launches need, and compile them in advance.
 
-A variant is a kernel with everything that it is compiled for: types, which addresses and numbers are divisible by 16,
-constants, options. What Triton's own dispatch asks its compiler for is written down, and given to the compiler later,
-in any process; what it makes lies in Triton's cache, where the first launch finds it.
+A variant is a kernel and everything that it is compiled for: types, whether addresses and numbers are divisible by 16,
+constants, options. `Variants` records what Triton's dispatch requests from its compiler. `compile_variant` compiles it
+later, in any process, into Triton's cache, where the first launch finds it.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from workers.kernels.launch.triton import launched_by
 
 A = TypeVar("A", bound=Arguments)
 
-# An address is divisible by this, or it is not.
+# Dispatch depends on whether an address is divisible by this.
 _DIVISOR = 16
 
 
 class Variant(NamedTuple):
-    """A kernel of a module, and what it is compiled for, as Triton writes that down."""
+    """A kernel of a module, and the specialisation it is compiled for, in Triton's own format."""
 
     module: str
     name: str
@@ -32,16 +32,16 @@ class Variant(NamedTuple):
 
 
 class Variants:
-    """The variants that launches need, each once."""
+    """The distinct variants that launches need."""
 
     def __init__(self) -> None:
         self.found: set[Variant] = set()
         self._known: set[Any] = set()
 
     def add(self, op: Callable[[A], None], arguments: A) -> None:
-        """Add the variants of the kernels that an op launches, without launching them."""
+        """Add the variants of the kernels that an op would launch, without launching them."""
         with launched_by(self._list), knobs.runtime.scope():
-            # Where this hook prevents the compilation, Triton launches nothing either.
+            # Triton launches nothing if this hook prevents the compilation.
             knobs.runtime.jit_cache_hook = self._asked
             op(arguments)
 
@@ -58,18 +58,18 @@ class Variants:
 
 
 def _as_seen(argument: Any) -> Any:
-    """Return the properties of an argument that dispatch may depend on."""
+    """Return the properties of an argument that Triton's dispatch may depend on."""
     return (argument.dtype, argument.data_ptr() % _DIVISOR) if isinstance(argument, Tensor) else argument
 
 
 def compile_variant(variant: Variant) -> None:
-    """Compile a variant into Triton's cache, and its launcher where Triton compiles that too."""
+    """Compile a variant into Triton's cache, including its launcher if Triton compiles one."""
     compiled = getattr(import_module(variant.module), variant.name).preload(variant.specialization)
     driver.active.launcher_cls(compiled.src, compiled.metadata)
 
 
 def let_go_of_device() -> None:
-    """Let this process, and those that are forked from it, compile for the current GPU without asking it again."""
+    """Make Triton compile for the current GPU without the driver, here and in forks."""
     target, answers = driver.active.get_current_target(), CudaDriver()
     answers.get_current_device = lambda: 0
     answers.get_current_stream = lambda device: device

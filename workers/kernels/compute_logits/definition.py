@@ -1,4 +1,4 @@
-"""Compute the logits of the positions that are to be sampled."""
+"""Compute the logits of each row's last token and its draft tokens."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from workers.kernels.arithmetic.definition import logit
 
 @arguments
 class ComputeLogits(Arguments):
-    """Write the logits of the last 1 + d tokens of each row.
+    """Write the logits of each row's last 1 + d tokens (d draft tokens).
 
     Columns past d repeat column d.
     """
@@ -23,14 +23,14 @@ class ComputeLogits(Arguments):
 
 
 def compute_logits(a: ComputeLogits) -> None:
-    """Write the logits of each row's last 1 + d tokens; columns behind them repeat the last."""
+    """Write the logits of each row's last 1 + d tokens; later columns repeat the last."""
     width = 1 + a.num_speculative_tokens
     for row in range(len(a.num_drafts)):
         num_drafts = int(a.num_drafts[row])
         first = int(a.query_start[row]) + int(a.num_scheduled[row]) - 1 - num_drafts
         for column in range(width):
             token = first + min(column, num_drafts)
-            # A padding row has no token: it repeats the logits of a neighbour, which are not used.
+            # A padding row has no token: it gets the logits of a neighbouring token, which nothing reads.
             token = min(max(token, 0), len(a.hidden) - 1)
             for word in range(a.vocab_size):
                 place = (row * width + column) * a.vocab_size + word

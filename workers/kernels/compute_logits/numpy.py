@@ -1,4 +1,4 @@
-"""Compute the logits of the positions that are to be sampled."""
+"""Compute the logits of each row's last token and its draft tokens."""
 
 from functools import cache
 
@@ -13,11 +13,11 @@ def compute_logits(a: ComputeLogits) -> None:
     end = a.query_start + a.num_scheduled
     index = end[repeated(len(end), width)]
     index -= _to_end(width).take(a.num_drafts, axis=0).ravel()
-    # Clipped: padding has no tokens.
+    # Indexes are clipped because padding rows have no tokens.
     a.logits[:] = scores(a.hidden.take(index, mode="clip"), a.vocab_size).ravel()
 
 
 @cache
 def _to_end(stop: int) -> Integers:
-    """Return for each n below `stop` the distances of 0, 1, ..., stop - 1 to n + 1, 1 at least."""
+    """Return max(n - i, 0) + 1 for all n, i < stop: the distance of column i from the end."""
     return shared(np.maximum(column(stop) - arange(stop), 0) + 1)

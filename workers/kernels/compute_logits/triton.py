@@ -1,4 +1,4 @@
-"""Compute the logits of the positions that are to be sampled."""
+"""Compute the logits of each row's last token and its draft tokens."""
 
 import triton.language as tl
 

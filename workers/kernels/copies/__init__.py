@@ -1,1 +1,1 @@
-"""The device ops that copy between the host and the device: definition and twins."""
+"""Device ops that copy between host and device: definition and twins."""

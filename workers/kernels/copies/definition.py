@@ -1,4 +1,4 @@
-"""Copies between the host and the device: one op each, so that a schedule can name it."""
+"""Copies between host and device: one op each, so that a schedule can refer to it by name."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ class CopyInputs(Arguments):
 
 @arguments
 class CopyScript(Arguments):
-    """Copy the scripted drafts of a new request into the line of its state slot."""
+    """Copy the scripted draft tokens of a new request into the line of its state slot."""
 
     source: Annotated[Memory, In("int64", "length", of=("staging_scripts",))]
     destination: Annotated[Memory, Out("int64", "length", of=("script",))]
@@ -23,7 +23,7 @@ class CopyScript(Arguments):
 
 @arguments
 class CopyLine(Arguments):
-    """Copy the sampling parameters and the history of a new request into the line of its state slot."""
+    """Copy a new request's sampling parameters and token history to its state slot's line."""
 
     source: Annotated[Memory, In("int64", "length", of=("staging_lines",))]
     destination: Annotated[Memory, Out("int64", "length", of=("lines",))]
@@ -39,7 +39,7 @@ class CopyOutput(Arguments):
 
 @arguments
 class CopyLogprobs(Arguments):
-    """Copy flat logprobs, or the ids they belong to, to the host."""
+    """Copy flat logprobs, or their token ids, to the host."""
 
     flat: Annotated[Memory, In(ANY_DTYPE, "length", of=("flat_logprob_ids", "flat_logprobs"))]
     destination: Annotated[Memory, Out(ANY_DTYPE, "length", of=("logprob_ids", "logprobs"))]
@@ -47,7 +47,7 @@ class CopyLogprobs(Arguments):
 
 @arguments
 class CopyMasks(Arguments):
-    """Copy the masks of grammars, and the columns they are for, to the device."""
+    """Copy grammar bitmasks, and the indexes of their columns, to the device."""
 
     source: Annotated[Memory, In("int64", "length", of=("staging_masks",))]
     destination: Annotated[Memory, Out("int64", "length", of=("masks",))]
@@ -55,7 +55,7 @@ class CopyMasks(Arguments):
 
 @arguments
 class CopyDrafts(Arguments):
-    """Copy the drafts of a step to the host, which checks them."""
+    """Copy the draft tokens of a step to the host, for grammar checks."""
 
     draft_tokens: Annotated[Memory, In("int64", "length")]
     destination: Annotated[Memory, Out("int64", "length", of=("drafts",))]
@@ -63,7 +63,7 @@ class CopyDrafts(Arguments):
 
 @arguments
 class CopyCounts(Arguments):
-    """Copy the counts of valid tokens to the host."""
+    """Copy the number of valid sampled tokens of each row to the host."""
 
     valid: Annotated[Memory, In("int64", "B")]
     destination: Annotated[Memory, Out("int64", "B", of=("counts",))]
@@ -71,7 +71,7 @@ class CopyCounts(Arguments):
 
 @arguments
 class CopyAccepted(Arguments):
-    """Copy the counts of accepted tokens to the host, for recurrent layers that take them from there."""
+    """Copy the accepted counts to the host, for recurrent layers that read the counts there."""
 
     accepted: Annotated[Memory, In("int64", "B")]
     destination: Annotated[Memory, Out("int64", "B", of=("accepted_counts",))]
@@ -83,12 +83,12 @@ def copy_inputs(a: CopyInputs) -> None:
 
 
 def copy_script(a: CopyScript) -> None:
-    """Copy the scripted drafts of a new request."""
+    """Copy the scripted draft tokens of a new request."""
     a.destination[:] = a.source
 
 
 def copy_line(a: CopyLine) -> None:
-    """Copy the sampling parameters and the history of a new request."""
+    """Copy the sampling parameters and the token history of a new request."""
     a.destination[:] = a.source
 
 
@@ -98,25 +98,25 @@ def copy_output(a: CopyOutput) -> None:
 
 
 def copy_logprobs(a: CopyLogprobs) -> None:
-    """Copy flat logprobs, or the ids they belong to."""
+    """Copy flat logprobs, or their token ids."""
     a.destination[:] = a.flat
 
 
 def copy_masks(a: CopyMasks) -> None:
-    """Copy the masks of grammars, and the columns they are for."""
+    """Copy grammar bitmasks, and the indexes of their columns."""
     a.destination[:] = a.source
 
 
 def copy_drafts(a: CopyDrafts) -> None:
-    """Copy the drafts of a step."""
+    """Copy the draft tokens of a step."""
     a.destination[:] = a.draft_tokens
 
 
 def copy_counts(a: CopyCounts) -> None:
-    """Copy the counts of valid tokens."""
+    """Copy the number of valid sampled tokens of each row."""
     a.destination[:] = a.valid
 
 
 def copy_accepted(a: CopyAccepted) -> None:
-    """Copy the counts of accepted tokens."""
+    """Copy the accepted counts."""
     a.destination[:] = a.accepted

@@ -1,6 +1,6 @@
-"""Copies between the host and the device: one op each, so that a schedule can name it.
+"""Copies between host and device: one op each, so that a schedule can refer to it by name.
 
-The copy engines do them, on the stream of the lane they are launched on; host memory must be pinned.
+The GPU's copy engines do them, on the CUDA stream of the lane; host memory must be pinned.
 """
 
 from torch import Tensor
@@ -47,7 +47,7 @@ def copy_accepted(a: copied.CopyAccepted) -> None:
 
 def _copy(source: Tensor, destination: Tensor) -> None:
     check_flat(source, destination)
-    # A tensor of one element would be repeated, one of another type converted by a kernel.
+    # PyTorch would broadcast a tensor of one element, and convert another dtype with a kernel.
     assert source.shape == destination.shape, f"{source.numel()} elements copied to {destination.numel()}"
     assert source.dtype == destination.dtype, f"{source.dtype} copied to {destination.dtype}"
     destination.copy_(source, non_blocking=True)

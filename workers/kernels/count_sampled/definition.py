@@ -1,4 +1,4 @@
-"""Count the sampled tokens of rows and find their next tokens: one op for everything between sampling and drafting."""
+"""Count each row's sampled tokens and find its next token, in one op before drafting."""
 
 from typing import Annotated
 
@@ -8,14 +8,15 @@ from workers.kernels.sentinels import PAD_STATE_SLOT
 
 @arguments
 class CountSampled(Arguments):
-    """Count the valid columns of each row, keep the count with its recurrent state, and find its next token.
+    """Count each row's valid tokens, store the count with its state, find its next token.
 
-    Valid tokens are a contiguous prefix, so their number is the accepted count. A discarded row (a prefill chunk
-    that is not the last, without drafts) counts the one column it sampled, which is neutral, but has no valid
-    token: it goes on from its backup token, the last token the host knows. A row that sampled nothing valid goes on
-    from the token it was to verify first, once more. `token_index` is the flat index of each row's last kept token;
-    a row that keeps none of its verified tokens points at the first of them, and its drafts are not used. Padding
-    rows come last, store nothing and point at index 0.
+    Valid tokens are a contiguous prefix, so their number is the accepted count (accepted draft tokens plus the bonus
+    token).
+    - A discarded row (a prefill chunk that is not the last, without drafts) has accepted count 1, which is neutral, but
+      no valid token. Its next token is its backup token, the last token that the host knows.
+    - A row without any valid token has as its next token the first token that it had to verify, once more.
+      `token_index` is the flat index of each row's last kept token; for a row that keeps none, the first token to
+      verify, and its drafts are not used. Padding rows come last, store nothing and have token_index 0.
     Source: vLLM PRs #38372, #38556 and #41043.
     """
 
@@ -37,7 +38,7 @@ class CountSampled(Arguments):
 
 
 def count_sampled(a: CountSampled) -> None:
-    """Count each row's valid tokens, keep the count with its state slot, and find its next token."""
+    """Count each row's valid tokens, store the count in its state slot, and find its next token."""
     rows = zip(
         a.sampled.reshape(-1, a.width).tolist(), a.discard.tolist(), a.state_slot.tolist(), a.query_start.tolist(),
         a.num_scheduled.tolist(), a.num_drafts.tolist(), strict=True,

@@ -1,4 +1,4 @@
-"""Count the sampled tokens of rows and find their next tokens: one op for everything between sampling and drafting."""
+"""Count each row's sampled tokens and find its next token, in one op before drafting."""
 
 import triton.language as tl
 
@@ -7,7 +7,7 @@ from workers.kernels.launch.triton import NO_TOKEN, columns_of, kernel, launch
 
 
 def count_sampled(a: CountSampled) -> None:
-    """One program a row; no two rows have the same state slot."""
+    """Launch one program per row; no two rows share a state slot."""
     rows = (a.discard, a.backup, a.query_start, a.num_scheduled, a.num_drafts, a.state_slot)
     outputs = (a.slot_accepted, a.accepted, a.valid, a.next_tokens, a.token_index)
     arguments = (a.sampled, a.input_ids, *rows, *outputs)

@@ -1,6 +1,6 @@
-"""A block drafter: all drafts of a row come out of one pass over masked positions that see each other.
+"""Block drafter (DFlash): one pass over mask tokens gives all draft tokens of a row.
 
-Source: DFlash, arXiv 2602.06036, for the block behind a context of the target's hidden words.
+Source: DFlash, arXiv 2602.06036, for a block that follows a context of the target's hidden words.
 """
 
 from typing import Annotated
@@ -13,7 +13,7 @@ from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 @arguments
 class DflashContext(Arguments):
-    """Write the drafter's context: the cache word of the target's hidden word of every token that has a slot."""
+    """Write the KV word of the target's hidden word for every token that has a slot."""
 
     hidden: Annotated[Memory, In("uint64", "T")]
     positions: Annotated[Memory, In("int64", "T")]
@@ -23,12 +23,12 @@ class DflashContext(Arguments):
 
 @arguments
 class DflashBlock(CachedDrafts):
-    """Propose `num_proposed` drafts for each row at once, from the hidden word of its last kept token.
+    """Propose each row's draft tokens at once, from its last kept token's hidden word.
 
-    The block is the next token and `num_proposed` masks (id `vocab_size`) at the positions behind the context; each
-    sees the whole context, and all of the block with weight 2 |distance| + 1. `raw` is what comes out at a mask,
-    the draft is the script's. A row without a valid token proposes NO_DRAFT. The block's cache words are scratch.
-    In padding rows `raw` is 0.
+    The block is the next token followed by `num_proposed` mask tokens (id `vocab_size`), at the positions after the
+    context. Each attends to the whole context, and to all of the block with weight 2 |distance| + 1. `raw` is the
+    output at a mask token; the draft token is the script's. A row without a valid token proposes NO_DRAFT. The block's
+    KV words are scratch. In padding rows `raw` is 0.
     """
 
     hidden: Annotated[Memory, In("uint64", "T")]
@@ -37,20 +37,23 @@ class DflashBlock(CachedDrafts):
 
 
 def dflash_context(a: DflashContext) -> None:
-    """Write the drafter's cache word of the target's hidden word of every token that has a slot."""
+    """Write the drafter's KV word of the target's hidden word, for every token that has a slot."""
     for token in range(len(a.hidden)):
         if a.slots[token] >= 0:
             a.drafter_kv[a.slots[token]] = kv_word(int(a.hidden[token]), int(a.positions[token]), DRAFTER_LAYER)
 
 
 def dflash_block(a: DflashBlock) -> None:
-    """Propose `num_proposed` drafts for each row at once, from the hidden word of its last kept token."""
+    """Propose each row's draft tokens at once, from its last kept token's hidden word."""
     for row in cleared_rows(a):
         _propose(a, row)
 
 
 def _propose(a: DflashBlock, row: int) -> None:
-    """Run the block of the next token and its masks behind the context; each place sees all of the block."""
+    """Run the next token and its mask tokens after the context.
+
+    Each of them attends to the whole block.
+    """
     k, last = a.num_speculative_tokens, int(a.token_index[row])
     first, hidden = int(a.positions[last]) + 1, int(a.hidden[last])
     context = cached_words(a, row, first - 1)

@@ -1,4 +1,4 @@
-"""A block drafter: all drafts of a row come out of one pass over masked positions that see each other."""
+"""Block drafter (DFlash): one pass over mask tokens gives all draft tokens of a row."""
 
 from functools import cache
 
@@ -29,7 +29,7 @@ def dflash_context(a: DflashContext) -> None:
 def dflash_block(a: DflashBlock) -> None:
     num_rows, width, num_real = len(a.token_index), 1 + a.num_proposed, np.count_nonzero(a.num_scheduled)
     last = a.positions[a.token_index]
-    # By place, then by row: the next token and the masks behind it.
+    # Ordered by place in the block, then by row: the next token, then its mask tokens.
     row = tiled(num_rows, width)
     ids = np.full((width, num_rows), a.vocab_size, dtype=np.int64)
     ids[0] = a.next_tokens
@@ -49,14 +49,15 @@ def dflash_block(a: DflashBlock) -> None:
 
 @cache
 def block_weights(width: int) -> Words:
-    """Return the weight 2 |i - j| + 1 of each place of a block for each other."""
+    """Return the weight 2 |i - j| + 1 of places i and j of a block: [width, width]."""
     return shared(words(2 * np.abs(arange(width) - column(width)) + 1))
 
 
 @cache
 def context_weights(width: int) -> Words:
-    """Return each place's factors of the attention at the position before the block, and of the sum of words.
+    """Return each block place's factors of the context's attention output and word sum.
 
-    With each position every weight grows by 2: that sum is added twice for each.
+    The attention output is taken at the position before the block. Every weight grows by 2 with each position, which
+    adds that sum twice per position.
     """
     return shared(words(np.stack((arange(width) * 0 + 1, 2 * arange(width) + 2), axis=1)))

@@ -1,4 +1,4 @@
-"""A block drafter: all drafts of a row come out of one pass over masked positions that see each other."""
+"""Block drafter (DFlash): one pass over mask tokens gives all draft tokens of a row."""
 
 import triton.language as tl
 
@@ -20,7 +20,7 @@ def dflash_context(a: DflashContext) -> None:
 
 
 def dflash_block(a: DflashBlock) -> None:
-    """Read nothing for padding rows."""
+    """Launch programs that read nothing for padding rows."""
     num_rows = a.token_index.numel()
     launch(_block_kernel, (-(-num_rows // BLOCK_ROWS),))(
         a.hidden, a.next_tokens, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,

@@ -1,6 +1,6 @@
-"""A standalone draft model: the target's layers on caches of its own, and a chain that predicts from them.
+"""Standalone draft model: the target's layers with a KV cache of their own.
 
-Source: Leviathan et al., arXiv 2211.17192; vLLM's `draft_model` proposer for the tokens that are not shifted.
+Source: Leviathan et al., arXiv 2211.17192; vLLM's `draft_model` proposer for tokens that are not shifted by one.
 """
 
 from collections.abc import Callable
@@ -20,10 +20,10 @@ from workers.kernels.sentinels import NO_DRAFT, PAD_ROW, PAD_SLOT
 
 @arguments
 class DraftModelPass(Arguments):
-    """Run the draft model over the tokens of the step, so that its caches catch up with the target's.
+    """Run the draft model over the step's tokens; its KV cache catches up with the target's.
 
-    `accepted` is the count of the step before. Tokens behind a row's last kept one (`token_index`) are rejected
-    drafts: they have no place in the cache.
+    `accepted` is the accepted count of the previous step. Tokens after a row's last kept token (`token_index`) are
+    rejected draft tokens and get no slot in the cache.
     """
 
     input_ids: Annotated[Memory, In("int64", "T")]
@@ -53,12 +53,12 @@ class DraftModelPass(Arguments):
 
 @arguments
 class DraftModelChain(CachedDrafts):
-    """Predict `num_proposed` tokens for each row, one after the other, beginning with its next token.
+    """Predict `num_proposed` tokens for each row, one at a time, starting after its next token.
 
-    `raw` is the model's last hidden word, `own` the argmax of its logits, lowest first. The draft is `own` plus
-    the script's entry at its position, modulo the vocabulary: 0 leaves it, 1 makes it wrong. The chain goes on
-    from its drafts. A row without a valid token proposes NO_DRAFT. What the chain writes to the cache is scratch;
-    it leaves the recurrent states alone. In padding rows `raw` is 0 and `own` NO_DRAFT.
+    `raw` is the model's last hidden word, `own` the argmax of its logits (the lowest id of equal ones). The draft token
+    is `own` plus the script's entry at its position, modulo the vocabulary size: 0 keeps it, 1 makes it wrong. The
+    chain continues from its draft tokens. A row without a valid token proposes NO_DRAFT. KV words that the chain writes
+    are scratch; recurrent states stay unchanged. In padding rows `raw` is 0 and `own` NO_DRAFT.
     """
 
     next_tokens: Annotated[Memory, In("int64", "B")]
@@ -103,12 +103,12 @@ def recurrent_update_of(a: DraftModelPass) -> RecurrentUpdate:
     )
 
 
-# Maps a row, the index of a draft, a hidden word and a script's entry to the model's own token and the draft.
+# Maps a row, a draft index, a hidden word and a script entry to the model's own token and the draft token.
 Predict: TypeAlias = Callable[[int, int, int, int], tuple[int, int]]
 
 
 def draft_model_pass(a: DraftModelPass) -> None:
-    """Run the draft model over the tokens of the step, so that its caches catch up with the target's."""
+    """Run the draft model over the step's tokens; its KV cache catches up with the target's."""
     kept_slots = np.array(a.slots)
     for token in range(len(a.input_ids)):
         if a.token_row[token] == PAD_ROW or token > a.token_index[a.token_row[token]]:
@@ -120,7 +120,7 @@ def draft_model_pass(a: DraftModelPass) -> None:
 
 
 def draft_model_chain(a: DraftModelChain) -> None:
-    """Predict `num_proposed` tokens for each row, one after the other, beginning with its next token."""
+    """Predict `num_proposed` tokens for each row, one at a time, starting after its next token."""
 
     def predict(row: int, index: int, hidden: int, wrong: int) -> tuple[int, int]:
         own = likeliest(hidden, a.vocab_size)
@@ -130,7 +130,7 @@ def draft_model_chain(a: DraftModelChain) -> None:
 
 
 def likeliest(hidden: int, vocab_size: int) -> int:
-    """Return the token with the largest logit, the lowest of equal ones."""
+    """Return the token with the largest logit; the lowest id of equal ones."""
     best = 0
     for token in range(vocab_size):
         if logit(hidden, token) > logit(hidden, best):
@@ -139,7 +139,7 @@ def likeliest(hidden: int, vocab_size: int) -> int:
 
 
 def run_chain(a: DraftModelChain, predict: Predict) -> None:
-    """Run the model behind each row's next token; `predict` chooses its drafts."""
+    """Run the draft model after each row's next token; `predict` chooses the draft tokens."""
     for index in range(len(a.own)):
         a.own[index] = NO_DRAFT
     for row in cleared_rows(a):
@@ -147,7 +147,7 @@ def run_chain(a: DraftModelChain, predict: Predict) -> None:
 
 
 def _run_row(a: DraftModelChain, row: int, predict: Predict) -> None:
-    """Run the model on its own drafts, beginning with the caches behind the last kept token."""
+    """Run the draft model on its own draft tokens, from the caches of the kept tokens on."""
     k, width = a.num_speculative_tokens, a.conv_width
     position, token = int(a.positions[a.token_index[row]]), int(a.next_tokens[row])
     cached = cached_words(a, row, position)

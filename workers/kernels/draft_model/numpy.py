@@ -1,4 +1,4 @@
-"""A standalone draft model: the target's layers on caches of its own, and a chain that predicts from them."""
+"""Standalone draft model: the target's layers with a KV cache of their own."""
 
 from collections.abc import Callable
 from operator import mul
@@ -15,7 +15,7 @@ from workers.kernels.kv_write.numpy import kv_write
 from workers.kernels.recurrent_update.numpy import recurrent_update
 from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
-# From a row, the index of a draft, the model's hidden word and the scripted draft: the model's own token and the draft.
+# Maps a row, a draft index, the model's hidden word and the script entry to the model's own token and the draft token.
 Choose = Callable[[int, int, int, int], tuple[int, int]]
 
 
@@ -38,7 +38,7 @@ def draft_model_chain(a: DraftModelChain) -> None:
 
 
 def run_chain(a: DraftModelChain, choose: Choose) -> None:
-    """Run the model behind each row's next token; `choose` returns its drafts."""
+    """Run the draft model after each row's next token; `choose` returns the draft tokens."""
     a.raw.fill(0)
     a.own.fill(NO_DRAFT)
     a.draft_tokens.fill(NO_DRAFT)
@@ -46,7 +46,7 @@ def run_chain(a: DraftModelChain, choose: Choose) -> None:
         return
     last = a.positions[a.token_index]
     seen, sums = cached_sums(a, last)
-    # Numbers, not arrays: a chain goes from one word to the next, and a step has few rows.
+    # Python numbers instead of arrays: a chain is sequential, and a step has few rows.
     rows = zip(
         a.num_scheduled.tolist(),
         last.tolist(),
@@ -64,9 +64,10 @@ def run_chain(a: DraftModelChain, choose: Choose) -> None:
 def _run_row(
     a: DraftModelChain, row: int, choose: Choose, *, last: int, hidden: int, seen: int, sums: int, wrong: list[int]
 ) -> None:
-    """Run the model on its own drafts, from the `hidden` word of the next token on: the one behind position `last`.
+    """Run the draft model on its own draft tokens, from the next token's `hidden` word on.
 
-    `seen` is the attention at `last` over the row's cached words, and `sums` their sum.
+    The next token follows position `last`. `seen` is the attention output at `last` over the row's KV words, `sums` the
+    sum of these words.
     """
     k, width = a.num_speculative_tokens, a.conv_width
     raws: list[int] = []
@@ -81,7 +82,7 @@ def _run_row(
         position = last + 1 + index
         stored = mix_number(hidden + (2 * position + 1) * POSITION)
         _write_scratch(a, row, position, stored)
-        # Every weight is larger by 2 than at the position before, and that of the position itself is 1.
+        # Every weight is 2 larger than at the previous position; the position's own weight is 1.
         seen += 2 * sums + stored
         sums += stored
         hidden = mix_number(hidden + seen)
@@ -101,7 +102,7 @@ def _run_row(
 
 
 def _write_scratch(a: DraftModelChain, row: int, position: int, word: int) -> None:
-    """Write a word behind the last kept token, unless the model ends before it or the row has no block for it."""
+    """Write a KV word after the last kept token, if the position has a slot."""
     if position < a.max_model_len:
         entry, offset = divmod(position, a.block_size)
         block = a.block_table[row * a.max_blocks + entry]

@@ -1,4 +1,4 @@
-"""A standalone draft model: the target's layers on caches of its own, and a chain that predicts from them."""
+"""Standalone draft model: the target's layers with a KV cache of their own."""
 
 import triton
 import triton.language as tl
@@ -18,7 +18,7 @@ BLOCK_VOCABULARY = 64
 
 
 def draft_model_pass(a: DraftModelPass) -> None:
-    """One launch for the cache, then those of the target's layers."""
+    """Launch one kernel that writes the KV cache, then those of the target's layers."""
     num_tokens = a.input_ids.numel()
     launch(_write_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.input_ids, a.positions, a.slots, a.token_row, a.token_index, a.drafter_hidden, a.drafter_kv,
@@ -30,7 +30,7 @@ def draft_model_pass(a: DraftModelPass) -> None:
 
 
 def draft_model_chain(a: DraftModelChain) -> None:
-    """`vocab_size` is below 2^17. Padding rows read nothing."""
+    """Launch the chain; `vocab_size` must be below 2^17. Padding rows read nothing."""
     num_rows, k = a.token_index.numel(), a.num_speculative_tokens
     launch(_chain_kernel, (-(-num_rows // BLOCK_ROWS),))(
         a.next_tokens, a.positions, a.token_index, a.num_scheduled, a.valid, a.accepted, a.state_slot, a.block_table,
@@ -62,7 +62,9 @@ def state_of(
     p_states, p_conv, p_accepted, o_row, b_slot, is_real, stride_states, stride_conv, k, width,
     BLOCK_WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Return the recurrent state of rows behind their accepted tokens, and its window; zeros without such a layer.
+    """Return the recurrent state and window of rows after their accepted tokens.
+
+    Zeros without such a layer.
 
     Shapes: [BLOCK_ROWS] and [BLOCK_ROWS, BLOCK_WIDTH].
     """
@@ -80,7 +82,10 @@ def state_of(
 
 @triton.jit
 def run_layers(b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, width, BLOCK_WIDTH: tl.constexpr):
-    """Run the layers on token `index` of a chain; return its hidden word, what is cached, sums, state and window."""
+    """Run the layers on token `index` of a chain.
+
+    Return its hidden word, KV word, sums, state and window.
+    """
     o_tap = tl.arange(0, BLOCK_WIDTH).to(tl.int64)
     b_hidden = embed(b_token)
     b_word = kv_word(b_hidden, b_position, 0)
@@ -88,7 +93,7 @@ def run_layers(b_token, b_position, index, b_sum, b_sum_position, b_state, b_win
     b_sum_position += b_word * b_position.to(tl.uint64)
     b_hidden = mix(b_hidden + weighted(b_sum, b_sum_position, b_position))
     if BLOCK_WIDTH > 1:
-        # A ring, as in the recurrent layer: the i-th input seen stands in column i % width.
+        # A ring buffer, as in the recurrent layer: the i-th input seen is in column i % width.
         o_seen = index + width - 1
         b_window = tl.where((o_tap == o_seen % width)[None, :], b_hidden[:, None], b_window)
         b_state = b_state * DECAY + mix(tl.sum(b_window * tap((o_seen - o_tap) % width)[None, :], axis=1))
@@ -98,7 +103,10 @@ def run_layers(b_token, b_position, index, b_sum, b_sum_position, b_state, b_win
 
 @triton.jit
 def store_draft(p_raw, p_own, p_draft_tokens, o_draft, b_hidden, b_own, b_token, is_row, is_real, is_valid):
-    """Store one column of a chain's drafts; padding and rows without a valid token have none."""
+    """Store one column of a chain's draft tokens.
+
+    Padding rows and rows without a valid token get NO_DRAFT.
+    """
     tl.store(p_raw + o_draft, tl.where(is_real, b_hidden, 0), mask=is_row)
     tl.store(p_own + o_draft, tl.where(is_real, b_own, NO_DRAFT), mask=is_row)
     tl.store(p_draft_tokens + o_draft, tl.where(is_valid, b_token, NO_DRAFT), mask=is_row)
@@ -106,7 +114,7 @@ def store_draft(p_raw, p_own, p_draft_tokens, o_draft, b_hidden, b_own, b_token,
 
 @triton.jit
 def store_none(p_raw, p_own, p_draft_tokens, o_draft, is_row):
-    """Store that one column of drafts was not proposed."""
+    """Store NO_DRAFT for a column that is not proposed."""
     tl.store(p_raw + o_draft, tl.zeros_like(o_draft).to(tl.uint64), mask=is_row)
     tl.store(p_own + o_draft, tl.zeros_like(o_draft) + NO_DRAFT, mask=is_row)
     tl.store(p_draft_tokens + o_draft, tl.zeros_like(o_draft) + NO_DRAFT, mask=is_row)
@@ -153,7 +161,7 @@ def _chain_kernel(
             b_token, b_position, index, b_sum, b_sum_position, b_state, b_window, width, BLOCK_WIDTH
         )
         store_scratch(p_kv, p_table, b_word, b_position, is_real, max_model_len, block_size)
-        # The largest score, then the lowest token: both in one number.
+        # The key combines both: the largest score, then the lowest token id.
         b_best = tl.full([BLOCK_ROWS], -1, dtype=tl.int64)
         for start in range(0, vocab_size, BLOCK_VOCABULARY):
             o_token = start + tl.arange(0, BLOCK_VOCABULARY).to(tl.int64)

@@ -1,4 +1,7 @@
-"""Drafts drawn from a draft model's distribution, whose logits are kept until the drafts are verified."""
+"""Draft tokens sampled from a draft model's distribution.
+
+The logits are kept for the rejection sampler.
+"""
 
 from typing import Annotated, Any
 
@@ -11,16 +14,17 @@ from workers.kernels.draw_noise.definition import DRAFT_STREAM, philox, uniform
 from workers.kernels.probabilities.blocks import block_size_of
 from workers.kernels.probabilities.definition import NEVER, added, pick, scale_of, weight
 
-# One number selects a block of the vocabulary, one a tile in that, and one a token in that.
+# The first number selects a block of the vocabulary, the second a tile of the block, the third a token of the tile.
 NUMBERS_PER_DRAFT = 3
 
 
 @arguments
 class DraftNoise(Arguments):
-    """Draw the noise of the drafts behind each row's next token.
+    """Generate the random numbers for the draft tokens after each row's next token.
 
-    All drafts of a row have the position of the first and, beside it, their number: which drafts are kept may depend on
-    a later one that is not, and on its noise, so the next step draws others.
+    The counter of all draft tokens of a row is the position of the first and the index of the draft token. Which draft
+    tokens are kept may depend on a later one that is not kept, and on its noise; so the next step must use other
+    numbers.
     """
 
     seeds: Annotated[Memory, In("int64", "B")]
@@ -32,12 +36,14 @@ class DraftNoise(Arguments):
 
 @arguments
 class DrawnChain(DraftModelChain):
-    """Predict like `draft_model_chain`, and draw the drafts of rows at a temperature whose drafts are not certain.
+    """Predict like `draft_model_chain`, but sample draft tokens of rows with a temperature.
 
-    The draft of such a row is drawn from the model's distribution, whose logits go to its slot. The script adds
-    nothing to it: where it says 1 the logits are those of another hidden word, so that the target does not share
-    them. `own` is the argmax of the logits that a draft is drawn from. A row without a valid token draws nothing
-    and leaves its slot as it is.
+    Rows with certain draft tokens (point_mass) are not sampled.
+
+    Such a draft token is sampled from the model's distribution, and the logits are stored in the row's slot. The script
+    adds nothing to it: where the script says 1, another hidden word gives the logits, so that the target's
+    distribution differs. `own` is the argmax of the logits that a draft token is sampled from. A row without a valid
+    token samples nothing and leaves its slot unchanged.
     """
 
     temperature_bits: Annotated[Memory, In("int64", "B")]
@@ -49,7 +55,7 @@ class DrawnChain(DraftModelChain):
 
 
 def draft_noise(a: DraftNoise) -> None:
-    """Draw the noise of the drafts behind each row's next token."""
+    """Generate the random numbers for the draft tokens after each row's next token."""
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
         position = int(a.positions[a.token_index[row]]) + 2
@@ -60,7 +66,10 @@ def draft_noise(a: DraftNoise) -> None:
 
 
 def drawn_chain(a: DrawnChain) -> None:
-    """Predict like `draft_model_chain`, and draw the drafts of rows at a temperature whose drafts are not certain."""
+    """Predict like `draft_model_chain`, but sample draft tokens of rows with a temperature.
+
+    Rows with certain draft tokens (point_mass) are not sampled.
+    """
 
     def predict(row: int, index: int, hidden: int, wrong: int) -> tuple[int, int]:
         temperature = a.temperature_bits[row].astype(np.int32).view(np.float32)
@@ -80,7 +89,7 @@ def drawn_chain(a: DrawnChain) -> None:
 
 
 def drawn(logits: list[np.float32], temperature: np.float32, numbers: Any, a: DrawnChain) -> int:
-    """Return a token of a line of logits by three numbers: its block, its tile in that, then itself."""
+    """Return the token that three random numbers select: block, then tile, then token."""
     maximum, scale = max(logits), scale_of(temperature)
     weights = [weight(each, NEVER, maximum, scale) for each in logits]
     block_size = block_size_of(len(logits), a.tile_size, a.vocab_block_min)
@@ -92,5 +101,5 @@ def drawn(logits: list[np.float32], temperature: np.float32, numbers: Any, a: Dr
 
 
 def parts_of(masses: list[np.float32], size: int) -> list[list[np.float32]]:
-    """Return masses cut into parts of a size; the last may be shorter."""
+    """Return masses cut into parts of `size`; the last part may be shorter."""
     return [masses[first : first + size] for first in range(0, len(masses), size)]

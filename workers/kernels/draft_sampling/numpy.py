@@ -1,4 +1,7 @@
-"""Drafts drawn from a draft model's distribution, whose logits are kept until the drafts are verified."""
+"""Draft tokens sampled from a draft model's distribution.
+
+The logits are kept for the rejection sampler.
+"""
 
 import numpy as np
 
@@ -21,7 +24,7 @@ def draft_noise(a: DraftNoise) -> None:
 
 
 def drawn_chain(a: DrawnChain) -> None:
-    assert a.num_speculative_tokens > 0, "no draft is drawn where there are none"
+    assert a.num_speculative_tokens > 0, "drawn_chain needs num_speculative_tokens > 0"
     k, temperatures = a.num_speculative_tokens, a.temperature_bits.astype(np.int32).view(np.float32)
     lines, numbers = a.draft_logits.reshape(-1, a.vocab_size), a.draft_noise.reshape(-1, NUMBERS_PER_DRAFT)
     block_size = block_size_of(a.vocab_size, a.tile_size, a.vocab_block_min)
@@ -43,7 +46,10 @@ def drawn_chain(a: DrawnChain) -> None:
 def drawn(
     logits: Floats, maximum: np.float32, scale: np.float32, numbers: Floats, block_size: int, tile_size: int
 ) -> int:
-    """Return a token of a line of logits [V] by its numbers [3]: its block, its tile in that, then itself."""
+    """Return the token that three random numbers select: block, then tile, then token.
+
+    Shapes: numbers [3], logits [V].
+    """
     weights = weight(logits, maximum, scale)
     if len(logits) <= tile_size == block_size:
         return pick(weights, numbers[2])

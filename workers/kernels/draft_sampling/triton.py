@@ -1,4 +1,7 @@
-"""Drafts drawn from a draft model's distribution, whose logits are kept until the drafts are verified."""
+"""Draft tokens sampled from a draft model's distribution.
+
+The logits are kept for the rejection sampler.
+"""
 
 import triton
 import triton.language as tl
@@ -20,12 +23,12 @@ DRAFT_STREAM = tl.constexpr(_DRAFT_STREAM)
 NUMBERS_PER_DRAFT = tl.constexpr(shared.NUMBERS_PER_DRAFT)
 BLOCK_DRAFTS = 128
 BLOCK_POSITIONS = 64
-# Least sizes of a kernel's blocks: small vocabularies share a kernel, whatever their blocks and tiles.
+# Minimum sizes of a kernel's blocks, so that small vocabularies share one compiled kernel.
 BLOCKS_MIN, TILES_MIN, TILE_MIN = 32, 4, 128
 
 
 def draft_noise(a: DraftNoise) -> None:
-    """One draft an element of a block, over all rows."""
+    """Compute one draft token per block element, over all rows."""
     num_drafts = a.token_index.numel() * a.num_speculative_tokens
     assert a.draft_noise.numel() == num_drafts * shared.NUMBERS_PER_DRAFT
     launch(_noise_kernel, (max(1, triton.cdiv(num_drafts, BLOCK_DRAFTS)),))(
@@ -51,7 +54,7 @@ def _noise_kernel(p_seeds, p_positions, p_token_index, p_noise, num_drafts, k, B
 
 
 def drawn_chain(a: DrawnChain) -> None:
-    """One program a row, which goes through the vocabulary twice for a draft."""
+    """Launch one program per row; each reads the vocabulary twice per draft token."""
     num_rows, k = a.token_index.numel(), a.num_speculative_tokens
     assert a.draft_noise.numel() == num_rows * k * shared.NUMBERS_PER_DRAFT
     vocabulary_block = block_size_of(a.vocab_size, a.tile_size, a.vocab_block_min)
@@ -78,7 +81,7 @@ def _chain_kernel(
     BLOCK_WIDTH: tl.constexpr,
     BLOCK_POSITIONS: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    # Layers that are shared with other kernels take blocks of rows; the block here is one row.
+    # The shared layer functions take blocks of rows; here the block is one row.
     o_row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     is_row = o_row < num_rows
     is_real = is_row & (tl.load(p_num_scheduled + o_row, mask=is_row, other=0) > 0)
@@ -129,7 +132,9 @@ def _chain_kernel(
 
 @triton.jit
 def _largest(b_word, p_line, is_kept, vocab_size, BLOCK: tl.constexpr):
-    """Return the largest logit of a hidden word and the lowest token that has it; store the logits where `is_kept`.
+    """Return the largest logit of a hidden word and its lowest token id.
+
+    Store the logits where `is_kept`.
 
     Shapes: [1], and [1] pointers.
     """
@@ -152,7 +157,7 @@ def _drawn(
     b_word, p_numbers, is_drawn, b_largest, b_scale, vocab_size, num_blocks, num_tiles, tile_size,
     BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return the token that three numbers draw from the logits of a hidden word: its block, its tile, then itself.
+    """Return the token that three random numbers select: block, then tile, then token.
 
     Shapes: [1], and [1] pointers.
     """
@@ -175,7 +180,7 @@ def _drawn(
 def _tiles(
     b_word, i_block, b_largest, b_scale, vocab_size, num_tiles, tile_size, TILES: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
-    """Return the weights of a block of the vocabulary, tile by tile, relative to the largest of all."""
+    """Return the weights of a vocabulary block, by tile, relative to the row's maximum."""
     o_tile, o_place = tl.arange(0, TILES).to(tl.int64), tl.arange(0, TILE)
     b_token = (i_block * num_tiles + o_tile)[:, None] * tile_size + o_place[None, :]
     is_token = (o_tile < num_tiles)[:, None] & (o_place < tile_size)[None, :] & (b_token < vocab_size)

@@ -1,4 +1,4 @@
-"""Slot mapping of drafts: the cache slots of a drafter that runs on its own output."""
+"""Slot mapping of draft tokens: KV-cache slots of a drafter that runs on its own output."""
 
 from typing import Annotated
 
@@ -8,10 +8,12 @@ from workers.kernels.sentinels import PAD_SLOT
 
 @arguments
 class DraftSlots(Arguments):
-    """Map the drafts that are fed to the drafter again, all but the last one proposed, to slots of its cache.
+    """Compute the slot mapping of the draft tokens that are fed back to the drafter.
 
-    The draft in column 0 lies one position behind the last kept token of its row. Columns without such a draft,
-    positions past the model's end or the row's blocks, and padding rows, which come last, are PAD_SLOT.
+    These are all except the last proposed one.
+
+    The draft token in column 0 is one position after the last kept token of its row. PAD_SLOT for columns without such
+    a draft token, for positions past the model's end or the row's blocks, and for padding rows, which come last.
     """
 
     positions: Annotated[Memory, In("int64", "T")]
@@ -27,7 +29,10 @@ class DraftSlots(Arguments):
 
 
 def draft_slots(a: DraftSlots) -> None:
-    """Map the drafts that are fed to the drafter again, all but the last one proposed, to slots of its cache."""
+    """Compute the slot mapping of the draft tokens that are fed back to the drafter.
+
+    These are all except the last proposed one.
+    """
     k, size = a.num_speculative_tokens, a.block_size
     table, slots = a.block_table.tolist(), [PAD_SLOT] * len(a.draft_slots)
     last = zip(a.positions[a.token_index].tolist(), a.num_scheduled.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Slot mapping of drafts: the cache slots of a drafter that runs on its own output."""
+"""Slot mapping of draft tokens: KV-cache slots of a drafter that runs on its own output."""
 
 import triton.language as tl
 

@@ -1,6 +1,6 @@
-"""Limit of a drafter with fewer positions than the target: the end of its cache, and rows without drafts.
+"""Limit of a drafter with fewer positions than the target: no slots or drafts past it.
 
-Source: vLLM PR #49343 (issue #48894), decided for each row and from true counts instead of for the whole batch.
+Source: vLLM PR #49343 (issue #48894); here decided per row and from true counts, not for the whole batch.
 """
 
 from typing import Annotated
@@ -13,7 +13,10 @@ from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
 @arguments
 class LimitSlots(Arguments):
-    """Give tokens past the drafter's last position no slot; all arrays are [num_tokens]."""
+    """Set the slots of tokens past the drafter's last position to PAD_SLOT.
+
+    All arrays are [num_tokens].
+    """
 
     positions: Annotated[Memory, In("int64", "T")]
     slots: Annotated[Memory, In("int64", "T")]
@@ -23,7 +26,10 @@ class LimitSlots(Arguments):
 
 @arguments
 class LimitDrafts(Arguments):
-    """Remove the drafts of every row whose next token and drafts do not all have a position in the drafter."""
+    """Remove a row's draft tokens if any of them is past the drafter's last position.
+
+    The same if the next token is.
+    """
 
     positions: Annotated[Memory, In("int64", "T")]
     token_index: Annotated[Memory, In("int64", "B")]
@@ -34,12 +40,15 @@ class LimitDrafts(Arguments):
 
 
 def limit_slots(a: LimitSlots) -> None:
-    """Give tokens past the drafter's last position no slot."""
+    """Set the slots of tokens past the drafter's last position to PAD_SLOT."""
     a.drafter_slots[:] = np.where(a.positions < a.drafter_max_len, a.slots, PAD_SLOT)
 
 
 def limit_drafts(a: LimitDrafts) -> None:
-    """Remove the drafts of every row whose next token and drafts do not all have a position in the drafter."""
+    """Remove a row's draft tokens if any of them is past the drafter's last position.
+
+    The same if the next token is.
+    """
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
         last_kept = int(a.positions[int(a.token_index[row])])

@@ -1,4 +1,4 @@
-"""Limit of a drafter with fewer positions than the target: the end of its cache, and rows without drafts."""
+"""Limit of a drafter with fewer positions than the target: no slots or drafts past it."""
 
 import triton.language as tl
 

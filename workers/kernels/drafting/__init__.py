@@ -1,1 +1,1 @@
-"""What drafters share: sums over a cache, scratch writes, scripted drafts."""
+"""Code shared by drafters: sums over a KV cache, scratch writes, scripted draft tokens."""

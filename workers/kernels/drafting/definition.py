@@ -1,4 +1,4 @@
-"""Shared definitions of drafters: cached words, script entries and scratch words of a row."""
+"""Shared definitions of drafters: KV words, script entries and scratch writes of a row."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from workers.kernels.sentinels import NO_DRAFT
 
 
 def cleared_rows(a: ScriptedDrafts) -> Iterator[int]:
-    """Clear what each row computes and proposes, and yield the rows that are no padding."""
+    """Clear `raw` and `draft_tokens` of each row, and yield the rows that are not padding."""
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
         for column in range(k):
@@ -24,7 +24,7 @@ def table_of(a: CachedDrafts, row: int) -> list[int]:
 
 
 def cached_words(a: CachedDrafts, row: int, last: int) -> list[int]:
-    """Return the words that a row has cached at the positions up to `last`."""
+    """Return the KV words of a row at the positions up to `last`."""
     table = table_of(a, row)
     words = []
     for position in range(last + 1):
@@ -34,7 +34,7 @@ def cached_words(a: CachedDrafts, row: int, last: int) -> list[int]:
 
 
 def attended(words: Sequence[int], position: int) -> int:
-    """Return the output of attention at a position over words at the positions from 0 on."""
+    """Return the attention output at a position over `words`, which start at position 0."""
     total = 0
     for at, word in enumerate(words):
         total += word * attention_weight(position, at)
@@ -42,7 +42,7 @@ def attended(words: Sequence[int], position: int) -> int:
 
 
 def write_scratch(a: CachedDrafts, row: int, word: int, position: int) -> None:
-    """Write a word behind the last kept token, unless the model ends before it or the row has no block for it."""
+    """Write a KV word after the last kept token, if the position has a slot."""
     if position >= a.max_model_len:
         return
     block, offset = table_of(a, row)[position // a.block_size], position % a.block_size
@@ -51,5 +51,8 @@ def write_scratch(a: CachedDrafts, row: int, word: int, position: int) -> None:
 
 
 def scripted(a: ScriptedDrafts, row: int, position: int) -> int:
-    """Return the script's entry of a row at a position; past the end of the model, its last one."""
+    """Return the script's entry of a row at a position.
+
+    Past the end of the model, its last entry.
+    """
     return int(a.script[int(a.state_slot[row]) * a.max_model_len + min(position, a.max_model_len - 1)])

@@ -1,4 +1,4 @@
-"""Arguments that drafters have in common: rows and their scripts, and the cache that a chain of drafts reads."""
+"""Arguments shared by drafters: rows and scripts, and the KV cache of a draft chain."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from workers.kernels.argument import Arguments, In, InOut, Memory, Out, argument
 
 @arguments
 class ScriptedDrafts(Arguments):
-    """Proposals behind the last kept token of each row, from its script."""
+    """Arguments of ops that propose scripted draft tokens after each row's last kept token."""
 
     positions: Annotated[Memory, In("int64", "T")]
     token_index: Annotated[Memory, In("int64", "B")]
@@ -24,7 +24,7 @@ class ScriptedDrafts(Arguments):
 
 @arguments
 class CachedDrafts(ScriptedDrafts):
-    """Proposals that follow from the words that a drafter has cached."""
+    """Arguments of ops that propose draft tokens from the drafter's KV cache."""
 
     block_table: Annotated[Memory, In("int64", "B * max_blocks")]
     drafter_kv: Annotated[Memory, InOut("uint64", "num_blocks * block_size")]

@@ -1,4 +1,4 @@
-"""Shared Triton code of drafters: script entries of a row, and its scratch words in the cache."""
+"""Shared Triton code of drafters: script entries and scratch KV words of a row."""
 
 import triton
 import triton.language as tl

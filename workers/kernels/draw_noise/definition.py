@@ -1,4 +1,4 @@
-"""Draw the noise of a step's sampling: uniform numbers that are functions of (seed, position, stream) alone.
+"""Generate a step's sampling noise as a function of (seed, position, stream).
 
 Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -9,16 +9,17 @@ import numpy as np
 
 from workers.kernels.argument import Arguments, In, Memory, Out, arguments
 
-# One stream a purpose: noise that chose a draft must not choose what replaces it (vLLM PR #54282).
+# One stream per purpose: noise that chose a draft token must not choose its replacement (vLLM PR #54282).
 DRAFT_STREAM, ACCEPT_STREAM, SELECT_STREAM = 0, 1, 2
 
 
 @arguments
 class DrawNoise(Arguments):
-    """Draw the noise of verification for each row.
+    """Generate the random numbers for the rejection sampler, row by row.
 
-    Selection in column c uses position + c. Acceptance uses the position of the first column, and index c: block
-    verification reads numbers of drafts that it does not keep, and the next verification must not use them again.
+    Selection in column c uses position + c. Acceptance uses the position of the first column and the draft's index:
+    block verification reads numbers of draft tokens that it does not keep, and the next verification must not reuse
+    them.
     """
 
     seeds: Annotated[Memory, In("int64", "B")]
@@ -34,7 +35,7 @@ HALF = 1 << 32
 
 
 def philox(seed: int, position: int, stream: int, index: int) -> tuple[int, int, int, int]:
-    """Return four 32-bit words: the key is the seed, the counter (position, stream, index)."""
+    """Return four 32-bit words for the key `seed` and the counter (position, stream, index)."""
     k0, k1 = seed % HALF, seed // HALF % HALF
     c0, c1, c2, c3 = position % HALF, position // HALF % HALF, stream, index
     for _ in range(ROUNDS):
@@ -45,12 +46,12 @@ def philox(seed: int, position: int, stream: int, index: int) -> tuple[int, int,
 
 
 def uniform(word: int) -> np.float32:
-    """Return the upper 24 of 32 bits as a number in [0, 1)."""
+    """Return the upper 24 bits of a 32-bit word as a number in [0, 1)."""
     return np.float32((word >> 8) / (1 << 24))
 
 
 def draw_noise(a: DrawNoise) -> None:
-    """Draw the noise of verification for each row."""
+    """Generate the random numbers for the rejection sampler, row by row."""
     k, num_tries = a.num_speculative_tokens, a.num_tries
     for row in range(len(a.seeds)):
         seed, position = int(a.seeds[row]), int(a.positions[row])

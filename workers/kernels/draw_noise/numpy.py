@@ -1,4 +1,4 @@
-"""Draw the noise of a step's sampling: uniform numbers that are functions of (seed, position, stream) alone."""
+"""Generate a step's sampling noise as a function of (seed, position, stream)."""
 
 from functools import lru_cache
 
@@ -16,18 +16,21 @@ _UNIT = np.array(2**-24, dtype=np.float32)
 
 
 def philox(seed: Words, position: Words, stream: Words, index: Words) -> Words:
-    """Return four 32-bit words each, [4, N]: the key is the seed, the counter (position, stream, index), all [N]."""
+    """Return four 32-bit words per key `seed` and counter (position, stream, index).
+
+    Arguments are [N], the result is [4, N].
+    """
     count = len(seed)
     multipliers, weyl, exchanged = _constants(count)
     keys = np.concatenate((seed & _MASK, seed >> _HALF))
-    # The first and the third word of all counters, which are multiplied; then the second and the fourth.
+    # The first and third word of each counter, which are multiplied; then the second and fourth.
     factors, others = np.concatenate((position & _MASK, stream)), np.concatenate((position >> _HALF, index))
     for _ in range(_ROUNDS):
         products = multiply(factors, multipliers, factors)[exchanged]
         right_shift(products, _HALF, factors)
         bitwise_xor(factors, others, factors)
         bitwise_xor(factors, keys, factors)
-        # The upper halves of keys and products do not change the lower ones: they are cut off once.
+        # The upper halves of keys and products never change the lower halves, so one mask at the end suffices.
         bitwise_and(factors, _MASK, factors)
         others = products
         add(keys, weyl, keys)
@@ -37,7 +40,7 @@ def philox(seed: Words, position: Words, stream: Words, index: Words) -> Words:
 
 @lru_cache(maxsize=64)
 def _constants(count: int) -> tuple[Words, Words, Integers]:
-    """Return the multipliers of words, the increments of keys, and the order that exchanges the halves."""
+    """Return word multipliers, key increments, and the index that swaps the two halves."""
     multipliers, weyl = (np.array(pair, dtype=np.uint64).repeat(count) for pair in (_MULTIPLIERS, _WEYL))
     return shared(multipliers), shared(weyl), shared(np.roll(np.arange(2 * count), count))
 
@@ -50,9 +53,9 @@ def uniform(drawn: Words) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=64)
 def _counters(num_rows: int, k: int, num_tries: int) -> tuple[Integers, Words, Words, Words]:
-    """Return of each number of a step the row, what is added to the row's position, the stream, and the index.
+    """Return row, position offset, stream and index of each random number of a step.
 
-    First come the drafts, [num_rows, K], then the tries to select for each column, [num_rows, 1 + K, 1 + num_tries].
+    Acceptance numbers [num_rows, K] come first, then selection numbers [num_rows, 1 + K, 1 + num_tries].
     """
     row, zero = np.arange(num_rows), np.zeros(1, dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Draw the noise of a step's sampling: uniform numbers that are functions of (seed, position, stream) alone."""
+"""Generate a step's sampling noise as a function of (seed, position, stream)."""
 
 import triton
 import triton.language as tl
@@ -13,9 +13,9 @@ BLOCK = 128
 
 
 def draw_noise(a: DrawNoise) -> None:
-    """One number of Philox an element of a block, over all rows.
+    """Compute one Philox number per block element, over all rows.
 
-    It is to be launched behind `sampler_stats`, which takes longer.
+    Launch it after `sampler_stats`, which takes longer: the two overlap.
     """
     num_rows, k = a.positions.numel(), a.num_speculative_tokens
     assert a.accept_noise.numel() == num_rows * k
@@ -34,8 +34,8 @@ def _kernel(
     p_seeds, p_positions, p_accept, p_select, num_rows, k, num_tries,
     BLOCK: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    # It runs beside the pass over the logits ahead of it, which neither reads nor writes noise, and lets no kernel
-    # begin before it has waited itself.
+    # This kernel overlaps with the preceding pass over the logits, which neither reads nor writes noise. It lets no
+    # later kernel begin before it has waited for that pass itself.
     let_next_begin(OVERLAPS)
     o_draw = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     num_select = (1 + k) * (1 + num_tries)
@@ -57,7 +57,7 @@ def _kernel(
     tl.store(p_words + 1, uniform(b_1), mask=is_select)
     tl.store(p_words + 2, uniform(b_2), mask=is_select)
     tl.store(p_words + 3, uniform(b_3), mask=is_select)
-    # A kernel that waits for this one waits for the pass, too.
+    # So a kernel that waits for this one also waits for the pass over the logits.
     wait_for_others(OVERLAPS)
 
 

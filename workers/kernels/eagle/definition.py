@@ -1,6 +1,6 @@
-"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens.
+"""EAGLE-like drafter: a pass over the target's tokens, then a chain of draft tokens.
 
-Source: EAGLE, arXiv 2401.15077, for the shape: hidden words of the target beside the token that follows.
+Source: EAGLE, arXiv 2401.15077: the input is the target's hidden word combined with the token that follows.
 """
 
 from typing import Annotated
@@ -14,9 +14,11 @@ from workers.kernels.sentinels import NO_DRAFT
 
 @arguments
 class DraftFirstPass(Arguments):
-    """Write the drafter's cache for every token of the step, fed with the token that follows it.
+    """Write the drafter's KV cache for every token of the step.
 
-    The token after a row's last kept one is its next token; what is written for rejected tokens is scratch. Padding
+    The input also contains the token that follows.
+
+    The token that follows a row's last kept token is its next token. KV words of rejected tokens are scratch. Padding
     rows come last.
     """
 
@@ -33,11 +35,11 @@ class DraftFirstPass(Arguments):
 
 @arguments
 class DraftChain(CachedDrafts):
-    """Propose `num_proposed` drafts for each row.
+    """Propose `num_proposed` draft tokens for each row.
 
-    The drafter attends over its own cache; the word it computes is `raw`, the token it proposes is the script's at
-    that position. A row without a valid token proposes NO_DRAFT, as do columns from `num_proposed` on. What the
-    chain writes to the cache, at `draft_slots`, is scratch. Padding rows come last; their `raw` is 0.
+    The drafter attends to its own KV cache and computes the word `raw`; the proposed token is the script's at that
+    position. NO_DRAFT in rows without a valid token and in columns from `num_proposed` on. KV words that the chain
+    writes, at `draft_slots`, are scratch. Padding rows come last; their `raw` is 0.
     """
 
     drafter_hidden: Annotated[Memory, In("uint64", "T")]
@@ -45,7 +47,10 @@ class DraftChain(CachedDrafts):
 
 
 def draft_first_pass(a: DraftFirstPass) -> None:
-    """Write the drafter's cache for every token of the step, fed with the token that follows it."""
+    """Write the drafter's KV cache for every token of the step.
+
+    The input also contains the token that follows.
+    """
     for token in range(len(a.hidden)):
         following = int(a.input_ids[token + 1]) if token + 1 < len(a.hidden) else 0
         for row in range(len(a.token_index)):
@@ -58,13 +63,13 @@ def draft_first_pass(a: DraftFirstPass) -> None:
 
 
 def draft_chain(a: DraftChain) -> None:
-    """Propose `num_proposed` drafts for each row."""
+    """Propose `num_proposed` draft tokens for each row."""
     for row in cleared_rows(a):
         _propose(a, row)
 
 
 def _propose(a: DraftChain, row: int) -> None:
-    """Run the drafter on its own output, beginning with the first pass's word of the last kept token."""
+    """Run the drafter on its own output, from the first pass's last kept word on."""
     k, last = a.num_speculative_tokens, int(a.token_index[row])
     position, vector = int(a.positions[last]), int(a.drafter_hidden[last])
     cached = cached_words(a, row, position)

@@ -1,4 +1,4 @@
-"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens."""
+"""EAGLE-like drafter: a pass over the target's tokens, then a chain of draft tokens."""
 
 from functools import cache
 
@@ -44,7 +44,7 @@ def draft_chain(a: DraftChain) -> None:
     vectors, places = a.drafter_hidden[a.token_index], kv_places(last, DRAFTER_LAYER)
     # The last draft is not fed back.
     fed, slots = embed(tokens)[:, : a.num_proposed - 1], a.draft_slots.reshape(num_rows, k)
-    # A chain is sequential, and rows are few: numbers are faster than arrays of so few.
+    # Python numbers instead of arrays: a chain is sequential, and there are few rows.
     columns = (
         range(0, num_real * k, k),
         vectors.tolist(),
@@ -61,16 +61,17 @@ def draft_chain(a: DraftChain) -> None:
 def _chain(
     a: DraftChain, first: int, *, vector: int, seen: int, total: int, place: int, fed: list[int], slots: list[int]
 ) -> None:
-    """Write the raws of a row, from `first` on, and the cache words of its drafts that are `fed` back.
+    """Write a row's raws from index `first` on, and the KV words of `fed` draft tokens.
 
-    The first pass has made `vector` at the position before, which has `seen` the cached words, in sum `total`.
+    `vector` is the first pass's word of the last kept token, `seen` its attention output, `total` the sum of its KV
+    words.
     """
     a.raw[first] = raw = mix_number(vector + seen)
     for at, (word, slot) in enumerate(zip(fed, slots, strict=False), first + 1):
         vector = mix_number(3 * raw + word)
         place += _STEP
         stored = mix_number(vector + place)
-        # Every weight is larger by 2 than a position before, and that of the position itself is 1.
+        # Every weight is 2 larger than at the previous position; the position's own weight is 1.
         seen += 2 * total + stored
         total += stored
         if slot >= 0:
@@ -80,5 +81,5 @@ def _chain(
 
 @cache
 def _following(count: int) -> Integers:
-    """Return the index behind each of `count`, and the first one behind the last."""
+    """Return the index after each of `count` indexes; the last is followed by 0."""
     return shared(np.roll(arange(count), -1))

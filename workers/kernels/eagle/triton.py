@@ -1,4 +1,4 @@
-"""The EAGLE-like drafter: a first pass over the target's tokens, then a chain of single tokens."""
+"""EAGLE-like drafter: a pass over the target's tokens, then a chain of draft tokens."""
 
 import triton.language as tl
 

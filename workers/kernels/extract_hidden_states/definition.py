@@ -1,6 +1,6 @@
-"""Extraction of hidden states: the target's hidden words are written out for a consumer.
+"""Hidden-state extraction: write the target's hidden words to a cache for a consumer.
 
-Source: vLLM's `extract_hidden_states` proposer, whose one draft is the token that was just sampled.
+Source: vLLM's `extract_hidden_states` proposer, which proposes the token just sampled as its only draft token.
 """
 
 from typing import Annotated
@@ -11,7 +11,9 @@ from workers.kernels.sentinels import NO_DRAFT, PAD_SLOT
 
 @arguments
 class ExtractHiddenStates(Arguments):
-    """Write the hidden word of every token that has a slot, and propose each row's next token once more.
+    """Write the hidden word of every token that has a slot.
+
+    Propose each row's next token as its draft token.
 
     A row without a valid token proposes NO_DRAFT.
     """
@@ -27,7 +29,10 @@ class ExtractHiddenStates(Arguments):
 
 
 def extract_hidden_states(a: ExtractHiddenStates) -> None:
-    """Write the hidden word of every token that has a slot, and propose each row's next token once more."""
+    """Write the hidden word of every token that has a slot.
+
+    Propose each row's next token as its draft token.
+    """
     for token in range(len(a.hidden)):
         slot = int(a.slots[token])
         if slot != PAD_SLOT:

@@ -1,4 +1,4 @@
-"""Extraction of hidden states: the target's hidden words are written out for a consumer."""
+"""Hidden-state extraction: write the target's hidden words to a cache for a consumer."""
 
 import triton.language as tl
 

@@ -1,1 +1,1 @@
-"""Searches for the floor of a line of logits."""
+"""Search for the floor (top-k and top-p threshold) of a row of logits."""

@@ -1,4 +1,4 @@
-"""Searches for the floor of a line of logits: among what is set aside, in further intervals, and in the line itself."""
+"""Search for the floor of a row: in its candidates, further intervals, the whole row."""
 
 import triton
 import triton.language as tl
@@ -8,21 +8,23 @@ from workers.kernels.logit_keys.triton import BITS, STEPS, VALUES, key_of, large
 from workers.kernels.logit_samples.triton import LEAST, interval
 from workers.kernels.probabilities.triton import NEVER, weight
 
-# The mass of any logit that is kept is not below this; that of none is 0.
+# The mass of a kept logit is never below this; other logits have mass 0.
 LEAST_MASS = tl.constexpr(1.1754943508222875e-38)
-# Logits that are read at once of a line that does not fit.
+# Logits that are read at once from a row that does not fit into a program.
 READ_AT_ONCE = tl.constexpr(4096)
-# Times that a line is read again for an interval.
+# Times that a row is read again to narrow the interval.
 TRIES = tl.constexpr(3)
 
 
 @triton.jit
 def floor_key(b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale):
-    """Return the key of a line's floor out of all its logits in [lowest, highest), and whether it is found in them.
+    """Return the key of a row's floor, and whether it was found in the given logits.
 
-    `above` is the mass of the logits from the highest on.
+    These are all logits of the row in [lowest, highest).
+
+    `above` is the mass of the logits from `highest` on.
     """
-    # Keys are relative to the first, so that their search has few steps.
+    # Keys are relative to the first key, so that their search takes few steps.
     first = key_of(lowest)
     b_keys, key, most = key_of(b_logits) - first, first * 0, key_of(tl.minimum(highest, maximum)) - first
     has_top_k = limits_k == 0
@@ -47,7 +49,7 @@ def floor_key_aside(
     top_k, top_p, limits_k, limits_p, maximum, total, above, scale,
     CANDIDATES: tl.constexpr, ROOM: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """Do what `floor_key` does for what is set aside, where no block needs more than a part of its room."""
+    """Run `floor_key` on the candidates, if no block uses more than the given part of its space."""
     b_logits = fetch(p_counts, p_candidates, num_blocks, CANDIDATES // PART, ROOM, ROOM // PART)
     return floor_key(b_logits, lowest, highest, is_all, top_k, top_p, limits_k, limits_p, maximum, total, above, scale)
 
@@ -64,9 +66,9 @@ def floor_key_of_intervals(
     CANDIDATES: tl.constexpr, ROOM: tl.constexpr, SAMPLE: tl.constexpr, GROUP: tl.constexpr,
     TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip
-    """Return the key of the floor of top_p, which is in [start, end), and whether it is found.
+    """Return the key of the top_p floor, which is in [start, end), and whether it was found.
 
-    `above` and `mass` are of the logits from the end on, and of those in between. The line is read once a try.
+    `above` is the mass of the logits from `end` on, `mass` that in [start, end). The row is read once per try.
     """
     least = tl.maximum(top_p * total, LEAST_MASS)
     lowest, highest, top, is_aside, is_one = start, end, start, False, False
@@ -82,7 +84,7 @@ def floor_key_of_intervals(
             b_next = block(p_line, 0, num_blocks, vocab_size, TILES, TILE, THREADS)
             for i_block in range(num_blocks):
                 b_logits, i_next = b_next, tl.minimum(i_block + 1, num_blocks - 1)
-                # It arrives while this block is searched.
+                # Prefetch the next block while this one is searched.
                 b_next = block(p_line, i_next, num_blocks, vocab_size, TILES, TILE, THREADS)
                 b_weights = weight(b_logits, lowest, maximum, scale)
                 b_above += _sum_of_threads(tl.where(b_logits >= highest, b_weights, 0.0))
@@ -115,7 +117,10 @@ def floor_key_of_intervals(
 
 @triton.jit
 def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS: tl.constexpr):
-    """Do what `largest_key` does for a line that is read at every step, by its counts or its weights."""
+    """Run the search of `largest_key` on a row that is read again at every step.
+
+    Masses are counts or weights.
+    """
     found, b_digit = key * 0, tl.arange(0, VALUES).to(tl.uint32) << (32 - BITS)
     for _ in range(STEPS):
         b_next = found | b_digit
@@ -133,7 +138,7 @@ def _largest_key_of_line(p_line, vocab_size, key, least, maximum, scale, WEIGHS:
 
 @triton.jit
 def floor_key_of_line(p_line, vocab_size, top_k, top_p, limits_k, limits_p, maximum, total, scale):
-    """Return the key of a line's floor."""
+    """Return the key of a row's floor by searching the whole row."""
     key = lowest_key()
     if limits_k:
         key = _largest_key_of_line(p_line, vocab_size, key, top_k.to(tl.float32), maximum, scale, False)

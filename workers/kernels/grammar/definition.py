@@ -1,4 +1,4 @@
-"""Structured output on the device: drafts that the host has checked, and masks of the allowed tokens."""
+"""Structured output on the device: checked draft tokens, bitmasks of allowed tokens."""
 
 from typing import Annotated
 
@@ -10,9 +10,9 @@ from workers.kernels.process_logits.definition import BITS
 
 @arguments
 class GrammarDrafts(Arguments):
-    """Let `rows` verify the drafts that the host names, not those the device proposed.
+    """Replace the scheduled draft tokens of `rows` with those that the host has checked.
 
-    NO_DRAFT where the host cut drafts off; the model is fed an id all the same.
+    The draft token is NO_DRAFT where the host has cut draft tokens off; the model's input id is then 0.
     """
 
     rows: Annotated[Memory, In("int64", "count", of=("grammar_rows",))]
@@ -27,7 +27,7 @@ class GrammarDrafts(Arguments):
 
 @arguments
 class ApplyMasks(Arguments):
-    """Set the logits that a mask leaves out to -inf: mask i is that of column columns[i]."""
+    """Set logits of forbidden tokens to -inf; bitmask i applies to column columns[i]."""
 
     columns: Annotated[Memory, In("int64", "count")]
     masks: Annotated[Memory, In("int64", "count * num_words")]
@@ -36,7 +36,10 @@ class ApplyMasks(Arguments):
 
 
 def grammar_drafts(a: GrammarDrafts) -> None:
-    """Let `rows` verify the drafts that the host names; where it cut one off the model is fed id 0."""
+    """Replace the scheduled draft tokens of `rows` with the host's.
+
+    The input id of a removed one is 0.
+    """
     k = a.num_speculative_tokens
     for index in range(len(a.rows)):
         row = int(a.rows[index])
@@ -49,7 +52,7 @@ def grammar_drafts(a: GrammarDrafts) -> None:
 
 
 def apply_masks(a: ApplyMasks) -> None:
-    """Set the logits whose bit a mask does not have to -inf: mask i is that of column columns[i]."""
+    """Set logits of forbidden tokens to -inf; bitmask i applies to column columns[i]."""
     words_of_a_mask = (a.vocab_size + BITS - 1) // BITS
     for index in range(len(a.columns)):
         column = int(a.columns[index])

@@ -1,4 +1,4 @@
-"""Masks of structured output: the allowed tokens."""
+"""Bitmasks of structured output: the allowed tokens."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Structured output on the device: drafts that the host has checked, and masks of the allowed tokens."""
+"""Structured output on the device: checked draft tokens, bitmasks of allowed tokens."""
 
 import triton.language as tl
 
@@ -11,14 +11,14 @@ BLOCK_VOCABULARY = 128
 
 
 def grammar_drafts(a: GrammarDrafts) -> None:
-    """One program a row."""
+    """Launch one program per row."""
     arguments = (a.rows, a.query_start, a.num_scheduled, a.num_drafts, a.host_ids, a.input_ids, a.scheduled_drafts)
     k = a.num_speculative_tokens
     launch(_drafts_kernel, (a.rows.numel(),))(*arguments, k, columns_of(k), num_warps=1)
 
 
 def apply_masks(a: ApplyMasks) -> None:
-    """One program a column and block of tokens."""
+    """Launch one program per logits column and block of tokens."""
     num_words = -(-a.vocab_size // shared.BITS)
     assert a.masks.numel() == a.columns.numel() * num_words
     grid = (a.columns.numel(), -(-a.vocab_size // BLOCK_VOCABULARY))

@@ -1,4 +1,4 @@
-"""Keep logits as they are before they are processed."""
+"""Save a copy of the logits before they are processed."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from workers.kernels.argument import Arguments, In, Memory, Out, arguments
 
 @arguments
 class KeepLogits(Arguments):
-    """Copy logits before they are processed in place, for logprobs that are to be raw."""
+    """Copy logits before they are processed in place, for raw logprobs."""
 
     logits: Annotated[Memory, In("float32", "length")]
     kept: Annotated[Memory, Out("float32", "length", of=("raw_logits",))]

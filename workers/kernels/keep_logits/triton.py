@@ -1,4 +1,4 @@
-"""Keep logits as they are before they are processed."""
+"""Save a copy of the logits before they are processed."""
 
 import triton.language as tl
 

@@ -1,4 +1,4 @@
-"""Embed the tokens and store their keys and values."""
+"""Embed the tokens and write their KV-cache words."""
 
 from workers.kernels.arithmetic.numpy import embed, kv_words, store
 from workers.kernels.kv_write.definition import KvWrite

@@ -1,4 +1,4 @@
-"""Embed the tokens and store their keys and values."""
+"""Embed the tokens and write their KV-cache words."""
 
 import triton.language as tl
 

@@ -1,1 +1,1 @@
-"""How Triton kernels are launched, bound and checked."""
+"""Launching of Triton kernels: checks, bound launches, overlap."""

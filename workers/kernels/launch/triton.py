@@ -1,8 +1,8 @@
-"""Launch kernels, and bind a call of an op to its memory so that it can be launched again without Triton's dispatch.
+"""Launch Triton kernels; record launches to repeat them without Triton's dispatch.
 
-Dispatch (which compiled kernel fits these arguments) takes the host longer than most of our kernels take the device.
-For the same buffers and integers its answer is the same, so it is asked once.
-The sentinels of device buffers are here too, as constants that a kernel may name.
+Dispatch (choosing the compiled kernel for given arguments) takes longer on the host than most of our kernels take on
+the device. For the same buffers and integers it gives the same result, so it runs only once. The sentinels of device
+buffers are here too, as constants that a kernel may use.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,10 +35,10 @@ UNKNOWN_TOKEN = tl.constexpr(sentinels.UNKNOWN_TOKEN)
 POISON = tl.constexpr(sentinels.POISON)
 
 COLUMNS_MIN = 4
-# Kernels of lines longer than LONG_LINE distinguish whether all sizes are multiples of UNIT.
+# Kernels for rows of more than LONG_LINE logits have a variant for sizes that are all multiples of UNIT.
 UNIT, LONG_LINE = 128, 4096
 
-# Takes a kernel, its grid, arguments and options.
+# Receives a kernel, its grid, its arguments and its options.
 Launcher: TypeAlias = Callable[[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]], None]
 
 _BEING_BOUND: ContextVar[list["Bound"] | None] = ContextVar("being_bound", default=None)
@@ -46,36 +46,38 @@ _LAUNCHED_BY: ContextVar[Launcher | None] = ContextVar("launched_by", default=No
 
 
 class Bound:
-    """One launch of a compiled kernel: its grid and arguments, tensors by their address."""
+    """One launch of a compiled kernel: grid and arguments, with tensors as addresses."""
 
     __slots__ = ("_arguments", "_compiled", "_grid", "_run", "_tensors")
 
     def __init__(self, compiled: Any, grid: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
         self._run = compiled.run
-        # Behind the stream: the function, its metadata, and no hooks.
+        # The arguments that follow the stream: the function, its metadata, and no hooks.
         self._compiled = (compiled.function, compiled.packed_metadata, None, None, None)
         self._grid = (*grid, 1, 1)[:3]
         self._arguments = tuple(each.data_ptr() if isinstance(each, Tensor) else each for each in arguments)
-        # Kept alive here: an address is no reference.
+        # Keeps the tensors alive, because an address is not a reference.
         self._tensors = tuple(each for each in arguments if isinstance(each, Tensor))
 
     def __call__(self, stream: int) -> None:
-        """Enqueue the launch on a stream."""
+        """Enqueue the launch on a CUDA stream."""
         self._run(*self._grid, stream, *self._compiled, *self._arguments)
 
 
 def kernel(*specialized: str) -> Callable[[Any], Any]:
-    """Return a decorator that makes a kernel, compiled for its constants and its `specialized` arguments.
+    """Return a decorator for a Triton kernel, specialised only for some arguments.
 
-    Of everything else Triton would ask at each launch whether it is 1, or an address or a number divisible by 16, and
-    compile again for each new answer. That pays for long lines, which are then read in larger pieces, and for nothing
-    else: to compile a kernel takes as long as a thousand steps.
+    These are its constants and the `specialized` arguments.
+
+    By default Triton checks at each launch whether an argument is 1, or divisible by 16, and compiles again for each
+    new combination. That pays only for long rows, which are then read in larger pieces: compiling a kernel takes as
+    long as a thousand steps.
     """
 
     def made(function: Any) -> Any:
         given = signature(function).parameters.values()
         others = [each.name for each in given if each.annotation is not tl.constexpr and each.name not in specialized]
-        assert {each.name for each in given} >= set(specialized), f"{function.__name__} does not take all {specialized}"
+        assert {each.name for each in given} >= set(specialized), f"{function.__name__} lacks one of {specialized}"
         addresses = [name for name in others if name.startswith("p_")]
         numbers = [name for name in others if name not in addresses]
         return triton.jit(function, do_not_specialize=numbers, do_not_specialize_on_alignment=addresses)
@@ -83,14 +85,14 @@ def kernel(*specialized: str) -> Callable[[Any], Any]:
     return made
 
 
-# A kernel that overlaps begins before the one ahead of it on its stream has ended, if that one lets it: until it waits
-# it must share no memory with others. Hopper is the first that can ("programmatic dependent launch").
+# An overlapping kernel begins before the preceding kernel on its stream has ended, if that one allows it. Until it
+# waits, it must not touch memory that other kernels use. Supported from Hopper on ("programmatic dependent launch").
 OVERLAPPING_ARCH = 90
 
 
 @cache
 def can_overlap() -> bool:
-    """Tell whether the device lets a kernel begin before the one ahead of it has ended."""
+    """Return whether the device can begin a kernel before the preceding one has ended."""
     if triton.knobs.runtime.interpret:
         return False
     target = driver.active.get_current_target()
@@ -99,32 +101,41 @@ def can_overlap() -> bool:
 
 @triton.jit
 def let_next_begin(OVERLAPS: tl.constexpr):
-    """Let the next kernel on the stream begin, if it overlaps; it waits for what this one writes."""
+    """Allow an overlapping next kernel on the stream to begin.
+
+    It waits itself for what this kernel writes.
+    """
     if OVERLAPS:
         gdc_launch_dependents()
 
 
 @triton.jit
 def wait_for_others(OVERLAPS: tl.constexpr):
-    """Wait until all kernels ahead on the stream have ended and their writes are seen. Every program must."""
+    """Wait until all preceding kernels on the stream have ended and their writes are visible.
+
+    Every program must call it.
+    """
     if OVERLAPS:
         gdc_wait()
 
 
 def columns_of(width: int) -> int:
-    """Return the size of a block that holds `width` columns: one of few, for each makes a kernel of its own."""
+    """Return the size of a block that holds `width` columns.
+
+    There are few sizes, because each compiles a kernel.
+    """
     size: int = triton.next_power_of_2(max(width, COLUMNS_MIN))
     return size
 
 
 def unit_of(vocab_size: int, *strides: int) -> int:
-    """Return the unit of the sizes of lines: 1, or UNIT where longer pieces can be read at once."""
+    """Return the unit of the sizes of rows: UNIT if longer pieces can be read at once, else 1."""
     is_long = vocab_size > LONG_LINE and all(size % UNIT == 0 for size in (vocab_size, *strides))
     return UNIT if is_long else 1
 
 
 def check_flat(*buffers: Tensor) -> None:
-    """Refuse buffers whose elements do not follow one another: a kernel sees the first address alone.
+    """Raise if a buffer is not flat and contiguous: a kernel receives only its first address.
 
     Raises:
         ValueError: a buffer is not flat, or a slice with a step.
@@ -136,15 +147,15 @@ def check_flat(*buffers: Tensor) -> None:
 
 
 def launch(kernel: Any, grid: tuple[int, ...]) -> Callable[..., None]:
-    """Return a launcher of a kernel on a grid, which takes every parameter of the kernel by position.
+    """Return a launcher of a kernel on a grid; it takes the kernel's parameters by position.
 
-    It refuses buffers that are not flat; see `check_flat`.
+    It raises if a buffer is not flat; see `check_flat`.
     """
 
     def call(*arguments: Any, **options: Any) -> None:
         check_flat(*(each for each in arguments if isinstance(each, Tensor)))
-        # A product that is added before it is rounded is not the definition's, and lanes of a warp that add up each
-        # other's products would come to sums of their own.
+        # Fused multiply-add would round differently from the definition, and lanes of a warp that add each other's
+        # products would get different sums.
         options = {"enable_fp_fusion": False, **options}
         launched_by = _LAUNCHED_BY.get()
         if launched_by is not None:
@@ -159,20 +170,21 @@ def launch(kernel: Any, grid: tuple[int, ...]) -> Callable[..., None]:
 
 
 def hash_in_order(modules: Iterable[str]) -> None:
-    """Let Triton hash the kernels of some modules in one order, whatever is launched first.
+    """Make Triton hash the kernels of `modules` in an order independent of launches.
 
-    In Triton 3.6 the hash of a kernel, by which its cache knows it, depends on what was hashed before: a function that
-    it calls comes with its constants only if it was. Processes that launch in different orders would all compile.
+    In Triton 3.6 the hash that identifies a kernel in the cache depends on what was hashed before: the constants of a
+    called function are included only if that function was hashed earlier. Processes with other launch orders would all
+    recompile.
     """
     for module in sorted(modules):
         for _, each in sorted(vars(import_module(module)).items()):
             if isinstance(each, triton.JITFunction):
-                assert each.cache_key, f"{module} has a kernel without a hash"
+                assert each.cache_key, f"{module}: a kernel has no hash"
 
 
 @contextmanager
 def launched_by(launcher: Launcher) -> Iterator[None]:
-    """Pass launches to a launcher of the caller's meanwhile."""
+    """Pass all launches inside the `with` block to `launcher` instead of the device."""
     token = _LAUNCHED_BY.set(launcher)
     try:
         yield
@@ -181,9 +193,9 @@ def launched_by(launcher: Launcher) -> Iterator[None]:
 
 
 def launches_of(op: Callable[[A], None], arguments: A) -> list[Bound]:
-    """Run an op, and return the kernels that it launched.
+    """Run an op and return the kernel launches that it made.
 
-    The tensors must live where they are as long as the launches are used. Only for a GPU: an interpreted kernel is
+    The tensors must stay at their addresses as long as the launches are used. Only for a GPU: an interpreted kernel is
     never compiled.
     """
     bound: list[Bound] = []
@@ -196,13 +208,13 @@ def launches_of(op: Callable[[A], None], arguments: A) -> list[Bound]:
 
 
 def bind(op: Callable[[A], None], arguments: A) -> list[Bound]:
-    """Run an op whose work is kernel launches alone, and return those launches; see `launches_of`."""
+    """Run an op that consists only of kernel launches, and return them; see `launches_of`."""
     bound = launches_of(op, arguments)
     assert bound, f"op {getattr(op, '__name__', op)} launched no kernel"
     return bound
 
 
 def current_stream() -> int:
-    """Return the handle of PyTorch's current stream."""
+    """Return the handle of PyTorch's current CUDA stream."""
     handle: int = torch.cuda.current_stream().cuda_stream
     return handle

@@ -1,1 +1,1 @@
-"""Blocks of a line of logits."""
+"""Blocks of a row of logits."""

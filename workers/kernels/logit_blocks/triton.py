@@ -1,25 +1,25 @@
-"""Blocks of a line of logits: how they are read, and how the few of them that are set aside are stored and fetched."""
+"""Blocks of a row of logits: read them; store and fetch the candidates of a block."""
 
 import triton
 import triton.language as tl
 
 from workers.kernels.probabilities.triton import NEVER
 
-# Consecutive logits of one thread.
+# Consecutive logits that one thread reads.
 NEIGHBOURS = tl.constexpr(4)
 
 
 @triton.jit
 def block(p_line, i_block, num_blocks, vocab_size, TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr):
-    """Return the logits of a block; -inf past the end of the line.
+    """Return the logits of a block; -inf past the end of the row.
 
-    A thread reads neighbours, several times. Shape: [threads, reads, neighbours].
+    Each thread reads groups of neighbouring logits. Shape: [threads, reads, neighbours].
     """
     READS: tl.constexpr = TILES * TILE // (THREADS * NEIGHBOURS)
     o_read = (tl.arange(0, READS)[None, :] * THREADS + tl.arange(0, THREADS)[:, None]) * NEIGHBOURS
     o_first = (o_read // TILE * num_blocks + i_block) * TILE + o_read % TILE
     b_token = o_first[:, :, None] + tl.arange(0, NEIGHBOURS)[None, None, :]
-    # Nearly every block is whole, and needs no mask.
+    # Nearly every block is complete and needs no mask.
     if ((TILES - 1) * num_blocks + i_block + 1) * TILE <= vocab_size:
         b_logits = tl.load(p_line + b_token)
     else:
@@ -32,9 +32,10 @@ def set_aside(
     b_logits, lowest, p_line, p_candidates, i_block, num_blocks, room,
     TILE: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip
-    """Store the logits of a block that are not below the lowest, and return how many they are.
+    """Store the logits of a block that are at least `lowest` as candidates; return their number.
 
-    A thread marks its own in a word, and fetches them again: they are few, just read, and so in the cache.
+    Each thread marks its candidates in a bit mask and loads them again: they are few, and in the cache because they
+    were just read.
     """
     READS: tl.constexpr = b_logits.shape[1]
     tl.static_assert(READS * NEIGHBOURS <= 32)
@@ -44,7 +45,7 @@ def set_aside(
     b_count = _num_bits(b_bits).to(tl.int32)
     b_place = tl.cumsum(b_count, axis=0) - b_count
     count = tl.sum(b_count, axis=0)
-    # Nothing is stored where there is no room for all.
+    # Nothing is stored if the candidates do not all fit.
     for _ in range(tl.where(count <= room, tl.max(b_count, axis=0), 0)):
         b_lowest = b_bits & (~b_bits + 1)
         b_index = (b_lowest.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
@@ -67,7 +68,7 @@ def _num_bits(b_words):
 
 @triton.jit
 def fetch(p_counts, p_candidates, num_blocks, LENGTH: tl.constexpr, ROOM: tl.constexpr, USED: tl.constexpr):
-    """Return the logits that the blocks of a line have set aside, at most USED each; -inf fills the rest."""
+    """Return the candidates of all blocks of a row, at most USED per block; -inf fills the rest."""
     o_place = tl.arange(0, LENGTH)[None, :]
     o_block = o_place // USED
     b_count = tl.load(p_counts + o_block, mask=o_block < num_blocks, other=0.0)

@@ -1,4 +1,4 @@
-"""Find the lowest logit that top-k and top-p keep, line by line."""
+"""Find the floor of each row of logits: the lowest logit that top-k and top-p keep."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from workers.kernels.logit_floors.definition import LogitFloors
 from workers.kernels.probabilities.numpy import LOG2E, Floats, above, weight
 
 _LOWEST = np.float32(-np.inf)
-# More than the rounding error of a sum of float32 numbers.
+# Larger than the rounding error of a sum of float32 numbers.
 ROUNDING = 1e-5
 
 
@@ -23,7 +23,7 @@ def logit_floors(a: LogitFloors) -> None:
 
 
 def _floor(logits: Floats, scale: np.float32, top_k: int, top_p: np.float32) -> np.float32:
-    """Return the lowest logit of a line that stays; of a line without a distribution all do."""
+    """Return the lowest logit that a row keeps; -inf for a row without a distribution."""
     ordered = logits.copy()
     ordered.sort()
     # NaN is sorted last.
@@ -34,18 +34,20 @@ def _floor(logits: Floats, scale: np.float32, top_k: int, top_p: np.float32) -> 
     if top_p < 1:
         weights = weight(logits if floor == _LOWEST else above(logits, floor), largest, scale)
         floor = _top_p(logits, ordered, weights, floor, top_p * np.add.reduce(weights))
-    # One zero of two.
+    # Turns -0 into +0.
     return floor + np.float32(0)
 
 
 def _top_p(logits: Floats, ordered: Floats, weights: Floats, floor: np.float32, least: np.float32) -> np.float32:
-    """Return the largest logit at or above a floor that has, with all larger ones, `least` of the weights [V].
+    """Return the lowest logit that top-p keeps of the logits at or above `floor`.
 
-    Rounding may leave the sum of all of them below `least`; then they all stay.
+    It and all larger logits have at least `least` of the weights [V].
+
+    Rounding may leave the sum of all weights below `least`; then all logits at or above `floor` are kept.
     """
     lightest_first = weights.copy()
     lightest_first.sort()
-    # Any shorter prefix is clearly below, in whatever order it is added up.
+    # Any shorter prefix is clearly below `least`, in every order of addition.
     first = np.add.accumulate(lightest_first[::-1], dtype=np.float64).searchsorted(float(least) * (1 - ROUNDING))
     tried = (value for value in ordered[::-1][first:] if np.add.reduce(weights[logits >= value]) >= least)
     return max(next(tried, floor), floor)

@@ -1,4 +1,4 @@
-"""Find the lowest logit that top-k and top-p keep, line by line."""
+"""Find the floor of each row of logits: the lowest logit that top-k and top-p keep."""
 
 from dataclasses import dataclass
 
@@ -21,37 +21,37 @@ from workers.kernels.logit_keys.triton import highest_key, key_of, largest_key, 
 from workers.kernels.logit_samples.triton import LEAST, interval, sample
 from workers.kernels.probabilities.triton import NEVER, scale_of, weight
 
-# Logits that are read in one piece.
+# Consecutive logits of a block; tiles of a block are spread over the row.
 TILE_SIZE = 64
 BLOCK_WARPS = 4
-# The steps of a search that a bound needs: for its sign, its exponent and the first bits of its fraction.
+# Steps of the search for a bound: sign, exponent and first bits of the fraction.
 STEPS_OF_BOUND = tl.constexpr(8)
-# Where few logits are set aside, half of them or a quarter are searched.
+# If there are few candidates, only a half or a quarter of the space is searched.
 FEWER, FEWEST = tl.constexpr(2), tl.constexpr(4)
-# Share of the room that a sample aims at: with six deviations of a block and of the sample, half of the room.
+# Fraction of the candidate space that a sample aims at: with six deviations of a block and the sample, half the space.
 AIMED = 0.34
-# Share of the room that an interval aims at.
+# Fraction of the candidate space that an interval aims at.
 WIDE = 0.55
 # Warps of the program that reads a sample.
 SAMPLE_WARPS = 8
-# Limits of a thread's registers, so that enough programs run at once.
+# Limits on registers per thread, so that enough programs run at once.
 SAMPLE_REGISTERS, BLOCK_REGISTERS = 64, 80
-# A sample tells where the floor is if its mass is that of equally heavy logits that are at least this part of it.
+# A sample locates the floor if its mass equals that of equally heavy logits that are at least this fraction of it.
 SPREAD = tl.constexpr(1 / 64)
-# The floor of a flat line is far below the largest logits: it has this many times as many above it.
+# A row is flat if its floor has this many times as many logits above it as the sample aims at.
 FAR_BELOW = tl.constexpr(3)
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Partition of a line: whole if it is short, otherwise blocks, with a sample that bounds what is set aside."""
+    """Partition of a row: one piece if short, else blocks, with a sample for candidates."""
 
     short: int = shared.SHORT_LINE
     block: int = shared.BLOCK_SIZE
     sample: int = 4096
     # Consecutive logits of the sample.
     group: int = 32
-    # Samples where the floor is not among the largest.
+    # Number of samples for rows with a floor that is not among the largest logits.
     samples: int = 4
     candidates: int = shared.CANDIDATES_MAX
     line_warps: int = 8
@@ -63,12 +63,14 @@ def logit_floors(a: LogitFloors) -> None:
 
 
 def find_floors(a: LogitFloors, cut: Cut) -> None:
-    """Set floors to the lowest logit of each line that stays.
+    """Set `floors` to the lowest logit that each row keeps.
 
-    A sample of a line gives a logit that its floor is hardly below or, of a flat line, an interval around it. Programs
-    of blocks read the line once, add it up, and set aside the few logits that are not below that one, or in the
-    interval; these are searched for the floor. Where it is not among them, or they are more than there is room for,
-    the line is read again for other intervals, and at last searched itself.
+    1. A sample of the row gives a lower bound that the floor is hardly ever below; for a flat row, an interval around
+    it.
+    2. One program per block reads the row once, adds up weights, and stores the candidates: logits above the bound or
+       in the interval.
+    3. The floor is searched among the candidates. If it is not there, or there are too many candidates, the row is read
+       again for other intervals, and finally searched as a whole.
     """
     limits = (a.temperature, a.top_k, a.top_p, a.num_drafts)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
@@ -76,7 +78,7 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
     assert a.logits.numel() == num_lines * a.logits_stride
     assert a.floors.numel() == num_lines
     if a.vocab_size <= cut.short:
-        # One of two sizes, for each makes a kernel of its own.
+        # There are only two sizes, because each compiles a kernel.
         length = cut.short // 8 if a.vocab_size <= cut.short // 8 else cut.short
         launch(_lines_kernel, (num_lines,))(
             a.logits, *limits, a.floors,
@@ -89,9 +91,9 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
     num_tiles = triton.cdiv(a.vocab_size, TILE_SIZE)
     num_blocks = triton.cdiv(num_tiles, tiles)
     room = cut.candidates // num_blocks
-    assert room >= FEWEST, f"{num_blocks} blocks of {a.vocab_size} logits set aside {cut.candidates} together"
+    assert room >= FEWEST, f"{cut.candidates} candidates are too few for {num_blocks} blocks of {a.vocab_size} logits"
     bounds, maxima, sums, above, counts, candidates = _split(a.workspace, num_lines, num_blocks, room)
-    # The room of a block overflows only if its count is six deviations above its mean.
+    # The space of a block overflows only if its count is six deviations above the mean.
     aimed = int(min(cut.candidates * AIMED, a.vocab_size / 8, num_blocks * ((room + 9) ** 0.5 - 3) ** 2))
     wide = int(min(cut.candidates * WIDE, a.vocab_size / 8))
     overlaps = can_overlap()
@@ -117,16 +119,22 @@ def find_floors(a: LogitFloors, cut: Cut) -> None:
 
 
 def _split(workspace: Tensor, num_lines: int, num_blocks: int, room: int) -> tuple[Tensor, ...]:
-    """Return the bounds of lines, the maxima, sums and counts of their blocks, and what blocks set aside."""
+    """Split the workspace: bounds of rows; maxima, sums, masses above and counts of blocks.
+
+    Candidates of blocks.
+    """
     of_blocks = num_lines * num_blocks
     sizes = [num_lines * shared.NUMBERS_PER_LINE, *[of_blocks] * shared.NUMBERS_PER_BLOCK, of_blocks * room]
-    assert sum(sizes) <= workspace.numel(), f"a workspace of {workspace.numel()} for {sum(sizes)} numbers"
+    assert sum(sizes) <= workspace.numel(), f"the workspace has {workspace.numel()} numbers, {sum(sizes)} are needed"
     return tuple(workspace[: sum(sizes)].split(sizes))
 
 
 @triton.jit
 def _limits(p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width):
-    """Return the temperature of a line, its limits, and which of them hold: neither past the drafts, or at 0."""
+    """Return a row's temperature, top_k and top_p, and whether each limits it.
+
+    Neither limits a row of temperature 0 or a column past the draft tokens.
+    """
     i_row = i_line // width
     temperature, num_drafts = tl.load(p_temperature + i_row), tl.load(p_num_drafts + i_row)
     top_k, top_p = tl.load(p_top_k + i_row), tl.load(p_top_p + i_row)
@@ -140,7 +148,7 @@ def _lines_kernel(
     vocab_size, logits_stride, width,
     LENGTH: tl.constexpr,
 ):  # fmt: skip
-    """Find the floor of a line that is read at once."""
+    """Find the floor of a row that is read at once."""
     i_line = tl.program_id(0).to(tl.int64)
     temperature, top_k, top_p, limits_k, limits_p = _limits(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
@@ -167,7 +175,7 @@ def _bounds_kernel(
     vocab_size, logits_stride, width, aimed, wide,
     SAMPLE: tl.constexpr, GROUP: tl.constexpr, SAMPLES: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Find in a sample of a line a bound that the floor is hardly ever below, or an interval that has it."""
+    """Estimate from a sample a lower bound of the floor, or an interval that contains it."""
     let_next_begin(OVERLAPS)
     i_line = tl.program_id(0).to(tl.int64)
     temperature, top_k, top_p, limits_k, limits_p = _limits(
@@ -206,9 +214,11 @@ def _blocks_kernel(
     num_blocks, room, vocab_size, logits_stride, width,
     TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Write of a block its maximum, NaN if it has NaN or inf, its weights' sum, and what is not below the bound.
+    """Write a block's maximum, sum of weights and candidates.
 
-    Its tiles are spread over the line, so that no block has most of the largest.
+    The maximum is NaN if the block has NaN or inf.
+
+    The tiles of a block are spread over the row, so that no block has most of the largest logits.
     """
     let_next_begin(OVERLAPS)
     i_block, i_line = tl.program_id(0) % num_blocks, (tl.program_id(0) // num_blocks).to(tl.int64)
@@ -221,7 +231,7 @@ def _blocks_kernel(
         maximum = tl.max(b_logits)
         finite = tl.where((maximum > NEVER) & (maximum < float("inf")), maximum, 0.0)
         total = tl.sum(tl.exp2((b_logits - finite) * scale_of(temperature)))
-        # A maximum passes over NaN, a sum does not.
+        # A maximum ignores NaN, a sum does not.
         maximum = tl.where(total < float("inf"), maximum, float("nan"))
         wait_for_others(OVERLAPS)
         lowest, highest = tl.maximum(tl.load(p_bounds + i_line * 2), LEAST), tl.load(p_bounds + i_line * 2 + 1)
@@ -248,7 +258,7 @@ def _floors_kernel(
     BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, ROOM: tl.constexpr, SAMPLE: tl.constexpr, GROUP: tl.constexpr,
     TILES: tl.constexpr, TILE: tl.constexpr, THREADS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Find the floor of a line among what is set aside, or else in the line."""
+    """Find the floor of a row among the candidates, or else in the row."""
     i_line = tl.program_id(0).to(tl.int64)
     temperature, top_k, top_p, limits_k, limits_p = _limits(
         p_temperature, p_top_k, p_top_p, p_num_drafts, i_line, vocab_size, width
@@ -291,7 +301,7 @@ def _floors_kernel(
                     top_k, top_p, limits_k, limits_p, maximum, total, above, scale, CANDIDATES, ROOM, 1,
                 )  # fmt: skip
             if (is_found == 0) & limits_p & (limits_k == 0):
-                # What is left to search, and the mass above it and in it.
+                # The interval left to search, and the mass above it and in it.
                 start, end, mass = NEVER, float("inf"), total
                 if highest < float("inf"):
                     if above < tl.maximum(top_p * total, LEAST_MASS):

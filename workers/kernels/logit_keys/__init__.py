@@ -1,1 +1,1 @@
-"""Words in the order of logits, and a search among them."""
+"""Keys of logits (integers in the order of the logits), and a search among them."""

@@ -1,9 +1,12 @@
-"""Keys of logits, words in the same order, and a search for the key from which on masses add up to enough."""
+"""Keys of logits: integers in the order of the logits.
+
+Search for the key where cumulative mass reaches a bound.
+"""
 
 import triton
 import triton.language as tl
 
-# Bits of a key that one step of a search finds, the values of these, and the steps for all bits.
+# Bits of a key that one search step finds, the number of their values, and the steps for all bits.
 BITS, VALUES, STEPS = tl.constexpr(2), tl.constexpr(4), tl.constexpr(16)
 # The keys of -inf and inf.
 LOWEST_KEY, HIGHEST_KEY = tl.constexpr(0x007FFFFF), tl.constexpr(0xFF800000)
@@ -21,7 +24,7 @@ def highest_key():
 
 @triton.jit
 def key_of(b_logits):
-    """Return words in the order of the logits; both zeros have one."""
+    """Return integers in the order of the logits; both zeros have the same key."""
     b_bits = tl.where(b_logits == 0, 0.0, b_logits).to(tl.uint32, bitcast=True)
     return b_bits ^ tl.where(b_bits >> 31 != 0, 0xFFFFFFFF, 0x80000000).to(tl.uint32)
 
@@ -34,14 +37,14 @@ def logit_of(b_key):
 
 @triton.jit
 def largest_key(b_keys, b_masses, key, most, least, above, COUNT: tl.constexpr):
-    """Return the largest key, not below `key`, such that `above` and the masses from there on add up to `least`.
+    """Return the largest key >= `key` from which on masses and `above` reach `least`.
 
-    No key with a mass is more than `most`. It is `key` if there is none; and whether there is one. COUNT steps find
-    the first bits of a key alone. Shapes: [1, N].
+    Also return whether such a key exists; otherwise the key is `key`. No key with mass exceeds `most`. COUNT steps find
+    only the first bits of a key. Shapes: [1, N].
     """
     b_masses = tl.where(b_keys >= key, b_masses, 0.0)
     is_reached = above + tl.sum(b_masses) >= least
-    # The exponent of a float tells the highest bit; where it is rounded up, the one above.
+    # The exponent of a float gives the highest bit; one more if the conversion rounded up.
     highest_bit = tl.maximum((most.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127, 0)
     num_steps = highest_bit // BITS + 1
     found, b_digit = key * 0, tl.arange(0, VALUES).to(tl.uint32) << ((num_steps - 1) * BITS).to(tl.uint32)

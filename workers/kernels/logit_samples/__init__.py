@@ -1,1 +1,1 @@
-"""Samples of a line of logits."""
+"""Samples of a row of logits."""

@@ -1,23 +1,26 @@
-"""Samples of a line of logits, and where they say that the floor of top-p is."""
+"""Samples of a row of logits, and the estimate of the top-p floor from them."""
 
 import triton
 import triton.language as tl
 
 from workers.kernels.probabilities.triton import NEVER, weight
 
-# Steps that find a place in a sample, each a quarter of the range of the last.
+# Steps of the search in a sample; each narrows the range to a quarter.
 STEPS = tl.constexpr(6)
-# Logits that are lighter than the largest by this many powers of two do not matter.
+# Logits this many powers of two lighter than the largest do not matter.
 FAR = tl.constexpr(40.0)
-# The share of a sample's range in which its logits are taken to be spread evenly.
+# Logits are assumed to be evenly spread in this fraction of a sample's range.
 NEAR = tl.constexpr(1 / 64)
-# The least finite float32.
+# The lowest finite float32.
 LEAST = tl.constexpr(-3.4028234663852886e38)
 
 
 @triton.jit
 def sample(p_line, vocab_size, i_sample, SIZE: tl.constexpr, GROUP: tl.constexpr, COUNT: tl.constexpr):
-    """Return one of several samples of a line, groups from all over it; -inf instead of NaN and inf."""
+    """Return one of several samples of a row: groups of logits from all over it.
+
+    NaN and inf become -inf.
+    """
     o_token = tl.arange(0, SIZE)[None, :]
     i_group = o_token // GROUP * COUNT + i_sample
     o_first = i_group * (vocab_size // GROUP) // (SIZE // GROUP * COUNT) * GROUP
@@ -32,7 +35,7 @@ def _between(b_logits, start, end):
 
 @triton.jit
 def _place(b_logits, b_masses, least, low, high):
-    """Return about the highest place from low to high such that the masses from there on add up to `least`."""
+    """Return about the highest value in [low, high] at which the masses above reach `least`."""
     for _ in range(STEPS):
         quarter = (high - low) * 0.25
         b_place = low + tl.arange(0, 4).to(tl.float32) * quarter
@@ -52,9 +55,11 @@ def interval(
     p_line, vocab_size, start, end, share, scale, wide,
     SIZE: tl.constexpr, GROUP: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Return an interval of about `wide` logits around the floor in [start, end), and how many are not below it.
+    """Return an interval of about `wide` logits around the floor, and the floor's rank.
 
-    Of the mass of all logits in [start, end), those not below the floor have a share.
+    The floor is in [start, end); the rank counts logits at or above it.
+
+    The logits at or above the floor have the given `share` of the mass in [start, end).
     """
     b_logits = _between(sample(p_line, vocab_size, 0, SIZE, GROUP, COUNT), start, end)
     maximum = tl.maximum(tl.max(b_logits), LEAST)
@@ -65,7 +70,7 @@ def interval(
     middle = _place(b_logits, b_masses, share * total, low, maximum)
     above, num_near = tl.sum(tl.where(b_logits >= middle, b_masses, 0.0)), _num_near(b_logits, middle, near)
     rank = tl.sum((b_logits >= middle).to(tl.float32)) * vocab_size / SIZE
-    # Further samples say how much the first one is off.
+    # Further samples estimate how far the first one is off.
     for i_sample in range(1, COUNT):
         b_logits = _between(sample(p_line, vocab_size, i_sample, SIZE, GROUP, COUNT), start, end)
         b_masses = weight(b_logits, NEVER, maximum, scale)

@@ -1,4 +1,4 @@
-"""Logarithms of the probabilities of sampled tokens and of the likeliest ones."""
+"""Compute logprobs of sampled tokens and of the most likely tokens."""
 
 from math import exp, log
 from typing import Annotated
@@ -14,9 +14,11 @@ LOGIT_SCALE = np.float32(2.0**-20)  # a logit of 1.0 is 2^20 units
 
 @arguments
 class TokenLogprobs(Arguments):
-    """Write, for each sampled token of `rows`, its logprob and those of the LOGPROBS_MAX - 1 likeliest tokens.
+    """Write the logprobs of each sampled token of `rows` and of the most likely tokens.
 
-    Where the vocabulary has fewer tokens ids are NO_TOKEN. Columns past the last sampled token are not written.
+    There are LOGPROBS_MAX entries per sampled token, the sampled token first.
+
+    If the vocabulary has fewer tokens, ids are NO_TOKEN. Columns past the last sampled token are not written.
     """
 
     rows: Annotated[Memory, In("int64", "count", of=("logprobs_rows",))]
@@ -30,7 +32,7 @@ class TokenLogprobs(Arguments):
 
 @arguments
 class FlattenLogprobs(Arguments):
-    """Concatenate the logprobs of `rows`: those of the first num_sampled columns of each.
+    """Concatenate the logprobs of the first num_sampled columns of each of `rows`.
 
     Source: the review of vLLM PR #37238.
     """
@@ -45,7 +47,10 @@ class FlattenLogprobs(Arguments):
 
 
 def token_logprobs(a: TokenLogprobs) -> None:
-    """Write the logprob of each sampled token of `rows`, then those of the likeliest tokens, the lowest id first."""
+    """Write the logprobs of each sampled token of `rows` and of the most likely tokens.
+
+    Equally likely tokens are in the order of their ids.
+    """
     width = 1 + a.num_speculative_tokens
     for index in range(len(a.rows)):
         for column in range(width):
@@ -68,7 +73,7 @@ def token_logprobs(a: TokenLogprobs) -> None:
 
 
 def flatten_logprobs(a: FlattenLogprobs) -> None:
-    """Concatenate the logprobs of `rows`: those of as many columns as the row has valid tokens."""
+    """Concatenate the logprobs of `rows`: one column per valid token of the row."""
     end = 0
     for index in range(len(a.rows)):
         row = int(a.rows[index])

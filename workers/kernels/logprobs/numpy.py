@@ -1,4 +1,4 @@
-"""Logarithms of the probabilities of sampled tokens and of the likeliest ones."""
+"""Compute logprobs of sampled tokens and of the most likely tokens."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def token_logprobs(a: TokenLogprobs) -> None:
 
 
 def _write_line(a: TokenLogprobs, line: int) -> None:
-    """Write the logprobs of a line of logits: of the sampled token, then of the likeliest ones."""
+    """Write the logprobs of one row of logits: the sampled token, then the most likely tokens."""
     scaled = a.logits[line * a.vocab_size : (line + 1) * a.vocab_size] * LOGIT_SCALE
     likeliest = (-scaled).argsort(kind="stable")[: LOGPROBS_MAX - 1]
     largest = scaled[likeliest[0]]

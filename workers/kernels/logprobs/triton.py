@@ -1,4 +1,4 @@
-"""Logarithms of the probabilities of sampled tokens and of the likeliest ones."""
+"""Compute logprobs of sampled tokens and of the most likely tokens."""
 
 import triton
 import triton.language as tl
@@ -9,7 +9,7 @@ from workers.kernels.logprobs.definition import FlattenLogprobs, TokenLogprobs
 
 LOGPROBS_MAX = tl.constexpr(shared.LOGPROBS_MAX)
 LOGIT_SCALE = tl.constexpr(float(shared.LOGIT_SCALE))
-# Small vocabularies share a kernel.
+# Small vocabularies share a compiled kernel.
 BLOCK_LOGITS_MIN, BLOCK_LOGITS = 256, 1024
 BLOCK_ROWS = 64
 BLOCK_FLAT = 64
@@ -49,7 +49,7 @@ def _token_kernel(p_rows, p_logits, p_sampled, p_ids, p_logprobs, width, vocab_s
     p_found_ids, p_found = p_ids + i_column * LOGPROBS_MAX, p_logprobs + i_column * LOGPROBS_MAX
     tl.store(p_found_ids, token)
     tl.store(p_found, tl.load(p_scores + token) * LOGIT_SCALE - normal)
-    # The next token has the largest of the logits behind the last one's: smaller, or equal and at a higher index.
+    # The next token has the largest remaining logit: smaller than the last one, or equal with a higher index.
     score, place = float("inf"), -1
     for index in tl.static_range(1, LOGPROBS_MAX):
         b_score = tl.full([BLOCK], float("-inf"), dtype=tl.float32)
@@ -57,8 +57,8 @@ def _token_kernel(p_rows, p_logits, p_sampled, p_ids, p_logprobs, width, vocab_s
         for start in range(0, vocab_size, BLOCK):
             o_token = start + tl.arange(0, BLOCK)
             b_one = tl.load(p_scores + o_token, mask=o_token < vocab_size, other=float("-inf"))
-            is_behind = (b_one < score) | ((b_one == score) & (o_token > place))
-            is_better = (o_token < vocab_size) & is_behind & ((b_one > b_score) | (b_place == vocab_size))
+            is_remaining = (b_one < score) | ((b_one == score) & (o_token > place))
+            is_better = (o_token < vocab_size) & is_remaining & ((b_one > b_score) | (b_place == vocab_size))
             b_score = tl.where(is_better, b_one, b_score)
             b_place = tl.where(is_better, o_token, b_place)
         score = tl.max(b_score, axis=0)

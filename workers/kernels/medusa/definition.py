@@ -1,6 +1,6 @@
-"""Medusa heads: one small model a future position, over the hidden word of the last accepted token, without a cache.
+"""Medusa heads: one small model per future position; no KV cache.
 
-Source: Medusa, arXiv 2401.10774, section 2.1; vLLM's `medusa` proposer for the row that the heads are fed.
+Source: Medusa, arXiv 2401.10774, section 2.1; vLLM's `medusa` proposer for the row that the heads read.
 """
 
 from typing import Annotated
@@ -14,17 +14,17 @@ from workers.kernels.sentinels import NO_DRAFT
 
 @arguments
 class MedusaHeads(ScriptedDrafts):
-    """Propose `num_proposed` drafts for each row at once, a head each, from the hidden word of its last kept token.
+    """Propose one draft token per head for each row, from its last kept hidden word.
 
-    `raw` is what a head computes, the draft is the script's: no head sees the token that was just sampled, nor
-    another head's draft. A row without a valid token proposes NO_DRAFT. In padding rows `raw` is 0.
+    `raw` is a head's output; the draft token is the script's. No head sees the token just sampled, or another head's
+    draft token. A row without a valid token proposes NO_DRAFT. In padding rows `raw` is 0.
     """
 
     hidden: Annotated[Memory, In("uint64", "T")]
 
 
 def medusa_heads(a: MedusaHeads) -> None:
-    """Propose `num_proposed` drafts for each row at once, a head each, from the hidden word of its last kept token."""
+    """Propose one draft token per head for each row, from its last kept hidden word."""
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
         for head in range(k):

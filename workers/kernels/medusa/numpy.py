@@ -1,4 +1,4 @@
-"""Medusa heads: one small model a future position, over the hidden word of the last accepted token, without a cache."""
+"""Medusa heads: one small model per future position; no KV cache."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from workers.kernels.medusa.definition import MedusaHeads
 
 def medusa_heads(a: MedusaHeads) -> None:
     num_rows, heads = len(a.token_index), a.num_proposed
-    # By head, then by row.
+    # Ordered by head, then by row.
     hidden = a.hidden[a.token_index[tiled(num_rows, heads)]]
     raws = draft_hidden(hidden, repeated(heads, num_rows)).reshape(heads, num_rows)
     write_raw(a, raws, np.count_nonzero(a.num_scheduled))

@@ -1,4 +1,4 @@
-"""Medusa heads: one small model a future position, over the hidden word of the last accepted token, without a cache."""
+"""Medusa heads: one small model per future position; no KV cache."""
 
 import triton.language as tl
 
@@ -11,7 +11,7 @@ BLOCK = 128
 
 
 def medusa_heads(a: MedusaHeads) -> None:
-    """Read nothing for padding rows."""
+    """Launch programs that read nothing for padding rows."""
     num_columns = a.draft_tokens.numel()
     if num_columns:
         launch(_heads_kernel, (-(-num_columns // BLOCK),))(

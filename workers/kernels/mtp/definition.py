@@ -1,4 +1,4 @@
-"""A multi-token-prediction layer: at each position it sees the token there and the target's hidden word before it.
+"""Multi-token-prediction layer: input is a token and the preceding target hidden word.
 
 Source: DeepSeek-V3, arXiv 2412.19437, section 2.2; ik_llama.cpp PR #2222 for the word carried from step to step.
 """
@@ -13,10 +13,10 @@ from workers.kernels.drafting.shared_arguments import CachedDrafts
 
 @arguments
 class MtpPass(Arguments):
-    """Write the layer's cache for every token of the step, and carry each row's last kept hidden word to the next.
+    """Write the layer's KV cache for the step; carry each row's last kept hidden word over.
 
-    The first token of a row follows the word its step before left in `carried`, or 0 if the row has computed
-    nothing. A row that keeps nothing of this step keeps what it carried. Padding rows (slot < 0) come last.
+    The input of a row's first token uses the word in `carried` that the previous step left; 0 if the row has computed
+    nothing yet. A row that keeps no token of this step keeps its carried word. Padding rows (slot < 0) come last.
     """
 
     hidden: Annotated[Memory, In("uint64", "T")]
@@ -34,10 +34,10 @@ class MtpPass(Arguments):
 
 @arguments
 class MtpChain(CachedDrafts):
-    """Propose `num_proposed` drafts for each row: the layer runs on its next token, then on its own output.
+    """Propose draft tokens: run the layer on each row's next token, then on its own output.
 
-    `raw` is what the layer computes, the draft is the script's. A row without a valid token proposes NO_DRAFT. What
-    the chain writes to the cache is scratch. In padding rows `raw` is 0.
+    `raw` is the layer's output; the draft token is the script's. A row without a valid token proposes NO_DRAFT. KV
+    words that the chain writes are scratch. In padding rows `raw` is 0.
     """
 
     hidden: Annotated[Memory, In("uint64", "T")]
@@ -45,7 +45,7 @@ class MtpChain(CachedDrafts):
 
 
 def mtp_pass(a: MtpPass) -> None:
-    """Write the layer's cache for every token of the step, and carry each row's last kept hidden word to the next."""
+    """Write the layer's KV cache for the step; carry each row's last kept hidden word over."""
     for token in range(len(a.hidden)):
         if a.slots[token] < 0:
             continue
@@ -64,13 +64,13 @@ def mtp_pass(a: MtpPass) -> None:
 
 
 def mtp_chain(a: MtpChain) -> None:
-    """Propose `num_proposed` drafts for each row: the layer runs on its next token, then on its own output."""
+    """Propose draft tokens: run the layer on each row's next token, then on its own output."""
     for row in cleared_rows(a):
         _propose(a, row)
 
 
 def _propose(a: MtpChain, row: int) -> None:
-    """Run the layer on its own output, beginning with the hidden word of the last kept token and the one behind it."""
+    """Run the layer on its own output, from the last kept hidden word and the next token on."""
     k, last = a.num_speculative_tokens, int(a.token_index[row])
     position, raw, token = int(a.positions[last]), int(a.hidden[last]), int(a.next_tokens[row])
     cached = cached_words(a, row, position)

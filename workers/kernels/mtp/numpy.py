@@ -1,4 +1,4 @@
-"""A multi-token-prediction layer: at each position it sees the token there and the target's hidden word before it."""
+"""Multi-token-prediction layer: input is a token and the preceding target hidden word."""
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def mtp_chain(a: MtpChain) -> None:
     last = a.positions[a.token_index]
     seen, sums = cached_sums(a, last)
     proposed = scripted(a, last)[:, : a.num_proposed]
-    # By index, then by row.
+    # Ordered by draft index, then by row.
     raws, stored = np.empty((2, a.num_proposed, num_rows), np.uint64)
     place, before, token = kv_places(last, DRAFTER_LAYER), a.hidden[a.token_index], a.next_tokens
     for index in range(a.num_proposed):

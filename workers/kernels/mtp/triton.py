@@ -1,4 +1,4 @@
-"""A multi-token-prediction layer: at each position it sees the token there and the target's hidden word before it."""
+"""Multi-token-prediction layer: input is a token and the preceding target hidden word."""
 
 import triton.language as tl
 
@@ -14,7 +14,7 @@ BLOCK_POSITIONS = 64
 
 
 def mtp_pass(a: MtpPass) -> None:
-    """Read what is carried in one launch, and write it in the next."""
+    """Launch two kernels: the first reads the carried words, the second writes them."""
     num_tokens, num_rows = a.hidden.numel(), a.state_slot.numel()
     launch(_pass_kernel, (-(-num_tokens // BLOCK_TOKENS),))(
         a.hidden, a.input_ids, a.positions, a.slots, a.query_start, a.num_computed, a.state_slot, a.carried,
@@ -28,7 +28,7 @@ def mtp_pass(a: MtpPass) -> None:
 
 
 def mtp_chain(a: MtpChain) -> None:
-    """Read nothing for padding rows."""
+    """Launch programs that read nothing for padding rows."""
     num_rows = a.token_index.numel()
     launch(_chain_kernel, (-(-num_rows // BLOCK_ROWS),))(
         a.hidden, a.next_tokens, a.positions, a.token_index, a.num_scheduled, a.valid, a.state_slot, a.block_table,
@@ -55,7 +55,7 @@ def _pass_kernel(
         b_first = tl.load(p_query_start + o_row, mask=is_real, other=-1)
         has_computed = is_real & (tl.load(p_num_computed + o_row, mask=is_real, other=0) > 0)
         b_carried = tl.load(p_carried + b_slot, mask=has_computed, other=0)
-        # At most one row begins at a token, so a sum picks its word.
+        # At most one row begins at a token, so a sum selects its word.
         is_first = o_token[:, None] == b_first[None, :]
         b_before = tl.where(
             tl.max(is_first.to(tl.int32), axis=1) > 0,

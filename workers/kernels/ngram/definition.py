@@ -1,4 +1,4 @@
-"""Prompt lookup on the device: find the last tokens earlier in the row's history, propose what followed them there.
+"""N-gram drafter on the device: propose the tokens after an earlier match.
 
 Source: Saxena, "Prompt lookup decoding", 2023; vLLM's `ngram_gpu` proposer: longest match first, then the rightmost.
 """
@@ -14,7 +14,10 @@ NGRAM_MAX = 3
 
 @arguments
 class WriteTokens(Arguments):
-    """Write the id of every token that has a slot: the history of a row lies in its blocks."""
+    """Write the id of every token that has a slot.
+
+    A row's token history is stored in its blocks.
+    """
 
     input_ids: Annotated[Memory, In("int64", "T")]
     slots: Annotated[Memory, In("int64", "T", of=("drafter_slots",))]
@@ -23,10 +26,12 @@ class WriteTokens(Arguments):
 
 @arguments
 class NgramSearch(Arguments):
-    """Propose for each row what followed the longest earlier match of its last 1 to NGRAM_MAX tokens.
+    """Propose the tokens that follow the longest earlier match of each row's last tokens.
 
-    The history of a row ends with its next token, which the host has not seen. Of equally long matches the
-    rightmost counts. NO_DRAFT where the history ends, where nothing matches, and in rows without a valid token.
+    A match has 1 to NGRAM_MAX tokens.
+
+    The history of a row ends with its next token, which the host has not seen. The rightmost of equally long matches is
+    used. NO_DRAFT past the end of the history, without a match, and in rows without a valid token.
     """
 
     next_tokens: Annotated[Memory, In("int64", "B")]
@@ -52,7 +57,7 @@ def write_tokens(a: WriteTokens) -> None:
 
 
 def ngram_search(a: NgramSearch) -> None:
-    """Propose for each row what followed the longest earlier match of its last tokens."""
+    """Propose for each row the tokens that follow the longest earlier match of its last tokens."""
     k = a.num_speculative_tokens
     for row in range(len(a.token_index)):
         for column in range(k):
@@ -64,13 +69,16 @@ def ngram_search(a: NgramSearch) -> None:
             block = int(a.block_table[row * a.max_blocks + position // a.block_size])
             history.append(int(a.drafter_kv[block * a.block_size + position % a.block_size]))
         history.append(int(a.next_tokens[row]))
-        follows = _behind_the_longest_match(history)
+        follows = _end_of_longest_match(history)
         for column in range(min(a.num_proposed, len(history) - follows)):
             a.draft_tokens[row * k + column] = history[follows + column]
 
 
-def _behind_the_longest_match(history: Sequence[int]) -> int:
-    """Return the end of the rightmost of the longest earlier matches of a history's end; the length without any."""
+def _end_of_longest_match(history: Sequence[int]) -> int:
+    """Return the end of the longest, then rightmost, earlier match of the last tokens.
+
+    The length if none.
+    """
     for length in range(NGRAM_MAX, 0, -1):
         for end in range(len(history) - 1, length - 1, -1):
             if history[end - length : end] == history[len(history) - length :]:

@@ -1,4 +1,4 @@
-"""Prompt lookup on the device: find the last tokens earlier in the row's history, propose what followed them there."""
+"""N-gram drafter on the device: propose the tokens after an earlier match."""
 
 import triton
 import triton.language as tl
@@ -19,7 +19,7 @@ def write_tokens(a: WriteTokens) -> None:
 
 
 def ngram_search(a: NgramSearch) -> None:
-    """One program a row; rows without a valid token are not searched."""
+    """Launch one program per row; rows without a valid token are not searched."""
     buffers = (a.next_tokens, a.positions, a.token_index, a.valid, a.block_table, a.drafter_kv, a.draft_tokens)
     launch(_search_kernel, (a.token_index.numel(),))(
         *buffers,
@@ -48,18 +48,18 @@ def _search_kernel(
     p_table = p_block_table + i_row * max_blocks
     next_token = tl.load(p_next_tokens + i_row)
     end = tl.load(p_positions + tl.load(p_token_index + i_row)) + 1
-    # The longest match, then the rightmost, both in one number; 0 is none.
+    # The key combines both: the longest match, then the rightmost; 0 means no match.
     b_best = tl.zeros([BLOCK], dtype=tl.int64)
     for start in range(0, tl.where(is_valid, end, 0), BLOCK):
         o_at = start + tl.arange(0, BLOCK).to(tl.int64)
-        goes_on = o_at < end
+        still_matches = o_at < end
         b_matched = tl.zeros([BLOCK], dtype=tl.int64)
         for back in tl.static_range(LENGTH_MAX):
-            goes_on = goes_on & (o_at >= back)
-            b_token = _token(p_kv, p_table, o_at - back, end, next_token, goes_on, block_size)
-            b_last = _token(p_kv, p_table, o_at * 0 + end - back, end, next_token, goes_on, block_size)
-            goes_on = goes_on & (b_token == b_last)
-            b_matched += goes_on.to(tl.int64)
+            still_matches = still_matches & (o_at >= back)
+            b_token = _token(p_kv, p_table, o_at - back, end, next_token, still_matches, block_size)
+            b_last = _token(p_kv, p_table, o_at * 0 + end - back, end, next_token, still_matches, block_size)
+            still_matches = still_matches & (b_token == b_last)
+            b_matched += still_matches.to(tl.int64)
         b_best = tl.maximum(b_best, tl.where(b_matched > 0, b_matched * 4294967296 + o_at, 0))
     o_column = tl.arange(0, BLOCK).to(tl.int64)
     b_best = tl.zeros([BLOCK], dtype=tl.int64) + tl.max(b_best, axis=0)
@@ -71,7 +71,7 @@ def _search_kernel(
 
 @triton.jit
 def _token(p_kv, p_table, o_position, end, next_token, mask, block_size):
-    """Return the tokens of a history at some positions; the one at its end is not cached yet."""
+    """Return the tokens of a history at some positions; the token at its end is not stored yet."""
     is_cached = mask & (o_position < end)
     b_block = tl.maximum(tl.load(p_table + o_position // block_size, mask=is_cached, other=0), 0)
     b_word = tl.load(p_kv + b_block * block_size + o_position % block_size, mask=is_cached, other=0)

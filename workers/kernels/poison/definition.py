@@ -1,4 +1,4 @@
-"""Overwrite memory that gets a new owner, so that stale values are noticed."""
+"""Overwrite memory that gets a new owner, so that reads of stale values show."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from workers.kernels.sentinels import POISON
 
 @arguments
 class Poison(Arguments):
-    """Overwrite the first `num_blocks` of `blocks` in both caches."""
+    """Overwrite the first `num_blocks` of `blocks` in the KV caches of target and drafter."""
 
     blocks: Annotated[Memory, In("int64", "count", of=("fresh_blocks",))]
     kv: Annotated[Memory, InOut("uint64", "num_blocks_of_pool * block_size")]
@@ -19,7 +19,7 @@ class Poison(Arguments):
 
 @arguments
 class PoisonStates(Arguments):
-    """Overwrite the recurrent states that are kept with the first `num_blocks` of `blocks`."""
+    """Overwrite the recurrent states stored with the first `num_blocks` of `blocks`."""
 
     blocks: Annotated[Memory, In("int64", "count", of=("fresh_blocks",))]
     block_states: Annotated[Memory, InOut("uint64", "num_blocks_of_pool")]
@@ -29,7 +29,7 @@ class PoisonStates(Arguments):
 
 
 def poison(a: Poison) -> None:
-    """Overwrite the first `num_blocks` of `blocks` in both caches."""
+    """Overwrite the first `num_blocks` of `blocks` in the KV caches of target and drafter."""
     size = a.block_size
     for block in a.blocks[: a.num_blocks].tolist():
         a.kv[block * size : (block + 1) * size] = POISON
@@ -37,7 +37,7 @@ def poison(a: Poison) -> None:
 
 
 def poison_states(a: PoisonStates) -> None:
-    """Overwrite the recurrent states and windows that are kept with the first `num_blocks` of `blocks`."""
+    """Overwrite the recurrent states and windows stored with the first `num_blocks` of `blocks`."""
     length = a.window_length
     for block in a.blocks[: a.num_blocks].tolist():
         a.block_states[block] = POISON

@@ -1,4 +1,4 @@
-"""Turn the host's optimistic tables into the inputs of the model: one op for everything before the model."""
+"""Compute the model inputs of a step from the host's optimistic tables, in one op."""
 
 from typing import Annotated
 
@@ -8,11 +8,11 @@ from workers.kernels.sentinels import NO_DRAFT, NO_PREVIOUS_ROW, PAD_ROW, PAD_SL
 
 @arguments
 class PrepareInputs(Arguments):
-    """Correct the counts, lay the batch out, and overlay the host's token ids with what the step before sampled.
+    """Correct token counts, compute positions and slot mapping, insert sampled and draft tokens.
 
-    Counts are read from one buffer and written to another, so rows may move freely. `accepted` says which
-    speculative position of a row's state slot is the committed one. Ids outside the vocabulary are clamped. Padding
-    rows have length and accepted count 0, padding tokens position 0 and PAD_SLOT.
+    Counts are read from one buffer and written to another, so batch rows may move freely. `accepted` is the speculative
+    position of a row's state slot that is committed. Ids outside the vocabulary are clamped. Padding rows have length
+    and accepted count 0, padding tokens position 0 and PAD_SLOT.
     Source: vLLM PR #32951.
     """
 
@@ -46,7 +46,7 @@ class PrepareInputs(Arguments):
 
 
 def prepare_inputs(a: PrepareInputs) -> None:
-    """Correct each row's counts, then give each token its position, its slot and its id."""
+    """Correct each row's counts, then set each token's position, slot and id."""
     for row in range(len(a.prev_position)):
         _correct_row(a, row)
     for token in range(len(a.token_row)):
@@ -60,17 +60,22 @@ def prepare_inputs(a: PrepareInputs) -> None:
             a.positions[token] = position
             a.slots[token] = _slot(a, row, position)
             token_id = _token_id(a, row, token)
-        # Clamped: tokens that the host does not know, and drafts that were not proposed or are no tokens.
+        # Clamped: tokens that the host does not know, and draft tokens that were not proposed or are outside the
+        # vocabulary.
         a.input_ids[token] = min(max(token_id, 0), a.vocab_size - 1)
 
 
 def _correct_row(a: PrepareInputs, row: int) -> None:
-    """Count what the row has computed by what the step before kept of it, and copy its drafts and accepted count."""
+    """Compute a row's number of computed tokens from the previous step's result.
+
+    Copy its draft tokens and accepted count.
+    """
     previous = int(a.prev_position[row])
     if previous == NO_PREVIOUS_ROW:
         num_computed = int(a.computed_host[row])
     else:
-        # Computed whatever was sampled: all tokens of the step before but the one verified first and its drafts.
+        # All tokens of the previous step, except the first verified token and its draft tokens, are computed for
+        # certain.
         certain = int(a.prev_num_scheduled[previous]) - 1 - int(a.prev_num_drafts[previous])
         num_computed = int(a.prev_num_computed[previous]) + certain + int(a.prev_valid[previous])
     a.num_computed[row] = num_computed
@@ -85,7 +90,7 @@ def _correct_row(a: PrepareInputs, row: int) -> None:
 
 
 def _slot(a: PrepareInputs, row: int, position: int) -> int:
-    """Return the slot of a row's position, PAD_SLOT for a position without a block."""
+    """Return the slot of a row's position; PAD_SLOT for a position without a block."""
     column = position // a.block_size
     if column >= a.max_blocks:
         return PAD_SLOT
@@ -96,7 +101,7 @@ def _slot(a: PrepareInputs, row: int, position: int) -> int:
 
 
 def _token_id(a: PrepareInputs, row: int, token: int) -> int:
-    """Return a token's id: sampled or proposed by the step before, else the host's."""
+    """Return a token's id: sampled or proposed by the previous step, else the host's."""
     previous = int(a.prev_position[row])
     verified_first = int(a.query_start[row]) + int(a.num_scheduled[row]) - 1 - int(a.num_drafts[row])
     if previous == NO_PREVIOUS_ROW or token < verified_first:

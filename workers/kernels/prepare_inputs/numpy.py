@@ -1,6 +1,6 @@
-"""Turn the host's optimistic tables into a step's model inputs: one op for everything before the model.
+"""Compute the model inputs of a step from the host's optimistic tables, in one op.
 
-Rows are few, and their tokens too: lists of numbers are faster than arrays of so few, and layouts need not be found.
+A step has few rows and few tokens: lists of numbers are faster than such small arrays, and need no index computation.
 """
 
 from workers.kernels.prepare_inputs.definition import PrepareInputs
@@ -27,7 +27,7 @@ def prepare_inputs(a: PrepareInputs) -> None:
         end, first = start + num_scheduled, row * max_blocks
         if previous >= 0:
             num_computed, num_certain, num_uncertain, valid, token = before[previous]
-            # Tokens before the first one verified are computed whatever was sampled.
+            # Tokens before the first verified one are computed for certain.
             counts[row] = num_computed + num_certain - 1 - num_uncertain + valid
             proposed = draft_tokens[previous * k : previous * k + num_drafts]
             drafts[row * k : row * k + num_drafts] = proposed
@@ -45,8 +45,8 @@ def prepare_inputs(a: PrepareInputs) -> None:
             for position in at
         ]
     a.num_computed[:], a.seq_lens[:], a.accepted[:], a.scheduled_drafts[:] = counts, lengths, accepted, drafts
-    # Tokens of a layout that was overwritten by another step's may lie behind those of this one.
+    # If another step has overwritten the layout, its tokens may follow those of this step.
     a.positions[:], a.slots[:] = positions[:num_tokens], slots[:num_tokens]
     last = a.vocab_size - 1
-    # Tokens unknown to the host, and drafts that were not proposed or are no tokens, are no ids for the model.
+    # Clamped: tokens unknown to the host, and draft tokens that were not proposed or are outside the vocabulary.
     a.input_ids[:] = [0 if token < 0 else token if token < last else last for token in ids[:num_tokens]]

@@ -1,4 +1,4 @@
-"""Turn the host's optimistic tables into the inputs of the model: one op for everything before the model."""
+"""Compute the model inputs of a step from the host's optimistic tables, in one op."""
 
 import triton
 import triton.language as tl
@@ -10,10 +10,9 @@ BLOCK_TOKENS = 128
 
 
 def prepare_inputs(a: PrepareInputs) -> None:
-    """Correct the counts, lay the batch out, and overlay the host's token ids with what the step before sampled.
+    """Correct token counts, compute positions and slot mapping, insert sampled and draft tokens.
 
-    One program a row, which writes the row's tokens, and one for each block of tokens,
-    which writes the padding in it.
+    One program per row writes the row's tokens; one program per block of tokens writes the padding in the block.
     """
     num_rows, num_tokens, k = a.prev_position.numel(), a.token_row.numel(), a.num_speculative_tokens
     launch(_kernel, (num_rows + triton.cdiv(num_tokens, BLOCK_TOKENS),))(
@@ -45,7 +44,7 @@ def _kernel(
     is_sampled = previous >= 0
     o_previous = tl.maximum(previous, 0)
 
-    # What is not a draft or verified first is computed whatever was sampled.
+    # Tokens before the first verified one are computed for certain.
     true = tl.load(p_prev_computed + o_previous) + tl.load(p_prev_scheduled + o_previous)
     true += tl.load(p_prev_valid + o_previous) - tl.load(p_prev_drafts + o_previous) - 1
     num_computed = tl.where(is_sampled, true, tl.load(p_host + i_row))
@@ -59,7 +58,7 @@ def _kernel(
     b_draft = tl.load(p_draft + o_previous * k + o_draft, mask=o_draft < num_proposed, other=NO_DRAFT)
     tl.store(p_scheduled_drafts + i_row * k + o_draft, b_draft, mask=o_draft < k)
 
-    # What was sampled begins with the token that is verified first; a row that was not sampled has none.
+    # Sampled tokens begin at the first verified token; a row that was not sampled has none.
     o_sampled = tl.where(is_sampled, num_scheduled - 1 - num_drafts, num_scheduled)
     for o_block in range(0, num_scheduled, BLOCK):
         o_offset = o_block + tl.arange(0, BLOCK)
@@ -77,7 +76,8 @@ def _kernel(
         b_id = b_known + b_next + b_proposed
         tl.store(p_positions + o_token, b_position, mask=is_token)
         tl.store(p_slots + o_token, b_slot, mask=is_token)
-        # Clamped: tokens that the host does not know, and drafts that were not proposed or are no tokens.
+        # Clamped: tokens that the host does not know, and draft tokens that were not proposed or are outside the
+        # vocabulary.
         tl.store(p_ids + o_token, tl.minimum(tl.maximum(b_id, 0), vocab_size - 1), mask=is_token)
 
 

@@ -1,1 +1,1 @@
-"""Weights of tokens over blocks and tiles of the vocabulary."""
+"""Weights (unnormalised probabilities) of tokens, over blocks and tiles of the vocabulary."""

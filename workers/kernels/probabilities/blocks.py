@@ -1,4 +1,4 @@
-"""Size of the blocks and tiles into which a vocabulary is cut."""
+"""Sizes of the blocks and tiles that a vocabulary is cut into."""
 
 TILE_SIZE = 128
 BLOCK_SIZE_MIN = 4096
@@ -6,9 +6,9 @@ BLOCKS_MAX = 32
 
 
 def block_size_of(vocab_size: int, tile_size: int = TILE_SIZE, block_size_min: int = BLOCK_SIZE_MIN) -> int:
-    """Return the power of two that cuts a vocabulary into few blocks, each large enough for a program.
+    """Return the block size (a power of two) that cuts a vocabulary into a few large blocks.
 
-    A small vocabulary is one block, no larger than it must be: a power of two of tiles.
+    A small vocabulary is one block of the smallest possible size: a power of two of tiles.
     """
     block_size = tile_size
     while block_size < min(vocab_size, block_size_min):

@@ -1,4 +1,4 @@
-"""Distributions as the definitions of the sampler's ops see them: float32 numbers, added up one after the other.
+"""Probability distributions of the sampler's definitions: float32, added in sequence.
 
 A vocabulary is cut into blocks, and a block into tiles. A token's weight is exp2((logit - maximum) * scale).
 """
@@ -17,19 +17,19 @@ ZERO, ONE = np.float32(0), np.float32(1)
 
 
 def scale_of(temperature: np.float32) -> np.float32:
-    """Return the factor of logits at a temperature; 1 where that is 0."""
+    """Return the factor that a temperature applies to logits; 1 for temperature 0."""
     return LOG2E / temperature if temperature > 0 else ONE
 
 
 def weight(logit: np.float32, floor: np.float32, maximum: np.float32, scale: np.float32) -> np.float32:
-    """Return the weight of a logit at or above the floor; 0 of another, of -inf, and of NaN."""
+    """Return the weight of a logit at or above the floor; 0 for a lower logit, -inf or NaN."""
     if logit == NEVER or not logit >= floor:
         return ZERO
     return np.float32(np.exp2(np.float64((logit - maximum) * scale)))
 
 
 def added(masses: Iterable[np.float32]) -> np.float32:
-    """Return the sum of masses, added from the first to the last."""
+    """Return the sum of masses, added in order."""
     total = ZERO
     for mass in masses:
         total = total + mass
@@ -37,9 +37,12 @@ def added(masses: Iterable[np.float32]) -> np.float32:
 
 
 def pick(masses: Sequence[np.float32], noise: np.float32) -> int:
-    """Return the first index at which the running sum passes the noise times the total; the last with a mass if none.
+    """Return the first index at which the running sum exceeds noise times the total.
 
-    An index without mass is never picked.
+
+    If there is none, return the last index with mass.
+
+    An index without mass is never returned.
     """
     bound, running, last = noise * added(masses), ZERO, 0
     for index, mass in enumerate(masses):
@@ -53,7 +56,7 @@ def pick(masses: Sequence[np.float32], noise: np.float32) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogitsLine:
-    """A line of logits that has a distribution; block masses and total are relative to its maximum."""
+    """A row of logits with a distribution; block masses and total are relative to its maximum."""
 
     logits: NDArray[np.float32]
     floor: np.float32
@@ -70,7 +73,7 @@ class LogitsLine:
 
 @dataclass(frozen=True, slots=True)
 class PointMass:
-    """The distribution of a draft that is certain."""
+    """The distribution of a certain draft token: all probability on that token."""
 
     draft: int
     total: np.float32 = ONE
@@ -81,7 +84,10 @@ class PointMass:
 
 
 def is_defined(block_max: Sequence[np.float32]) -> bool:
-    """Tell whether a line has a distribution: no block has a NaN, and some block a token."""
+    """Return whether a row of logits has a distribution.
+
+    It has if no block maximum is NaN and some block has a token.
+    """
     return not any(np.isnan(each) for each in block_max) and any(each > NEVER for each in block_max)
 
 
@@ -89,7 +95,10 @@ def line_of(
     logits: NDArray[np.float32], floor: np.float32, scale: np.float32, block_max: Sequence[np.float32],
     block_sum: Sequence[np.float32],
 ) -> LogitsLine | None:  # fmt: skip
-    """Return the distribution of logits from the maxima and sums of their blocks; none if it is undefined."""
+    """Return the distribution of a row of logits, given maxima and sums of its blocks.
+
+    None if undefined.
+    """
     if not is_defined(block_max):
         return None
     maximum = max(block_max)
@@ -106,20 +115,23 @@ def num_blocks_of(a: Distributions) -> int:
 
 
 def target_blocks(a: Verified, row: int, column: int) -> slice:
-    """Return the slice of the statistics of a column's target."""
+    """Return the slice of the block statistics of a column's target logits."""
     line = row * (1 + a.num_speculative_tokens) + column
     return slice(line * num_blocks_of(a), (line + 1) * num_blocks_of(a))
 
 
 def target_of(a: Verified, row: int, column: int) -> LogitsLine | None:
-    """Return the target's distribution for a column up to the row's drafts; none if it is undefined."""
+    """Return the target's distribution for a column, up to the row's draft tokens.
+
+    None if undefined.
+    """
     line, blocks = row * (1 + a.num_speculative_tokens) + column, target_blocks(a, row, column)
     logits = a.logits[line * a.logits_stride :][: a.vocab_size]
     return line_of(logits, a.floors[line], scale_of(a.temperature[row]), a.block_max[blocks], a.block_sum[blocks])
 
 
 def proposal_of(a: Verified, row: int, column: int) -> LogitsLine | PointMass | None:
-    """Return the distribution that a draft was drawn from; none if it is undefined."""
+    """Return the distribution that a draft token was sampled from; None if undefined."""
     k, num_blocks = a.num_speculative_tokens, num_blocks_of(a)
     if a.point_mass[row] != 0:
         return PointMass(int(a.drafts[row * k + column]))
@@ -133,9 +145,9 @@ def proposal_of(a: Verified, row: int, column: int) -> LogitsLine | PointMass | 
 
 
 def is_verifiable(a: Verified, row: int, column: int) -> bool:
-    """Tell whether a draft was proposed, is in the vocabulary, and has a distribution on both sides.
+    """Return whether a draft token was proposed, is valid, and has both distributions.
 
-    A row of temperature 0 needs none that its drafts were drawn from.
+    In a row of temperature 0 the draft distribution is not needed.
     """
     if not 0 <= a.drafts[row * a.num_speculative_tokens + column] < a.vocab_size:
         return False
@@ -145,7 +157,7 @@ def is_verifiable(a: Verified, row: int, column: int) -> bool:
 
 
 def num_usable(a: Verified, row: int) -> int:
-    """Return the number of drafts of a row before the first that cannot be verified."""
+    """Return the number of draft tokens of a row before the first that cannot be verified."""
     for column in range(a.num_drafts[row]):
         if not is_verifiable(a, row, column):
             return column
@@ -153,7 +165,7 @@ def num_usable(a: Verified, row: int) -> int:
 
 
 def both_of(a: Verified, row: int, column: int) -> tuple[LogitsLine, LogitsLine | PointMass]:
-    """Return the target's distribution of a draft that can be verified, and the one that it was drawn from."""
+    """Return the target's distribution and the draft distribution of a verifiable draft token."""
     target, proposal = target_of(a, row, column), proposal_of(a, row, column)
     assert target is not None
     assert proposal is not None
@@ -163,14 +175,19 @@ def both_of(a: Verified, row: int, column: int) -> tuple[LogitsLine, LogitsLine 
 def odds_of(
     target: LogitsLine, proposal: LogitsLine | PointMass, token: int, odds: np.float32 = ONE
 ) -> tuple[np.float32, np.float32]:
-    """Return `odds` times the target's probability of a token, and its draft probability, on a common scale."""
+    """Return `odds` times a token's target probability, and its draft probability.
+
+    Both are on a common scale.
+    """
     return odds * target.weight(token) * proposal.total, proposal.weight(token) * target.total
 
 
 def block_odds(a: Verified, row: int, usable: int) -> list[np.float32]:
-    """Return, after each number of usable drafts, the weight min(1, ...) of block verification; it is 1 after none.
+    """Return block verification's weight min(1, ...) after each number of draft tokens.
 
-    A draft without draft probability is as good as certain if the target knows it.
+    It is 1 after none. Only usable draft tokens count.
+
+    A draft token with draft probability 0 counts as certain if the target gives it probability.
     Source: arXiv 2403.10444, algorithm 2.
     """
     odds = [ONE]
@@ -185,6 +202,6 @@ def block_odds(a: Verified, row: int, usable: int) -> list[np.float32]:
 
 
 def left_of(target: LogitsLine, proposal: LogitsLine | PointMass, odds: np.float32, token: int) -> np.float32:
-    """Return the residual of a token: `odds` times the target's probability less the draft's, or 0."""
+    """Return the residual of a token: max(odds * target probability - draft probability, 0)."""
     p, q = odds_of(target, proposal, token, odds)
     return max(p - q, ZERO)

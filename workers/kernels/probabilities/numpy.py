@@ -1,8 +1,8 @@
-"""Weights of tokens over blocks and tiles of the vocabulary, as the sampler's ops see them.
+"""Weights (unnormalised probabilities) of tokens, over blocks and tiles of the vocabulary.
 
-A token's weight is exp2((logit - maximum) * scale), where scale = log2(e) / temperature: its probability times a sum.
-Whatever is written as a ratio of probabilities is compared as products of weights and sums: nothing is divided.
-Rows are verified one by one: a step has few, and one call of NumPy on a line costs as much as one on some lines.
+A token's weight is exp2((logit - maximum) * scale), with scale = log2(e) / temperature: its probability times a sum.
+Ratios of probabilities are compared as products of weights and sums, without division. Rows are verified one by one: a
+step has few rows, and a NumPy call on one row of logits costs as much as on several.
 """
 
 from typing import Any, NamedTuple
@@ -17,47 +17,53 @@ Floats = NDArray[np.float32]
 
 
 def number(value: float) -> Floats:
-    """Return a float32, read-only."""
+    """Return a float32 array of no dimensions, read-only."""
     return shared(np.array(value, dtype=np.float32))
 
 
 LOG2E = np.float32(1.4426950408889634)
 NEVER, NONE = number(-np.inf), number(0)
-# A block without any weight has a maximum all the same: this one, of which -inf is infinitely less.
+# The maximum of a block without any weight: finite, so that weights of -inf relative to it are 0.
 LEAST = number(float(np.finfo(np.float32).min))
 
 
 def above(logits: Floats, floor: Floats | np.float32) -> Floats:
-    """Return the logits at or above the floor; -inf instead of others, and of NaN."""
+    """Return the logits at or above the floor; lower logits and NaN become -inf."""
     return np.where(logits >= floor, logits, NEVER)
 
 
 def weight(logits: Floats, maximum: Any, scale: Any) -> Floats:
-    """Return the weights of logits, relative to a maximum that is finite."""
+    """Return the weights of logits relative to a finite maximum."""
     exponent: Floats = logits - maximum
     exponent *= scale
-    # Exact for integers, which the single-precision function is not everywhere.
+    # Exact for integers; the float32 function is not exact everywhere.
     weights = exponent.astype(np.float64)
     return np.exp2(weights, weights).astype(np.float32)
 
 
 def weight_of(logit: np.float32, maximum: np.float32, scale: np.float32) -> np.float32:
-    """Return the weight of one logit, as `weight` does of many."""
+    """Return the weight of one logit, equal to the result of `weight`."""
     return np.float32(np.exp2(np.float64((logit - maximum) * scale)))
 
 
 def pick(masses: Floats, noise: Any) -> int:
-    """Return the index of a mass at which the running sum passes the noise, in [0, 1), times the total.
+    """Return the index where the running sum of masses exceeds noise times the total.
 
-    An index without mass is never picked, unless there is no other.
+    Noise is in [0, 1).
+
+    An index without mass is returned only if no index has mass.
     """
-    # Noise is 1 - 2^-24 at most: times that, and rounded, any normal number is less, so the last running sum passes.
+    # Noise is at most 1 - 2^-24; its rounded product with any normal number is smaller than that number, so the last
+    # running sum passes.
     running = np.add.accumulate(masses)
     return int((running > noise * running[-1]).argmax())
 
 
 class Distribution(NamedTuple):
-    """A line of logits that has a distribution: the masses of its blocks relative to its maximum, and their sum."""
+    """The distribution of a row of logits: block masses, maximum and total.
+
+    Masses are relative to the maximum.
+    """
 
     block_mass: Floats
     maximum: np.float32
@@ -65,11 +71,12 @@ class Distribution(NamedTuple):
 
 
 class VerifiedRow:
-    """The drafts of a row, and the distributions that verify them: the target's in each column, a draft model's.
+    """The draft tokens of a row with the target and draft distributions that verify them.
 
-    `usable` counts the drafts before the first that cannot be verified: never proposed, outside the vocabulary, or
-    without a distribution on either side; the row `lacks` one if a draft was drawn from none. It is random at a
-    temperature above 0, and drawn if its drafts are, too.
+    `usable` counts the draft tokens before the first that cannot be verified: not proposed, outside the vocabulary, or
+    with an undefined distribution of target or draft. The row `lacks` a distribution if a draft token's draft
+    distribution is undefined. The row `is_random` at a temperature above 0, and `is_drawn` if its draft tokens were
+    also sampled.
     """
 
     def __init__(self, a: Verified, row: int) -> None:
@@ -94,7 +101,10 @@ class VerifiedRow:
                 self.usable = column
 
     def _are_defined(self, line: int, count: int) -> list[bool]:
-        """Tell which of `count` lines have a distribution: no block is NaN, and not all are without a token."""
+        """Return which of `count` rows of logits have a distribution.
+
+        A row has one if no block is NaN and some block has a token.
+        """
         block_max = self.given.block_max[line * self.num_blocks : (line + count) * self.num_blocks]
         if self.num_blocks > 1:
             block_max = np.maximum.reduce(block_max.reshape(count, self.num_blocks), axis=1)
@@ -105,7 +115,7 @@ class VerifiedRow:
         return self._distribution(self.first_line + column)
 
     def proposal(self, column: int) -> Distribution:
-        """Return the distribution that a usable draft was drawn from."""
+        """Return the distribution that a usable draft token was sampled from."""
         return self._distribution(self._first_proposal + column)
 
     def _distribution(self, line: int) -> Distribution:
@@ -118,9 +128,11 @@ class VerifiedRow:
         return Distribution(mass, maximum, np.add.reduce(mass))
 
     def odds_of(self, column: int, token: int, odds: np.float32) -> tuple[np.float32, np.float32]:
-        """Return `odds` times the target's probability of a token and its draft probability, on one scale.
+        """Return `odds` times a token's target probability, and its draft probability.
 
-        The column is that of a usable draft; if this is certain the token is that draft.
+        Both are on a common scale.
+
+        The column must be that of a usable draft token; if that one is certain, `token` must be the draft token.
         """
         a, target, line = self.given, self.target(column), self.first_line + column
         logit, p = a.logits[line * a.logits_stride + token], np.float32(0)
@@ -133,9 +145,9 @@ class VerifiedRow:
         return p * proposal.total, q * target.total
 
     def left_of(self, column: int, odds: np.float32) -> tuple[Floats, np.float32]:
-        """Return max(odds * p - q, 0) of every token behind `column` drafts, and its scale.
+        """Return max(odds * p - q, 0) of every token after `column` draft tokens, and its scale.
 
-        Shape: [num_blocks * block_size], 0 behind the vocabulary.
+        Shape: [num_blocks * block_size], 0 past the vocabulary.
         """
         a, target, line = self.given, self.target(column), self.first_line + column
         logits = above(a.logits[line * a.logits_stride :][: a.vocab_size], a.floors[line])
@@ -152,9 +164,11 @@ class VerifiedRow:
         return left, target.total * total
 
     def block_odds(self) -> list[np.float32]:
-        """Return, after each number of usable drafts, the weight min(1, ...) of block verification; it is 1 after none.
+        """Return block verification's weight min(1, ...) after each number of draft tokens.
 
-        A draft without draft probability is as good as certain if the target knows it.
+        It is 1 after none. Only usable draft tokens count.
+
+        A draft token with draft probability 0 counts as certain if the target gives it probability.
         Source: arXiv 2403.10444, algorithm 2.
         """
         odds = [np.float32(1)]

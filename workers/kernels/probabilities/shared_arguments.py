@@ -1,4 +1,4 @@
-"""Arguments that the sampler's ops have in common: the logits of targets and drafts, and their statistics."""
+"""Arguments shared by the sampler's ops: target and draft logits, and their statistics."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from workers.kernels.argument import Arguments, In, Memory, arguments
 
 @arguments
 class Distributions(Arguments):
-    """The logits of a step's columns and of its drafts, and the sampling parameters of its rows."""
+    """Target and draft logits of a step, and the sampling parameters of its rows."""
 
     logits: Annotated[Memory, In("float32", "B * (1 + K) * logits_stride")]
     draft_logits: Annotated[Memory, In("float32", "num_state_slots * K * draft_stride")]
@@ -25,7 +25,10 @@ class Distributions(Arguments):
 
 @arguments
 class Verified(Distributions):
-    """Drafts beside the distributions that they are verified by, whose blocks `sampler_stats` has added up."""
+    """Draft tokens and the distributions that verify them.
+
+    `sampler_stats` has added up their blocks.
+    """
 
     drafts: Annotated[Memory, In("int64", "B * K", of=("scheduled_drafts",))]
     block_max: Annotated[Memory, In("float32", "B * (1 + 2 * K) * num_vocab_blocks")]

@@ -1,4 +1,7 @@
-"""Weights of tokens over blocks and tiles of the vocabulary, as kernels use them: see the definition's module."""
+"""Weights (unnormalised probabilities) of tokens over blocks and tiles of the vocabulary.
+
+See `definition`.
+"""
 
 import triton
 import triton.language as tl
@@ -27,11 +30,14 @@ def weight(b_logits, b_floor, b_maximum, b_scale):
 
 @triton.jit
 def load_block(p_line, first, end, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """Return the logits of a block from the first on, tile by tile, up to an end."""
+    """Return the logits of a block that starts at token `first`, tile by tile.
+
+    -inf from token `end` on.
+    """
     o_tile = first + tl.arange(0, BLOCK // TILE) * TILE
     b_token = o_tile[:, None] + tl.arange(0, TILE)[None, :]
-    # Nearly every block is a whole one, and a mask costs as much as the arithmetic. What is read once should not push
-    # out of the cache what is read again.
+    # Nearly every block is complete, and a mask costs as much as the arithmetic. Logits that are read only once should
+    # not evict data that is read again.
     if first + BLOCK <= end:
         b_logits = tl.load(p_line + b_token, eviction_policy="evict_first")
     else:
@@ -41,16 +47,16 @@ def load_block(p_line, first, end, BLOCK: tl.constexpr, TILE: tl.constexpr):
 
 @triton.jit
 def pick(b_masses, b_noise):
-    """Return, of each line of masses, the index in which the running sum passes the noise times the total.
+    """Return, per row of masses, the index where the running sum exceeds noise * total.
 
-    One line may have many noises.
+    One row of masses may be used with many noises.
     """
     size: tl.constexpr = b_masses.shape[1]
     o_index = tl.arange(0, size)[None, :]
-    # A running sum of one does not compile for a GPU in Triton 3.6.
+    # A running sum over one element does not compile for a GPU in Triton 3.6.
     b_running = b_masses if size == 1 else tl.cumsum(b_masses, axis=1)
     b_passed = b_running > (b_noise * tl.sum(b_masses, axis=1))[:, None]
-    # Rounding may leave the running sum below the total: then the last with a mass, which comes first backwards.
+    # Rounding may leave the running sum below the total: then use the last index with mass, found by reversed indexes.
     b_place = tl.where(b_passed, o_index, 2 * size - 1 - o_index)
     b_first = tl.min(tl.where(b_masses > 0, b_place, 2 * size - 1), axis=1)
     return tl.where(b_first < size, b_first, 2 * size - 1 - b_first)
@@ -58,9 +64,12 @@ def pick(b_masses, b_noise):
 
 @triton.jit
 def sums(p_max, p_sum, b_line, is_line, scale, num_blocks, BLOCKS: tl.constexpr):
-    """Add up the blocks of lines: their maxima and masses, and of each line the maximum, the total, whether undefined.
+    """Return block maxima and masses of rows of logits, and each row's maximum and total.
 
-    Shapes: [N, BLOCKS] of [N] lines; the masses are relative to the maximum of the line.
+
+    Also return whether each row is undefined.
+
+    Shapes: [N, BLOCKS] for [N] rows of logits; masses are relative to the maximum of the row.
     """
     o_block = tl.arange(0, BLOCKS)
     is_block = is_line[:, None] & (o_block < num_blocks)[None, :]
@@ -78,9 +87,11 @@ def sums(p_max, p_sum, b_line, is_line, scale, num_blocks, BLOCKS: tl.constexpr)
 
 @triton.jit
 def largest_of(b_numbers, axis: tl.constexpr):
-    """Return the largest of numbers, as that of integers, which a warp finds by one instruction.
+    """Return the largest of float32 numbers, compared as integers.
 
-    NaN is the largest, or counts for nothing.
+    A warp compares integers in one instruction.
+
+    NaN is the largest, or is ignored.
     """
     b_order = _in_order(b_numbers.to(tl.int32, bitcast=True))
     return _in_order(tl.max(b_order, axis=axis)).to(tl.float32, bitcast=True)
@@ -88,14 +99,20 @@ def largest_of(b_numbers, axis: tl.constexpr):
 
 @triton.jit
 def _in_order(b_bits):
-    """Return integers in the order of the numbers that have these bits; its own inverse."""
-    # The larger the bits of a negative number, the less it is; the sign stays.
+    """Return integers in the order of the numbers that have these bits.
+
+    The function is its own inverse.
+    """
+    # The larger the bits of a negative number, the smaller the number; the sign bit stays.
     return b_bits ^ ((b_bits >> 31) & _LARGEST)
 
 
 @triton.jit
 def largest(b_max):
-    """Return the largest of each line of maxima, and whether it is undefined: one is NaN or inf, or all are -inf."""
+    """Return the largest of each row of block maxima, and whether it is undefined.
+
+    Undefined: some are NaN or inf, or all are -inf.
+    """
     b_maximum = largest_of(tl.where(b_max < float("inf"), b_max, float("inf")), 1)
     return b_maximum, (b_maximum == float("inf")) | (b_maximum == NEVER)
 
@@ -106,10 +123,11 @@ def draft_logits(
     logits_stride, draft_stride, width,
     COLUMNS: tl.constexpr, OVERLAPS: tl.constexpr,
 ):  # fmt: skip
-    """Return which drafts of a row are tokens and which have draft logits, their floors, their target and draft logits.
+    """Return validity, floors, and target and draft logits of a row's draft tokens.
 
-    `b_draft` are the drafts of a row, also those that it does not have; `num_proposed` is how many should have draft
-    logits: all, or none. Then waits for the kernel that adds up: what all this takes is mostly the waiting.
+    `b_draft` holds one value per column, including columns without a draft token. `num_proposed` is the number of draft
+    tokens that should have draft logits: all or none. Then waits for the kernel that adds up blocks, which takes most
+    of the time.
     """
     o_column = tl.arange(0, COLUMNS).to(tl.int64)
     b_line = i_row * width + o_column
@@ -129,12 +147,12 @@ def draft_odds(
     i_row, num_drafts, num_proposed, scale, num_rows, num_blocks, width,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Return the number of a row's usable drafts, and the odds of each, before noise is applied.
+    """Return a row's number of usable draft tokens, and the odds of each before noise.
 
-    Takes what `draft_logits` returned.
+    Takes the results of `draft_logits`.
 
-    Returns usable; then of every column its noise, its target and draft odds, whether target and draft are undefined;
-    then masses of blocks, maximum and total of the target, and those of the draft: 0, 0 and 1 where it has no logits.
+    Returns usable; then for every column its noise, its target and draft odds, whether target and draft are undefined;
+    then block masses, maximum and total of the target, and the same of the draft: 0, 0 and 1 if it has no logits.
     """
     o_column = tl.arange(0, COLUMNS).to(tl.int64)
     b_target_line, b_draft_line = i_row * width + o_column, i_row * (width - 1) + o_column
@@ -163,9 +181,9 @@ def without(
     p_logits, p_floors, p_max, p_tile_sum, i_line, excluded, line_maximum, scale, num_blocks, num_tiles, tile_size,
     vocab_size, logits_stride, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return the sum of a token's tile and the mass of its block without it, and that block.
+    """Return tile sum and block mass without the token `excluded`, and the block index.
 
-    Added up again, for a difference loses small weights.
+    Both are added up again, because a difference would lose small weights.
     """
     i_tile = excluded.to(tl.int32) // tile_size
     i_block, i_tile = i_tile // num_tiles, i_tile % num_tiles
@@ -202,7 +220,10 @@ def at(b_values, o_column, column):
 
 @triton.jit
 def block_odds(b_target_odds, b_draft_odds, COLUMNS: tl.constexpr):
-    """Return, after each number of drafts, the weight min(1, ...) of block verification; it is 1 after none."""
+    """Return block verification's weight min(1, ...) after each number of draft tokens.
+
+    1 for zero draft tokens.
+    """
     o_column = tl.arange(0, COLUMNS)
     b_odds = tl.full([COLUMNS], 1.0, dtype=tl.float32)
     odds = tl.sum(tl.where(o_column == 0, b_odds, 0.0), axis=0)

@@ -1,4 +1,4 @@
-"""Apply the sampling parameters of each row's request to its logits: masks, bad words, penalties."""
+"""Apply each request's sampling parameters to its logits: masks, bad words, penalties."""
 
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
@@ -15,10 +15,12 @@ PENALTY_SHIFT = 14  # a penalty of 1/64 in units of a logit: 2^20 of them are 1.
 
 
 class LineLayout(NamedTuple):
-    """Layout of a request's line: offsets into it. Masks have one bit a token, words of BITS bits.
+    """Offsets of sampling parameters in a request's line.
 
-    Bad words are right-aligned in BAD_WORDS fields of BAD_WORD_LENGTH tokens, padded with UNKNOWN_TOKEN;
-    `tokens` has one place a position.
+    Masks have one bit per token, in words of BITS.
+
+    Bad words are right-aligned in BAD_WORDS fields of BAD_WORD_LENGTH tokens, padded with UNKNOWN_TOKEN; `tokens` has
+    one entry per position.
     """
 
     num_prompt: int
@@ -33,7 +35,7 @@ class LineLayout(NamedTuple):
 
 
 def line_of(vocab_size: int) -> LineLayout:
-    """Return the layout of a line."""
+    """Return the layout of a line for a vocabulary size."""
     words = -(-vocab_size // BITS)
     bad_words = 5 + 2 * words
     return LineLayout(
@@ -51,10 +53,12 @@ def line_of(vocab_size: int) -> LineLayout:
 
 @arguments
 class WriteHistory(Arguments):
-    """Write the tokens that `rows` verify, the last one sampled and its drafts, at their positions of the history.
+    """Write the tokens that `rows` verify into the token history.
 
-    What lies before them was written by earlier steps or by the host. A rejected draft is overwritten when its
-    position comes again.
+    These are the last sampled token and its draft tokens.
+
+    Tokens before these were written by earlier steps or by the host. A rejected draft token is overwritten when a later
+    token gets its position.
     """
 
     rows: Annotated[Memory, In("int64", "count", of=("processed_rows",))]
@@ -71,9 +75,11 @@ class WriteHistory(Arguments):
 
 @arguments
 class ProcessLogits(Arguments):
-    """Penalise and mask the logits of `rows`, in place: column j by the history up to draft j - 1, included.
+    """Apply penalties and masks to the logits of `rows`, in place.
 
-    Columns past d stay as they are.
+    Column j uses the history up to draft token j - 1.
+
+    Columns past d, the row's number of draft tokens, stay unchanged.
     """
 
     rows: Annotated[Memory, In("int64", "count", of=("processed_rows",))]
@@ -89,7 +95,7 @@ class ProcessLogits(Arguments):
 
 
 def write_history(a: WriteHistory) -> None:
-    """Write the token that each of `rows` verifies first, and its drafts, at their positions of its history."""
+    """Write the verified tokens of each of `rows` at their positions of the token history."""
     tokens = line_of(a.vocab_size).tokens
     for index in range(len(a.rows)):
         row = int(a.rows[index])
@@ -102,7 +108,7 @@ def write_history(a: WriteHistory) -> None:
 
 
 def process_logits(a: ProcessLogits) -> None:
-    """Penalise, then mask every logit of the verified columns of `rows`, by the history before that column."""
+    """Apply penalties, then masks, to the logits of the verified columns of `rows`."""
     at, width = line_of(a.vocab_size), 1 + a.num_speculative_tokens
     for index in range(len(a.rows)):
         row = int(a.rows[index])
@@ -123,7 +129,12 @@ def process_logits(a: ProcessLogits) -> None:
 def _penalised(
     logit: np.float32, token: int, line: Sequence[int], history: Sequence[int], at: LineLayout
 ) -> np.float32:
-    """Return a logit after penalties: a power of two for what the history has, then steps for what the output has."""
+    """Return a logit after penalties: repetition, then presence and frequency.
+
+    The repetition penalty is a power of two.
+
+    Repetition counts tokens of the whole history, presence and frequency those of the output.
+    """
     if history.count(token) > 0:
         factor = np.float32(2.0 ** line[at.repetition])
         logit = logit / factor if logit > 0 else logit * factor
@@ -135,7 +146,7 @@ def _penalised(
 
 
 def _is_masked(token: int, line: Sequence[int], history: Sequence[int], at: LineLayout) -> bool:
-    """Tell whether a line forbids a token after a history."""
+    """Return whether a line's parameters forbid a token after a history."""
     if not _has_bit(line[at.allowed : at.stop], token):
         return True
     if len(history) < line[at.min_length] and _has_bit(line[at.stop : at.bad_words], token):
@@ -149,10 +160,10 @@ def _is_masked(token: int, line: Sequence[int], history: Sequence[int], at: Line
 
 
 def _has_bit(words: Sequence[int], token: int) -> bool:
-    """Tell whether a mask has a token."""
+    """Return whether a mask contains a token."""
     return (words[token // BITS] >> (token % BITS)) & 1 == 1
 
 
 def _ends_with(history: Sequence[int], prefix: Sequence[int]) -> bool:
-    """Tell whether a history ends with some tokens."""
+    """Return whether a history ends with the tokens of `prefix`."""
     return len(prefix) <= len(history) and history[len(history) - len(prefix) :] == prefix

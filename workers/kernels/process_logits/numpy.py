@@ -1,4 +1,4 @@
-"""Process logits by each request's parameters: masks, bad words, penalties."""
+"""Apply each request's sampling parameters to its logits: masks, bad words, penalties."""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ def process_logits(a: ProcessLogits) -> None:
 
 
 class LineRules(NamedTuple):
-    """A line's rules that no history changes: tokens that are `banned`, the mask of stop tokens, bad words."""
+    """Sampling parameters of a line: penalties, `banned` tokens, stop-token mask, bad words."""
 
     num_prompt: int
     min_length: int
@@ -39,9 +39,9 @@ class LineRules(NamedTuple):
 
 
 def rules_of(line: NDArray[Any], at: LineLayout, vocab_size: int) -> LineRules:
-    """Read a line up to its tokens."""
+    """Parse the parameters of a line, without its token history."""
     numbers = line[: at.tokens].tolist()
-    # Right-aligned: where the last token is not known there is no word.
+    # Fields are right-aligned: a field without a last token holds no bad word.
     words = [
         [token for token in numbers[first : first + BAD_WORD_LENGTH] if token != UNKNOWN_TOKEN]
         for first in range(at.bad_words, at.tokens, BAD_WORD_LENGTH)
@@ -54,10 +54,10 @@ def rules_of(line: NDArray[Any], at: LineLayout, vocab_size: int) -> LineRules:
 
 
 def penalise(scores: NDArray[Any], rules: LineRules, history: list[int]) -> None:
-    """Apply penalties to logits [V]; a token that is not known counts for nothing.
+    """Apply penalties to logits [V]; unknown tokens are ignored.
 
-    The sum of a token's additive penalties and the division by a power of two are exact in float32; what is left is
-    one rounded subtraction, the same on every device.
+    The sum of a token's additive penalties and the division by a power of two are exact in float32; what remains is one
+    rounded subtraction, the same on every device.
     """
     presence, frequency, repetition = rules.presence, rules.frequency, rules.repetition
     if repetition:
@@ -84,6 +84,6 @@ def mask(scores: NDArray[Any], rules: LineRules, history: list[int]) -> None:
 
 
 def bits_of(words: NDArray[Any], count: int) -> NDArray[np.bool_]:
-    """Return the first bits of a mask, one a token."""
+    """Return the first `count` bits of a mask, one per token."""
     bits = np.unpackbits(words.astype("<u4").view(np.uint8), count=count, bitorder="little")
     return bits.view(np.bool_)

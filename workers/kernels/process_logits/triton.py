@@ -1,4 +1,4 @@
-"""Apply the sampling parameters of each row's request to its logits: masks, bad words, penalties."""
+"""Apply each request's sampling parameters to its logits: masks, bad words, penalties."""
 
 import triton.language as tl
 
@@ -94,7 +94,7 @@ def _logits_kernel(
     b_stop = tl.load(p_line + at_stop + o_token // BITS, mask=is_token, other=0)
     is_masked = ((b_allowed >> (o_token % BITS)) & 1) == 0
     is_masked = is_masked | ((((b_stop >> (o_token % BITS)) & 1) == 1) & (length < tl.load(p_line + MIN_LENGTH)))
-    # A bad word ends its field; what stands before it is UNKNOWN_TOKEN, and matches anything.
+    # A bad word is at the end of its field; UNKNOWN_TOKEN before it matches any token.
     o_word, o_place = tl.arange(0, BAD_WORDS) * BAD_WORD_LENGTH, tl.arange(0, BAD_WORD_LENGTH)
     b_word = tl.load(p_line + at_bad_words + o_word[:, None] + o_place[None, :])
     o_before = length - (BAD_WORD_LENGTH - 1) + o_place

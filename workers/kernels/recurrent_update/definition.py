@@ -1,4 +1,4 @@
-"""Advance the recurrent state of each row, keeping it for every speculative position."""
+"""Advance each row's recurrent (Mamba) state; store one state per speculative position."""
 
 from typing import Annotated
 
@@ -9,23 +9,25 @@ from workers.kernels.sentinels import PAD_STATE_SLOT
 
 @arguments
 class RecurrentUpdate(Arguments):
-    """Read states[slot, accepted], run over the tokens of the row, and write a state for each position to verify.
+    """Run each row's tokens from states[slot, accepted]; write a state per verified position.
 
-    States[slot, 0] becomes the state before the token that is verified first, states[slot, 1 + j] the one after the
-    j-th verified token; the window that belongs to states[slot, j] is conv[slot, j : j + W - 1]. A row that has
-    computed nothing starts from zero, whatever its slot holds. Padding rows (slot < 0) come last and are left
-    alone. A slot is undefined behind 2 + d states and W + d inputs, which no count of this step leads to.
+    States[slot, 0] becomes the state before the first verified token, states[slot, 1 + j] the state after the j-th
+    verified token; the convolution window of states[slot, j] is conv[slot, j : j + W - 1]. A row that has computed
+    nothing starts from zero, regardless of the slot's content. Padding rows (slot < 0) come last and stay unchanged. A
+    slot is undefined after 2 + d states and W + d inputs (d draft tokens); no accepted count of this step refers to
+    that part.
 
-    A slot after a step that verified d = 2 drafts x, y behind token t; K = 3, W = 4, and a, b, c came before t::
+    A slot after a step that verified d = 2 draft tokens x, y after token t; K = 3, W = 4; a, b, c precede t::
 
-        accepted     0          1         2         3         (what `count_sampled` finds; the next step reads there)
-        states       before t   after t   after x   after y   -
-        conv         a  b  c  t  x  y  -
-        window of    [0: a b c]   [1: b c t]   [2: c t x]   [3: t x y]
+        accepted        0          1         2         3      (set by `count_sampled`; the next step reads there)
+        states          before t   after t   after x   after y   -
+        conv            a  b  c  t  x  y  -
+        window of       [0: a b c]   [1: b c t]   [2: c t x]   [3: t x y]
 
-    Accepted is 0 if nothing valid was sampled: t is run again. Where one is sampled and no draft is kept it is 1.
+    Accepted is 0 if no sampled token is valid: t is run again. It is 1 if a token is sampled and no draft token is
+    kept.
 
-    Source: Mamba-2 (arXiv 2405.21060) for the recurrence; vLLM's state slots for the layout, with one slot more, so
+    Source: Mamba-2 (arXiv 2405.21060) for the recurrence; vLLM's state slots for the layout, with one more slot, so
     that a row without a valid token (accepted = 0) can be run again.
     """
 
@@ -44,7 +46,10 @@ class RecurrentUpdate(Arguments):
 
 
 def recurrent_update(a: RecurrentUpdate) -> None:
-    """Run each row over its tokens from its committed state on; keep state and inputs of every verified position."""
+    """Run each row over its tokens from its committed state.
+
+    Store state and inputs of every verified position.
+    """
     num_states = 2 + a.num_speculative_tokens
     num_inputs = a.conv_width + a.num_speculative_tokens
     for row in range(len(a.state_slot)):

@@ -1,7 +1,7 @@
-"""Advance the recurrent state of each row, keeping it for every speculative position.
+"""Advance each row's recurrent (Mamba) state; store one state per speculative position.
 
-Rows are few and their tokens too, and each state needs the one before: lists of numbers are faster than arrays of so
-few, but for what windows add, which needs no state.
+A step has few rows and few tokens, and each state needs the one before: lists of numbers are faster than such small
+arrays, except for the convolutions of windows, which need no state.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from workers.kernels.recurrent_update.definition import RecurrentUpdate
 def recurrent_update(a: RecurrentUpdate) -> None:
     width, before, tokens = a.conv_width, a.conv_width - 1, a.hidden.tolist()
     num_states, num_inputs = 2 + a.num_speculative_tokens, width + a.num_speculative_tokens
-    # Row by row: the inputs of the first window and of the step.
+    # Row by row: the inputs of the first window, then those of the step.
     inputs: list[int] = []
     rows = []
     fields = zip(
@@ -29,14 +29,14 @@ def recurrent_update(a: RecurrentUpdate) -> None:
             state = a.states.item(slot * num_states + accepted)
             inputs += a.conv[at : at + before].tolist()
         else:
-            # The count of an unused slot is no index.
+            # The accepted count of an unused slot is not a valid index.
             inputs += [0] * before
         own = tokens[start : start + min(num_scheduled, a.num_queries_max)]
         inputs += own
         rows.append((slot, [state], first, own, start, num_drafts))
     if not rows:
         return
-    # A window that lies in two rows adds to no state.
+    # A window that spans two rows is computed but not used.
     added = mix(np.array(inputs, np.uint64)[runs(len(inputs) - before, width)].dot(taps(width))).tolist()
     sums: list[int] = []
     for slot, states, first, own, _, num_drafts in rows:
@@ -45,7 +45,7 @@ def recurrent_update(a: RecurrentUpdate) -> None:
             state = (state * DECAY + each) & MASK
             states.append(state)
             sums.append(word + state & MASK)
-        # All are kept from one time before that of the token which is verified first.
+        # States are stored from the one before the first verified token on.
         time, place = len(own) - 1 - num_drafts, slot * num_states
         a.states[place : place + 2 + num_drafts] = states[time:]
         place = slot * num_inputs

@@ -1,4 +1,4 @@
-"""Advance the recurrent state of each row, keeping it for every speculative position."""
+"""Advance each row's recurrent (Mamba) state; store one state per speculative position."""
 
 import triton
 import triton.language as tl
@@ -8,12 +8,12 @@ from workers.kernels.launch.triton import PAD_STATE_SLOT, kernel, launch
 from workers.kernels.recurrent_update.definition import RecurrentUpdate
 
 BLOCK_ROWS = 32
-# Windows up to this share a kernel, whatever their width.
+# All window widths up to this share a compiled kernel.
 BLOCK_WIDTH_MIN = 8
 
 
 def block_width_of(conv_width: int) -> int:
-    """Return the size of a block that holds a window; 1 where there is none."""
+    """Return the size of a block that holds a convolution window; 1 without recurrent layers."""
     size: int = triton.next_power_of_2(max(conv_width, BLOCK_WIDTH_MIN)) if conv_width else 1
     return size
 
@@ -45,7 +45,7 @@ def _kernel(
     b_length = tl.load(p_num_scheduled + o_row, mask=is_row, other=0)
     b_first = b_length - 1 - tl.load(p_num_drafts + o_row, mask=is_row, other=0)
     is_started = is_row & (tl.load(p_num_computed + o_row, mask=is_row, other=0) > 0)
-    # The count of an unused slot is no index.
+    # The accepted count of an unused slot is not a valid index.
     b_accepted = tl.load(p_accepted + o_row, mask=is_started, other=0)
     p_state, p_inputs = p_states + o_slot * stride_states, p_conv + o_slot * stride_conv
     b_state = tl.load(p_state + b_accepted, mask=is_started, other=0)
@@ -53,12 +53,12 @@ def _kernel(
     b_window = tl.load(
         p_inputs[:, None] + b_accepted[:, None] + o_tap[None, :], mask=is_started[:, None] & is_history, other=0
     )
-    # A row writes its inputs over those it reads: every thread must have read before one writes.
+    # A row writes its inputs over those it reads: every thread must have read before any thread writes.
     tl.debug_barrier()
     o_kept = o_tap[None, :] - b_first[:, None]
     tl.store(p_inputs[:, None] + o_kept, b_window, mask=is_row[:, None] & is_history & (o_kept >= 0))
     tl.store(p_state, b_state, mask=is_row & (b_first == 0))
-    # b_window is a ring: the input that is the i-th one seen stands in column i % width; the columns past it are 0.
+    # b_window is a ring buffer: the i-th input seen is in column i % width; columns past the width are 0.
     for index in range(num_queries_max):
         is_query = index < b_length
         o_seen = index + width - 1

@@ -1,4 +1,4 @@
-"""Verify drafts against the target model."""
+"""Greedy rejection sampler: verify draft tokens against the target model's argmax."""
 
 from typing import Annotated
 
@@ -10,11 +10,11 @@ from workers.kernels.sentinels import NO_TOKEN
 
 @arguments
 class RejectionSample(Arguments):
-    """Emit the accepted drafts of each row and the target's own token after them: recovered, or bonus.
+    """Emit each row's accepted draft tokens, then the recovered or bonus token.
 
-    Greedy: a draft is accepted iff it is the target's argmax, lowest index first; NO_DRAFT never is. Valid tokens
-    are a contiguous prefix, the rest is NO_TOKEN. Padding rows, and rows marked invalid, have none. A column
-    without a largest logit (one is NaN or inf, or all are -inf) has no token: the row ends before it.
+    A draft token is accepted if it is the target's argmax (lowest index first); NO_DRAFT never is. Valid tokens are a
+    contiguous prefix, followed by NO_TOKEN. Padding rows, and rows marked invalid, emit nothing. A column without a
+    largest logit (one is NaN or inf, or all are -inf) has no token: the row ends before it.
     Source: Leviathan et al., arXiv 2211.17192, at temperature 0; vLLM PR #37238.
     """
 
@@ -29,7 +29,7 @@ class RejectionSample(Arguments):
 
 
 def rejection_sample(a: RejectionSample) -> None:
-    """Emit the accepted drafts of each row and the target's own token after them: recovered, or bonus."""
+    """Emit each row's accepted draft tokens, then the recovered or bonus token."""
     k, width = a.num_speculative_tokens, 1 + a.num_speculative_tokens
     for row in range(len(a.num_drafts)):
         for column in range(width):
@@ -46,9 +46,9 @@ def rejection_sample(a: RejectionSample) -> None:
 
 
 def largest_of(a: RejectionSample, line: int) -> int | None:
-    """Return the token with the largest logit of a line, the lowest of equal ones.
+    """Return the token with the largest logit of a row, the lowest id of equal ones.
 
-    None if one is NaN or inf, or all are -inf.
+    None if a logit is NaN or inf, or all are -inf.
     """
     best, largest = None, -np.inf
     for token in range(a.vocab_size):

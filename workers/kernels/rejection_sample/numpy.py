@@ -1,4 +1,4 @@
-"""Verify drafts against the target model."""
+"""Greedy rejection sampler: verify draft tokens against the target model's argmax."""
 
 from math import isfinite
 
@@ -10,7 +10,7 @@ from workers.kernels.sentinels import NO_TOKEN
 def rejection_sample(a: RejectionSample) -> None:
     k, width = a.num_speculative_tokens, 1 + a.num_speculative_tokens
     target = a.logits.reshape(-1, a.vocab_size).argmax(axis=1)
-    # The largest of a line with NaN is NaN.
+    # The largest logit of a row with NaN is NaN.
     largest = a.logits.take(multiples(len(target), a.vocab_size) + target).tolist()
     tokens, drafts = target.tolist(), a.scheduled_drafts.tolist()
     a.sampled.fill(NO_TOKEN)
@@ -18,7 +18,7 @@ def rejection_sample(a: RejectionSample) -> None:
     for row, (num_scheduled, invalid, num_drafts) in enumerate(rows):
         if num_scheduled == 0 or invalid > 0:
             continue
-        # Behind the last draft comes no draft, which no token equals.
+        # NO_TOKEN after the last draft token differs from every token.
         for line, draft in enumerate([*drafts[row * k : row * k + num_drafts], NO_TOKEN], row * width):
             if not isfinite(largest[line]):
                 break

@@ -1,4 +1,4 @@
-"""Verify drafts against the target model."""
+"""Greedy rejection sampler: verify draft tokens against the target model's argmax."""
 
 import triton
 import triton.language as tl
@@ -40,7 +40,7 @@ def _kernel(
         o_vocabulary = start + tl.arange(0, BLOCK_VOCABULARY).to(tl.int64)
         is_logit = is_column[:, None] & (o_vocabulary < vocab_size)[None, :]
         b_logits = tl.load(p_columns[:, None] + o_vocabulary[None, :], mask=is_logit, other=float("-inf"))
-        # Neither NaN nor infinity is below infinity.
+        # Neither NaN nor infinity is less than infinity.
         is_none = (b_logits < float("inf")) == 0
         b_undefined = tl.maximum(b_undefined, tl.max(is_none.to(tl.int32), axis=1))
         b_logits = tl.where(is_none, float("-inf"), b_logits)
@@ -51,7 +51,7 @@ def _kernel(
     b_target = tl.where(b_undefined > 0, NO_TOKEN, b_target)
     is_draft = o_column < tl.load(p_num_drafts + i_row)
     b_draft = tl.load(p_scheduled_drafts + i_row * (width - 1) + o_column, mask=is_draft, other=NO_TOKEN)
-    # The first column that does not match; the column after the last draft never does.
+    # The first column that does not match; the column after the last draft token never matches.
     b_accepted = tl.min(tl.where((b_draft == b_target) & (b_target != NO_TOKEN), width, o_column), axis=0)
     is_sampled = (tl.load(p_num_scheduled + i_row) > 0) & (tl.load(p_invalid + i_row) <= 0)
     b_sampled = tl.where((o_column <= b_accepted) & is_sampled, b_target, NO_TOKEN)

@@ -1,4 +1,4 @@
-"""Sum the residual of the target after drafts, for block verification, block by block of the vocabulary."""
+"""Sum the residual probability per vocabulary block, for block verification."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -20,12 +20,14 @@ from workers.kernels.probabilities.shared_arguments import Verified
 
 @arguments
 class ResidualMass(Verified):
-    """Set residual to the sums of max(odds * p - q, 0) over blocks, after each number of drafts but none and all.
+    """Set `residual` to block sums of max(odds * p - q, 0) after each number of drafts.
 
-    Written for rows of a temperature, columns from 1 up to the last usable draft. The sum is 0, and nothing is read,
-    where it decides nothing: in a row whose usable drafts are all kept, and after drafts whose noise is not below
-    their odds, which no sum exceeds. Where the sums of whole blocks tell already what it decides, it may be
-    any other that decides the same.
+    Not after none and all of the usable draft tokens.
+
+    Written for rows with a temperature above 0, in columns from 1 to the last usable draft token. The sum is 0, and
+    nothing is read, where it decides nothing: in a row that keeps all usable draft tokens, and after draft tokens with
+    noise at or above their odds, which no sum exceeds. Where block statistics already give the decision, any sum with
+    the same decision is allowed.
     """
 
     accept_noise: Annotated[Memory, In("float32", "B * K")]
@@ -33,7 +35,10 @@ class ResidualMass(Verified):
 
 
 def residual_mass(a: ResidualMass) -> None:
-    """Set residual to the sums of max(odds * p - q, 0) over blocks, after each number of drafts but none and all."""
+    """Set `residual` to block sums of max(odds * p - q, 0) after each number of drafts.
+
+    Not after none and all of the usable draft tokens.
+    """
     for row in range(len(a.num_drafts)):
         if a.temperature[row] > 0:
             usable = num_usable(a, row)
@@ -46,14 +51,14 @@ def residual_mass(a: ResidualMass) -> None:
 
 
 def _decides(a: ResidualMass, row: int, column: int, odds: Sequence[np.float32]) -> bool:
-    """Tell whether the residual behind `column` drafts decides if they are kept."""
+    """Return whether the residual after `column` draft tokens decides how many are kept."""
     noise = a.accept_noise[row * a.num_speculative_tokens :]
     usable = len(odds) - 1
     return bool(noise[usable - 1] >= odds[usable] and noise[column - 1] < odds[column])
 
 
 def _residual(a: ResidualMass, row: int, column: int, odds: np.float32, block: int) -> np.float32:
-    """Return the sum of a block behind `column` drafts that have these odds."""
+    """Return the residual sum of a block after `column` draft tokens with the given odds."""
     target, proposal = both_of(a, row, column)
     tokens = range(block * a.block_size, min((block + 1) * a.block_size, a.vocab_size))
     left = added(left_of(target, proposal, odds, token) for token in tokens)

@@ -14,7 +14,7 @@ def residual_mass(a: ResidualMass) -> None:
 
 
 def _add_up(a: ResidualMass, row: VerifiedRow) -> None:
-    """Set the residual of a row with some usable drafts; where it decides nothing it is 0."""
+    """Set the residual of a row with usable draft tokens; 0 where it decides nothing."""
     first, count = row.first_draft, row.usable
     left = a.residual.reshape(-1, row.num_blocks)[first : first + count]
     noise, odds = a.accept_noise[first : first + count], row.block_odds()

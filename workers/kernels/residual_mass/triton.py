@@ -1,4 +1,4 @@
-"""Sum the residual of the target after drafts, for block verification, block by block of the vocabulary."""
+"""Sum the residual probability per vocabulary block, for block verification."""
 
 import triton
 import triton.language as tl
@@ -27,20 +27,24 @@ from workers.kernels.residual_mass.definition import ResidualMass
 
 TILE = 128
 ELEMENTS_PER_WARP = 1024
-# A block is read in pieces of so many logits: larger ones need so many registers that few programs run at once.
+# A block is read in pieces of this size: larger pieces need too many registers for enough programs to run at once.
 PIECE = 4096
-# Most columns have no sum that decides: few programs per row are enough.
+# Most columns need no sum, so a few programs per row are enough.
 PROGRAMS = 16
-# One program a row is enough for such a vocabulary, and one kernel for all of them: its blocks are read in such pieces.
+# A vocabulary up to SMALL needs only one program per row; all such sizes share a kernel, which reads pieces of
+# SMALL_PIECE.
 SMALL, SMALL_PIECE, COLUMNS_MIN, BLOCKS_MIN = 4096, 256, 16, 32
-# From this many blocks on, the sums of blocks mostly bound the residual well enough.
+# From this many blocks on, block sums usually bound the residual well enough.
 BLOCKS_TELLING = tl.constexpr(8)
 # Margin for the rounding of sums.
 MARGIN = tl.constexpr(1e-5)
 
 
 def residual_mass(a: ResidualMass) -> None:
-    """Run some programs a row, each with its share of the blocks; each weighs the row's drafts again."""
+    """Launch several programs per row, each for some of the blocks.
+
+    Each recomputes the odds of the draft tokens.
+    """
     rows = (a.temperature, a.drafts, a.num_drafts, a.point_mass)
     mass = (a.block_max, a.block_sum, a.accept_noise, a.residual)
     arguments = (a.logits, a.draft_logits, a.draft_slots, a.floors, *rows, *mass)
@@ -78,7 +82,7 @@ def _kernel(
     if BLOCK > 0:
         block_size = BLOCK
     first_block = tl.program_id(0) % PROGRAMS
-    # The last rows first: some of their logits are still in the cache.
+    # Last rows first: some of their logits are still in the cache.
     i_row, o_column = (num_rows - 1 - tl.program_id(0) // PROGRAMS).to(tl.int64), tl.arange(0, COLUMNS)
     temperature, num_drafts = tl.load(p_temperature + i_row), tl.load(p_num_drafts + i_row)
     slot, is_certain = tl.load(p_draft_slots + i_row), tl.load(p_point_mass + i_row) != 0
@@ -97,14 +101,14 @@ def _kernel(
             p_max, p_sum, p_accept, is_known, is_read, b_floor, b_logit, b_proposed,
             i_row, num_drafts, num_proposed, scale, num_rows, num_blocks, width, COLUMNS, BLOCKS,
         )  # fmt: skip
-        # The noise of the draft before a column.
+        # The noise of the draft token before a column.
         b_is_column = (o_column > 0) & (o_column <= usable)
         b_noise = tl.load(p_accept + i_row * (width - 1) + o_column - 1, mask=b_is_column, other=1.0)
         b_odds = block_odds(b_target_odds, b_draft_odds, COLUMNS)
         are_all_kept = at((b_noise < b_odds).to(tl.int32), o_column, usable) > 0
         b_known, b_left = (b_noise >= b_odds) | are_all_kept, 0 * b_odds
         if num_blocks >= BLOCKS_TELLING:
-            # The residual is at least that of blocks as a whole, and at most what the draft of the column leaves.
+            # The residual is at least that of whole blocks, and at most what the draft token of the column leaves.
             b_least = tl.maximum((b_odds * b_draft_total)[:, None] * b_mass - b_total[:, None] * b_draft_mass, 0.0)
             b_whole = b_total * b_draft_total
             b_least = tl.div_rn(tl.sum(b_least, axis=1), b_whole) - MARGIN
@@ -143,7 +147,10 @@ def _left_of_piece(
     p_line, p_draft_line, first, end, certain, factor, floor, maximum, total, draft_maximum, scale,
     PIECE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return the residual of a piece of the target; a `certain` draft has a token and no draft logits."""
+    """Return the residual sum of a piece of the target.
+
+    For a `certain` draft token there are no draft logits.
+    """
     b_target = factor * weight(load_block(p_line, first, end, PIECE, TILE), floor, maximum, scale)
     if certain >= 0:
         o_tile = first + tl.arange(0, PIECE // TILE) * TILE

@@ -1,4 +1,4 @@
-"""Reduce the logits of a step to maxima and sums over blocks of the vocabulary: the one pass over all of them."""
+"""Reduce logits to maxima and sums per vocabulary block: the only pass over all logits."""
 
 from typing import Annotated
 
@@ -12,11 +12,11 @@ from workers.kernels.probabilities.shared_arguments import Distributions
 
 @arguments
 class SamplerStats(Distributions):
-    """Find the maximum of each block of the vocabulary, and add up its weights relative to that maximum.
+    """Compute the maximum of each vocabulary block and the sum of its weights relative to it.
 
-    Rows of temperature 0 have no sums. Columns past the drafts, and the draft logits of rows of temperature 0 and
-    of rows whose drafts have all the probability of their draft distribution (point_mass), are not read; nothing is
-    written for them. A block with NaN or inf has the maximum NaN.
+    Rows of temperature 0 have no sums. Columns past the draft tokens are not read, nor are draft logits of rows with
+    temperature 0 or point-mass draft tokens (`point_mass`); nothing is written for them. A block with NaN or inf has
+    the maximum NaN.
     """
 
     block_max: Annotated[Memory, Out("float32", "B * (1 + 2 * K) * num_vocab_blocks")]
@@ -27,7 +27,7 @@ class SamplerStats(Distributions):
 
 
 def sampler_stats(a: SamplerStats) -> None:
-    """Find the maximum of each block of the vocabulary, and add up its weights relative to that maximum."""
+    """Compute the maximum of each vocabulary block and the sum of its weights relative to it."""
     k, num_blocks = a.num_speculative_tokens, num_blocks_of(a)
     for row in range(len(a.num_drafts)):
         is_random, scale = a.temperature[row] > 0, scale_of(a.temperature[row])

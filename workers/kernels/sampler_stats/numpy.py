@@ -1,6 +1,6 @@
-"""Reduce the logits of a step to maxima and sums over blocks of the vocabulary: the one pass over all of them.
+"""Reduce logits to maxima and sums per vocabulary block: the only pass over all logits.
 
-Row by row: a step has few, and the lines of one lie in one piece.
+Row by row: a step has few rows, and the logits of a row are contiguous.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from workers.kernels.sampler_stats.definition import SamplerStats
 
 INFINITY, UNDEFINED = number(np.inf), number(np.nan)
 NO_FLOOR = NEVER.reshape(1)
-# So many numbers NumPy adds up side by side.
+# NumPy adds this many numbers in parallel.
 LANES = 8
 
 
@@ -41,9 +41,11 @@ def sampler_stats(a: SamplerStats) -> None:
 
 
 def _blocks(a: SamplerStats, logits: Floats, stride: int, first: int, count: int) -> Floats:
-    """Return `count` lines of logits from the first on, cut into blocks, [N, block_size]; -inf behind the vocabulary.
+    """Return `count` rows of logits, starting with row `first`, cut into blocks [N, block_size].
 
-    They may be the logits themselves. A block that is all there is ends where nothing but -inf follows.
+    -inf past the vocabulary.
+
+    The result may be a view of the logits. A single block may be shortened where only -inf would follow.
     """
     lines = logits[first * stride : (first + count) * stride].reshape(count, stride)[:, : a.vocab_size]
     width = a.block_size
@@ -60,12 +62,12 @@ def _blocks(a: SamplerStats, logits: Floats, stride: int, first: int, count: int
 
 
 def _limited(blocks: Floats, floors: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return blocks without logits below the floors of their lines, and without any where one is NaN or inf.
+    """Return blocks with logits below the floor, and blocks with NaN or inf, set to -inf.
 
-    And their maxima; and the same, but NaN for a block with NaN or inf.
+    Also return their maxima, and the maxima with NaN for blocks with NaN or inf.
     """
     maximum = np.maximum.reduce(blocks, axis=1)
-    # Not where it is NaN either.
+    # False for NaN too.
     defined = maximum < INFINITY
     if max(floors.tolist()) == -np.inf and all(defined.tolist()):
         return blocks, maximum, maximum
@@ -77,12 +79,12 @@ def _limited(blocks: Floats, floors: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _tiles(a: SamplerStats, blocks: Floats, maximum: Floats, scale: Floats) -> Floats:
-    """Return the sums of the tiles of blocks, one after the other, relative to the maxima of the blocks."""
+    """Return the tile sums of blocks, flat, relative to the block maxima."""
     weights = weight(blocks, np.maximum(maximum, LEAST)[:, None], scale)
     sums: Floats = np.add.reduce(weights.reshape(-1, min(a.tile_size, weights.shape[1])), axis=1)
     return sums
 
 
 def _added(tiles: Floats, num_tiles: int) -> Floats:
-    """Return the sums of blocks of tiles."""
+    """Return the sum of the tiles of each block."""
     return tiles if num_tiles == 1 else np.add.reduce(tiles.reshape(-1, num_tiles), axis=1)

@@ -1,4 +1,4 @@
-"""Reduce the logits of a step to maxima and sums over blocks of the vocabulary: the one pass over all of them."""
+"""Reduce logits to maxima and sums per vocabulary block: the only pass over all logits."""
 
 import triton
 import triton.language as tl
@@ -8,12 +8,12 @@ from workers.kernels.probabilities.triton import NEVER, largest_of, load_block, 
 from workers.kernels.sampler_stats.definition import SamplerStats
 
 ELEMENTS_PER_WARP = 1024
-# This few programs wait for memory above all: they load logits before it is known whether these count.
+# Up to this many programs mostly wait for memory: they load logits before they know whether these are needed.
 FEW = 512
 
 
 def sampler_stats(a: SamplerStats) -> None:
-    """Block and tile size are powers of two. One program a block of a line."""
+    """Launch one program per block of a row of logits; block and tile size are powers of two."""
     stats = (a.block_max, a.block_sum, a.block_best, a.tile_sum)
     arguments = (a.logits, a.draft_logits, a.draft_slots, a.floors, a.temperature, a.num_drafts, a.point_mass, *stats)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens
@@ -26,7 +26,7 @@ def sampler_stats(a: SamplerStats) -> None:
     are_few, overlaps = num_columns * num_rows * num_blocks <= FEW, can_overlap()
     unit = unit_of(a.vocab_size, a.logits_stride, a.draft_stride)
     per_warp = ELEMENTS_PER_WARP // 2 if are_few else ELEMENTS_PER_WARP
-    # In three dimensions: a program that divides to find its line loads it a fifth of a microsecond later.
+    # A three-dimensional grid: a division to find the row would delay the load by a fifth of a microsecond.
     launch(_kernel, (num_blocks, num_rows, num_columns))(
         *arguments, a.vocab_size // unit, a.logits_stride // unit, a.draft_stride // unit, width,
         a.block_size, a.tile_size, unit, are_few, overlaps,
@@ -59,7 +59,7 @@ def _kernel(
             if not ARE_FEW:
                 b_logits = load_block(p_line, i_block * BLOCK, vocab_size, BLOCK, TILE)
             if floor > NEVER:
-                # NaN is not below.
+                # NaN compares as not below, so it stays.
                 b_logits = tl.where(b_logits < floor, NEVER, b_logits)
             if temperature > 0:
                 maximum, total, b_tiles = _sums(b_logits, temperature)
@@ -67,7 +67,7 @@ def _kernel(
                 tl.store(p_sum + i_program, total)
                 tl.store(p_tile_sum + i_program * (BLOCK // TILE) + tl.arange(0, BLOCK // TILE), b_tiles)
             else:
-                # NaN is as good as inf: neither leaves a distribution.
+                # NaN is treated as inf: neither leaves a distribution.
                 b_logits = tl.where(b_logits <= float("inf"), b_logits, float("inf"))
                 maximum = _largest_of(b_logits)
                 o_tile = tl.arange(0, BLOCK // TILE) * TILE
@@ -95,14 +95,17 @@ def _kernel(
 
 @triton.jit
 def _wait_and_let_next_begin(OVERLAPS: tl.constexpr):
-    """Wait for others, then let the noise be drawn beside this kernel: what that writes is not read any more."""
+    """Wait for preceding kernels, then allow `draw_noise` to overlap.
+
+    Nothing reads the noise that it overwrites any more.
+    """
     wait_for_others(OVERLAPS)
     let_next_begin(OVERLAPS)
 
 
 @triton.jit
 def _largest_of(b_logits):
-    """Return the largest of the logits of a block: of pieces that a thread has, then of integers."""
+    """Return the largest logit of a block: first per thread, then across threads as integers."""
     NUM_TILES: tl.constexpr = b_logits.shape[0]
     TILE: tl.constexpr = b_logits.shape[1]
     PIECE: tl.constexpr = min(TILE, 4)
@@ -112,12 +115,12 @@ def _largest_of(b_logits):
 
 @triton.jit
 def _sums(b_logits, temperature):
-    """Return the maximum, and the sums of the weights relative to it: of all, and of each tile."""
+    """Return the maximum of a block, and its relative weights' sums: total and per tile."""
     maximum = _largest_of(b_logits)
     finite = tl.where((maximum > NEVER) & (maximum < float("inf")), maximum, 0.0)
     b_tiles = tl.sum(tl.exp2((b_logits - finite) * scale_of(temperature)), axis=1)
     total = tl.sum(b_tiles, axis=0)
-    # A maximum passes over NaN, a sum does not.
+    # A maximum ignores NaN, a sum does not.
     undefined = (total < float("inf")) == 0
     maximum = tl.where(undefined, float("nan"), maximum)
     return maximum, tl.where(undefined, 0.0, total), tl.where(undefined, 0.0, b_tiles)

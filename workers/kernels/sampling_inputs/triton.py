@@ -1,4 +1,4 @@
-"""Turn the host's sampling parameters of a step into the inputs of the sampler's ops."""
+"""Convert the host's sampling parameters of a step to the inputs of the sampler's ops."""
 
 import triton.language as tl
 
@@ -10,7 +10,7 @@ RATE_STEPS = tl.constexpr(float(shared.RATE_STEPS))
 
 
 def sampling_inputs(a: SamplingInputs) -> None:
-    """One program a row; the first sets the rates too."""
+    """Launch one program per row; the first also sets the rates."""
     given = (a.temperature_bits, a.top_p_bits, a.rates_in_steps, a.num_computed, a.num_scheduled, a.num_drafts)
     found = (a.temperature, a.top_p, a.rates, a.positions, a.floors)
     num_rows, width = a.num_drafts.numel(), 1 + a.num_speculative_tokens

@@ -1,4 +1,4 @@
-"""Make logits NaN or infinite, and drafts invalid, for the events that spoil them."""
+"""Corrupt logits (NaN, inf) or draft tokens (invalid ids), for trace events."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ class SpoilLogits(Arguments):
 
 @arguments
 class SpoilOneLogit(Arguments):
-    """Set the logit at a place to infinity or NaN: one of the target's, or one that a draft was drawn from."""
+    """Set one logit to infinity or NaN: of the target, or of a draft distribution."""
 
     logits: Annotated[Memory, InOut("float32", "num_logits", of=("draft_logits",))]
     place: int
@@ -27,7 +27,7 @@ class SpoilOneLogit(Arguments):
 
 @arguments
 class SpoilOneDraft(Arguments):
-    """Set the draft at a place to an id, which may be outside the vocabulary."""
+    """Set one draft token to an id, which may be outside the vocabulary."""
 
     draft_tokens: Annotated[Memory, InOut("int64", "num_drafts")]
     place: int
@@ -41,10 +41,10 @@ def spoil_logits(a: SpoilLogits) -> None:
 
 
 def spoil_one_logit(a: SpoilOneLogit) -> None:
-    """Set the logit at a place to infinity or NaN."""
+    """Set one logit to infinity or NaN."""
     a.logits[a.place] = np.inf if a.is_infinite else np.nan
 
 
 def spoil_one_draft(a: SpoilOneDraft) -> None:
-    """Set the draft at a place to an id."""
+    """Set one draft token to an id."""
     a.draft_tokens[a.place] = a.token

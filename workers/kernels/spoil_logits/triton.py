@@ -1,4 +1,4 @@
-"""Make logits NaN or infinite, and drafts invalid, for the events that spoil them."""
+"""Corrupt logits (NaN, inf) or draft tokens (invalid ids), for trace events."""
 
 import triton.language as tl
 

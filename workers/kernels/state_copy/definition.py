@@ -1,4 +1,4 @@
-"""Keep recurrent states with cache blocks: of a full block the state at its end, of the last block the newest one."""
+"""Store recurrent states with KV-cache blocks, at block ends and at the newest token."""
 
 from typing import Annotated
 
@@ -7,19 +7,19 @@ from workers.kernels.sentinels import PAD_STATE_SLOT
 
 
 def num_block_columns(block_size: int, num_speculative_tokens: int) -> int:
-    """Return the most blocks that one verified run and the token before it lie in."""
+    """Return the largest number of blocks that a verified run and the token before it can span."""
     return (num_speculative_tokens + block_size) // block_size + 1
 
 
 @arguments
 class StateCopy(Arguments):
-    """Copy each row's states to the blocks its accepted tokens lie in: as many as were really reached.
+    """Copy each row's recurrent states to the blocks of its accepted tokens.
 
-    States[slot, j] belongs to position base + j, where base is the position of the token verified first. Block c of
-    a row gets the state at min((c + 1) * block_size, base + accepted), for every block from that of token base - 1
-    on. A chunk that crosses into a block must therefore end where that block begins, or be the first to reach into
-    it. Padding rows (slot < 0) come last and are left alone, and a block that a row does not have keeps nothing.
-    Source: the `align` mode of vLLM's recurrent caches, with all boundaries of a run instead of the last one.
+    States[slot, j] belongs to position base + j, where base is the position of the first verified token. Block c of a
+    row gets the state at min((c + 1) * block_size, base + accepted), for every block from the one of token base - 1 on.
+    So a prefill chunk that crosses into a block must end where that block begins, or be the first to reach into it.
+    Padding rows (slot < 0) come last and stay unchanged; nothing is stored for a block that a row does not have.
+    Source: the `align` mode of vLLM's Mamba cache, with all block boundaries of a run instead of the last one.
     """
 
     num_computed: Annotated[Memory, In("int64", "B")]
@@ -39,7 +39,10 @@ class StateCopy(Arguments):
 
 
 def state_copy(a: StateCopy) -> None:
-    """Let each accepted token leave its state in its block, where the next one of the block overwrites it."""
+    """Store the state after each accepted token in the token's block.
+
+    A later token of the block overwrites it.
+    """
     num_states = 2 + a.num_speculative_tokens
     num_inputs = a.conv_width + a.num_speculative_tokens
     window = a.conv_width - 1
@@ -49,7 +52,7 @@ def state_copy(a: StateCopy) -> None:
             continue
         verified_first = int(a.num_computed[row]) + int(a.num_scheduled[row]) - 1 - int(a.num_drafts[row])
         for count in range(int(a.accepted[row]) + 1):
-            # The state after `count` verified tokens belongs to the last of them, or to the token before them.
+            # The state after `count` verified tokens belongs to the last of them; for 0, to the token before them.
             position = verified_first + count - 1
             column = position // a.block_size
             if position < 0 or column >= a.max_blocks:

@@ -1,4 +1,4 @@
-"""Keep recurrent states with cache blocks: of a full block the state at its end, of the last block the newest one."""
+"""Store recurrent states with KV-cache blocks, at block ends and at the newest token."""
 
 import triton.language as tl
 

@@ -1,4 +1,4 @@
-"""Let rows go on from the recurrent states that are kept with the blocks they took over."""
+"""Restore recurrent states on a prefix-cache hit from states stored with the blocks."""
 
 from typing import Annotated
 
@@ -8,9 +8,11 @@ from workers.kernels.sentinels import PAD_BLOCK, PAD_STATE_SLOT
 
 @arguments
 class StateRestore(Arguments):
-    """Put the state and window of block taken_over[row] where the row's slot is read first, and set its count to 0.
+    """Load the state and window of block taken_over[row] into the row's state slot.
 
-    Rows with taken_over < 0, and padding rows, are left alone. The slot may hold any count of its last owner.
+    The slot's accepted count becomes 0.
+
+    Rows with taken_over < 0, and padding rows, stay unchanged. The slot may still hold the count of its last owner.
     """
 
     taken_over: Annotated[Memory, In("int64", "B")]
@@ -25,7 +27,7 @@ class StateRestore(Arguments):
 
 
 def state_restore(a: StateRestore) -> None:
-    """Put the state and window of each row's block where its slot is read first, and set the slot's count to 0."""
+    """Load the state of each row's reused block into its state slot; reset the slot's count."""
     num_states = 2 + a.num_speculative_tokens
     num_inputs = a.conv_width + a.num_speculative_tokens
     window = a.conv_width - 1

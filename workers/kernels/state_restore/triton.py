@@ -1,4 +1,4 @@
-"""Let rows go on from the recurrent states that are kept with the blocks they took over."""
+"""Restore recurrent states on a prefix-cache hit from states stored with the blocks."""
 
 import triton.language as tl
 

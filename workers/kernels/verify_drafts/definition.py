@@ -1,4 +1,4 @@
-"""Decide which drafts a step keeps and which token follows them, greedily or by chance, row by row."""
+"""Rejection sampler: decide which draft tokens to keep and which token follows."""
 
 from typing import Annotated
 
@@ -26,13 +26,14 @@ from workers.kernels.probabilities.definition import (
 from workers.kernels.probabilities.shared_arguments import Verified
 from workers.kernels.sentinels import NO_TOKEN
 
-# The draft is kept iff it is what the noise of its position samples from the target; so tokens depend on no draft.
+# A draft token is kept if it equals the token that the noise of its position samples from the target, so output tokens
+# do not depend on draft tokens.
 STRICT = 0
-# The draft is kept with probability min(1, p / q). Source: arXiv 2211.17192.
+# A draft token is kept with probability min(1, p / q). Source: arXiv 2211.17192.
 STANDARD = 1
-# The draft is kept with a given probability; not lossless.
+# A draft token is kept with a given probability; not lossless.
 SYNTHETIC = 2
-# Drafts are kept together. Source: arXiv 2403.10444.
+# Block verification: draft tokens are kept jointly. Source: arXiv 2403.10444.
 BLOCK = 3
 # Bits of a row's status.
 DRAFT_OUTSIDE_VOCABULARY = 1
@@ -42,16 +43,17 @@ DRAFT_UNDEFINED = 4
 
 @arguments
 class VerifyDrafts(Verified):
-    """Emit the drafts of each row that are kept, and one token more: recovered, or bonus.
+    """Emit each row's kept draft tokens, then the recovered or bonus token.
 
-    Rows of temperature 0 keep a draft iff it is the target's best token, lowest index first. A draft that was never
-    proposed (NO_DRAFT) ends the drafts of its row, as does one outside the vocabulary or one without draft
-    probabilities (both have a bit in the status): the next token comes from the target there. Where the target has
-    none (NaN, inf or only -inf, a bit in the status), the row ends without a token. Valid tokens are a contiguous
-    prefix, the rest is NO_TOKEN; padding rows, and rows marked invalid, have none. A token is selected from a
-    distribution by block, tile and token, each by its own noise. The residual of a rejected certain draft is every
-    other token. A token of the residual max(p - q, 0) is a token of p that is kept with probability max(p - q, 0) / p:
-    a few are tried, and when all fail the residual is summed.
+    - Rows of temperature 0 keep a draft token if it is the target's best token, lowest index first.
+    - A draft token that was never proposed (NO_DRAFT), is outside the vocabulary, or lacks a draft distribution ends
+      the draft tokens of its row; the next token is then sampled from the target. The last two cases set a status bit.
+    - If the target's distribution is undefined (NaN, inf or only -inf; a status bit), the row ends without a token.
+    - Valid tokens are a contiguous prefix, followed by NO_TOKEN. Padding rows, and rows marked invalid, emit nothing.
+    - A token is sampled from a distribution in three steps, block, tile and token, each with its own noise.
+    - The residual of a rejected certain draft token is every other token.
+    - A token of the residual max(p - q, 0) is a token sampled from p that is kept with probability max(p - q, 0) / p: a
+      few tries are made, and if all fail the residual is summed.
     """
 
     num_scheduled: Annotated[Memory, In("int64", "B")]
@@ -70,7 +72,7 @@ class VerifyDrafts(Verified):
 
 
 def verify_drafts(a: VerifyDrafts) -> None:
-    """Emit the drafts of each row that are kept, and one token more: recovered, or bonus."""
+    """Emit each row's kept draft tokens, then the recovered or bonus token."""
     width = 1 + a.num_speculative_tokens
     for row in range(len(a.num_drafts)):
         for column in range(width):
@@ -81,7 +83,7 @@ def verify_drafts(a: VerifyDrafts) -> None:
             for column in range(accepted):
                 a.sampled[row * width + column] = _draft(a, row, column)
             if is_defined(a.block_max[target_blocks(a, row, accepted)]):
-                a.sampled[row * width + accepted] = _token_behind(a, row, accepted)
+                a.sampled[row * width + accepted] = _token_after_kept(a, row, accepted)
             a.status[row] = _status(a, row, accepted)
 
 
@@ -90,7 +92,10 @@ def _draft(a: VerifyDrafts, row: int, column: int) -> int:
 
 
 def _status(a: VerifyDrafts, row: int, accepted: int) -> int:
-    """Return the status of a row: of its drafts, their draft distributions, and the target behind the kept ones."""
+    """Return the status bits of a row.
+
+    They depend on its draft tokens, their distributions, and the target after the kept draft tokens.
+    """
     status = 0
     for column in range(a.num_drafts[row]):
         draft = _draft(a, row, column)
@@ -104,7 +109,7 @@ def _status(a: VerifyDrafts, row: int, accepted: int) -> int:
 
 
 def _accepted(a: VerifyDrafts, row: int) -> int:
-    """Return the number of drafts of a row that are kept."""
+    """Return the number of draft tokens of a row that are kept."""
     usable = num_usable(a, row)
     if a.method == BLOCK and a.temperature[row] > 0:
         return _accepted_together(a, row, usable)
@@ -115,7 +120,7 @@ def _accepted(a: VerifyDrafts, row: int) -> int:
 
 
 def _is_kept(a: VerifyDrafts, row: int, column: int) -> bool:
-    """Tell whether a draft is kept, those before it being."""
+    """Return whether a draft token is kept, given that those before it are."""
     draft, noise = _draft(a, row, column), a.accept_noise[row * a.num_speculative_tokens + column]
     if a.method == SYNTHETIC:
         return bool(noise < a.rates[column])
@@ -128,7 +133,7 @@ def _is_kept(a: VerifyDrafts, row: int, column: int) -> bool:
 
 
 def _accepted_together(a: VerifyDrafts, row: int, usable: int) -> int:
-    """Return the largest number of drafts that their noise keeps together."""
+    """Return the largest number of draft tokens that block verification keeps."""
     k, num_blocks, odds = a.num_speculative_tokens, num_blocks_of(a), block_odds(a, row, usable)
     accepted = 0
     for count in range(1, 1 + usable):
@@ -144,8 +149,11 @@ def _accepted_together(a: VerifyDrafts, row: int, usable: int) -> int:
     return accepted
 
 
-def _token_behind(a: VerifyDrafts, row: int, accepted: int) -> int:
-    """Return the token behind the kept drafts: recovered if the next draft was rejected, else the target's own."""
+def _token_after_kept(a: VerifyDrafts, row: int, accepted: int) -> int:
+    """Return the token after the kept draft tokens: recovered, or the target's own.
+
+    Recovered if the next draft token was rejected.
+    """
     if a.temperature[row] == 0:
         return _best(a, row, accepted)
     if a.method in (STRICT, SYNTHETIC) or accepted == num_usable(a, row):
@@ -157,23 +165,23 @@ def _token_behind(a: VerifyDrafts, row: int, accepted: int) -> int:
 
 
 def _best(a: VerifyDrafts, row: int, column: int) -> int:
-    """Return the token with the largest logit, the lowest of equal ones."""
+    """Return the token with the largest logit, the lowest id of equal ones."""
     blocks = target_blocks(a, row, column)
     maxima, best = list(a.block_max[blocks]), list(a.block_best[blocks])
     return int(best[maxima.index(max(maxima))])
 
 
 def _noise(a: VerifyDrafts, row: int, column: int, index: int) -> list[np.float32]:
-    """Return the numbers of a try: for the block, the tile, the token, and to keep it."""
+    """Return the random numbers of a try: for the block, the tile, the token, and acceptance."""
     line = row * (1 + a.num_speculative_tokens) + column
     first = (line * (1 + a.num_tries) + index) * 4
     return list(a.select_noise[first : first + 4])
 
 
 def _selected(a: VerifyDrafts, row: int, column: int, index: int, excluded: int | None = None) -> int:
-    """Return a token from the target by the noise of a try: its block, its tile in that, then itself.
+    """Sample a token from the target with the noise of a try: block, then tile, then token.
 
-    An excluded token is selected if there is no other.
+    The excluded token is returned only if there is no other.
     """
     target, noise = target_of(a, row, column), _noise(a, row, column, index)
     assert target is not None
@@ -191,7 +199,10 @@ def _selected(a: VerifyDrafts, row: int, column: int, index: int, excluded: int 
 def _block_mass(
     a: VerifyDrafts, row: int, column: int, target: LogitsLine, block: int, excluded: int | None
 ) -> np.float32:
-    """Return the mass of a block relative to the line's maximum, added up again where a token of it is excluded."""
+    """Return the mass of a block relative to the row's maximum.
+
+    It is added up again if the block contains the excluded token.
+    """
     if excluded is None or excluded // a.block_size != block:
         return target.block_mass[block]
     factor = weight(target.block_max[block], NEVER, target.maximum, target.scale)
@@ -201,7 +212,10 @@ def _block_mass(
 def _tile_masses(
     a: VerifyDrafts, row: int, column: int, target: LogitsLine, block: int, excluded: int | None
 ) -> list[np.float32]:
-    """Return the masses of a block's tiles relative to its maximum, added up again where a token is excluded."""
+    """Return the masses of a block's tiles relative to its maximum.
+
+    The excluded token's tile is added up again.
+    """
     num_tiles = a.block_size // a.tile_size
     first = ((row * (1 + a.num_speculative_tokens) + column) * num_blocks_of(a) + block) * num_tiles
     masses = list(a.tile_sum[first : first + num_tiles])
@@ -212,7 +226,10 @@ def _tile_masses(
 
 
 def _token_masses(a: VerifyDrafts, target: LogitsLine, block: int, tile: int, excluded: int | None) -> list[np.float32]:
-    """Return the weights of a tile's tokens relative to the maximum of its block; 0 of an excluded one."""
+    """Return the weights of a tile's tokens relative to the maximum of its block.
+
+    0 for the excluded token.
+    """
     first = block * a.block_size + tile * a.tile_size
     masses = []
     for token in range(first, min(first + a.tile_size, a.vocab_size)):
@@ -222,7 +239,7 @@ def _token_masses(a: VerifyDrafts, target: LogitsLine, block: int, tile: int, ex
 
 
 def _recovered(a: VerifyDrafts, row: int, column: int) -> int:
-    """Return a token from max(odds * p - q, 0): the first try that is kept, or one from all of it added up."""
+    """Sample a token from max(odds * p - q, 0): by tries, else from the summed residual."""
     target, proposal = both_of(a, row, column)
     odds = block_odds(a, row, num_usable(a, row))[column] if a.method == BLOCK else ONE
     for index in range(a.num_tries):
@@ -231,12 +248,15 @@ def _recovered(a: VerifyDrafts, row: int, column: int) -> int:
         if _noise(a, row, column, index)[3] * p < p - q:
             return token
     left = [left_of(target, proposal, odds, token) for token in range(a.vocab_size)]
-    # Without any residual the draft was rejected by rounding alone.
+    # Without any residual, the draft token was rejected by rounding alone.
     return _picked(a, row, column, left) if any(each > 0 for each in left) else _selected(a, row, column, 0)
 
 
 def _picked(a: VerifyDrafts, row: int, column: int, left: list[np.float32]) -> int:
-    """Return a token of the residual by the last noise: its tile over all blocks, its place in that, then its block."""
+    """Sample a token of the residual with the last noise.
+
+    First its tile over all blocks, then its place in the tile, then its block.
+    """
     noise = _noise(a, row, column, a.num_tries)
     tiles = []
     for tile in range(a.block_size // a.tile_size):

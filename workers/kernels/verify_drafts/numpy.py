@@ -1,4 +1,4 @@
-"""Decide which drafts a step keeps and which token follows them, greedily or by chance, row by row."""
+"""Rejection sampler: decide which draft tokens to keep and which token follows."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,10 @@ def verify_drafts(a: VerifyDrafts) -> None:
 
 
 def _own(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
-    """Return the target's token column by column up to the first that is not the draft; and whether the last is one."""
+    """Return target tokens up to and including the first rejected draft token.
+
+    Also return whether the last token is defined.
+    """
     tokens: list[int] = []
     for draft in (*row.drafts[: row.usable], NO_DRAFT):
         if not row.is_defined[len(tokens)]:
@@ -51,7 +54,10 @@ def _own(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
 
 
 def _kept(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
-    """Return the drafts that their noise keeps, and the token behind them; and whether there is one."""
+    """Return the draft tokens that their noise keeps and the token after them.
+
+    Also return whether that token is defined.
+    """
     odds = row.block_odds() if a.method == BLOCK else [ONE] * (1 + row.usable)
     noise = a.accept_noise[row.first_draft : row.first_draft + row.usable]
     accepted = _accepted_together(a, row, odds, noise) if a.method == BLOCK else _accepted(a, row, noise)
@@ -64,7 +70,7 @@ def _kept(a: VerifyDrafts, row: VerifiedRow) -> tuple[list[int], bool]:
 
 
 def _accepted(a: VerifyDrafts, row: VerifiedRow, noise: Floats) -> int:
-    """Return the number of drafts before the first that its noise does not keep."""
+    """Return the number of draft tokens before the first that its noise rejects."""
     for column in range(row.usable):
         if a.method == SYNTHETIC:
             is_kept = noise[column] < a.rates[column]
@@ -77,7 +83,7 @@ def _accepted(a: VerifyDrafts, row: VerifiedRow, noise: Floats) -> int:
 
 
 def _accepted_together(a: VerifyDrafts, row: VerifiedRow, odds: Sequence[np.float32], noise: Floats) -> int:
-    """Return the largest number of drafts that their noise keeps together."""
+    """Return the largest number of draft tokens that block verification keeps."""
     for count in range(row.usable, 0, -1):
         if count == row.usable:
             is_kept = noise[count - 1] < odds[count]
@@ -91,9 +97,9 @@ def _accepted_together(a: VerifyDrafts, row: VerifiedRow, odds: Sequence[np.floa
 
 
 def _recovered(a: VerifyDrafts, row: VerifiedRow, column: int, odds: np.float32) -> int:
-    """Return a token from max(odds * p - q, 0) of a draft that was rejected."""
+    """Sample a token from max(odds * p - q, 0) after a rejected draft token."""
     if not row.is_drawn:
-        # The residual of a certain draft is every other token.
+        # The residual of a certain draft token is every other token.
         return _selected(a, row, column, 0, row.drafts[column])
     for index in range(a.num_tries):
         token = _selected(a, row, column, index)
@@ -101,12 +107,12 @@ def _recovered(a: VerifyDrafts, row: VerifiedRow, column: int, odds: np.float32)
         if _noise(a, row, column, index)[3] * p < p - q:
             return token
     masses, _ = row.left_of(column, odds)
-    # Without a residual the draft was rejected by rounding alone.
+    # Without a residual, the draft token was rejected by rounding alone.
     return _picked(a, masses, _noise(a, row, column, a.num_tries)) if masses.any() else _selected(a, row, column, 0)
 
 
 def _token(a: VerifyDrafts, row: VerifiedRow, column: int) -> int:
-    """Return the target's token in a column: the lowest index of the largest logit, or one drawn by its noise."""
+    """Return the target's token in a column: its argmax, or a token sampled with its noise."""
     if row.is_random:
         return _selected(a, row, column, 0)
     first = (row.first_line + column) * row.num_blocks
@@ -114,16 +120,16 @@ def _token(a: VerifyDrafts, row: VerifiedRow, column: int) -> int:
 
 
 def _noise(a: VerifyDrafts, row: VerifiedRow, column: int, index: int) -> Floats:
-    """Return the numbers of a try: for the block, the tile, the token, and to keep it."""
+    """Return the random numbers of a try: for the block, the tile, the token, and acceptance."""
     first = ((row.first_line + column) * (1 + a.num_tries) + index) * 4
     noise: Floats = a.select_noise[first : first + 4]
     return noise
 
 
 def _selected(a: VerifyDrafts, row: VerifiedRow, column: int, index: int, excluded: int = NO_TOKEN) -> int:
-    """Return a token from the target's distribution, by the noise of a try: its block, its tile in that, then itself.
+    """Sample a token from the target with the noise of a try: block, then tile, then token.
 
-    An excluded token is selected if there is no other.
+    The excluded token is returned only if there is no other.
     """
     num_tiles, noise = a.block_size // a.tile_size, _noise(a, row, column, index)
     if row.num_blocks == num_tiles == 1:
@@ -145,10 +151,13 @@ def _selected(a: VerifyDrafts, row: VerifiedRow, column: int, index: int, exclud
 
 
 def _without(a: VerifyDrafts, row: VerifiedRow, column: int, excluded: int, tiles: Floats) -> tuple[Floats, Floats]:
-    """Return sums of tiles and masses of blocks without a token, whose tile is added up again, and then its block."""
+    """Return tile sums and block masses without the excluded token.
+
+    Its tile, then its block, are added up again.
+    """
     target, tiles = row.target(column), tiles.copy()
     block, tile = excluded // a.block_size, excluded % a.block_size // a.tile_size
-    # The last tile may reach past the vocabulary; it is added up as a whole.
+    # The last tile may extend past the vocabulary; it is added up as a whole tile.
     weights = np.zeros(a.tile_size, dtype=np.float32)
     found = _weights(a, row, column, block, tile, excluded)
     weights[: len(found)] = found
@@ -160,7 +169,10 @@ def _without(a: VerifyDrafts, row: VerifiedRow, column: int, excluded: int, tile
 
 
 def _weights(a: VerifyDrafts, row: VerifiedRow, column: int, block: int, tile: int, excluded: int) -> Floats:
-    """Return the weights of a tile's tokens relative to the maximum of its block; 0 of an excluded one."""
+    """Return the weights of a tile's tokens relative to the maximum of its block.
+
+    0 for the excluded token.
+    """
     line, start = row.first_line + column, block * a.block_size + tile * a.tile_size
     first, floor = line * a.logits_stride, a.floors[line]
     logits = a.logits[first + start : first + min(start + a.tile_size, a.vocab_size)]
@@ -169,12 +181,15 @@ def _weights(a: VerifyDrafts, row: VerifiedRow, column: int, block: int, tile: i
     if start <= excluded < start + a.tile_size:
         logits = logits.copy()
         logits[excluded - start] = NEVER
-    # Without the excluded token a block may have no weight.
+    # Without the excluded token, a block may have no weight.
     return weight(logits, max(a.block_max[line * row.num_blocks + block], LEAST), row.scale)
 
 
 def _picked(a: VerifyDrafts, masses: Floats, noise: Floats) -> int:
-    """Return a token by masses and the noise of a try: its tile in all blocks, its place in that, then its block."""
+    """Sample a token from masses with the noise of a try.
+
+    First its tile over all blocks, then its place in the tile, then its block.
+    """
     blocks = masses.reshape(-1, a.block_size // a.tile_size, a.tile_size)
     tiles = np.add.reduce(blocks, axis=0)
     tile = pick(np.add.reduce(tiles, axis=1), noise[1])

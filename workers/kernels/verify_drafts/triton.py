@@ -1,4 +1,4 @@
-"""Decide which drafts a step keeps and which token follows them, greedily or by chance, row by row."""
+"""Rejection sampler: decide which draft tokens to keep and which token follows."""
 
 import triton
 import triton.language as tl
@@ -31,16 +31,16 @@ TARGET_UNDEFINED = tl.constexpr(shared.TARGET_UNDEFINED)
 DRAFT_UNDEFINED = tl.constexpr(shared.DRAFT_UNDEFINED)
 # Larger than any token.
 LARGEST = tl.constexpr((1 << 31) - 1)
-# Packs the number of a try and a token into one number, ordered by the try.
+# Packs the index of a try and a token into one number, ordered by the try.
 RANK = tl.constexpr(1 << 32)
-# The arithmetic of a row takes most of the time: as many warps as tries, or half as many without tries.
+# The arithmetic of a row takes most of the time: as many warps as tries, or half as many if there are no tries.
 WARPS, WARPS_WITHOUT_TRIES = 16, 8
-# Least sizes of a kernel's blocks: small vocabularies share a kernel, whatever their blocks and tiles.
+# Minimum sizes of a kernel's blocks, so that small vocabularies share one compiled kernel.
 COLUMNS_MIN, BLOCKS_MIN, TILES_MIN, TILE_MIN = 16, 32, 32, 128
 
 
 def verify_drafts(a: VerifyDrafts) -> None:
-    """One program a row, all tries at once."""
+    """Launch one program per row, which computes all tries at once."""
     rows = (a.temperature, a.drafts, a.num_drafts, a.num_scheduled, a.invalid, a.point_mass, a.rates)
     stats = (a.block_max, a.block_sum, a.block_best, a.tile_sum, a.residual)
     distributions = (a.logits, a.draft_logits, a.draft_slots, a.floors)
@@ -81,11 +81,15 @@ def _kernel(
     if IS_LARGE:
         num_tiles, tile_size = TILES, TILE
     i_row, o_column = tl.program_id(0).to(tl.int64), tl.arange(0, COLUMNS)
-    # Independent loads are issued at once: a small batch waits for loads above all.
-    # Volatile: the compiler moves other loads behind the branches, to where they are needed.
-    num_scheduled, invalid = _ask(p_num_scheduled + i_row), _ask(p_invalid + i_row)
-    temperature, num_drafts = _ask(p_temperature + i_row), _ask(p_num_drafts + i_row)
-    is_certain, slot, scale = _ask(p_point_mass + i_row) != 0, _ask(p_draft_slots + i_row), scale_of(temperature)
+    # Independent loads are issued together, because a small batch mostly waits for loads. They are volatile, because
+    # the compiler would move them after the branches, to where they are needed.
+    num_scheduled, invalid = _load_early(p_num_scheduled + i_row), _load_early(p_invalid + i_row)
+    temperature, num_drafts = _load_early(p_temperature + i_row), _load_early(p_num_drafts + i_row)
+    is_certain, slot, scale = (
+        _load_early(p_point_mass + i_row) != 0,
+        _load_early(p_draft_slots + i_row),
+        scale_of(temperature),
+    )
     o_draft, num_proposed = i_row * (width - 1) + o_column, tl.where(is_certain, 0, num_drafts)
     b_draft = tl.load(p_drafts + o_draft, mask=o_column < width - 1, other=NO_TOKEN, volatile=True)
     if (num_scheduled <= 0) | (invalid > 0):
@@ -128,7 +132,7 @@ def _kernel(
             accepted = _leading(b_noise * b_draft_odds < b_target_odds, o_column, usable)
             rejected = accepted < usable
         if METHOD != STRICT:
-            last = _token_behind(
+            last = _token_after_kept(
                 p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_tile_sum, p_select, b_words,
                 i_row, accepted, rejected, is_certain, odds, scale, at(b_mass, o_column[:, None], accepted),
                 at(b_maximum, o_column, accepted), at(b_total, o_column, accepted),
@@ -155,19 +159,19 @@ def _kernel(
 
 
 @triton.jit
-def _ask(pointer):
+def _load_early(pointer):
     return tl.load(pointer, volatile=True)
 
 
 @triton.jit
 def _status(b_outside, target_undefined, b_draft_undefined):
-    told = tl.max(b_outside.to(tl.int32), axis=0) * DRAFT_OUTSIDE_VOCABULARY + target_undefined * TARGET_UNDEFINED
-    return told + tl.max(b_draft_undefined.to(tl.int32), axis=0) * DRAFT_UNDEFINED
+    status = tl.max(b_outside.to(tl.int32), axis=0) * DRAFT_OUTSIDE_VOCABULARY + target_undefined * TARGET_UNDEFINED
+    return status + tl.max(b_draft_undefined.to(tl.int32), axis=0) * DRAFT_UNDEFINED
 
 
 @triton.jit
 def _leading(b_kept, o_column, usable):
-    """Return the number of usable drafts before the first that is not kept."""
+    """Return the number of usable draft tokens before the first that is not kept."""
     return tl.min(tl.where(b_kept & (o_column < usable), usable, tl.minimum(o_column, usable)), axis=0)
 
 
@@ -181,7 +185,7 @@ def _accepted_together(
     p_residual, i_row, b_odds, b_noise, usable, num_blocks, width,
     COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Return the largest number of drafts that their noise keeps together."""
+    """Return the largest number of draft tokens that block verification keeps."""
     o_column, o_block = tl.arange(0, COLUMNS), tl.arange(0, BLOCKS)
     is_left = ((o_column > 0) & (o_column < usable))[:, None] & (o_block < num_blocks)[None, :]
     o_left = (i_row * (width - 1) + o_column)[:, None] * num_blocks + o_block[None, :]
@@ -197,9 +201,9 @@ def _accepted_together(
 
 @triton.jit
 def _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS: tl.constexpr):
-    """Return the lowest index of the largest logit of each column, and whether it has no distribution.
+    """Return each column's lowest index of the largest logit, and whether it is undefined.
 
-    The result is undefined for a column past the drafts.
+    The result is undefined for a column past the draft tokens.
     """
     o_block = tl.arange(0, BLOCKS)
     is_block = (o_column < width)[:, None] & (o_block < num_blocks)[None, :]
@@ -213,11 +217,14 @@ def _best(p_max, p_best, i_row, o_column, num_blocks, width, BLOCKS: tl.constexp
 
 @triton.jit
 def _words(p_select, i_row, num_tries, width, METHOD: tl.constexpr, COLUMNS: tl.constexpr, ENTRIES: tl.constexpr):
-    """Return the noise of each try as bits, four words a column: loaded before it is known which column it is."""
+    """Return the noise of each try as bits, four words per column.
+
+    It is loaded before the column is known.
+    """
     WORDS: tl.constexpr = 32 if COLUMNS < 8 else 4 * COLUMNS
     o_try, o_word = tl.arange(0, ENTRIES)[:, None], tl.arange(0, WORDS)[None, :]
     if METHOD == STRICT:
-        # An entry is a column, and none is tried.
+        # An entry is a column; there are no tries.
         o_try *= 0
     p_words = p_select + ((i_row * width + o_word // 4) * (1 + num_tries) + o_try) * 4 + o_word % 4
     is_word = (o_try < tl.maximum(num_tries, 1)) & (o_word < width * 4)
@@ -226,9 +233,9 @@ def _words(p_select, i_row, num_tries, width, METHOD: tl.constexpr, COLUMNS: tl.
 
 @triton.jit
 def _for_each(b_mass, num_blocks, BLOCKS: tl.constexpr, ENTRIES: tl.constexpr):
-    """Return the masses of a line's blocks for each of some entries.
+    """Return the block masses of a row of logits, repeated for each of ENTRIES entries.
 
-    As many of each as a warp has threads, or more: then an entry is with one warp throughout.
+    There are at least as many values per entry as a warp has threads, so that each entry stays within one warp.
     """
     COPIES: tl.constexpr = 32 // BLOCKS if BLOCKS < 32 else 1
     b_lanes = tl.reshape(tl.broadcast_to(b_mass[None, :], [COPIES, BLOCKS]), [COPIES * BLOCKS])
@@ -238,7 +245,10 @@ def _for_each(b_mass, num_blocks, BLOCKS: tl.constexpr, ENTRIES: tl.constexpr):
 
 @triton.jit
 def _number(b_words, index):
-    """Return one number of each line of words; none is negative, so the words are ordered as the numbers are."""
+    """Return one number of each row of words.
+
+    No number is negative, so integer order equals float order.
+    """
     o_word = tl.arange(0, b_words.shape[1])
     b_one = tl.max(tl.where(o_word[None, :] == index, b_words, 0), axis=1)
     return b_one.to(tl.float32, bitcast=True)
@@ -250,15 +260,17 @@ def _select(
     excluded, of_tile, scale, num_blocks, num_tiles, tile_size, vocab_size, logits_stride,
     TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return tokens from the target's distributions of lines, one an entry, each by its noise from the given word on.
+    """Sample one token per entry from the target's distribution.
 
-    `b_mass` are the masses of the blocks of each line. One token may be excluded; its tile has the given sum then, and
-    its block a mass without it. It is selected if there is no other.
+    The noise starts at word `i_word` of each entry.
+
+    `b_mass` are the block masses of each row of logits. One token may be excluded; `of_tile` is then the sum of its
+    tile without it, and b_mass excludes it. The excluded token is returned only if there is no other.
     """
-    # A warp loads everything of its entries itself, some of it repeatedly, so that it waits for no other warp.
+    # A warp loads all data of its entries itself, some of it repeatedly, so that it waits for no other warp.
     o_block, o_tile, o_token = tl.arange(0, b_mass.shape[1]), tl.arange(0, TILES), tl.arange(0, TILE)
     block_size = num_tiles * tile_size
-    # Of every block: to load only the chosen one would take longer.
+    # Loads all blocks, which is faster than waiting for the choice and loading one.
     is_block = is_entry[:, None] & (o_block < num_blocks)[None, :]
     b_max = tl.load(p_max + b_line[:, None] * num_blocks + o_block[None, :], mask=is_block, other=NEVER)
     b_block = pick(b_mass, _number(b_words, i_word))
@@ -286,7 +298,7 @@ def _own_tokens(
     num_blocks, num_tiles, tile_size, vocab_size, logits_stride, width,
     ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return the token that the noise of each column selects from the target."""
+    """Return the token that the noise of each column samples from the target."""
     LANES: tl.constexpr = 32 if BLOCKS < 32 else BLOCKS
     o_column = tl.arange(0, ENTRIES)
     b_line, is_entry = i_row * width + o_column, o_column <= num_drafts
@@ -300,13 +312,16 @@ def _own_tokens(
 
 
 @triton.jit
-def _token_behind(
+def _token_after_kept(
     p_logits, p_draft_logits, slot, p_floors, p_drafts, p_max, p_tile_sum, p_select, b_words,
     i_row, column, is_rejected, is_certain, odds, scale, b_mass, maximum, total, draft_maximum, draft_total,
     num_blocks, num_tiles, tile_size, vocab_size, logits_stride, draft_stride, num_tries, width,
     ENTRIES: tl.constexpr, BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return a token from max(odds * p - q, 0) if the draft of the column was rejected, from p if it has none."""
+    """Sample a token from max(odds * p - q, 0) if the draft token of the column was rejected.
+
+    From p if it has none.
+    """
     i_line, i_draft = i_row * width + column, i_row * (width - 1) + column
     p_line = p_logits + i_line * logits_stride
     p_draft_line = p_draft_logits + (slot * (width - 1) + column) * draft_stride
@@ -322,7 +337,7 @@ def _token_behind(
         b_mass = tl.where(tl.arange(0, BLOCKS) == i_block, of_block, b_mass)
     o_try = tl.arange(0, ENTRIES)
     is_tried = is_rejected & (is_certain == 0)
-    # The first entry is used where no try is kept and the residual is 0, even if none is tried.
+    # The first entry is needed if no try is kept and the residual is 0, even without tries.
     is_entry = o_try < tl.where(is_tried, tl.maximum(num_tries, 1), 1)
     i_word = column.to(tl.int32) * 4
     b_token = _select(
@@ -335,7 +350,7 @@ def _token_behind(
         p_line, p_draft_line, b_token, is_tried_entry, floor, odds, maximum, total, draft_maximum, draft_total, scale
     )
     b_kept = is_tried_entry & (_number(b_words, i_word + 3) * b_target < b_target - b_draft)
-    # The first try that is kept, or else the first try: its rank and token in one number.
+    # The first try that is kept, or else the first try: rank and token in one number.
     b_rank = tl.where(b_kept, o_try, ENTRIES + o_try).to(tl.int64)
     first = tl.min(b_rank * RANK + b_token, axis=0)
     token = first % RANK
@@ -345,7 +360,7 @@ def _token_behind(
             p_line, p_draft_line, p_noise, floor, odds, maximum, total, draft_maximum, draft_total,
             scale, num_blocks, num_tiles, tile_size, vocab_size, BLOCKS, TILES, TILE,
         )  # fmt: skip
-        # Without any residual the draft was rejected by rounding alone.
+        # Without any residual, the draft token was rejected by rounding alone.
         token = tl.where(left > 0, found, token)
     return token
 
@@ -356,9 +371,10 @@ def _select_left(
     num_blocks, num_tiles, tile_size, vocab_size,
     BLOCKS: tl.constexpr, TILES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Return a token from the residual, added up over the whole line, and the sum.
+    """Sample a token from the residual, added up over the whole row; also return the sum.
 
-    By its tile, its place in that, then its block: so that one pass over the line keeps its sums in registers.
+    Its tile is sampled first, then its place in the tile, then its block, so that one pass over the row keeps all sums
+    in registers.
     """
     o_tile, o_token = tl.arange(0, TILES), tl.arange(0, TILE)
     block_size = num_tiles * tile_size

@@ -39,7 +39,7 @@ def words(rng: np.random.Generator) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("layer", [0, 1, 7, model.DRAFTER_LAYER])
-def test_every_function_equals_the_scalar_one_on_every_element(layer: int) -> None:
+def test_triton_arithmetic_equals_scalar_arithmetic(layer: int) -> None:
     rng = np.random.default_rng(layer)
     x, y, small = words(rng), words(rng), rng.integers(0, 1 << 20, COUNT)
     small[:2] = 0, (1 << 31) + 5
@@ -59,6 +59,6 @@ def test_every_function_equals_the_scalar_one_on_every_element(layer: int) -> No
         ]
 
 
-def test_the_constants_are_those_of_the_model() -> None:
+def test_arithmetic_constants_equal_model_constants() -> None:
     for name in ("GOLDEN", "POSITION", "LAYER", "VOCABULARY", "DECAY", "DRAFTER_LAYER", "LOGIT_SHIFT"):
         assert getattr(arithmetic, name).value == getattr(model, name), name

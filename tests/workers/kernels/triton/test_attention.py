@@ -25,7 +25,7 @@ def arguments_of(batch: Case) -> dict[str, Any]:
     }
 
 
-def test_what_no_row_may_see_changes_nothing() -> None:
+def test_attention_ignores_words_outside_the_rows() -> None:
     batch = case(7, 3, 4, 2)
     arguments = arguments_of(batch)
     expected = launch(attention, **arguments)
@@ -42,7 +42,7 @@ def test_what_no_row_may_see_changes_nothing() -> None:
         np.testing.assert_array_equal(found[name], values)
 
 
-def test_a_position_that_no_block_covers_sees_the_blocks_of_its_row_and_the_first_of_the_pool() -> None:
+def test_attention_past_the_blocks_reads_own_blocks_and_block_zero() -> None:
     batch = case(3, 1, 4, 0)
     arguments = {**arguments_of(batch), "num_blocks_max": 2}
     arguments["positions"] = np.full(batch.num_tokens, 11)

@@ -16,7 +16,7 @@ from workers.targets.target import DeviceError, RunConfig
 from workers.targets.warm_up import is_compiled, marker, warm_up
 
 
-def test_a_launch_that_another_launcher_takes_writes_nothing_and_forbids_fused_products() -> None:
+def test_launched_by_writes_nothing_and_disables_fp_fusion() -> None:
     words = torch.arange(2, device=DEVICE)
     kv, taken = torch.zeros(2, dtype=torch.uint64, device=DEVICE), []
 
@@ -39,7 +39,7 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="there is a GPU to compile for")
-def test_without_a_gpu_nothing_is_compiled_and_nothing_is_reported(cache_folder: Path) -> None:
+def test_compilation_without_gpu_does_nothing(cache_folder: Path) -> None:
     assert rehearsal.main() == 2
     assert [file.stat().st_size for file in cache_folder.iterdir()] == [0]
     assert not is_compiled(marker())
@@ -47,7 +47,7 @@ def test_without_a_gpu_nothing_is_compiled_and_nothing_is_reported(cache_folder:
         warm_up(RunConfig(device="cuda"))
 
 
-def test_what_has_been_compiled_is_not_compiled_again(cache_folder: Path) -> None:
+def test_compiled_variant_is_not_compiled_again(cache_folder: Path) -> None:
     assert not is_compiled(marker())
     marker().write_text("compiled\n")
     assert rehearsal.main() == 0
@@ -57,6 +57,6 @@ def test_what_has_been_compiled_is_not_compiled_again(cache_folder: Path) -> Non
 @pytest.mark.parametrize(
     "config", [RunConfig(), RunConfig(device="triton-cpu"), RunConfig(engine="vllm", device="cuda")]
 )
-def test_other_devices_and_engines_have_nothing_to_compile(cache_folder: Path, config: RunConfig) -> None:
+def test_compilation_is_empty_for_other_devices_and_engines(cache_folder: Path, config: RunConfig) -> None:
     kind_of(config.engine).prepare(config)
     assert not cache_folder.exists()

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 
-def test_every_kernel_compiles_for_a_gpu_with_the_arguments_of_an_engine() -> None:
+def test_every_kernel_compiles_for_a_gpu() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.workers.kernels.triton.compile_offline"],

@@ -8,7 +8,7 @@ from workers.kernels.copies import triton as copies
 from workers.kernels.copies.definition import CopyAccepted, CopyCounts, CopyInputs, CopyOutput
 
 
-def test_a_copy_crosses_between_pinned_memory_and_the_device() -> None:
+def test_copy_between_pinned_and_device_memory() -> None:
     there, back = torch.zeros(7, dtype=torch.int64, device=DEVICE), torch.zeros(7, dtype=torch.int64)
     source = torch.arange(7)
     if DEVICE == "cuda":
@@ -20,7 +20,7 @@ def test_a_copy_crosses_between_pinned_memory_and_the_device() -> None:
     assert back.tolist() == list(range(7))
 
 
-def test_a_copy_refuses_to_repeat_or_to_convert() -> None:
+def test_copy_of_other_shape_or_dtype_raises() -> None:
     words = torch.zeros(7, dtype=torch.int64, device=DEVICE)
     with pytest.raises(AssertionError, match="1 elements copied to 7"):
         copies.copy_counts(CopyCounts(words[:1], words))

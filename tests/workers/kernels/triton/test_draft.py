@@ -35,7 +35,7 @@ def chain_arguments(batch: Case, num_proposed: int) -> dict[str, Any]:
     }
 
 
-def test_a_position_that_no_block_covers_sees_the_blocks_of_its_row_and_the_first_of_the_pool() -> None:
+def test_attention_past_the_blocks_reads_own_blocks_and_block_zero() -> None:
     batch = case(3, 1, 4, 0)
     arguments = {**chain_arguments(batch, 1), "num_blocks_max": 2}
     arguments["positions"] = np.full(batch.num_tokens, 11)

@@ -9,7 +9,7 @@ from workers.kernels.ngram import triton as ngram_twin
 
 
 @pytest.mark.parametrize(("at", "length"), [(0, 1), (126, 3), (128, 2), (290, 3)])
-def test_a_match_in_any_block_of_a_long_history_is_found(at: int, length: int) -> None:
+def test_ngram_search_finds_a_match_in_any_block(at: int, length: int) -> None:
     end, block_size = 301, 7
     history = 1000 + np.arange(44 * block_size)
     suffix = np.arange(length)

@@ -31,7 +31,7 @@ def drawing(batch: Case, vocab_size: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("vocab_size", [2, 127, 128, 300, 4096, 9001])
-def test_a_draft_is_drawn_from_a_vocabulary_of_any_size(vocab_size: int) -> None:
+def test_drawn_chain_works_for_every_vocabulary_size(vocab_size: int) -> None:
     given = drawing(case(9, 2, seed=1), vocab_size)
     found = assert_equal(twin.drawn_chain, drawn_drafts.drawn_chain, **given)
     kept = ~np.isnan(found["draft_logits"]).reshape(-1, 2, vocab_size)

@@ -11,7 +11,7 @@ from workers.kernels.launch.triton import bind, current_stream
 pytestmark = pytest.mark.skipif(DEVICE != "cuda", reason="an interpreted kernel is never compiled")
 
 
-def test_a_bound_launch_reads_and_writes_the_memory_it_was_bound_to() -> None:
+def test_bound_launch_uses_the_memory_it_was_bound_to() -> None:
     input_ids, positions, slots = (torch.tensor(values, device=DEVICE) for values in ([3, 5], [7, 8], [1, 0]))
     hidden, kv = (torch.zeros(2, dtype=torch.uint64, device=DEVICE) for _ in range(2))
     (again,) = bind(kv_write, KvWrite(input_ids, positions, slots, hidden, kv, 0))
@@ -24,6 +24,6 @@ def test_a_bound_launch_reads_and_writes_the_memory_it_was_bound_to() -> None:
     assert changed == expected.tolist() != first
 
 
-def test_an_op_that_launches_nothing_cannot_be_bound() -> None:
+def test_bind_of_op_without_launch_fails() -> None:
     with pytest.raises(AssertionError, match="launched no kernel"):
         bind(lambda a: None, KvWrite(None, None, None, None, None, 0))

@@ -60,7 +60,7 @@ def floors(logits: Array, top_k: Array, top_p: Array, cut: Cut, temperature: np.
 
 
 @pytest.mark.parametrize("seed", range(len(CUTS)))
-def test_every_limit_finds_the_floor_that_is_defined(seed: int) -> None:
+def test_floor_is_correct_for_every_limit(seed: int) -> None:
     rng = np.random.default_rng(seed)
     # Few values, and so many ties; of most rows a few logits have most of the weight.
     logits = rng.integers(-3, 3, (ROWS, V)) - 5 * (rng.random((ROWS, V)) < 0.9)
@@ -73,7 +73,7 @@ def test_every_limit_finds_the_floor_that_is_defined(seed: int) -> None:
 
 
 @pytest.mark.parametrize("cut", FLAT_CUTS)
-def test_the_floor_of_a_flat_line_is_found_wherever_samples_look_for_it(cut: Cut) -> None:
+def test_floor_of_flat_row_is_found(cut: Cut) -> None:
     rng = np.random.default_rng(0)
     logits = rng.standard_normal((ROWS, V))
     # Ties, one value, and lines of which the samples see nothing but the largest, or the least.
@@ -86,7 +86,7 @@ def test_the_floor_of_a_flat_line_is_found_wherever_samples_look_for_it(cut: Cut
 
 
 @pytest.mark.parametrize("cut", FLAT_CUTS)
-def test_the_floor_below_the_largest_is_found_where_these_have_most_of_the_weight(cut: Cut) -> None:
+def test_floor_below_dominant_logits_is_found(cut: Cut) -> None:
     rng = np.random.default_rng(1)
     logits = rng.permuted(np.tile(np.repeat([0, -5, -6, -7], [10, 30, 60, 200]), (ROWS, 1)), axis=1)
     found = floors(logits, np.zeros(ROWS, dtype=np.int64), np.linspace(0.7, 0.99, ROWS), cut)
@@ -94,7 +94,7 @@ def test_the_floor_below_the_largest_is_found_where_these_have_most_of_the_weigh
 
 
 @pytest.mark.parametrize("cut", CUTS[:2])
-def test_zeros_of_both_signs_are_one_and_what_is_no_number_or_next_to_none_has_its_place(cut: Cut) -> None:
+def test_floors_with_signed_zeros_nan_and_denormals(cut: Cut) -> None:
     rng = np.random.default_rng(1)
     logits = np.where(rng.random((ROWS, V)) < 0.99, rng.integers(-2, 2, (ROWS, V)), rng.choice(HOSTILE, (ROWS, V)))
     logits[::2][~(logits[::2] < np.inf)] = -0.0

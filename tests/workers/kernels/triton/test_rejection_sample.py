@@ -10,7 +10,7 @@ from workers.kernels.rejection_sample.triton import rejection_sample
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 
 
-def test_the_lowest_of_equal_logits_wins_across_blocks_of_the_vocabulary() -> None:
+def test_lowest_of_equal_logits_wins_across_vocabulary_blocks() -> None:
     logits = np.zeros((3, 3000), dtype=np.float32)
     logits[0, [1023, 1024, 2999]] = 1
     logits[1, [2048, 2999]] = 1
@@ -21,7 +21,7 @@ def test_the_lowest_of_equal_logits_wins_across_blocks_of_the_vocabulary() -> No
 
 
 @pytest.mark.parametrize("vocab_size", [2, 129, 3000])
-def test_a_row_ends_before_a_column_with_a_logit_that_is_not_a_number_or_without_one_above_minus_infinity(
+def test_row_ends_before_nan_inf_or_all_minus_inf_logits(
     vocab_size: int,
 ) -> None:
     rng = np.random.default_rng(vocab_size)

@@ -25,7 +25,7 @@ def ops_of(module: str) -> dict[str, Op]:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_the_twins_of_an_op_take_the_same_arguments(folder: str) -> None:
+def test_twins_of_an_op_take_the_same_arguments(folder: str) -> None:
     twins, defined = (ops_of(f"workers.kernels.{folder}.{kind}") for kind in ("triton", "definition"))
     assert twins
     for name, twin in twins.items():
@@ -34,13 +34,13 @@ def test_the_twins_of_an_op_take_the_same_arguments(folder: str) -> None:
         assert op_of(twin).arguments.__name__ == name.title().replace("_", "")
 
 
-def test_every_device_op_that_an_engine_launches_has_a_twin_and_there_are_no_others() -> None:
+def test_parts_of_the_engine_are_exactly_the_ops_with_twins() -> None:
     ops = {(op.__module__.split(".")[2], op.__name__) for op in devices.ops_of(devices.CLEAN).values()}
     twins = {(folder, name) for folder in FOLDERS for name in ops_of(f"workers.kernels.{folder}.triton")}
     assert twins == ops
 
 
-def test_a_slice_with_a_step_or_a_table_of_two_dimensions_is_refused() -> None:
+def test_check_flat_of_strided_or_2d_buffer_raises() -> None:
     words = torch.arange(6, device=DEVICE)
     check_flat(words, words[1:5], words[:0])
     with pytest.raises(ValueError, match=r"flat, contiguous buffers, not shape \(3,\) and strides \(2,\)"):
@@ -49,7 +49,7 @@ def test_a_slice_with_a_step_or_a_table_of_two_dimensions_is_refused() -> None:
         check_flat(words.reshape(2, 3))
 
 
-def test_an_op_refuses_a_slice_with_a_step_and_writes_nothing() -> None:
+def test_op_with_strided_slice_raises_and_writes_nothing() -> None:
     ids, cache = torch.arange(3, device=DEVICE), torch.from_numpy(np.zeros(6, dtype=np.uint64)).to(DEVICE)
     with pytest.raises(ValueError, match="contiguous"):
         kv_write(KvWrite(ids, ids, ids, cache[::2], cache, 0))

@@ -175,7 +175,7 @@ def captured(run: Callable[[dict[str, Any]], None], buffers: dict[str, Any]) -> 
     "run_as", [launched, pytest.param(captured, marks=pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA"))]
 )
 @pytest.mark.parametrize(("num_rows", "padding"), [(1, 0), (33, 3)])
-def test_a_step_of_kernels_leaves_what_a_step_of_definitions_leaves(
+def test_step_of_kernels_equals_step_of_definitions(
     num_rows: int, padding: int, run_as: Callable[..., dict[str, torch.Tensor]]
 ) -> None:
     batch = case(num_rows, K, BLOCK_SIZE, padding)

@@ -37,17 +37,17 @@ def check_twins(folder: str, cases: Sequence[Arguments]) -> None:
 
 
 @pytest.mark.parametrize("folder", [folder for folder in FOLDERS if folder not in COSTLY])
-def test_the_triton_twin_writes_what_is_defined_and_nothing_else(folder: str) -> None:
+def test_triton_twin_equals_definition(folder: str) -> None:
     check_twins(folder, list(cases_of(folder)))
 
 
 @pytest.mark.parametrize("folder", COSTLY)
-def test_the_triton_twin_that_loops_over_logits_writes_what_is_defined_in_every_case(folder: str) -> None:
+def test_looping_triton_twin_equals_definition_in_all_cases(folder: str) -> None:
     check_twins(folder, list(cases_of(folder)))
 
 
 @pytest.mark.parametrize("folder", COSTLY)
-def test_the_triton_twin_that_loops_over_logits_writes_what_is_defined_in_some_cases(folder: str) -> None:
+def test_looping_triton_twin_equals_definition_in_some_cases(folder: str) -> None:
     by_op: dict[type[Arguments], list[Arguments]] = defaultdict(list)
     for case in cases_of(folder):
         by_op[type(case)].append(case)

@@ -29,7 +29,7 @@ def verify_by_twins(batch: Drafts) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_twins_decide_as_the_oracle_does_wherever_it_is_not_ambiguous(method: SamplingMethod) -> None:
+def test_twins_decide_like_the_oracle_if_unambiguous(method: SamplingMethod) -> None:
     rows = rows_of(24, 32, 1)
     decided = tokens_of(verify_by_twins(rows.batch(method))["sampled"])
     assert decided
@@ -38,7 +38,7 @@ def test_the_twins_decide_as_the_oracle_does_wherever_it_is_not_ambiguous(method
 
 
 @pytest.mark.parametrize("method", [STRICT, STANDARD, BLOCK])
-def test_the_twins_are_lossless(method: int) -> None:
+def test_twins_are_lossless(method: int) -> None:
     def sampled(batch: Drafts) -> NDArray[np.int64]:
         return verify_by_twins(batch)["sampled"].reshape(batch.logits.shape[:2])
 
@@ -50,7 +50,7 @@ def test_the_twins_are_lossless(method: int) -> None:
         assert total_variation(at, law) == 0
 
 
-def test_bounds_by_sums_of_blocks_decide_as_the_residual_does() -> None:
+def test_block_bounds_decide_like_the_residual() -> None:
     rng = np.random.default_rng(1)
     # Nine blocks, the last of one token.
     rows, k, vocab_size = 4, 3, 33
