@@ -1,10 +1,10 @@
 """The prose of each folder keeps its limits in `language_limits.toml`, and a limit that can be tightened is.
 
-Verifies: rates of marker words and of nouns of the field (`generate/language_limits.py` lists both).
+Verifies: rates of marker words and of nouns of the field (`language_limits.py` lists both).
 Does not verify: that a sentence is clear.
 """
 
-from generate.language_limits import (
+from tests.language_limits import (
     MARKERS_GOAL,
     NOUNS_GOAL,
     Limit,
@@ -63,7 +63,7 @@ def test_worse_folder_is_reported_with_its_rate() -> None:
 def test_better_folder_is_reported_until_its_limit_is_tightened() -> None:
     rates, limits = {"cluster": Rates(1000, 5.0, 6.6)}, {"cluster": Limit(7, 4)}
     (line,) = problems(rates, limits)
-    assert line.endswith("run `python -m generate.language_limits` to keep it so")
+    assert line.endswith("run `python -m tests.language_limits` to keep it so")
     assert problems(rates, tightened(rates, limits)) == []
 
 

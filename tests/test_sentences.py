@@ -26,6 +26,7 @@ READS_TEXTS = {
     "cluster.cli.inputs": "names of files",
     "cluster.cli.selection": "an option",
     "cluster.dispatch.reach": "an address",
+    "cluster.reports.fault_page": "the table of faults in a page of ours",
     "cluster.reports.job_log": "the log of a job of Ray, for the artefacts in it",
     "cluster.reports.markdown": "any text, for what Markdown acts on",
     "cluster.reports.terminal": "any line, for what a terminal or a runner obeys",

@@ -8,7 +8,7 @@ import argparse
 import sys
 from statistics import median
 
-from generate.regressions import HEAD, SEEDS, problem, shrunk
+from cluster.campaigns.regressions import HEAD, SEEDS, problem, shrunk
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.shrink.shrinker import num_exceptions

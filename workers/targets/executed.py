@@ -1,7 +1,7 @@
 """Record of which functions of an engine's sources, and which blocks of them, each scenario executes.
 
-It is made of one release by `python -m generate.executed`, and kept as JSON. `sets` are the distinct sets of scenarios,
-each a number in hexadecimal with bit n for scenario n. `folders` has the files that are loaded, by all scenarios unless
+`python -m cluster.cli.executed` makes it of one release, as JSON. `sets` are the distinct sets of scenarios, each a
+number in hexadecimal with bit n for scenario n. `folders` has the files that are loaded, by all scenarios unless
 `<module>` says otherwise, and the functions of each; `3x2 0 7` says that blocks 0 and 1 of a function are executed by
 set 3, block 2 by set 0, and block 3 by set 7. Later blocks, and other functions, are executed by no scenario.
 """

@@ -24,7 +24,7 @@ def trace_of(name: str) -> Trace:
 
 def test_every_fault_has_a_regression_named_after_it() -> None:
     missing = sorted(FAULTS.keys() - FILES.keys())
-    assert not missing, f"run `python -m generate.regressions` for {', '.join(missing)}"
+    assert not missing, f"run `python -m cluster.campaigns.regressions` for {', '.join(missing)}"
     assert FILES.keys() == FAULTS.keys()
 
 

@@ -1,7 +1,7 @@
 """Write the smallest trace of every fault into `scenarios/regressions/`.
 
-`python -m generate.regressions` writes the traces that are missing, with `--fault ID` those of some faults anew.
-Exit code 1 if a fault is not found in its plane, or the clean engine does not agree on its trace.
+`python -m cluster.campaigns.regressions` writes the traces that are missing, and with `--fault ID` the traces of some
+faults again. Exit code 1 if a fault is not found in its plane, or the clean engine does not agree on its trace.
 """
 
 import argparse
@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
+from cluster.dispatch.origin import ROOT
 from cluster.storage.artefact import schema_line
 from scenarios import codec
 from scenarios.codec import comment
@@ -26,7 +26,7 @@ from workers.run.check import check
 from workers.run.shard import first_alike
 from workers.shrink.shrinker import Shrinking, num_exceptions, shrink
 
-FOLDER = Path(__file__).resolve().parent.parent / "scenarios" / "regressions"
+FOLDER = ROOT / "scenarios" / "regressions"
 SEEDS = 2000
 
 

@@ -1,6 +1,6 @@
 """Record which functions of an engine, and which blocks of them, each of its scenarios executes.
 
-Run once a release: `python -m generate.executed --engine NAME` writes the file by which
+Run once a release: `python -m cluster.cli.executed --engine NAME` writes the file by which
 `specstorm gate` selects scenarios for a change of that engine. Each scenario runs once, under the eager schedule, on
 new engines; what runs while the process starts is executed by all of them.
 """

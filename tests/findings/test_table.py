@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.reports.finding_page import head_of, page_of
-from generate.findings_page import INDEX, page
+from findings.table import INDEX, page
 from workers.edits.fix import FINDINGS, PAGE, TRACE, fixes_of
 
 NAMES = sorted(file.parent.name for file in FINDINGS.glob(f"*/{PAGE}"))
@@ -11,7 +11,7 @@ NAMES = sorted(file.parent.name for file in FINDINGS.glob(f"*/{PAGE}"))
 
 def test_table_of_findings_is_up_to_date() -> None:
     text = INDEX.read_text(encoding="utf-8")
-    assert page(text) == text, "run python -m generate.findings_page"
+    assert page(text) == text, "run python -m findings.table"
 
 
 @pytest.mark.parametrize("name", NAMES)

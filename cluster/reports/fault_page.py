@@ -1,7 +1,7 @@
 """Write what a measurement of faults found into the tables of `docs/faults.md`, and what it comes to into its text.
 
 `specstorm faults measure --trials 10 --traces 200 --out DIR`, then
-`python -m generate.fault_page DIR/faults.json --on "16 cores of ..."`. A fault that was not measured gets dashes.
+`python -m cluster.reports.fault_page DIR/faults.json --on "16 cores of ..."`. A fault that was not measured has dashes.
 """
 
 import argparse
@@ -14,9 +14,10 @@ from statistics import median
 from textwrap import fill
 from typing import Any
 
+from cluster.dispatch.origin import ROOT
 from cluster.statistics.fault_table import Line
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "faults.md"
+PAGE = ROOT / "docs" / "faults.md"
 KNOWN = ("id", "source", "symptom", "trigger", "part", "requires", "plane")
 MEASURED = ("found", "traces", "outputs")
 WIDTH = 120

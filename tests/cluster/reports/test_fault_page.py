@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from cluster.reports.fault_page import KNOWN, PAGE, cells_of, summary, with_cells
 from cluster.statistics.fault_table import by_fault, measure_document
-from generate.fault_page import KNOWN, PAGE, cells_of, summary, with_cells
 from workers.oracle.tape import Tapes
 from workers.run.trials import run_trial
 

@@ -1,6 +1,6 @@
 """Write `findings/README.md`: the table of all findings, from the head of each page and what was proved of its fix.
 
-`python -m generate.findings_page` writes it; `make fixes` proves fixes and writes it anew.
+`python -m findings.table` writes it; `make fixes` proves fixes and writes it anew.
 """
 
 import sys
