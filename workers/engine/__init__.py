@@ -1,1 +1,1 @@
-"""The engine under test: continuous batching, paged caches, recurrent layers, asynchronous speculative decoding."""
+"""The engine under test: paged KV cache, async scheduling, speculative decoding."""

@@ -1,12 +1,15 @@
-"""Block pool: a stack of free indexes, each with one owner; recurrent state slots lie in a second one."""
+"""Block pool: a stack of free indexes.
+
+Used for KV-cache blocks and for recurrent state slots.
+"""
 
 from collections.abc import Sequence
 
 
 class Pool:
-    """A stack of free indexes; the last one released is taken first, the highest at the start.
+    """A stack of free indexes: the last one released is taken first; at the start, the highest.
 
-    Reuse follows a release at once, which is the hardest case for work still in flight.
+    Immediate reuse is the hardest case for steps still in flight.
     """
 
     def __init__(self, size: int) -> None:
@@ -20,18 +23,18 @@ class Pool:
         return len(self._free)
 
     def take(self, count: int) -> tuple[int, ...] | None:
-        """Take `count` free indexes, or return None if there are fewer."""
+        """Take `count` free indexes; None if there are fewer."""
         if count > len(self._free):
             return None
         taken = tuple(self._free.pop() for _ in range(count))
         for index in taken:
-            assert self._is_free[index], f"{index} was handed out twice"
+            assert self._is_free[index], f"{index} was given out twice"
             self._is_free[index] = False
         return taken
 
     def release(self, indexes: Sequence[int]) -> None:
         """Put indexes back on the stack."""
         for index in indexes:
-            assert not self._is_free[index], f"{index} was given back twice"
+            assert not self._is_free[index], f"{index} was released twice"
             self._is_free[index] = True
         self._free.extend(indexes)

@@ -1,4 +1,4 @@
-"""Captures: copies of device variables, taken in stream order behind an op, for the recorder and nothing else."""
+"""Captures: copies of device variables in stream order, for the judges only."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from workers.record.observation import Recorder
 Array = NDArray[Any]
 NAN_BITS = 0x7FC00000
 _OF_DRAFTER: tuple[str, ...] = ("drafter_kv", "raw", "proposed")
-# What is looked at in a view, behind the model and at the end of a step.
+# The spans of a view that are captured after the model and at the end of a step.
 _SAMPLED = ("slots", "logits", "attended", "hidden", "sampled", "accepted", "valid", "next_tokens")
 _sampled_of = attrgetter(*_SAMPLED)
 _state_of = attrgetter("slots", "raw", "draft_tokens", "state_slot", "accepted")
@@ -29,7 +29,7 @@ Requests = tuple[int, ...]
 
 
 class Captures:
-    """Captures of one engine, labelled by the rows as they were when the step was enqueued."""
+    """Captures of one engine, labelled with the requests in the step's batch rows."""
 
     def __init__(self, spec: EngineSpec, memory: Memory, compute: Lane, recorder: Recorder) -> None:
         self._spec = spec
@@ -43,15 +43,15 @@ class Captures:
         self._num_drafts, self._window = spec.num_speculative_tokens, spec.conv_width - 1
 
     def inputs(self, view: View, step: int, requests: Requests) -> None:
-        """Capture the inputs of the model."""
+        """Capture the model inputs of a step."""
         record = self._recorder.capture
         spans = self._inputs_of(view)
         self._compute.capture(lambda *arrays: record("inputs", step, requests, _INPUTS, arrays), *spans)
 
     def sampled(self, view: View, step: int, requests: Requests, has_processed: bool) -> None:
-        """Capture what the model computed, what was sampled from it, and what was counted.
+        """Capture the results of the model, the sampled tokens and the accepted counts.
 
-        Of logits that are processed, a hash of every column.
+        Processed logits are captured as one hash per column.
         """
         names: tuple[str, ...] = ("kv", "attention", "hidden", "sampled", "accepted", "valid", "next_tokens")
         names += ("logits",) if has_processed else ()
@@ -64,9 +64,9 @@ class Captures:
         self._compute.capture(look, self._memory.kv.all, *_sampled_of(view))
 
     def sampling(self, view: View, step: int, requests: Requests, fields: Sequence[Span]) -> None:
-        """Capture the operands and results of random sampling, as bits, so that no float is compared.
+        """Capture inputs and results of random sampling, as bits for exact comparison.
 
-        Of logits that drafts are drawn from, a hash of those in every row's slot.
+        Draft logits are captured as a hash of those in each row's state slot.
         """
         record, spec, zero = self._recorder.capture, self._spec, integer(0)
         names: tuple[str, ...] = ("temperature", "top_p", "top_k", "seeds", "noise_positions")
@@ -84,7 +84,7 @@ class Captures:
         self._compute.capture(look, self._memory.draft_logits.all, view.state_slot, *fields)
 
     def state(self, view: View, step: int, requests: Requests) -> None:
-        """Capture the drafter's cache, recurrent state and drafts at the end of a step."""
+        """Capture the drafter's KV cache, recurrent states and draft tokens at the end of a step."""
         memory, look = self._memory, partial(self._look_at_states, step, requests)
         kept = memory.drafter_kv.all, memory.slot_accepted.all, memory.states.all, memory.conv.all
         self._compute.capture(look, *_state_of(view), *kept)
@@ -104,7 +104,7 @@ class Captures:
         self._recorder.capture("state", step, requests, names, arrays)
 
     def drafted(self, view: View, step: int, requests: Requests) -> None:
-        """Capture what only some drafters have: their own predictions, recurrent states, or carried words."""
+        """Capture variables of some drafters: predictions, recurrent states, carried words."""
         if self._traits.carries_words:
             self._carried(view, step, requests)
         if self._traits.has_model:
@@ -135,7 +135,7 @@ class Captures:
         self._compute.capture(look, view.own, view.state_slot, view.accepted, *caches)
 
     def block_states(self, view: View, step: int, requests: Requests) -> None:
-        """Capture the states kept with the blocks of each row, from that of the token before the verified ones on."""
+        """Capture the recurrent states that the step may have stored with each row's blocks."""
         spec, max_blocks = self._spec, self._memory.max_blocks
         size, length = spec.block_size, spec.conv_width - 1
         columns = np.arange(num_block_columns(size, spec.num_speculative_tokens))
@@ -160,7 +160,7 @@ class Captures:
         )
 
     def caches(self, step: int, request: int, blocks: list[int], point: str) -> None:
-        """Capture the caches in a request's blocks."""
+        """Capture the KV cache in a request's blocks."""
         size = self._spec.block_size
         slots = (np.array(blocks, dtype=np.int64)[:, None] * size + np.arange(size)).ravel()
         record, memory, chosen = self._recorder.capture, self._memory, list(blocks)
@@ -179,8 +179,8 @@ class Captures:
 
 
 def hashes(logits: Array, vocab_size: int) -> Array:
-    """Return, for each V logits, the sum of their bits times the odd numbers 1, 3, 5, ..., modulo 2^64."""
+    """Return one hash per V logits: the sum of their bits times 1, 3, 5, ..., modulo 2^64."""
     bits = logits.view(np.uint32).reshape(-1, vocab_size).astype(np.uint64)
-    # Which of the many bit patterns that are not a number is found depends on the device.
+    # NaN has many bit patterns; the one that an op produces depends on the device.
     bits[np.isnan(logits).reshape(bits.shape)] = NAN_BITS
     return bits @ (2 * np.arange(vocab_size, dtype=np.uint64) + np.uint64(1))

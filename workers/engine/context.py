@@ -1,4 +1,4 @@
-"""Context of a model runner: what its parts share, from the specification to memory, lanes and captures."""
+"""Context of a model runner: specification, memory, lanes and captures that its parts share."""
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from workers.lanes.lane import A, Lane, Span
 Ts = TypeVarTuple("Ts")
 V = TypeVar("V", bound=ShapeView)
 B = TypeVar("B", bound=Arguments)
-# As many arguments of launches are kept: a view each has a few, and varies with the lengths of its rows.
+# Number of argument objects kept for launches: a view needs a few, depending on the lengths of its rows.
 BUILT_MAX = 4096
 
 
 @dataclass(slots=True)
 class Context:
-    """One model runner's wiring; everything in it lives as long as the engine."""
+    """The shared objects of one model runner; they live as long as the engine."""
 
     spec: EngineSpec
     parts: Parts
@@ -35,37 +35,38 @@ class Context:
     fixed: dict[type[Arguments], dict[str, Span | int]] = field(default_factory=dict)
 
     def once(self, build: Callable[["Context", *Ts], A], *given: *Ts) -> A:
-        """Return the result of `build` for this context and these values: the same object for the same values.
+        """Return the cached result of `build` for this context and these values.
 
-        A lane knows arguments by their identity, and checks those it has not seen.
+        A lane identifies an arguments object by its identity, and checks an object that it has not seen before.
         """
         found: A | None = self.built.get((build, given))
-        # A call of one tuple makes no list; one of `self` and a tuple would.
+        # Calling with one tuple makes no list; calling with `self` and a tuple would.
         return self._keep((build, given), partial(build, self)(*given)) if found is None else found  # type: ignore[call-arg]
 
     def of_view(self, build: Callable[["Context", V], A], view: V) -> A:
-        """Return the result of `build` for this context and a view: the same object for the same view."""
+        """Return the result of `build` for this context and a view, cached in the view."""
         found: A | None = view.built.get(build)
         if found is None:
-            assert view.num_rows <= self.memory.rows_max, f"a view of {view.num_rows} rows of another memory"
+            assert view.num_rows <= self.memory.rows_max, (
+                f"the view has {view.num_rows} rows, memory has {self.memory.rows_max}"
+            )
             found = view.built[build] = build(self, view)
         return found
 
     def arguments(self, op: Callable[[*Ts], A], *given: *Ts) -> A:
-        """Return the arguments of an op, given in their order: the same object for the same values."""
+        """Return the arguments object of an op for these values, in order; cached."""
         found: A | None = self.built.get((op, given))
         return self._keep((op, given), op(*given)) if found is None else found
 
     def bound(
         self, op: type[B], view: ShapeView, own: Mapping[str, Span | int] | None = None, /, **named: Span | int
     ) -> B:
-        """Return the arguments of an op: those `named` here, and for each other one the value of the same name.
+        """Return the arguments of an op: those `named` here, and others found by name.
 
-        That is one of the caller's `own`, a span of the view, a buffer, or a number of memory or specification.
+        Such a value is one of the caller's `own`, a span of the view, a buffer, or a number of memory or specification.
 
         Raises:
-            TypeError: no value has the name of an argument; or the op declares that another span may be meant,
-                and none is named here.
+            TypeError: no value has the name of an argument, or the op allows several span names and none is given here.
         """
         assert named.keys() <= op.declared.keys(), f"{op.__name__} has no argument {named.keys() - op.declared.keys()}"
         given = {**own, **named} if own else named
@@ -83,12 +84,12 @@ class Context:
             holder = self.memory if hasattr(self.memory, name) else self.spec
             found = getattr(holder, name, None)
             if found is None or (declared is not None and declared.of):
-                raise TypeError(f"{op.__name__}.{name}: nothing else bears this name, say at the launch what is meant")
+                raise TypeError(f"{op.__name__}.{name}: no span, buffer or number has this name; pass it at the launch")
             yield name, found if declared is None else found.all
 
     def _keep(self, key: tuple[Any, ...], made: A) -> A:
-        assert made is not None, f"nothing was made of {key}: it would be made again at every launch"
-        assert key not in self.built, f"{key} was made twice: a lane knows arguments by their identity"
+        assert made is not None, f"building {key} returned None, which cannot be cached"
+        assert key not in self.built, f"{key} was built twice, but lanes identify arguments by identity"
         if len(self.built) >= BUILT_MAX:
             self.built.clear()
         self.built[key] = made
@@ -96,9 +97,9 @@ class Context:
 
 
 def arguments_of(op: type[B], *names: str, **spans: str) -> Callable[..., B]:
-    """Return what builds the arguments of an op for a context, a view, and a value for each of `names`, in this order.
+    """Return a builder of an op's arguments from a context, a view, and values of `names`.
 
-    `spans` says of an argument which span of the view it is, where that has another name; see `Context.bound`.
+    `spans` maps an argument to the span of the view that it uses, if that has another name; see `Context.bound`.
     """
 
     def build(context: Context, view: ShapeView, *values: Span | int) -> B:
@@ -109,11 +110,13 @@ def arguments_of(op: type[B], *names: str, **spans: str) -> Callable[..., B]:
 
 
 class NamedRows(NamedTuple):
-    """Rows of a step with a way of sampling of their own; those in `memory.NAMED` are copied to the device.
+    """Batch rows that need special sampling.
 
-    The logits of `processed` rows are changed by sampling parameters, those of `spoiled` rows by an event; `logprobs`
-    rows want logprobs, `grammar` rows follow a grammar. `random` rows are sampled by chance, those of them that
-    are `limited` from likely tokens alone.
+    The groups in `memory.NAMED` are copied to the device.
+
+    Sampling parameters change the logits of `processed` rows, an event corrupts those of `spoiled` rows. `logprobs`
+    rows return logprobs, `grammar` rows follow a grammar. `random` rows are sampled with a temperature; `limited` rows
+    also use top-k or top-p.
     """
 
     processed: tuple[int, ...]
@@ -125,10 +128,10 @@ class NamedRows(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """One step as the device sees it: its padded spans, its rows' requests, and bounds that hold for every row.
+    """One step as the device sees it: padded spans, requests of rows, bounds for all rows.
 
-    `num_blocks_max` bounds the blocks any row reads, `num_queries_max` its tokens; `k_step` drafts are proposed.
-    The first `num_common_blocks` blocks are the same for every row, and full.
+    `num_blocks_max` bounds the KV-cache blocks that any row reads, `num_queries_max` its tokens; `k_step` draft tokens
+    are proposed. The first `num_common_blocks` blocks are full and the same for every row.
     """
 
     step: int

@@ -1,4 +1,4 @@
-"""Counts on the host: accepted counts, true counts and backup tokens; small rules with large consequences."""
+"""Token counts on the host: accepted counts, true counts, backup tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from workers.lanes.lane import LaneEvent, Machine, Span
 
 @dataclass(frozen=True, slots=True)
 class CountsInFlight:
-    """The accepted counts of the previous step on their way to the host, by that step's rows."""
+    """The previous step's accepted counts on their way to the host, in that step's row order."""
 
     machine: Machine
     landed: LaneEvent
@@ -23,10 +23,10 @@ def gather_counts(
     rows: Sequence[PlanRow],
     moves: Sequence[tuple[int, int]],
 ) -> Sequence[int]:
-    """Return each row's accepted count, looked up at the row it had in the previous step.
+    """Return each row's accepted count, looked up at the request's row in the previous step.
 
-    `moves` lists (row, previous row) of rows that moved: the pinned buffer is not moved with them, because only its
-    copy may write it. A row that was not sampled in the previous step brings its last processed count.
+    `moves` lists (row, previous row) of rows that moved. The pinned buffer is not reordered, because only its copy may
+    write to it. A row that was not sampled in the previous step has its last processed count.
     Source: vLLM PR #38556.
     """
     if counts is None:
@@ -41,15 +41,19 @@ def gather_counts(
 
 
 def backup_index(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
-    """Return the index of a row's backup token, which its drafter continues from without a sample: the last known.
+    """Return the index of a row's backup token: the last known token.
 
+    The drafter continues from the backup token if nothing is sampled.
     Source: vLLM PR #38556.
     """
     return num_tokens_no_spec - 1
 
 
 def true_count(computed_before: int, row: PlanRow, num_valid: int) -> int:
-    """Return the tokens computed after a step, from the true count before it: assigned, never subtracted."""
+    """Return the number of computed tokens after a step, from the true count before it.
+
+    The result is assigned to the host's count; nothing is subtracted.
+    """
     if row.discard:
         return computed_before + row.scheduled.n
     return computed_before + row.scheduled.n - 1 - row.scheduled.d + num_valid

@@ -1,7 +1,7 @@
-"""Engine loop: one FIFO of steps in flight, of which at most `depth` are not yet processed.
+"""Engine loop: a FIFO of steps in flight, at most `depth` of them not yet processed.
 
-At depth 1 a step is processed before the next is scheduled; at depth 2 the host schedules and prepares a step while
-the device runs the one before.
+At depth 1 a step is processed before the next is scheduled. At depth 2 (async scheduling) the host schedules and
+prepares a step while the device runs the previous one.
 """
 
 from collections import deque
@@ -43,7 +43,7 @@ from workers.record.observation import Observation, Recorder
 class Engine:
     """One engine: submit requests, apply events, and call `step` until it is `drained`.
 
-    `log` takes decisions and host observations in order; `observer` counts what happened.
+    `log` records decisions and host observations in order; `observer` counts what happened.
     """
 
     def __init__(
@@ -72,20 +72,25 @@ class Engine:
         self._is_dummy_due = False
 
     def drained(self) -> bool:
-        """Tell whether no request is alive and no step is in flight."""
+        """Return whether no request is alive and no step is in flight."""
         return not self.scheduler.has_requests() and not any(step.rows for step in self._in_flight)
 
     def left_over(self) -> Observation:
-        """Observe what the host still holds, which must be nothing once the engine has drained."""
+        """Return an observation of what the host still holds.
+
+        It must be nothing once the engine has drained.
+        """
         requests, drafts_of = self.requests.values(), self.runner.host_drafts.requests
         return host_observations.drained(self.tick, self.scheduler, requests, drafts_of)
 
     def step(self, happen: Callable[[Place], None]) -> None:
-        """Schedule and launch one step; process the oldest if `depth` are in flight.
+        """Schedule and launch one step; process the oldest step if `depth` steps are in flight.
 
-        `happen` is called at each place of the step at which events take effect.
+        `happen` is called at each place of the step where events take effect.
         """
-        assert len(self._in_flight) < self._spec.depth, f"{len(self._in_flight)} steps fill the rings of pinned memory"
+        assert len(self._in_flight) < self._spec.depth, (
+            f"{len(self._in_flight)} steps in flight: the rings of pinned memory are full"
+        )
         self._machine.step = self.scheduler.tick = self.tick
         happen("before_schedule")
         self._in_flight.append(self._launch(self._schedule()))
@@ -103,14 +108,17 @@ class Engine:
         begun = self._machine.step_begun
         plan = self.scheduler.schedule(self.tick)
         self.log.append(host_observations.scheduled(self.tick, self.scheduler))
-        # Where every running request has a row there are no gaps.
+        # If every running request has a row, there are no gaps.
         num_gaps = self._num_gaps() if len(plan.rows) < len(self.scheduler.running) else 0
         self.observer.scheduled(plan.rows, self._in_flight, begun, num_gaps)
         return plan
 
     def _launch(self, plan: Plan) -> Step:
-        """Enqueue a step; a pending reorder takes effect at the next with rows, a dummy step at the next without."""
-        assert plan.step == self.tick, f"step {plan.step} is launched at tick {self.tick}"
+        """Enqueue a step; apply a pending reorder or dummy step.
+
+        A reorder waits for the next step with rows, a dummy step for the next step without rows.
+        """
+        assert plan.step == self.tick, f"step {plan.step} launched at tick {self.tick}"
         permute: Callable[[int], Sequence[int]] | None = None
         if self._reorder is not None and plan.rows:
             permute, self._reorder = partial(permutation, self._reorder.how, self._seed, self.tick), None
@@ -119,14 +127,14 @@ class Engine:
         return self.runner.launch(plan, permute, is_dummy)
 
     def _wait(self, step: Step) -> Sequence[Sequence[int]]:
-        """Wait until what a step sampled has landed on the host."""
+        """Wait until the sampled tokens of a step are on the host."""
         self._machine.point("wait_output")
         return self.runner.output(step)
 
     def _process(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
         """Commit the results of a step to the requests that are still alive."""
         oldest = self.tick - len(self._in_flight)
-        assert step.number == oldest, f"step {step.number} is processed where step {oldest} is the oldest"
+        assert step.number == oldest, f"step {step.number} processed, but step {oldest} is the oldest in flight"
         self._machine.point("process")
         self.log.append(Processed(step.number))
         logprobs, on_device = self.runner.logprobs(step, outputs), self.runner.drafts(step)
@@ -136,7 +144,7 @@ class Engine:
         self.observer.committed(step, outputs)
         wanted: tuple[TokenLogprobs, ...] | None = None
         if logprobs is not None:
-            # What a request does not take of its tokens, past a stop, has no logprobs either.
+            # Tokens that a request does not take, because they follow a stop, have no logprobs either.
             wanted = tuple(
                 wanted_logprobs(row.request.params.num_logprobs, found[: len(taken)])
                 for row, found, taken in zip(step.rows, logprobs, delivered, strict=True)
@@ -149,7 +157,7 @@ class Engine:
         self.log.append(host_observations.processed(step, delivered, wanted, drafts, self.scheduler))
 
     def _num_gaps(self) -> int:
-        """Count requests that could go on and are left out after they were sampled in the step before."""
+        """Return how many requests sampled in the previous step are left out but could run."""
         previous = self.runner.batch.previous
         return sum(
             request.last_step != self.tick
@@ -159,9 +167,9 @@ class Engine:
         )
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
-        """Add the request of the trace's submit number `submit`, unless one of its name is alive.
+        """Add the request of the trace's submit number `submit`, unless its name is alive.
 
-        `script` is the token that a scripted drafter proposes at each position.
+        `script` has the token that a scripted drafter proposes at each position.
         """
         before = self.requests.get(event.request)
         if before is not None and before.finish_reason is None:
@@ -186,22 +194,22 @@ class Engine:
         self.scheduler.add(request)
 
     def abort(self, name: str) -> None:
-        """Abort the live request with a name."""
+        """Abort the live request with this name."""
         request = self.requests.get(name)
         if request is None:
             return
         reason = self._parts.reason_of_abort(request)
         self.observer.aborted(request)
         if request.finish_reason is not None:
-            assert not request.running, f"request {name} ended by {request.finish_reason} and still runs"
+            assert not request.running, f"request {name} has ended ({request.finish_reason}) but is still running"
             request.finish_reason = reason
             return
         self.log.append(Aborted(request.index, self.tick))
         self.scheduler.finish(request, reason)
 
     def apply(self, event: AnyEvent) -> None:
-        """Apply an event that is neither a submit nor an abort."""
-        assert event.tick == self.tick, f"an event of tick {event.tick} is applied at tick {self.tick}"
+        """Apply an event other than a submit or an abort."""
+        assert event.tick == self.tick, f"event of tick {event.tick} applied at tick {self.tick}"
         match event:
             case Reorder():
                 self._reorder = event
@@ -218,13 +226,13 @@ class Engine:
                 if request is not None and request.finish_reason is None:
                     self._apply_to(event, request)
             case Submit() | Abort():
-                raise AssertionError(f"{event.do} has a method of its own")
+                raise AssertionError(f"use Engine.{event.do}, not Engine.apply")
 
     def _apply_to(
         self, event: Preempt | Stall | NoValidToken | NanLogits | SpoilLogit | SpoilDraft, request: Request
     ) -> None:
         ended = request.finish_reason
-        assert ended is None, f"request {request.name} ended by {ended}, and {event.do} is to change it"
+        assert ended is None, f"request {request.name} has ended ({ended}), so {event.do} cannot change it"
         match event:
             case Preempt(mode=mode):
                 if request.running:
@@ -243,7 +251,7 @@ class Engine:
 
 
 def permutation(how: str, seed: int, tick: int, count: int) -> Sequence[int]:
-    """Return the old row of each new one, of `count` rows that an event permutes."""
+    """Return the old row of each new row when an event permutes `count` rows."""
     match how:
         case "reverse":
             return range(count - 1, -1, -1)

@@ -1,6 +1,6 @@
-"""Forward pass of the target model: its inputs, corrected on the device, and its layers.
+"""Forward pass of the target model: inputs, corrected on the device, and the model's layers.
 
-A recurrent state is kept with cache blocks, so that a request that shares a block can continue from its end.
+A recurrent state is stored with KV-cache blocks, so that a request with a prefix-cache hit can continue from its end.
 """
 
 from workers.engine.context import Context, Forward, arguments_of
@@ -24,12 +24,12 @@ _attention = arguments_of(Attention, "num_blocks_max", output="attended")
 
 
 def launch_inputs(context: Context, forward: Forward) -> None:
-    """Enqueue the ops that turn the host's optimistic tables into the true inputs of a step."""
+    """Enqueue the op that turns the host's optimistic tables into the true inputs of a step."""
     context.compute.launch(context.parts.prepare_inputs, context.of_view(_prepare_inputs, forward.view))
 
 
 def launch_target(context: Context, forward: Forward) -> None:
-    """Enqueue the target model: attention, then a recurrent layer if it has one, then logits."""
+    """Enqueue the target model: KV write, attention, the recurrent layer if it has one, logits."""
     launch, parts, spec = context.compute.launch, context.parts, context.spec
     view = forward.view
     launch(parts.kv_write, context.of_view(_kv_write, view.shape))
@@ -40,19 +40,19 @@ def launch_target(context: Context, forward: Forward) -> None:
 
 
 def launch_state_copy(context: Context, forward: Forward) -> None:
-    """Enqueue the copy of a step's states to the blocks that its accepted tokens reached."""
+    """Enqueue the copy of a step's recurrent states to the blocks of its accepted tokens."""
     view = forward.view
     context.compute.launch(context.parts.state_copy, context.of_view(_state_copy, view))
     context.captures.block_states(view, forward.step, forward.requests)
 
 
 def launch_state_restore(context: Context, forward: Forward) -> None:
-    """Enqueue the copy of states from shared blocks to the rows that join with them."""
+    """Enqueue the copy of recurrent states from shared blocks to the rows that reuse them."""
     context.compute.launch(context.parts.state_restore, context.of_view(_state_restore, forward.view.shape))
 
 
 def launch_poison(context: Context, blocks: Span, num_blocks: int) -> None:
-    """Enqueue the poisoning of states in blocks that change hands."""
+    """Enqueue the poisoning of recurrent states in blocks that get a new owner."""
     memory, length = context.memory, context.spec.conv_width - 1
     states, windows = memory.block_states.all, memory.block_windows.all
     poisoned = context.arguments(PoisonStates, blocks, states, windows, num_blocks, length)
@@ -72,7 +72,7 @@ def _launch_attention(context: Context, forward: Forward) -> None:
 
 def _prepare_inputs(context: Context, view: View) -> PrepareInputs:
     memory = context.memory
-    # Results of the step before, in as many rows as it had.
+    # Results of the previous step, in that step's number of rows.
     return context.bound(
         PrepareInputs,
         view,

@@ -1,6 +1,6 @@
-"""Structured output: the host advances each request's grammar, cuts drafts off, and masks forbidden tokens.
+"""Structured output: advance grammars on the host, remove draft tokens, mask logits.
 
-The mask of a step depends on every token before it, so a request with a sample in flight is not scheduled.
+The bitmask of a step depends on every token before it, so a request with a sample in flight is not scheduled.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _grammar_drafts = arguments_of(GrammarDrafts, "rows")
 
 
 class Grammars:
-    """The memory and ops of grammars; a step without a row that follows one enqueues nothing."""
+    """Memory and ops of structured output; a step without a grammar row enqueues nothing."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -33,7 +33,7 @@ class Grammars:
         self._num_masks = 0
 
     def stage(self, plan: Plan, rows: Sequence[Row]) -> None:
-        """Build the masks of a step in which some row follows a grammar, one a verified token, and copy them over."""
+        """Build and copy the bitmasks of a step, one per verified token of grammar rows."""
         context, spec = self._context, self._context.spec
         planned = tuple(row for row in plan.rows if row.request.params.grammar and not row.discard)
         place = {row.key: index for index, row in enumerate(rows)}
@@ -44,9 +44,9 @@ class Grammars:
             words = staged[self._columns_max :].reshape(self._columns_max, self._num_words)
             for row in planned:
                 first = place[row.request.index, row.scheduled.epoch] * (1 + spec.num_speculative_tokens)
-                # Columns and the words of masks share a buffer: one column more would be read as a mask.
+                # Column indexes and mask words share a buffer: one column too many would be read as a mask.
                 assert at + row.scheduled.d < self._columns_max, (
-                    f"{at + 1 + row.scheduled.d} masks, room for {self._columns_max}"
+                    f"{at + 1 + row.scheduled.d} masks, at most {self._columns_max} fit"
                 )
                 for index in range(1 + row.scheduled.d):
                     staged[at], words[at] = first + index, masks[start + index]
@@ -56,14 +56,14 @@ class Grammars:
         context.h2d.launch(context.parts.copy_masks, context.arguments(CopyMasks, staging.all, self._masks.all))
 
     def launch_drafts(self, forward: Forward) -> None:
-        """Enqueue the op that replaces the device's drafts by the host's."""
+        """Enqueue the op that replaces the device's draft tokens by the host's."""
         context, view, named = self._context, forward.view, forward.named.grammar
         if named:
             rows = context.memory.named_rows("grammar", len(named))
             context.compute.launch(context.parts.grammar_drafts, context.once(_grammar_drafts, view.shape, rows))
 
     def launch_masks(self, forward: Forward) -> None:
-        """Enqueue the masking of logits."""
+        """Enqueue the op that masks the logits."""
         if forward.named.grammar:
             context, first, count = self._context, self._columns_max, self._num_masks
             columns = self._masks.span(0, count, "columns")

@@ -1,4 +1,4 @@
-"""Rules of structured output: requests that wait, drafts that are cut off, allowed tokens, ends of grammars."""
+"""Rules of structured output: waits, removed draft tokens, allowed tokens, ends."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -8,12 +8,12 @@ from workers.engine.params_line import mask_words
 from workers.engine.request import PlanRow, Request
 from workers.kernels.sentinels import NO_DRAFT
 
-# Where a grammar ended, or was left: any token is allowed.
+# After a grammar has ended or was violated, any token is allowed.
 FREE = -1
 
 
 def state_after(grammar: Grammar, tokens: Iterable[int], state: int = 0) -> int:
-    """Return the grammar's state after tokens."""
+    """Return the grammar's state after `tokens`."""
     for token in tokens:
         for allowed, after in edges_of(grammar, state):
             if allowed == token:
@@ -25,17 +25,20 @@ def state_after(grammar: Grammar, tokens: Iterable[int], state: int = 0) -> int:
 
 
 def state_of(request: Request) -> int:
-    """Return the state of a request's grammar after its output."""
+    """Return the state of a request's grammar after its output tokens."""
     return state_after(request.params.grammar, islice(request.tokens, request.num_prompt, None))
 
 
 def edges_of(grammar: Grammar, state: int) -> tuple[Tokens, ...]:
-    """Return the tokens allowed in a state, each with the state it leads to; none where a grammar is over."""
+    """Return the tokens allowed in a state, each with the next state.
+
+    Empty after a grammar has ended.
+    """
     return () if state == FREE else grammar[state]
 
 
 def waits_for_tokens(request: Request) -> bool:
-    """Tell whether a request has to wait until a sample in flight has landed: its next mask depends on it.
+    """Return whether a request must wait for its sample in flight to build its next bitmask.
 
     Source: SGLang PR #25361.
     """
@@ -43,7 +46,7 @@ def waits_for_tokens(request: Request) -> bool:
 
 
 def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
-    """Return the longest prefix of drafts that a request's grammar allows, then NO_DRAFT."""
+    """Return the longest prefix of draft tokens that the grammar allows, padded with NO_DRAFT."""
     grammar, state = request.params.grammar, state_of(request)
     kept: tuple[int, ...] = ()
     for draft in islice(request.drafts, num_drafts):
@@ -56,7 +59,7 @@ def checked_drafts(request: Request, num_drafts: int) -> Sequence[int]:
 
 
 def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> None:
-    """Keep the drafts of requests that follow a grammar until they are scheduled again."""
+    """Store the draft tokens of grammar requests until these are scheduled again."""
     for row, proposed in zip(rows, drafts, strict=False):
         is_over = row.request.finish_reason is not None
         if row.request.params.grammar and row.scheduled.epoch == row.request.epoch and not is_over:
@@ -64,15 +67,19 @@ def keep_drafts(rows: Sequence[PlanRow], drafts: Sequence[Sequence[int]]) -> Non
 
 
 def num_masks(row: PlanRow) -> int:
-    """Return the number of masks of a row: one a scheduled draft, cut off or not, and one for the bonus token.
+    """Return the number of a row's bitmasks: one per draft token, one for the bonus token.
 
+    A draft token that was removed by the grammar also has one.
     Source: vLLM PR #49738.
     """
     return 1 + row.scheduled.d
 
 
 def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
-    """Yield the masks of a row: before each of its drafts and after the last; behind one cut off all is allowed."""
+    """Yield the bitmasks of a row: one before each draft token and one after the last.
+
+    After a removed draft token, all tokens are allowed.
+    """
     grammar, state = row.request.params.grammar, state_of(row.request)
     for draft in chain(row.drafts, (NO_DRAFT,)):
         edges = edges_of(grammar, state)
@@ -81,7 +88,10 @@ def mask_rows(row: PlanRow, vocab_size: int) -> Iterator[tuple[int, ...]]:
 
 
 def length_in_grammar(request: Request, sampled: Sequence[int]) -> int:
-    """Return the number of sampled tokens up to the one that ends a request's grammar, or one more than there are."""
+    """Return the number of sampled tokens up to the grammar's end.
+
+    One more than sampled if it goes past.
+    """
     grammar, state = request.params.grammar, state_of(request)
     for index, token in enumerate(sampled):
         state = state_after(grammar, (token,), state)

@@ -1,6 +1,6 @@
-"""Host observations: the engine's host state at the named points of its log, for the judges alone.
+"""Observations of the engine's host state at named points of its log, for the judges only.
 
-Like the captures of the device (`probes`) it copies what is there; an engine in service would do without.
+They copy state, as the device captures do; a production engine would not need them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from workers.record.observation import Observation
 
 
 def scheduled(tick: int, scheduler: Scheduler) -> Observation:
-    """Observe the scheduler's counts after a decision."""
+    """Return the scheduler's counts after a decision."""
     running = scheduler.running
     values: dict[str, Any] = {
         "scheduled_computed": [request.num_computed for request in running],
@@ -29,7 +29,7 @@ def scheduled(tick: int, scheduler: Scheduler) -> Observation:
 
 
 def launched(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observation:
-    """Observe the mirrors of the rows that a step is launched with."""
+    """Return the host's mirrors of the rows that a step is launched with."""
     values = {
         "mirror_computed": [row.num_computed for row in rows],
         "mirror_no_spec": [row.num_tokens_no_spec for row in rows],
@@ -40,7 +40,7 @@ def launched(step: int, rows: Sequence[Row], backups: Sequence[int]) -> Observat
 
 
 def corrected(step: Step, here: Mapping[Key, Row]) -> Observation:
-    """Observe the corrected mirrors of a step's rows that are still in the batch."""
+    """Return the corrected mirrors of a step's rows that are still in the batch."""
     found = [here[key] for key in step.keys if key in here]
     values = {"corrected_computed": [row.num_computed for row in found]}
     return Observation("corrected", step.number, tuple([row.key[0] for row in found]), values)
@@ -53,7 +53,7 @@ def processed(
     drafts: Sequence[Sequence[int]] | None,
     scheduler: Scheduler,
 ) -> Observation:
-    """Observe a step's results by request, the drafts on the host, and the scheduler's counts."""
+    """Return a step's results, the draft tokens on the host, and the scheduler's counts."""
     requests = [row.request for row in step.rows]
     values: dict[str, Any] = {
         "tokens": [*delivered],
@@ -73,7 +73,10 @@ def processed(
 
 
 def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts_of: Iterable[int]) -> Observation:
-    """Observe what the host still holds after draining; `drafts_of` are requests whose drafts it keeps."""
+    """Return what the host still holds after draining.
+
+    `drafts_of` are requests with kept draft tokens.
+    """
     held = [("drafts", request) for request in drafts_of]
     for request in requests:
         in_flight = request.num_in_flight or request.num_stale or request.num_dropped
@@ -88,7 +91,7 @@ def drained(tick: int, scheduler: Scheduler, requests: Iterable[Request], drafts
 
 
 def _cached(cache: Prefixes) -> dict[str, tuple[int, ...]]:
-    """Observe the prefix cache: its contents by block, and the order of eviction."""
+    """Return the prefix cache's content by block, and its eviction order."""
     pool = cache.pool
     return {
         "block_references": tuple(pool.references),

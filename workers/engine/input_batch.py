@@ -1,4 +1,4 @@
-"""Persistent dense batch: which request sits in which row, and the host's mirrors of each row."""
+"""Persistent dense batch: the row of each request, and the host's mirrors of each row."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ Key = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One row: its request and epoch, and the host's mirrors.
+    """One batch row: its request and epoch, and the host's mirrors.
 
-    `num_computed` is optimistic from a launch until the step before it is corrected; `tokens` are those known when
-    the row was added, `num_tokens_no_spec` counts those and every token sampled since, seen by the host or not.
+    `num_computed` is optimistic from a launch until the previous step has been corrected. `tokens` are those known when
+    the row was added; `num_tokens_no_spec` counts these and every token sampled since, whether or not the host has seen
+    it.
     """
 
     key: Key
@@ -25,40 +26,40 @@ class Row:
     blocks: list[int]
 
     def token(self, index: int) -> int:
-        """Return a token of this row, or UNKNOWN_TOKEN."""
+        """Return a token of this row; UNKNOWN_TOKEN if the host does not know it."""
         return self.tokens[index] if index < len(self.tokens) else UNKNOWN_TOKEN
 
 
 def tokens_of(planned: PlanRow) -> list[int]:
-    """Return the tokens of a row that joins the batch: all of them, however few it computes in its first step."""
+    """Return the tokens of a row that joins the batch: all of its request's tokens."""
     return list(planned.request.tokens)
 
 
 def previous_row(row: Row, previous: Mapping[Key, int]) -> int:
-    """Return a request's row in the step before, or NO_PREVIOUS_ROW if it was not sampled there."""
+    """Return a request's row in the previous step; NO_PREVIOUS_ROW if it was not sampled there."""
     return previous.get(row.key, NO_PREVIOUS_ROW)
 
 
 def permute_rows(rows: list[Row], order: Sequence[int]) -> list[Row]:
-    """Permute rows; `order` has the old row of each new one."""
+    """Return the rows in another order; `order` has the old index of each new row."""
     return [rows[index] for index in order]
 
 
-# The life of a row: a request that a step leaves out loses its row, and joins again in another one.
+# The life of a row: a request that a step leaves out loses its row, and later joins in another row.
 #
-#   rows             a  b  c  d  e     of the step before
-#   remove           a  .  c  .  e     the plan holds a, c, e and f
-#   add              a  f  c  .  e     a request that joins takes the first hole
-#   condense         a  f  c  e        the last row moves into the hole that is left: moves == [(3, 4)]
-#   permute                            by an event alone
-#   prev_positions   0 -1  2  4        where the device finds what the step before left for each row
+#   rows             a  b  c  d  e    of the previous step
+#   remove           a  .  c  .  e    the plan has a, c, e and f
+#   add              a  f  c  .  e    a request that joins takes the first hole
+#   condense         a  f  c  e       the last row moves into the remaining hole: moves == [(3, 4)]
+#   permute                           only by an event
+#   prev_positions   0 -1  2  4       where the device finds each row's results of the previous step
 #
-# A row moves on the host while copies of the step before, in that step's order of rows, may still be in flight: their
+# A row moves on the host while copies of the previous step, in that step's row order, may still be in flight: their
 # results are read through prev_positions, or through the rows that a Step keeps.
 class InputBatch:
-    """Rows 0..n-1 without holes between steps.
+    """Batch rows 0..n-1, without holes between steps.
 
-    `previous` maps each request that was sampled in the preceding non-empty step to its row there.
+    `previous` maps each request that was sampled in the last non-empty step to its row there.
     """
 
     def __init__(
@@ -75,9 +76,9 @@ class InputBatch:
         self.moves: Sequence[tuple[int, int]] = ()
 
     def update(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None) -> None:
-        """Bring the rows in line with a plan: remove, refresh, add into the smallest holes, condense, permute."""
+        """Update the rows to a plan: remove, refresh, add into the first holes, condense, permute."""
         wanted = {(row.request.index, row.scheduled.epoch): row for row in plan.rows}
-        assert len(wanted) == len(plan.rows), f"step {plan.step}: {len(plan.rows)} rows of {len(wanted)} requests"
+        assert len(wanted) == len(plan.rows), f"step {plan.step}: {len(plan.rows)} rows for {len(wanted)} requests"
         if permute is None and len(wanted) == len(self.rows) and all(row.key in wanted for row in self.rows):
             for row in self.rows:
                 self._refresh(row, wanted[row.key])
@@ -95,7 +96,7 @@ class InputBatch:
         if permute is not None and rows:
             rows = self._permute_rows(rows, permute(len(rows)))
         self.rows = rows
-        assert len(rows) == len(plan.rows), f"step {plan.step}: {len(rows)} rows, {len(plan.rows)} were planned"
+        assert len(rows) == len(plan.rows), f"step {plan.step}: {len(rows)} rows, but the plan has {len(plan.rows)}"
         self.moves = [
             (index, was[row.key]) for index, row in enumerate(rows) if row.key in was and was[row.key] != index
         ]
@@ -103,7 +104,7 @@ class InputBatch:
     @staticmethod
     def _refresh(row: Row, planned: PlanRow) -> None:
         was, now = row.plan.scheduled.step_in_epoch, planned.scheduled.step_in_epoch
-        assert now == was + 1, f"request {planned.request.name}: step {now} of its epoch follows step {was}"
+        assert now == was + 1, f"request {planned.request.name}: step {now} of its epoch was planned after step {was}"
         row.plan = planned
         row.num_computed = planned.num_computed
         if planned.request.params.grammar:
@@ -128,18 +129,18 @@ class InputBatch:
             hole = places.index(None)
             last = places.pop()
             if last is not None:
-                assert hole < len(places), "a hole behind the last row"
+                assert hole < len(places), "a hole after the last row"
                 places[hole] = last
         return [row for row in places if row is not None]
 
     def prev_positions(self) -> tuple[int, ...]:
-        """Return, for each row, its row in the previous step, or NO_PREVIOUS_ROW if it was not sampled there."""
+        """Return each row's index in the previous step; NO_PREVIOUS_ROW if it was not sampled there."""
         return tuple(self._previous_row(row, self.previous) for row in self.rows)
 
     def remember(self) -> None:
-        """Keep which rows this step samples, for the next one; an empty step remembers none.
+        """Remember which rows this step samples, for the next step; an empty step has none.
 
-        A row that follows a grammar goes on from what the host knows.
+        A grammar row is left out, because it continues from tokens that the host knows.
         """
         previous: dict[Key, int] = {}
         for index, row in enumerate(self.rows):

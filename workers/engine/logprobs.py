@@ -1,4 +1,4 @@
-"""Logprobs of sampled tokens: computed behind the sampler, sent to the host with what was sampled."""
+"""Logprobs of sampled tokens: compute them after sampling, copy them to the host."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ _flatten_logprobs = arguments_of(
     ops.FlattenLogprobs, "rows", "ids", "logprobs", "flat_ids", "flat_logprobs", "width", num_sampled="valid"
 )
 
-# One token's logprobs: an id and its logprob, and so on; the sampled token comes first.
+# One token's logprobs as id, logprob, id, logprob, ...; the sampled token is first.
 TokenLogprobs: TypeAlias = tuple[int | float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LogprobsInFlight:
-    """The rows of a step that want logprobs, as they were at its launch, and where those land."""
+    """The rows of a step that return logprobs, as at its launch, and the memory of their copies."""
 
     rows: tuple[int, ...]
     ids: Span
@@ -35,7 +35,7 @@ class LogprobsInFlight:
 
 
 class Logprobs:
-    """The memory and ops of logprobs; a step without a row that wants any enqueues nothing."""
+    """Memory and ops of logprobs; a step without logprobs rows enqueues nothing."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -52,7 +52,7 @@ class Logprobs:
         self._host = [machine.buffer(f"logprobs[{n}]", device_array(size, np.float32), pinned=True) for n in slots]
 
     def keep(self, forward: Forward) -> None:
-        """Enqueue a copy of a step's logits before they are changed, if raw logprobs are wanted."""
+        """Enqueue a copy of a step's logits before they are changed, if raw logprobs are requested."""
         context, view = self._context, forward.view
         if self._reads_raw(forward):
             context.compute.launch(
@@ -68,7 +68,7 @@ class Logprobs:
         return self._raw.span(0, view.num_rows * width * self._context.spec.vocab_size)
 
     def launch(self, forward: Forward) -> None:
-        """Enqueue the ops that compute and flatten logprobs, once a step is sampled and counted."""
+        """Enqueue the ops that compute and flatten logprobs, after sampling and counting."""
         named = forward.named.logprobs
         if not named:
             return
@@ -83,7 +83,7 @@ class Logprobs:
         launch(parts.flatten_logprobs, flattened)
 
     def launch_copies(self, forward: Forward) -> LogprobsInFlight | None:
-        """Enqueue the copies to the host."""
+        """Enqueue the copies of logprobs to the host."""
         if not forward.named.logprobs:
             return None
         context = self._context
@@ -97,7 +97,7 @@ class Logprobs:
     def read(
         self, in_flight: LogprobsInFlight, step: int, outputs: Sequence[Sequence[int]], num_rows_now: int
     ) -> Sequence[Sequence[TokenLogprobs]]:
-        """Return the logprobs of each token that a step sampled, row by row, once its output has landed."""
+        """Return the logprobs of each sampled token, row by row, once the copies are complete."""
         with self._machine.host(in_flight.ids, "r", step) as landed:
             ids = tuple(landed.data)
         with self._machine.host(in_flight.logprobs, "r", step) as landed:
@@ -112,11 +112,11 @@ class Logprobs:
 
 
 def _pairs(ids: Sequence[int], logprobs: Sequence[float], first: int) -> TokenLogprobs:
-    """Return the pairs of one token, which begin at `first`."""
+    """Return the (id, logprob) pairs of one token, flat; they begin at index `first`."""
     places = range(first, first + LOGPROBS_MAX)
     return tuple(chain.from_iterable((ids[place], logprobs[place]) for place in places if ids[place] != NO_TOKEN))
 
 
 def wanted_logprobs(num_logprobs: int, tokens: Sequence[TokenLogprobs]) -> TokenLogprobs:
-    """Return the first `num_logprobs` pairs of each token, one behind the other."""
+    """Return the first `num_logprobs` pairs of each token, concatenated."""
     return tuple(value for token in tokens for value in token[: 2 * num_logprobs])

@@ -1,4 +1,4 @@
-"""Buffers of one engine on the device and in pinned memory of the host, with their sizes."""
+"""Buffers of one engine on the device and in pinned host memory, with their sizes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,17 +30,18 @@ FIELDS = (
     "taken_over",
 )
 
-# A step reads the counts of the step before by that step's rows, and writes its own elsewhere: rows may move freely.
+# A step reads the counts of the previous step in that step's row order, and writes its own to the other half, so rows
+# may move freely.
 NUM_COMPUTED_RING = 2
 
 Array: TypeAlias = NDArray[Any]
 Allocate: TypeAlias = Callable[[str, int], Buffer]
 
 
-# Rows that are sampled in some way of their own.
+# Groups of batch rows that need special sampling.
 NAMED = ("processed", "spoiled", "logprobs", "grammar")
-# How each row is sampled, in a step that samples by chance; two of them as the bits of float32 numbers. A row with
-# point_mass has drafts that are certain.
+# Sampling parameters of each row, in a step with random sampling; the first two as float32 bits. A row with point_mass
+# has certain (not sampled) draft tokens.
 SAMPLING_FIELDS = ("temperature_bits", "top_p_bits", "top_k", "seeds", "point_mass")
 
 
@@ -52,16 +53,16 @@ def device_array(length: int, dtype: type = np.int64, fill: float = 0) -> NDArra
 
 
 def capture_size(num_rows: int) -> int:
-    """Round a number of rows up to a power of two."""
+    """Return a number of rows rounded up to a power of two."""
     return 1 << (num_rows - 1).bit_length()
 
 
 class Layout:
-    """Offsets of a step's inputs in their staging buffer, in pinned memory and on the device alike.
+    """Offsets of a step's inputs in the staging buffer, in pinned memory and on the device.
 
-    First the fields of rows, then token ids, the row of each token, the block table, the blocks that change hands,
-    the rows of each name in NAMED, the drafts that come from the host, for the rows of the step before, and the fields
-    of sampling by chance, with the rates of drafts behind them.
+    In order: fields of rows; token ids; the row of each token; the block table; blocks that get a new owner; the rows
+    of each group in NAMED; draft tokens from the host (by rows of the previous step); fields of random sampling; rates
+    of synthetic acceptance.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Pinned memory in which the host prepares one step; one of a ring."""
+    """Pinned memory in which the host prepares one step; one slot of a ring."""
 
     inputs: Buffer
     scripts: Buffer
@@ -89,11 +90,11 @@ class Staging:
 
 
 class Memory:
-    """Every buffer of an engine, under one name each.
+    """All buffers of an engine, by name.
 
     `rows_max` and `tokens_max` include padding. The staging and output rings have `depth` slots: before a slot is
-    used again the step that used it last has been processed. The counts ring has two: the counts of a step are read
-    right after the launch of the next. Accepted counts on the host are read before that launch and need no ring.
+    reused, its last step has been processed. The counts ring has two slots: the counts of a step are read right after
+    the launch of the next step. Accepted counts on the host are read before that launch and need no ring.
     """
 
     def __init__(self, spec: EngineSpec, machine: Machine) -> None:
@@ -131,7 +132,7 @@ class Memory:
         self.scheduled_drafts = scratch("scheduled_drafts", rows * k)
         self.accepted_read = scratch("accepted_read", rows)
         self.sampled = integers("sampled", rows * (1 + k))
-        # Without a copy to the host it is one lane's.
+        # Without a copy to the host, only the compute lane uses it.
         self.accepted = (integers if spec.accepted_counts == "host" else scratch)("accepted", rows)
         self.slot_accepted = scratch("slot_accepted", spec.max_num_seqs)
         self.next_tokens = scratch("next_tokens", rows)
@@ -157,7 +158,10 @@ class Memory:
         self.logits = machine.buffer("logits", logits, lane="compute")
 
     def _drafter_memory(self, spec: EngineSpec, rows: int, tokens: int, words: Allocate, integers: Allocate) -> None:
-        """Allocate the buffers that only some drafters need; those that an engine's drafter does not need are empty."""
+        """Allocate the buffers that only some drafters need.
+
+        Buffers that this drafter does not need are empty.
+        """
         k, traits, is_limited = spec.num_speculative_tokens, TRAITS[spec.drafter], spec.drafter_max_len > 0
         slots = spec.max_num_seqs if traits.has_model and spec.layers == "hybrid" else 0
         self.drafter_slots = integers("drafter_slots", tokens if is_limited else 0)
@@ -168,9 +172,9 @@ class Memory:
         self.carried = words("carried", spec.max_num_seqs if traits.carries_words else 0)
 
     def _chain_memory(self, spec: EngineSpec, rows: int, machine: Machine) -> None:
-        """Allocate the buffers of a drafter's chain: slots of its drafts in the cache, their noise, and their logits.
+        """Allocate the buffers of a draft chain: slot mapping, noise and logits of its draft tokens.
 
-        No draft has a slot before the first step. Logits stay in a state slot until they are verified.
+        No draft token has a slot before the first step. Logits stay in a state slot until they are verified.
         """
         mapping = rows * spec.num_speculative_tokens if TRAITS[spec.drafter].caches_drafts else 0
         self.draft_slots = machine.buffer("draft_slots", device_array(mapping, fill=PAD_SLOT), lane="compute")
@@ -181,7 +185,7 @@ class Memory:
         self.draft_noise = machine.buffer("draft_noise", noise, lane="compute")
 
     def _rings(self, spec: EngineSpec, machine: Machine, script: int) -> None:
-        """Allocate the pinned memory of the host."""
+        """Allocate the rings of pinned host memory."""
         rows = self.rows_max
 
         def ring(name: str, kind: str, length: int) -> list[Buffer]:
@@ -196,17 +200,17 @@ class Memory:
         self.accepted_counts = machine.buffer("accepted_counts", device_array(rows), pinned=True)
 
     def named_rows(self, name: str, count: int) -> Span:
-        """Return the rows of a name in NAMED, as the host staged them."""
+        """Return the rows of a group in NAMED, as staged by the host."""
         start = self.layout.named_rows + NAMED.index(name) * self.rows_max
         return self.inputs.span(start, start + count, f"{name}_rows")
 
     def sampling_field(self, name: str, num_rows: int) -> Span:
-        """Return a field of SAMPLING_FIELDS, as the host staged it."""
+        """Return a field of SAMPLING_FIELDS, as staged by the host."""
         start = self.layout.sampling + SAMPLING_FIELDS.index(name) * self.rows_max
         return self.inputs.span(start, start + num_rows, name)
 
     def staged_rates(self) -> Span:
-        """Return the rates at which drafts are kept, as the host staged them."""
+        """Return the acceptance rates of draft tokens, as staged by the host."""
         return self.inputs.span(self.layout.rates, self.layout.length, "rates_in_steps")
 
     def view(self, step: int, num_rows: int, num_tokens: int) -> "View":
@@ -214,32 +218,32 @@ class Memory:
         key = (step % NUM_COMPUTED_RING, num_rows, num_tokens)
         found = self._views.get(key)
         if found is None:
-            assert 0 < num_rows <= self.rows_max, f"step {step}: {num_rows} rows, room for {self.rows_max}"
-            beside = self._views.get((1 - key[0], num_rows, num_tokens))
-            shape = beside.shape if beside is not None else ShapeView(self, self._spec, num_rows, num_tokens)
+            assert 0 < num_rows <= self.rows_max, f"step {step}: {num_rows} rows, allowed are 1 to {self.rows_max}"
+            other = self._views.get((1 - key[0], num_rows, num_tokens))
+            shape = other.shape if other is not None else ShapeView(self, self._spec, num_rows, num_tokens)
             found = self._views[key] = View(self, shape, key[0])
         return found
 
 
 # A step uses slot `step % size` of each ring. At depth 2:
 #
-#   step                     0    1    2    3     a slot is used again when
-#   staging, D slots         0    1    0    1     the step D before has been processed: its copies have been read
-#   output, D slots          0    1    0    1     the same
-#   counts, 2 slots          0    1    0    1     the next step has been launched: the host reads them right after that
-#   num_computed, 2 halves   0    1    0    1     on the device: a step reads the other half, by the rows of the step
-#                                                 before, and writes its own
+#   step                     0 1 2 3   a slot is reused when
+#   staging, D slots         0 1 0 1   the step D before has been processed: its copies have been read
+#   output, D slots          0 1 0 1   the same
+#   counts, 2 slots          0 1 0 1   the next step has been launched: the host reads them right after that
+#   num_computed, 2 halves   0 1 0 1   on the device: a step reads the other half, in the previous step's row
+#                                      order, and writes its own
 #
-# At depth 1 staging and output have one slot; the other two stay as they are.
+# At depth 1 staging and output have one slot; the other two are the same.
 def ring_size(ring: str, spec: EngineSpec) -> int:
     """Return the number of slots of a ring of pinned memory."""
     return 2 if ring == "counts" else spec.depth
 
 
 class ShapeView:
-    """The spans of one padded shape, `num_rows` rows and `num_tokens` tokens, that are the same in every step.
+    """The spans of one padded shape (rows, tokens) that are the same in every step.
 
-    `built` caches what is built from it, by the function that builds it.
+    `built` caches objects that are built from the view, by the function that builds them.
     """
 
     def __init__(self, memory: Memory, spec: EngineSpec, num_rows: int, num_tokens: int) -> None:
@@ -294,9 +298,9 @@ class ShapeView:
 
 
 class View(ShapeView):
-    """The spans of one padded shape in one slot of the ring of counts.
+    """The spans of one padded shape in one half of `num_computed`.
 
-    `shape` has those that are the same in every step: arguments that need no others are the same objects, too.
+    `shape` has the spans that are the same in every step: arguments that need only these are shared objects.
     """
 
     def __init__(self, memory: Memory, shape: ShapeView, slot: int) -> None:

@@ -1,6 +1,6 @@
-"""Observer of an engine's steps: counts probes, which say what a run has covered.
+"""Observer of an engine's steps: counts probes, the situations that a run has covered.
 
-Scheduler, loop and runner call it, one line a place; the engine reads nothing of it and would do without.
+Scheduler, loop and runner call it, one line per place; the engine never reads it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from workers.kernels.process_logits.definition import BITS
 from workers.kernels.sentinels import NO_DRAFT
 from workers.record.log import UNSPOILED, Cause, SkipReason
 
-# Reasons to leave a request out that are counted: while it runs, and while it waits.
+# Counted reasons to leave a request out of a step: while it runs, and while it waits.
 _LEFT_OUT_RUNNING: dict[SkipReason, str] = {"stalled": "stall", "grammar": "grammar_wait", "limit": "limit_wait"}
 _LEFT_OUT_WAITING: dict[SkipReason, str] = {"stale": "stale_wait"}
 _SHORT_WORD = 3
@@ -22,10 +22,10 @@ _SHORT_REQUEST = 64
 
 
 class EngineObserver:
-    """Counts in `probes` what happens in one engine, under the names of `scenarios.probes.PROBES`.
+    """Counts events of one engine in `probes`, under the names of `scenarios.probes.PROBES`.
 
-    `run_ahead_max` is the largest number of whole steps that were launched and not begun on the device when another
-    was scheduled; `num_commits` counts processed results of requests.
+    `run_ahead_max` is the largest number of launched steps that the device had not begun when another step was
+    scheduled; `num_commits` counts processed results of requests.
     """
 
     def __init__(self, spec: EngineSpec, probes: dict[str, int]) -> None:
@@ -37,27 +37,27 @@ class EngineObserver:
         self._last_block, self._rows_max = spec.num_blocks - 1, spec.max_num_seqs
         self._drafter_max_len = spec.drafter_max_len
 
-    # Decisions of the scheduler.
+    # Scheduler decisions.
 
     def left_out(self, request: Request, reason: SkipReason) -> None:
-        """Note that a request is left out of the step."""
+        """Count that a request is left out of the step."""
         probe = (_LEFT_OUT_RUNNING if request.running else _LEFT_OUT_WAITING).get(reason)
         if probe is not None:
             self.probes[probe] += 1
 
     def chunk_clipped(self) -> None:
-        """Note that a chunk ends early, where a block does."""
+        """Count that a prefill chunk ends early, at the end of a block."""
         self.probes["clipped_chunk"] += 1
 
     def admitted(self, request: Request, behind: Iterable[Request]) -> None:
-        """Note that a request is admitted before those that wait `behind` it."""
+        """Count that a request is admitted before the requests `behind` it in the waiting queue."""
         probes = self.probes
         probes["resume" if request.epoch else "admit"] += 1
         probes["overtaking"] += any(other.index < request.index for other in behind)
         probes["resume_in_flight"] += request.num_dropped > 0
 
     def row_planned(self, row: PlanRow) -> None:
-        """Note that a request gets a row of the step."""
+        """Count properties of a row that the step plans."""
         probes, request = self.probes, row.request
         scheduled, spoils = row.scheduled, row.scheduled.spoils
         if spoils is not UNSPOILED:
@@ -82,55 +82,58 @@ class EngineObserver:
             probes["draftless_decode"] += row.num_computed > 0 and scheduled.n == 1
 
     def row_withdrawn(self) -> None:
-        """Note that a row is taken out of the step again, because its request is preempted."""
+        """Count that a row is removed from the step, because its request is preempted."""
         self.probes["taken_out"] += 1
 
     def budget_returned(self) -> None:
-        """Note that a row of the step uses budget that one that was taken out had returned."""
+        """Count that a row uses budget returned by a removed row."""
         self.probes["budget_returned"] += 1
 
     def preempted(self, request: Request, cause: Cause) -> None:
-        """Note that a request loses its blocks."""
+        """Count that a request is preempted and loses its blocks."""
         self.probes["preemption"] += 1
         self.probes["preemption_in_flight"] += request.num_in_flight > 0
         self.probes["preemption_by_blocks"] += cause == "blocks"
 
-    # Changes of the prefix cache.
+    # Prefix-cache changes.
 
     def blocks_wanted(self, pool: CachingPool, count: int) -> None:
-        """Note that `count` blocks are about to be taken from the pool."""
+        """Count an eviction, if taking `count` blocks from the pool needs one."""
         self.probes["eviction"] += pool.num_free - len(pool.idle) < count <= pool.num_free
 
     def cache_reset(self, pool: CachingPool, preempts: bool) -> None:
-        """Note that the prefix cache is about to be reset; with `preempts` running requests are preempted."""
+        """Count a reset of the prefix cache; with `preempts`, running requests are preempted."""
         self.probes["cache_reset"] += any(content is not None for content in pool.hash_of)
         self.probes["cache_reset_in_flight"] += preempts
 
     def joined(self, pool: CachingPool, shared: Sequence[int], rows: Sequence[PlanRow]) -> None:
-        """Note that the request of the last of `rows` has taken `shared` blocks over."""
+        """Count prefix-cache hits: the request of the last of `rows` reuses the `shared` blocks."""
         if not shared:
             return
         probes, row = self.probes, rows[-1]
         probes["prefix_hit"] += 1
         probes["prefix_hit_shared"] += any(pool.references[block] > 1 for block in shared)
         probes["prefix_hit_on_resume"] += row.request.epoch > 0
-        # Where the last match is not taken over no hit leaves fewer tokens.
+        # If the last match is not reused, no hit leaves fewer tokens.
         num_left = len(row.request.tokens) - row.num_computed
         probes["prefix_hit_but_one"] += num_left == 1
         probes["prefix_hit_to_end"] += num_left == 1 + self._spec.block_size
         probes["prefix_hit_at_once"] += any(block in other.scheduled.blocks.new for other in rows for block in shared)
 
-    # Events of the loop.
+    # Engine-loop events.
 
     def submitted(self, num_prompt: int, is_reused_name: bool) -> None:
-        """Note that a request arrives."""
+        """Count properties of a submitted request."""
         self.probes["name_reused"] += is_reused_name
         self.probes["short_model"] += self._spec.max_model_len <= 1 + self._spec.num_speculative_tokens
         for edge in _prompt_edges(num_prompt, self._spec):
             self.probes["prompt_" + edge] += 1
 
     def aborted(self, request: Request) -> None:
-        """Note that a request is aborted, perhaps after its end: a step in flight still brings that to the client."""
+        """Count an abort.
+
+        A request that has already ended may still have a result in flight for the client.
+        """
         if request.finish_reason is None:
             self.probes["abort"] += 1
             self.probes["abort_in_flight"] += request.num_in_flight > 0
@@ -138,17 +141,20 @@ class EngineObserver:
             self.probes["abort_too_late"] += request.num_in_flight > 0
 
     def k_set(self, before: int, after: int, has_running: bool) -> None:
-        """Note that the number of drafts to propose is set."""
+        """Count a change of the number of draft tokens to propose."""
         self.probes["k_change"] += before != after
         self.probes["k_again"] += after > 0 == before and has_running
 
     def scheduled(self, rows: Sequence[PlanRow], in_flight: Iterable[Step], step_begun: int, num_gaps: int) -> None:
-        """Note that a step is scheduled beside others in flight; `num_gaps` requests that could go on are left out."""
+        """Count properties of a scheduled step, given the steps in flight.
+
+        `num_gaps` requests could run but are left out.
+        """
         ahead = 0
         for step in in_flight:
             if step.rows and step.number > step_begun:
                 ahead += 1
-        assert ahead < self._spec.depth, f"{ahead} steps that have not begun, at depth {self._spec.depth}"
+        assert ahead < self._spec.depth, f"{ahead} steps in flight have not begun, depth is {self._spec.depth}"
         if ahead > self.run_ahead_max:
             self.run_ahead_max = ahead
         probes = self.probes
@@ -160,15 +166,15 @@ class EngineObserver:
             probes["discard_while_drafting"] += 1
 
     def committed(self, step: Step, outputs: Sequence[Sequence[int]]) -> None:
-        """Note that the results of a step have been processed."""
-        assert len(outputs) == len(step.rows), f"step {step.number}: {len(outputs)} results of {len(step.rows)} rows"
+        """Count the processed results of a step."""
+        assert len(outputs) == len(step.rows), f"step {step.number}: {len(outputs)} results for {len(step.rows)} rows"
         self.num_commits += len(step.rows)
         for row, sampled in zip(step.rows, outputs, strict=True):
             if row.request.has_params:
                 self._sampled_by_params(row, sampled)
 
     def _sampled_by_params(self, row: PlanRow, sampled: Sequence[int]) -> None:
-        """Note the tokens sampled by a row with sampling parameters."""
+        """Count properties of tokens sampled with sampling parameters."""
         probes, spec, params, tokens = self.probes, self._spec, row.request.params, row.request.tokens
         if params.temperature:
             probes["random_accept"] += len(sampled) > 1
@@ -181,15 +187,15 @@ class EngineObserver:
                 len(word) > _SHORT_WORD and tuple(tokens[1 - len(word) :]) == word[:-1] for word in params.bad_words
             )
 
-    # Launches of the runner.
+    # Runner launches.
 
     def step_was_empty(self, is_dummy: bool) -> None:
-        """Note that a step schedules nothing; a dummy step runs all the same."""
+        """Count a step without scheduled tokens; a dummy step runs the model nevertheless."""
         self.probes["empty_step"] += 1
         self.probes["dummy_step"] += is_dummy
 
     def rows_moved(self, permuted: bool) -> None:
-        """Note that rows have moved, because others left or because an event permutes them."""
+        """Count that rows have moved, because others left or an event permutes them."""
         what = "reorder" if permuted else "condense"
         self.probes[what] += 1
         self.probes[what + "_in_flight"] += self._spec.depth > 1
@@ -197,7 +203,7 @@ class EngineObserver:
     def enqueued(
         self, rows: Sequence[PlanRow], num_rows: int, is_uniform: bool, num_common_blocks: int, is_restored: bool
     ) -> None:
-        """Note that a padded batch is enqueued; its rows share blocks, or go on from states kept with blocks."""
+        """Count properties of an enqueued batch: padding, shared blocks, restored recurrent states."""
         probes = self.probes
         if num_rows > len(rows):
             probes["padding"] += 1
@@ -210,7 +216,7 @@ class EngineObserver:
             probes["state_taken_over"] += 1
 
     def sampled_by_name(self, named: NamedRows, rows: Sequence[PlanRow]) -> None:
-        """Note that rows of a batch are sampled in ways of their own."""
+        """Count rows of a batch that need special sampling."""
         probes = self.probes
         probes["processed_logits"] += bool(named.processed)
         probes["processed_drafts"] += any(rows[index].scheduled.d for index in named.processed)
@@ -226,14 +232,14 @@ class EngineObserver:
             probes["grammar_cut"] += any(NO_DRAFT in row.drafts for row in checked)
             probes["grammar_drafts"] += any(draft != NO_DRAFT for row in checked for draft in row.drafts)
 
-    # Results of steps.
+    # Step results.
 
     def output_dropped(self, request: Request, sampled: Sequence[int]) -> None:
-        """Note that a result of an epoch that was preempted in drop mode is thrown away."""
+        """Count a result that is discarded because its epoch was preempted in drop mode."""
         self.probes["dropped_output"] += bool(sampled) and request.finish_reason is None
 
     def verified(self, request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
-        """Note the tokens that a row appends to its request."""
+        """Count accepted draft tokens of a row's sample."""
         probes, num_drafts, count = self.probes, row.scheduled.d, len(sampled)
         if num_drafts and count:
             if count == 1:
@@ -254,17 +260,17 @@ class EngineObserver:
             probes["boundaries_in_run"] += crossed > 1
 
     def had_no_logit(self) -> None:
-        """Note that no token could be chosen for a request."""
+        """Count that no token could be sampled for a request."""
         self.probes["no_logit"] += 1
 
     def ended(self, request: Request, row: PlanRow, sampled: Sequence[int], count: int) -> None:
-        """Note that a request has ended with the last of the `count` tokens it took of a row's sample."""
+        """Count that a request has ended with the last of `count` tokens taken from a row's sample."""
         for probe in _end_edges(request, row, sampled, count, self._spec):
             self.probes[probe] += 1
 
 
 def _prompt_edges(length: int, spec: EngineSpec) -> list[str]:
-    """Name the boundaries a prompt length sits on."""
+    """Return the names of boundary cases that a prompt length hits."""
     k, block = spec.num_speculative_tokens, spec.block_size
     edges = {
         "one": 1,
@@ -278,7 +284,7 @@ def _prompt_edges(length: int, spec: EngineSpec) -> list[str]:
 
 
 def _end_edges(request: Request, row: PlanRow, sampled: Sequence[int], count: int, spec: EngineSpec) -> Iterator[str]:
-    """Yield the boundaries a request ends on."""
+    """Yield the boundary cases that a request's end hits."""
     if count < len(sampled):
         yield f"{request.finish_reason}_inside_run"
     if row.scheduled.d and len(sampled) <= row.scheduled.d and len(request.tokens) % spec.block_size == 0:

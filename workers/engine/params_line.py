@@ -1,4 +1,4 @@
-"""Parameter line of a request: its logits-processing parameters, as words in the slot of its state."""
+"""Parameter line of a request: its logits-processing parameters as words, in its state slot."""
 
 from collections.abc import Iterable
 from math import frexp
@@ -11,7 +11,7 @@ from workers.kernels.sentinels import UNKNOWN_TOKEN
 
 
 def mask_words(tokens: Iterable[int], vocab_size: int) -> tuple[int, ...]:
-    """Return a mask of tokens: words of BITS bits."""
+    """Return a bitmask of tokens, as words of BITS bits."""
     mask, word = 0, (1 << BITS) - 1
     for token in tokens:
         mask |= 1 << token
@@ -19,7 +19,7 @@ def mask_words(tokens: Iterable[int], vocab_size: int) -> tuple[int, ...]:
 
 
 def params_line(request: Request, spec: EngineSpec) -> list[int]:
-    """Return the line of a request that starts or is resumed: its parameters, and every token known of it."""
+    """Return the line of a starting or resuming request: parameters and known tokens."""
     params, pad = request.params, UNKNOWN_TOKEN
     line = [
         request.num_prompt,

@@ -1,4 +1,4 @@
-"""Parts: the table of named functions an engine is built from; a fault replaces exactly one, in one engine."""
+"""Parts: the named functions of an engine; a fault replaces exactly one of them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,24 +85,27 @@ Kernel: TypeAlias = Callable[[A], None]
 
 
 def last_of(running: Sequence[Request]) -> Request:
-    """Choose the request to preempt: the one that was admitted last."""
+    """Return the request to preempt: the one admitted last."""
     return running[-1]
 
 
 def least_urgent_of(running: Sequence[Request]) -> Request:
-    """Choose the request to preempt by priority: the least urgent, among equals the one submitted last."""
+    """Return the request to preempt: the least urgent; among equals, the last submitted."""
     return max(running, key=lambda request: (request.priority, request.index))
 
 
 def roll_back(request: Request, num_drafts: int, num_valid: int) -> None:
-    """Take back what was counted for drafts that were rejected, and for a sample that was not valid."""
+    """Subtract rejected draft tokens, and an invalid sample, from the optimistic counts."""
     rejected = 1 + num_drafts - num_valid
     request.num_computed -= rejected
     request.num_placeholders -= rejected
 
 
 def must_process(num_in_flight: int, depth: int) -> bool:
-    """Tell whether a step must be processed before the next is scheduled: corrections reach back by one alone."""
+    """Return whether a step must be processed before the next is scheduled.
+
+    Corrections reach back by only one step.
+    """
     return num_in_flight >= min(depth, DEPTH_MAX)
 
 

@@ -1,25 +1,25 @@
-"""Block pool with a prefix cache: blocks outlive their request and are found by a hash of all tokens so far."""
+"""Block pool with a prefix cache: blocks are found by a hash of all tokens up to them."""
 
 from collections.abc import Sequence
 
 from workers.engine.block_pool import Pool
 
 
-# The life of a block; each state names where it stands:
+# The life of a block; each state lists the fields that record it:
 #
-#     ┌────────────────────────── reset ─────────────────────────────┐
-#     ▼                                                              │
-#   free ── take ──► held ── register ──► held and known ◄─ share ─ idle: known, not held
+#    ┌────────────────────────── reset ─────────────────────────────┐
+#    ▼                                                              │
+#   free ── take ──► held ── register ──► held and cached ◄─ share ─ idle: cached, not held
 #   _free            references           references, _block_of      idle, _block_of
-#     ▲                │                    └────── last release ──► ▲ │
-#     └─ last release ─┘                                               └─ take, once none is free: its hash is forgotten
+#    ▲                │                    └────── last release ──►   ▲ │
+#    └─ last release ─┘                                               └─ take, once none is free: its hash is forgotten
 #
-# No transition waits for the device: the step that hands a block out poisons it, in stream order behind its readers.
+# No transition waits for the device: the step that gives a block out poisons it, in stream order after its readers.
 class CachingPool(Pool):
-    """A pool whose blocks have reference counts, and contents that may be found again by their hash.
+    """A pool of reference-counted blocks, with contents that can be found again by their hash.
 
-    Blocks without contents are handed out first, the one given back last before the others. Then those with contents
-    that no request holds are evicted, the least recently used first; of one request the last block goes first.
+    Blocks without contents are given out first, last released first. Then cached blocks that no request holds are
+    evicted, least recently used first; blocks of one request are evicted from its last block on.
     """
 
     def __init__(self, size: int) -> None:
@@ -34,28 +34,28 @@ class CachingPool(Pool):
         return len(self._free) + len(self.idle)
 
     def take(self, count: int) -> tuple[int, ...] | None:
-        """Take `count` blocks, evicting contents where none is free; None if there are fewer."""
+        """Take `count` blocks, evicting contents if no block is free; None if there are fewer."""
         if count > self.num_free:
             return None
         taken = tuple(self._free.pop() if self._free else self._evict() for _ in range(count))
         for block in taken:
-            assert not self.references[block], f"block {block} was handed out while somebody holds it"
+            assert not self.references[block], f"block {block} was given out while a request holds it"
             self.references[block] = 1
         return taken
 
     def _evict(self) -> int:
         block = next(iter(self.idle))
-        assert not self.references[block], f"block {block} is evicted while {self.references[block]} hold it"
-        assert self.hash_of[block] is not None, f"block {block} is evicted, and has no contents to lose"
+        assert not self.references[block], f"block {block} was evicted with {self.references[block]} references"
+        assert self.hash_of[block] is not None, f"block {block} was evicted but has no contents"
         del self.idle[block]
         self._forget(block)
         return block
 
     def release(self, indexes: Sequence[int]) -> None:
-        """Take one reference from each block, from the last one on."""
+        """Release one reference of each block, last block first."""
         for block in reversed(indexes):
             self.references[block] -= 1
-            assert self.references[block] >= 0, f"block {block} was given back too often"
+            assert self.references[block] >= 0, f"block {block} was released too often"
             if self.references[block]:
                 continue
             if self.hash_of[block] is None:
@@ -64,7 +64,7 @@ class CachingPool(Pool):
                 self.idle[block] = None
 
     def find(self, hashes: Sequence[int]) -> list[int]:
-        """Return the blocks of the longest chain of hashes that are known, from the first one on."""
+        """Return the cached blocks of the longest known prefix of `hashes`."""
         found = []
         for each in hashes:
             if each not in self._block_of:
@@ -73,27 +73,30 @@ class CachingPool(Pool):
         return found
 
     def has_room(self, shared: Sequence[int], count: int) -> bool:
-        """Tell whether `count` blocks are left when `shared` are held: idle ones among them cannot be handed out."""
+        """Return whether `count` blocks are left once `shared` are held.
+
+        Idle ones among them do not count.
+        """
         return count <= self.num_free - sum(not self.references[block] for block in shared)
 
     def share(self, blocks: Sequence[int]) -> None:
         """Add a reference to each block."""
         for block in blocks:
-            assert self.hash_of[block] is not None, f"block {block} is taken over without contents"
+            assert self.hash_of[block] is not None, f"block {block} is shared but has no contents"
             if not self.references[block]:
-                assert block in self.idle, f"block {block} is taken over, and nobody has it"
+                assert block in self.idle, f"block {block} is shared, has no references, and is not idle"
                 del self.idle[block]
             self.references[block] += 1
 
     def register(self, block: int, content: int) -> None:
         """Register a held block under its hash, unless another block has the same contents."""
-        assert self.references[block], f"block {block} is registered, but nobody holds it"
+        assert self.references[block], f"block {block} is registered but has no references"
         if content not in self._block_of:
             self._block_of[content] = block
             self.hash_of[block] = content
 
     def reset(self) -> list[int]:
-        """Forget all contents and return the idle blocks that had some."""
+        """Forget all contents; return the idle blocks that had some."""
         idle = list(self.idle)
         self.idle.clear()
         self._block_of.clear()
@@ -107,6 +110,6 @@ class CachingPool(Pool):
         content = self.hash_of[block]
         if content is not None:
             known = self._block_of.get(content)
-            assert known == block, f"block {block} has contents that are found in block {known}"
+            assert known == block, f"block {block} has a hash that is registered for block {known}"
             del self._block_of[content]
             self.hash_of[block] = None

@@ -1,4 +1,4 @@
-"""Prefix cache as the scheduler uses it: blocks that a request may share, and those that it registers for others."""
+"""Prefix cache of the scheduler: hits of a request, registration of its full blocks."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -11,7 +11,7 @@ from workers.engine.request import PlanRow, Request
 
 
 class Prefixes:
-    """The prefix cache of one engine over its pool of blocks."""
+    """The prefix cache of one engine, over its block pool."""
 
     def __init__(self, spec: EngineSpec, parts: Parts, observer: EngineObserver) -> None:
         self.pool = CachingPool(spec.num_blocks)
@@ -23,20 +23,21 @@ class Prefixes:
         self._observer = observer
 
     def hits(self, request: Request) -> list[int]:
-        """Return the cached blocks of a request's longest prefix that leaves at least one token to compute."""
+        """Return a request's prefix-cache hit: blocks that leave at least one token to compute."""
         count = (len(request.tokens) - 1) // self._size
         self._extend_hashes(request.block_hashes, request.tokens, count)
         found = self.pool.find(request.block_hashes[:count])
         if self._drops_last_match:
             found = self._parts.usable_hits(found)
         if self._is_aligned:
-            # A recurrent state is read when a step begins and kept when it ends: that of this step is not there yet.
+            # A recurrent state is read at the start of a step and stored at its end, so states of this step are not
+            # available yet.
             found = list(takewhile(lambda block: block not in self._registered_now, found))
         return found
 
     def _extend_hashes(self, hashes: list[int], tokens: Sequence[int], count: int) -> None:
-        """Append the hashes of full blocks of tokens until there are `count`."""
-        assert count * self._size <= len(tokens), f"{count} blocks of {self._size} are full of {len(tokens)} tokens"
+        """Append the hashes of full blocks until there are `count`."""
+        assert count * self._size <= len(tokens), f"{len(tokens)} tokens do not fill {count} blocks of {self._size}"
         while len(hashes) < count:
             start = len(hashes) * self._size
             block = map(tokens.__getitem__, range(start, start + self._size))
@@ -45,18 +46,21 @@ class Prefixes:
     def begin_step(self) -> None:
         """Make the states of blocks registered so far available: their step has been launched."""
         num_free, size = self.pool.num_free, self.pool.size
-        assert num_free <= size, f"{num_free} of {size} blocks are free: one is there twice"
+        assert num_free <= size, f"{num_free} of {size} blocks are free: one was released twice"
         self._registered_now.clear()
 
     def take(self, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
-        """Hold `shared` blocks and take `count` others, or None."""
+        """Hold `shared` blocks and take `count` others; None if there are fewer."""
         self._observer.blocks_wanted(self.pool, count)
         return self._parts.take_blocks(self.pool, shared, count)
 
     def register(self, request: Request, tokens: list[int], num_computed: int) -> None:
-        """Register full blocks whose tokens are final once what is launched has run: stream order does the rest."""
+        """Register full blocks with tokens that are final once all launched steps have run.
+
+        Stream order makes later readers see them.
+        """
         cached, held = request.num_cached, len(request.blocks)
-        assert cached <= held, f"request {request.name}: {cached} blocks are registered, of {held} that it has"
+        assert cached <= held, f"request {request.name}: {cached} blocks are registered, but it has only {held}"
         count = min(self._parts.num_cacheable(len(tokens), num_computed) // self._size, len(request.blocks))
         if count > request.num_cached:
             self._extend_hashes(request.block_hashes, tokens, count)
@@ -66,14 +70,17 @@ class Prefixes:
             request.num_cached = count
 
     def reset(self, preempts: bool) -> list[int]:
-        """Reset the cache; return the idle blocks whose contents are lost."""
+        """Reset the cache; return the idle blocks that lose their contents."""
         self._observer.cache_reset(self.pool, preempts)
         return self.pool.reset()
 
     def joined(self, request: Request, shared: list[int], rows: Sequence[PlanRow]) -> None:
-        """Note the `shared` blocks of a request that joins with the last of `rows`, and register those it fills."""
+        """Record the `shared` blocks of a request that joins, and register the blocks that it fills.
+
+        Its row is the last of `rows`.
+        """
         row = rows[-1]
-        assert row.request is request, f"request {request.name} joins with the row of {row.request.name}"
+        assert row.request is request, f"request {request.name} does not have the last row, {row.request.name} has"
         assert request.blocks[: len(shared)] == shared, f"{request.blocks} do not begin with {shared}"
         self._observer.joined(self.pool, shared, rows)
         request.num_cached = len(shared)

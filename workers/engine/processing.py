@@ -1,4 +1,4 @@
-"""Logits processing: change the logits of rows whose requests want it, between the target model and the sampler."""
+"""Logits processing between target model and sampler, for the rows that need it."""
 
 from collections.abc import Sequence
 
@@ -14,16 +14,16 @@ from workers.lanes.lane import Machine
 _write_history = arguments_of(WriteHistory, "rows")
 _process_logits = arguments_of(ProcessLogits, "rows")
 
-NOBODY = NamedRows((), (), (), (), (), ())
+NO_ROWS = NamedRows((), (), (), (), (), ())
 
 
 def named_rows(rows: Sequence[Row]) -> NamedRows:
-    """Return the rows with a way of sampling of their own, by their parameters or by an event."""
+    """Return the rows that need special sampling, because of their parameters or an event."""
     for row in rows:
         if row.plan.request.has_params or row.plan.scheduled.spoils.nan_logits:
             break
     else:
-        return NOBODY
+        return NO_ROWS
     sampled = tuple((index, row.plan) for index, row in enumerate(rows) if not row.plan.discard)
     return NamedRows(
         processed=tuple(index for index, plan in sampled if plan.request.params.changes_logits),
@@ -36,7 +36,7 @@ def named_rows(rows: Sequence[Row]) -> NamedRows:
 
 
 def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging) -> None:
-    """Stage and copy the lines of requests that start or are resumed."""
+    """Stage and copy the parameter lines of requests that start or resume."""
     length = context.memory.line_length
     for row in plan.rows:
         if row.scheduled.step_in_epoch == 0 and row.request.params.changes_logits:
@@ -49,7 +49,10 @@ def copy_lines(context: Context, machine: Machine, plan: Plan, staging: Staging)
 
 
 def launch(context: Context, forward: Forward) -> None:
-    """Enqueue the ops that spoil and process logits; a step without such rows enqueues nothing."""
+    """Enqueue the ops that corrupt and process logits.
+
+    A step without such rows enqueues nothing.
+    """
     launch, parts, memory, view = context.compute.launch, context.parts, context.memory, forward.view
     named = forward.named
     if named.spoiled:

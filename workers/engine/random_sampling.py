@@ -1,4 +1,4 @@
-"""Random sampling: what the host stages about each row, and the ops that verify drafts against noise."""
+"""Random sampling: staged sampling parameters, and the ops of the rejection sampler."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -24,8 +24,8 @@ from workers.lanes.lane import Buffer, Machine, Span
 
 # A logit of 1.0, in the units in which a temperature divides logits.
 ONE = 1 << 20
-# How often a token of the residual of a drawn draft is tried before the residual is added up. The residual of a
-# certain draft is every other token, which takes no tries.
+# Number of tries to sample a token of a sampled draft's residual before the residual is summed. The residual of a
+# certain draft token is every other token, which needs no tries.
 NUM_TRIES = 2
 METHODS: dict[SamplingMethod, int] = {
     "strict": verify_drafts.STRICT,
@@ -38,16 +38,16 @@ Call = Callable[[], None]
 
 
 def bits_of(number: float) -> int:
-    """Return the float32 bits of a number that is not negative."""
+    """Return the float32 bits of a non-negative number."""
     bits: int = unpack("i", pack("f", number))[0]
     return bits
 
 
 def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
-    """Tell whether drafts of a request are drawn.
+    """Return whether draft tokens of a request are sampled.
 
-    What the host cuts off because a grammar does not allow it is never rejected: what follows comes from the whole
-    target and not from what the draft left of it. That makes no difference for certain drafts alone.
+    Draft tokens that the host removes because of a grammar are not rejected: the next token is then sampled from the
+    whole target distribution, not from the residual. Only for certain draft tokens does this make no difference.
     """
     return spec.draft_sampling == "probabilistic" and params.temperature > 0 and not params.grammar
 
@@ -64,7 +64,7 @@ def write_sampling(table: Array, params: Iterable[SamplingParams], spec: EngineS
 
 
 class RandomSampling:
-    """The memory and ops of sampling by chance; a step in which every row is greedy enqueues nothing of it."""
+    """Memory and ops of random sampling; a step with only greedy rows enqueues none of them."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -81,7 +81,7 @@ class RandomSampling:
             "block_size": block_size,
             "tile_size": spec.vocab_tile,
         }
-        # How many elements a row has in each buffer.
+        # Number of elements per row in each buffer.
         blocks = -(-spec.vocab_size // block_size)
         floats = {
             "temperature": 1,
@@ -105,11 +105,17 @@ class RandomSampling:
         self._calls: dict[tuple[View, bool], tuple[Sequence[Call], Sequence[Span]]] = {}
 
     def is_needed(self, named: NamedRows) -> bool:
-        """Tell whether a step with these rows is sampled by chance; rates hold for greedy rows too."""
+        """Return whether a step with these rows needs random sampling.
+
+        Synthetic rates need it for all rows.
+        """
         return bool(named.random) or self._context.spec.sampling == "synthetic"
 
     def stage(self, staged: Array, rows: Sequence[Row]) -> None:
-        """Write the sampling fields of each row of a step into its staging slot; padding rows are greedy."""
+        """Write the sampling fields of each row of a step into its staging slot.
+
+        Padding rows are greedy.
+        """
         memory = self._context.memory
         params = self._context.parts.row_params(rows)
         first, size = memory.layout.sampling, len(SAMPLING_FIELDS) * memory.rows_max
@@ -118,8 +124,10 @@ class RandomSampling:
         staged[first + size : first + size + len(self._rates)] = self._rates
 
     def launch(self, forward: Forward) -> None:
-        """Enqueue the ops that sample a step, and capture their operands."""
-        assert self.is_needed(forward.named), f"step {forward.step}: every row is greedy, and nothing was staged"
+        """Enqueue the ops that sample a step, and capture their inputs."""
+        assert self.is_needed(forward.named), (
+            f"step {forward.step}: all rows are greedy, so no sampling parameters were staged"
+        )
         key = forward.view, bool(forward.named.limited)
         if key not in self._calls:
             self._calls[key] = self._bind(*key)
@@ -129,7 +137,10 @@ class RandomSampling:
         self._context.captures.sampling(forward.view, forward.step, forward.requests, seen)
 
     def _bind(self, view: View, is_limited: bool) -> tuple[Sequence[Call], Sequence[Span]]:
-        """Return the calls that sample a step of this shape, and what to capture: both are the same at every step."""
+        """Return the calls that sample a step of this shape, and the spans to capture.
+
+        Reused at every step.
+        """
         parts, lane, spec = self._context.parts, self._context.compute, self._context.spec
         spans = {name: self._buffers[name].span(0, view.num_rows * width) for name, width in self._widths.items()}
         spans |= {name: self._context.memory.sampling_field(name, view.num_rows) for name in SAMPLING_FIELDS}
@@ -144,9 +155,9 @@ class RandomSampling:
         if is_limited:
             calls.append(call(parts.logit_floors, LogitFloors, workspace=spans["floors_workspace"]))
         calls.append(call(parts.sampler_stats, SamplerStats, draft_slots=slots))
-        # A GPU draws it while it reads the logits.
+        # On a GPU it overlaps with the pass over the logits.
         calls.append(call(parts.draw_noise, DrawNoise, positions=positions))
-        # Before a single draft there is no residual to add up.
+        # Before the first draft token there is no residual to sum.
         if spec.sampling == "block" and spec.num_speculative_tokens > 1:
             calls.append(call(parts.residual_mass, ResidualMass, draft_slots=slots, drafts=drafts))
         calls.append(call(parts.verify_drafts, VerifyDrafts, draft_slots=slots, drafts=drafts, status=status))

@@ -1,4 +1,4 @@
-"""Requests, and plans of steps with a row for each request, as the scheduler knows them."""
+"""Requests, and the scheduler's plan of a step with one row per request."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ class Request:
     """A request from its submission to its end.
 
     `tokens` holds only committed tokens. `num_computed` and `num_placeholders` are optimistic: they count every
-    scheduled token as computed and every scheduled draft as accepted until its step is processed, and
-    num_computed - num_placeholders == len(tokens) - 1 holds once a step has sampled for the request.
-    Of the tokens in flight `num_stale` belong to an earlier epoch and will be delivered, `num_dropped` to an epoch
-    before `drop_before`, whose results are thrown away. Its first `num_cached` blocks need not be registered.
+    scheduled token as computed and every scheduled draft token as accepted until the step is processed; num_computed -
+    num_placeholders == len(tokens) - 1 holds once a step has sampled for the request. Among the tokens in flight,
+    `num_stale` belong to an earlier epoch and will be delivered, `num_dropped` to an epoch before `drop_before`, so
+    their results are discarded. The first `num_cached` blocks are already registered.
     """
 
     index: int
@@ -54,7 +54,7 @@ class Request:
     has_params: bool = False
 
     def __post_init__(self) -> None:
-        """Note whether its parameters need any processing."""
+        """Set `has_params`: whether its sampling parameters need any processing."""
         self.has_params = self.params != _NOTHING
 
 
@@ -62,9 +62,9 @@ class Request:
 class PlanRow:
     """One request's part of a step's plan; never changed.
 
-    `scheduled` is what the log says of it. `num_computed` is the value before the step, `num_tokens_no_spec` counts the
-    committed tokens and those in flight, `num_accepted` is what the request's last processed row sampled; nothing is
-    sampled of a row to `discard`. `drafts` are those the host knows.
+    `scheduled` is its entry in the log. `num_computed` is the value before the step; `num_tokens_no_spec` counts the
+    committed tokens and those in flight; `num_accepted` is the number of tokens sampled by the request's last processed
+    row; nothing is sampled from a row to `discard`. `drafts` are the draft tokens that the host knows.
     """
 
     request: Request
@@ -77,9 +77,9 @@ class PlanRow:
 
 
 class Plan(NamedTuple):
-    """One step: its rows in scheduling order, how many drafts each of them is to propose, and blocks to poison.
+    """One step: its rows in scheduling order, draft tokens to propose, blocks to poison.
 
-    Of one that `is_spoiled` some row has something to spoil.
+    `is_spoiled` says that an event corrupts logits or draft tokens of some row.
     """
 
     step: int
@@ -90,7 +90,10 @@ class Plan(NamedTuple):
 
 
 class PlanWorkspace:
-    """Mutable workspace of the scheduler, reused every step; rows that were taken out again `returned` budget."""
+    """Mutable workspace of the scheduler, reused every step.
+
+    `returned` is the budget of removed rows.
+    """
 
     def __init__(self) -> None:
         self.rows: list[PlanRow] = []
@@ -99,24 +102,27 @@ class PlanWorkspace:
         self.begin(0)
 
     def begin(self, budget: int) -> None:
-        """Clear it for another step."""
-        assert self.budget >= 0, f"the step before took {-self.budget} tokens more than its budget"
+        """Clear the workspace for another step."""
+        assert self.budget >= 0, f"the previous step exceeded its budget by {-self.budget} tokens"
         self.budget, self.returned = budget, 0
         self.preempted = self.has_prefill = self.is_spoiled = False
         self.rows.clear()
         self.skipped.clear()
 
     def take_spoils(self, request: Request, verifies: bool) -> Spoils:
-        """Take the request's pending spoils for a row that samples; a draft's only if the row `verifies` some."""
+        """Take the request's pending corruptions for a row that samples.
+
+        The corruption of a draft token stays pending unless the row `verifies` some.
+        """
         waiting = request.spoils_next
-        assert waiting is not UNSPOILED, f"nothing spoils a row of request {request.name}"
+        assert waiting is not UNSPOILED, f"request {request.name} has no pending corruption"
         self.is_spoiled = True
         request.spoils_next = UNSPOILED if verifies or waiting.draft is None else Spoils(draft=waiting.draft)
         return waiting if verifies else waiting._replace(draft=None)
 
     @staticmethod
     def return_spoils(request: Request, taken: Spoils) -> None:
-        """Make the spoils of a row that is taken out pending again, except where newer ones are."""
+        """Make the corruptions of a removed row pending again, except where newer ones are pending."""
         newer = request.spoils_next
         if taken is not UNSPOILED:
             request.spoils_next = Spoils(
@@ -125,7 +131,7 @@ class PlanWorkspace:
                 newer.logit or taken.logit,
                 newer.draft or taken.draft,
             )
-            assert request.spoils_next != UNSPOILED, "spoils of a row that is taken out are pending again"
+            assert request.spoils_next != UNSPOILED, "corruptions of a removed row were lost"
 
 
 def entry_of(plan: Plan, tick: int, skipped: Sequence[tuple[int, SkipReason]]) -> Scheduled:

@@ -1,4 +1,4 @@
-"""Scheduling rules: blocks to take and to free, budget, drafts to verify next, counts of requests, and their ends."""
+"""Scheduling rules: blocks, token budget, draft tokens to verify, counts, request ends."""
 
 from collections.abc import Sequence
 
@@ -13,52 +13,64 @@ from workers.lanes.lane import Span
 
 
 def blocks_to_cover(request: Request, n: int, spec: EngineSpec) -> int:
-    """Return the number of blocks a request must own: for all in flight, n more tokens, and the drafts that follow."""
+    """Return the number of blocks that a request must own in a step that computes `n` tokens.
+
+    They cover all tokens in flight, the `n` tokens, and the draft tokens that follow.
+    """
     length = min(request.num_computed + n + spec.num_speculative_tokens, spec.max_model_len)
     return -(-length // spec.block_size)
 
 
 def blocks_to_free(request: Request, block_size: int) -> list[int]:
-    """Return the blocks to free for a request: all of them, those past its tokens too."""
+    """Return the blocks to free for a request: all of them, including those past its tokens."""
     return request.blocks
 
 
 def clip_to_block(request: Request, n: int, block_size: int) -> int:
-    """Return how many of n prompt tokens a step computes where states are kept with blocks: up to the block's end.
+    """Return how many of `n` prompt tokens to compute: up to the end of a block.
 
-    A chunk keeps two states, those before and after its last token, so no boundary may lie before them.
+    Used if recurrent states are stored with blocks.
+
+    A prefill chunk stores two states, before and after its last token, so no block boundary may precede them.
     """
     return min(n, block_size - request.num_computed % block_size)
 
 
 def block_to_go_on_from(row: PlanRow, block_size: int) -> int:
-    """Return the block whose recurrent state a row that joins continues from: the last shared one, or PAD_BLOCK."""
+    """Return the block whose recurrent state a joining row continues from, or PAD_BLOCK.
+
+    It is the last shared block.
+    """
     return row.request.blocks[(row.num_computed - 1) // block_size] if row.scheduled.blocks.shared else PAD_BLOCK
 
 
 def usable_hits(blocks: list[int]) -> list[int]:
-    """Return the blocks of a chain that may be shared: all but the last.
+    """Return the blocks of a prefix-cache hit that may be shared: all but the last.
 
-    What the drafter keeps for its last token depends on the token that follows, which may be another one here.
+    The drafter's KV word of the last token depends on the token that follows, which may differ here.
     """
     return blocks[:-1]
 
 
 def tokens_to_cache(request: Request, cut: Sequence[int]) -> list[int]:
-    """Return the tokens whose blocks may be cached: the committed ones, without those `cut` off behind an end."""
+    """Return the tokens with cacheable blocks: committed tokens, without those `cut` off."""
     return request.tokens
 
 
 def num_cacheable(num_tokens: int, num_computed: int) -> int:
-    """Return the number of tokens that are final in the caches: the last one known may have to be computed again.
+    """Return the number of tokens that are final in the KV caches.
 
-    It is the first that its step verifies: if that yields nothing, its drafter's word is not written.
+    The last known token may have to be computed again: it is the first that its step verifies, and if no sampled token
+    is valid, its drafter's KV word is not written.
     """
     return min(num_computed, num_tokens - 1)
 
 
 def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[int, ...] | None:
-    """Share `shared` blocks and take `count` others; return None and change nothing if there are fewer."""
+    """Share `shared` blocks and take `count` others.
+
+    None, without any change, if there are fewer.
+    """
     if not pool.has_room(shared, count):
         return None
     pool.share(shared)
@@ -66,82 +78,94 @@ def take_blocks(pool: CachingPool, shared: Sequence[int], count: int) -> tuple[i
 
 
 def history_of(request: Request) -> Sequence[int]:
-    """Return the tokens that a drafter on the host searches: all that are committed."""
+    """Return the tokens that a drafter on the host searches: all committed tokens."""
     return request.tokens
 
 
 def forgets_drafts(request: Request) -> bool:
-    """Tell whether a drafter on the host forgets a request that gives its blocks back: it may never run again."""
+    """Return whether a host drafter forgets a request that releases its blocks.
+
+    It does, because the request may never run again.
+    """
     return True
 
 
 def drafts_after(row: PlanRow, k_step: int) -> int:
-    """Return the drafts that the step after a row is to verify: none after a chunk that was not the last."""
+    """Return the number of draft tokens to verify in the next step.
+
+    0 after a non-final prefill chunk.
+    """
     return 0 if row.discard else k_step
 
 
 def budgeted(n: int, d: int) -> int:
-    """Return a row's share of the step's budget: all its n tokens, its d drafts too."""
+    """Return a row's share of the token budget: all its `n` tokens, draft tokens included."""
     return n
 
 
 def room_for(request: Request, wanted: int, max_model_len: int) -> int:
-    """Return how many of the tokens wanted have a position in the model."""
+    """Return how many of the `wanted` tokens have a position in the model."""
     return min(wanted, max_model_len - request.num_computed)
 
 
 def placeholders_for(row: PlanRow) -> int:
-    """Return the tokens that a row may sample; a chunk that is not the last brings none."""
+    """Return the number of tokens that a row may sample; 0 for a non-final prefill chunk."""
     return 0 if row.discard else 1 + row.scheduled.d
 
 
 def take_state_slot(request: Request, slots: Pool) -> int:
-    """Take the state slot of a request that is admitted: a free one, each time anew."""
+    """Take a free state slot for a request that is admitted; a new one each time."""
     taken = slots.take(1)
-    assert taken is not None, "as many state slots as rows"
+    assert taken is not None, "no state slot is free, but there is one per row"
     return taken[0]
 
 
 def has_state(request: Request, slots: Pool) -> bool:
-    """Tell whether a request that needs blocks has a state slot, or may take one."""
+    """Return whether a request that needs blocks has a state slot, or can take one."""
     return request.state_slot >= 0 or slots.num_free > 0
 
 
 def drain_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> None:
-    """Subtract a row of an earlier epoch from what is in flight: all it scheduled, however much of it was accepted."""
+    """Subtract a row of an earlier epoch from the tokens in flight.
+
+    All its scheduled tokens count, not only the accepted ones.
+    """
     request.num_stale -= row.scheduled.n
 
 
 def reset_counts(request: Request, mode: PreemptMode) -> None:
-    """Reset the counts of a request that loses its blocks, those of tokens in flight too."""
+    """Reset the counts of a preempted request, including those of tokens in flight."""
     request.num_computed = request.num_placeholders = request.num_drafts_next = 0
 
 
 def delivered_stale(request: Request, row: PlanRow, sampled: Sequence[int]) -> Sequence[int]:
-    """Return the tokens that a row of an earlier epoch delivers: all it sampled, unless its epoch was dropped."""
+    """Return the tokens that a row of an earlier epoch delivers; none if it was dropped."""
     return () if row.scheduled.epoch < request.drop_before else sampled
 
 
 def is_over(request: Request) -> bool:
-    """Tell whether a request takes no more results: it has ended, or was aborted."""
+    """Return whether a request takes no more results, because it has ended or was aborted."""
     return request.finish_reason is not None
 
 
 def reason_of_abort(request: Request) -> str:
-    """Return the finish reason of an aborted request: one that has ended already keeps its own."""
+    """Return the finish reason of an aborted request.
+
+    One that has already ended keeps its reason.
+    """
     return request.finish_reason or "abort"
 
 
 def runs_drafter(rows: Sequence[PlanRow]) -> bool:
-    """Tell whether a step runs the drafter: any does, also one behind which no draft is wanted.
+    """Return whether a step runs the drafter: yes, even if no draft tokens are needed.
 
-    The drafter's cache has to hold every token the target has computed, those of chunks too.
+    The drafter's KV cache must hold every token that the target has computed, including prefill chunks.
     """
     return len(rows) > 0
 
 
 def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
-    """Return the number of sampled tokens a request takes, and its finish reason if it ends with the last of those."""
+    """Return how many sampled tokens a request takes, and its finish reason if it ends."""
     stop, left = request.stop, request.length_limit - len(request.tokens)
     if len(sampled) < left and stop.isdisjoint(sampled) and not request.params.grammar:
         return len(sampled), None
@@ -155,7 +179,7 @@ def end_of(request: Request, sampled: Sequence[int]) -> tuple[int, str | None]:
 
 
 def logits_of(logits: Span, kept: Span) -> Span:
-    """Return the logits that raw logprobs are computed from: those copied before they were processed in place.
+    """Return the logits for raw logprobs: the copy made before logits processing.
 
     Source: vLLM PR #30846.
     """
@@ -163,5 +187,5 @@ def logits_of(logits: Span, kept: Span) -> Span:
 
 
 def logprob_rows(rows: Sequence[int], num_rows_now: int) -> Sequence[int]:
-    """Return the rows whose logprobs have landed: the step's own, however many rows the batch has by now."""
+    """Return the rows of the copied logprobs: the step's own rows, not the current batch's."""
     return rows

@@ -1,4 +1,4 @@
-"""Model runner: prepare a step on the host and enqueue it on the lanes."""
+"""Model runner: prepare a step on the host and enqueue it on the lanes (streams)."""
 
 from collections.abc import Callable, Sequence
 
@@ -85,11 +85,14 @@ class ModelRunner:
         self._previous: Step | None = None
 
     def launch(self, plan: Plan, permute: Callable[[int], Sequence[int]] | None, is_dummy: bool = False) -> Step:
-        """Enqueue a step, then correct the host's mirrors by the step before; a dummy step runs without rows."""
+        """Enqueue a step, then correct the host's mirrors with the results of the previous step.
+
+        A dummy step runs without rows.
+        """
         machine, batch = self._machine, self.batch
         previous = self._previous
         newest = previous.number if previous is not None else plan.step - 1
-        assert plan.step == newest + 1, f"step {plan.step} is launched behind step {newest}"
+        assert plan.step == newest + 1, f"step {plan.step} is launched after step {newest}"
         if previous is not None and previous.rows:
             previous.computed = tuple(row.num_computed for row in batch.rows)
         batch.update(plan, permute)
@@ -112,7 +115,7 @@ class ModelRunner:
         return Step(plan.step)
 
     def _enqueue_dummy(self, plan: Plan) -> Step:
-        """Enqueue the target model over one row of padding, which changes no request."""
+        """Enqueue the target model over one padding row, which changes no request."""
         assert not self.batch.rows, "a dummy step has no rows"
         memory, layout = self.memory, self.memory.layout
         shape = Shape(1, self.spec.token_multiple, (), False)
@@ -122,16 +125,16 @@ class ModelRunner:
         with self._machine.host(staging.inputs.all, "w") as staged:
             table = staged[: layout.tokens].reshape(len(FIELDS), -1)
             write_rows(table, (), shape, self._parts.pad_state_slots)
-            # Of tokens without a row neither ids nor blocks are read.
+            # Ids and blocks of tokens without a row are never read.
             staged[layout.token_row : layout.token_row + shape.num_tokens].fill(PAD_ROW)
         self._copy_inputs(staging)
         self._inputs_ready.record(self.h2d)
         self.compute.wait(self._inputs_ready)
-        forward = Forward(plan.step, view, (), plan.k_step, processing.NOBODY)
+        forward = Forward(plan.step, view, (), plan.k_step, processing.NO_ROWS)
         launch_inputs(self.context, forward)
         launch_target(self.context, forward)
         self._inputs_read.record(self.compute)
-        # There are no results, but the staging slot must outlive its copy.
+        # There are no results, but the staging slot must stay valid until its copy has run.
         done = self._dummy_done[plan.step % len(self._dummy_done)]
         done.record(self.compute)
         return Step(plan.step, output_done=done)
@@ -146,12 +149,12 @@ class ModelRunner:
         step = Step(plan.step, rows, keys, plan.k_step)
         self._log.append(Launched(plan.step, requests, shape.num_rows, shape.num_tokens, shape.uniform))
         named = processing.named_rows(batch.rows)
-        if named is not processing.NOBODY:
+        if named is not processing.NO_ROWS:
             self._observer.sampled_by_name(named, rows)
         self._stage(plan, step, previous, shape, named)
         length_max, num_queries_max = extent_of(batch.rows)
         num_blocks = -(-length_max // self.spec.block_size)
-        # Any bound will do: with powers of two few launches have new arguments.
+        # Any upper bound is correct; powers of two keep the number of different launch arguments small.
         num_blocks_max = min(1 << (num_blocks - 1).bit_length(), memory.max_blocks)
         common = self._parts.common_blocks(batch.rows, self.spec) if self.spec.cascade else 0
         is_restored = self._is_aligned and any(row.scheduled.blocks.shared for row in rows)
@@ -241,7 +244,7 @@ class ModelRunner:
                 launch_poison(self.context, span, len(fresh))
 
     def _copy_inputs(self, staging: Staging) -> None:
-        """Enqueue the copy of a step's inputs, behind the readers of those of the step before."""
+        """Enqueue the copy of a step's inputs, after the ops that read the previous step's inputs."""
         copied = self.context.arguments(CopyInputs, staging.inputs.all, self.memory.inputs.all)
         self._parts.wait_for_readers(self.h2d, self._inputs_read)
         self.h2d.launch(self._parts.copy_inputs, copied)
@@ -265,7 +268,7 @@ class ModelRunner:
                 staged[start : start + len(indexes)] = indexes
 
     def _copy_scripts(self, plan: Plan, staging: Staging) -> None:
-        """Stage and copy the scripts of drafts of rows that start."""
+        """Stage and copy the draft scripts of rows that start."""
         length = self.spec.max_model_len
         for row in plan.rows:
             if row.scheduled.step_in_epoch == 0:
@@ -277,13 +280,13 @@ class ModelRunner:
                 self.h2d.launch(self._parts.copy_script, self.context.arguments(CopyScript, line, target))
 
     def _correct(self, step: Step) -> None:
-        """Assign the true counts of the step's rows to the mirrors of the rows that are still in the batch."""
+        """Assign the step's true counts to the mirrors of rows that are still in the batch."""
         if step.counts is not None and step.counts_done is not None:
             step.counts_done.synchronize()
             with self._machine.host(step.counts, "r", step.number) as landed:
                 valid = tuple(landed.data)
             known = len(step.computed)
-            assert known == len(step.keys), f"step {step.number}: {known} counts of {len(step.keys)} rows are known"
+            assert known == len(step.keys), f"step {step.number}: {known} true counts for {len(step.keys)} rows"
             here = {row.key: row for row in self.batch.rows}
             for index, key in enumerate(step.keys):
                 row = here.get(key)
@@ -294,7 +297,10 @@ class ModelRunner:
             self._log.append(Corrected(step.number))
 
     def output(self, step: Step) -> Sequence[Sequence[int]]:
-        """Wait for a step's sampled tokens and return the valid ones of each row; discarded rows have none."""
+        """Wait for a step's sampled tokens.
+
+        Return the valid ones of each row, none for discarded rows.
+        """
         if step.output_done is not None:
             self._parts.wait_for_output(step.output_done)
         if step.output is None:
@@ -308,17 +314,20 @@ class ModelRunner:
         )
 
     def logprobs(self, step: Step, outputs: Sequence[Sequence[int]]) -> Sequence[Sequence[TokenLogprobs]] | None:
-        """Return the logprobs of what a step sampled, once `output` has returned that; None if no row wants any."""
+        """Return the logprobs of a step's sampled tokens, after `output`; None if no row needs any."""
         if step.logprobs is None:
             return None
         return self._sampler.logprobs.read(step.logprobs, step.number, outputs, len(self.batch.rows))
 
     def drafts(self, step: Step) -> Sequence[Sequence[int]] | None:
-        """Wait for the drafts of a step and return those of each row; None if the host does not use them."""
+        """Wait for a step's draft tokens and return those of each row.
+
+        None if the host does not use them.
+        """
         return self._drafts_to_host.read(step.drafts, step.number) if step.drafts is not None else None
 
     def release(self, request: Request) -> None:
-        """Forget a request that gives its blocks back, and capture its caches."""
+        """Forget a request that releases its blocks, and capture its KV cache."""
         if self._parts.forgets_drafts(request):
             self.host_drafts.forget(request)
         self.context.captures.caches(self._machine.step, request.index, request.blocks, "freed")

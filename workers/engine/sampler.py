@@ -1,4 +1,4 @@
-"""Sampler: sample a step, count what is valid, and send both to the host."""
+"""Sampler: sample a step, count the valid tokens, and copy both to the host."""
 
 from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.logprobs import Logprobs
@@ -14,7 +14,7 @@ _rejection_sample = arguments_of(RejectionSample)
 
 
 class Sampler:
-    """The sampler of one engine, with the events recorded behind its results."""
+    """The sampler of one engine, with the events recorded after its results."""
 
     def __init__(self, context: Context, machine: Machine) -> None:
         self._context = context
@@ -23,11 +23,14 @@ class Sampler:
         self._counts_done = [machine.event("counts_done") for _ in context.memory.counts]
         self.logprobs = Logprobs(context, machine)
         self.chance = RandomSampling(context, machine)
-        # The step that used the buffers last: an empty one uses none.
+        # The last step that used the buffers; an empty step uses none.
         self._last: Step | None = None
 
     def launch(self, forward: Forward, step: Step) -> None:
-        """Enqueue the ops that sample and count a step, and the copies of its results; `step` keeps where they land."""
+        """Enqueue the ops that sample and count a step, and the copies of its results.
+
+        `step` records where the copies are stored.
+        """
         context, view = self._context, forward.view
         launch, parts = context.compute.launch, context.parts
         last, self._last = self._last, step
@@ -50,7 +53,9 @@ class Sampler:
         context, view = self._context, forward.view
         parts, memory = context.parts, context.memory
         assert step.output is None, f"step {step.number}: its results are copied twice"
-        assert len(step.rows) <= view.num_rows, f"step {step.number}: {view.num_rows} of {len(step.rows)} rows land"
+        assert len(step.rows) <= view.num_rows, (
+            f"step {step.number}: {len(step.rows)} rows, but only {view.num_rows} are copied"
+        )
         width = 1 + context.spec.num_speculative_tokens
         slot = step.number % len(memory.outputs)
         step.output = memory.outputs[slot].span(0, view.num_rows * width)

@@ -1,4 +1,4 @@
-"""Scheduler: decide what each step computes before the results of the steps in flight are known."""
+"""Scheduler: plan each step before the results of the steps in flight are known."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from workers.record.observation import Observation
 
 
 class Scheduler:
-    """Requests, blocks and the token budget; writes its decisions to `log`, and calls `observer`."""
+    """Requests, blocks and the token budget; writes decisions to `log` and calls `observer`."""
 
     def __init__(
         self, spec: EngineSpec, parts: Parts, log: list[Entry | Observation], observer: EngineObserver
@@ -39,7 +39,7 @@ class Scheduler:
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self._workspace = PlanWorkspace()
-        # The running requests when a step begins; some of them may be preempted for others.
+        # The running requests at the start of a step; some of them may be preempted for others.
         self._turns: list[Request] = []
         self.k_step = spec.num_speculative_tokens
         self.tick = 0
@@ -50,23 +50,23 @@ class Scheduler:
         self._observer = observer
 
     def has_requests(self) -> bool:
-        """Tell whether any request has not ended."""
+        """Return whether any request has not ended."""
         return bool(self.running or self.waiting)
 
     def add(self, request: Request) -> None:
-        """Add a request to the waiting queue: at its end or, with priorities, behind all that are as urgent."""
-        assert request not in self.waiting, f"request {request.name} waits already"
-        assert not request.running, f"request {request.name} runs already"
+        """Add a request to the waiting queue: at its end, or by priority."""
+        assert request not in self.waiting, f"request {request.name} is already waiting"
+        assert not request.running, f"request {request.name} is already running"
         self.waiting.append(request)
         self._sort_waiting()
 
     def _sort_waiting(self) -> None:
         if self.spec.policy == "priority":
-            assert not any(request.running for request in self.waiting), "a request that runs waits too"
+            assert not any(request.running for request in self.waiting), "a running request is in the waiting queue"
             self.waiting = deque(sorted(self.waiting, key=lambda request: (request.priority, request.index)))
 
     def schedule(self, step: int) -> Plan:
-        """Choose the tokens of a step: running requests in order, then waiting ones if nothing was preempted."""
+        """Plan a step: running requests in order, then waiting ones if none was preempted."""
         work = self._workspace
         work.begin(self.spec.max_num_batched_tokens)
         self._turns[:] = self.running
@@ -83,14 +83,16 @@ class Scheduler:
         if plan.rows:
             self._poisoned.clear()
         explained, alive = len(plan.rows) + len(work.skipped), len(self.running) + len(self.waiting)
-        assert explained == alive, f"step {step}: {explained} of {alive} requests have a row or a reason to wait"
+        assert explained == alive, (
+            f"step {step}: {explained} requests have a row or a reason to wait, {alive} are alive"
+        )
         self._log.append(entry_of(plan, self.tick, work.skipped))
         for row in plan.rows:
             self._advance(row, step)
         return plan
 
     def _schedule_running(self, request: Request, work: PlanWorkspace) -> None:
-        assert request.state_slot >= 0, f"request {request.name} runs without a state slot"
+        assert request.state_slot >= 0, f"request {request.name} is running without a state slot"
         reason = self._reason_to_skip(request)
         if reason is None and work.budget == 0:
             reason = "budget"
@@ -111,7 +113,7 @@ class Scheduler:
         self._take(request, n, blocks, work)
 
     def _take_out(self, victim: Request, work: PlanWorkspace) -> tuple[int, ...]:
-        """Take a preempted request's row out of the step; return the blocks that the step had given it."""
+        """Remove a preempted request's row from the step; return the blocks allocated for it."""
         returned: tuple[int, ...] = ()
         work.skipped[:] = [skipped for skipped in work.skipped if skipped[0] != victim.index]
         for row in [row for row in work.rows if row.request is victim]:
@@ -120,9 +122,11 @@ class Scheduler:
             work.budget += self._parts.budgeted(scheduled.n, scheduled.d)
             work.returned += scheduled.n
             work.return_spoils(victim, scheduled.spoils)
-            assert not returned, f"request {victim.name} has two rows of a step"
+            assert not returned, f"request {victim.name} has two rows in a step"
             returned, kept = scheduled.blocks.new, len(victim.blocks) - len(scheduled.blocks.new)
-            assert tuple(victim.blocks[kept:]) == returned, f"{victim.blocks} do not end with the row's {returned}"
+            assert tuple(victim.blocks[kept:]) == returned, (
+                f"blocks {victim.blocks} do not end with the row's {returned}"
+            )
             del victim.blocks[kept:]
             self.blocks.release(returned)
             self._observer.row_withdrawn()
@@ -141,7 +145,7 @@ class Scheduler:
 
     @staticmethod
     def is_near_limit(request: Request) -> bool:
-        """Tell whether what is in flight reaches the length limit even if every draft in it is rejected."""
+        """Return whether tokens in flight reach the length limit even without accepted drafts."""
         ahead = request.num_placeholders
         return ahead > 0 and request.num_computed + 2 - ahead >= request.length_limit
 
@@ -175,11 +179,13 @@ class Scheduler:
                 self.waiting.clear()
         self.waiting = kept
         left = len(self.waiting) + len(self.running)
-        assert left == alive, f"{alive} requests are alive, and {left} of them wait or run"
+        assert left == alive, f"{alive} requests were alive, {left} are waiting or running"
 
     def _try_admit(self, request: Request, work: PlanWorkspace) -> SkipReason | None:
-        assert request.finish_reason is None, f"request {request.name} ended by {request.finish_reason} and waits"
-        assert not request.blocks, f"request {request.name} waits and holds blocks {request.blocks}"
+        assert request.finish_reason is None, (
+            f"request {request.name} has ended ({request.finish_reason}) but is waiting"
+        )
+        assert not request.blocks, f"request {request.name} is waiting but holds blocks {request.blocks}"
         if work.preempted:
             return "preempted"
         if request.stalled_until > self.tick:
@@ -197,7 +203,7 @@ class Scheduler:
         return reason
 
     def _fit(self, request: Request, shared: list[int], work: PlanWorkspace) -> SkipReason | None:
-        """Admit a request behind `shared` blocks; return the reason if it cannot be."""
+        """Admit a request that reuses `shared` blocks; return the reason if it does not fit."""
         wanted = len(request.tokens) - request.num_computed
         padded = self._is_padded_decode(request, wanted, work)
         if padded:
@@ -209,7 +215,9 @@ class Scheduler:
         blocks = self._allocate(request, n, shared)
         if blocks is None:
             return "blocks"
-        assert request.state_slot < 0, f"request {request.name} is admitted and has state slot {request.state_slot}"
+        assert request.state_slot < 0, (
+            f"request {request.name} is admitted but already has state slot {request.state_slot}"
+        )
         request.state_slot = self._parts.take_state_slot(request, self.state_slots)
         request.running = True
         self.running.append(request)
@@ -220,7 +228,10 @@ class Scheduler:
         return None
 
     def reset_cache(self, running: bool) -> None:
-        """Reset the prefix cache; with `running` preempt all running requests first, in drop mode, last one first."""
+        """Reset the prefix cache; with `running`, first preempt all running requests in drop mode.
+
+        The request admitted last is preempted first.
+        """
         preempts = running and bool(self.running)
         while running and self.running:
             self.preempt(self.running[-1], "reset", "drop")
@@ -228,7 +239,7 @@ class Scheduler:
         if self.cache is not None:
             lost = self.cache.reset(preempts)
             held = [block for block in lost if self.cache.pool.references[block]]
-            assert not held, f"blocks {held} lose their contents while somebody holds them"
+            assert not held, f"blocks {held} lose their contents while a request holds them"
             self._poisoned += lost
 
     def _is_padded_decode(self, request: Request, wanted: int, work: PlanWorkspace) -> bool:
@@ -243,7 +254,10 @@ class Scheduler:
         )
 
     def _allocate(self, request: Request, n: int, shared: Sequence[int] = ()) -> tuple[int, ...] | None:
-        """Take the blocks that cover n more tokens and the drafts that may follow them, or None."""
+        """Take blocks for `n` more tokens and the draft tokens that may follow.
+
+        None if there are too few.
+        """
         held = len(request.blocks) + len(shared)
         count = self._parts.blocks_to_cover(request, n, self.spec) - held
         if count <= 0:
@@ -264,11 +278,14 @@ class Scheduler:
         computed, num_no_spec = request.num_computed, len(request.tokens) + request.num_placeholders
         request.blocks.extend(shared)
         request.blocks.extend(blocks)
-        # Behind the last token known or about to be: a chunk that is not the last ends before it.
-        num_behind = n + computed - num_no_spec
-        discard = num_behind < 0
-        d = 0 if discard else num_behind
-        assert d <= request.num_drafts_next, f"request {request.name}: {d} drafts of {request.num_drafts_next}"
+        # Number of tokens after the last token that is known or in flight; negative for a prefill chunk that is not the
+        # last.
+        num_after_last = n + computed - num_no_spec
+        discard = num_after_last < 0
+        d = 0 if discard else num_after_last
+        assert d <= request.num_drafts_next, (
+            f"request {request.name}: {d} draft tokens scheduled, {request.num_drafts_next} exist"
+        )
         is_spoiled = request.spoils_next is not UNSPOILED and not discard
         spoils = work.take_spoils(request, d > 0) if is_spoiled else UNSPOILED
         drafts = tuple(self._parts.checked_drafts(request, d)) if request.params.grammar and not discard else ()
@@ -285,7 +302,7 @@ class Scheduler:
 
     def _advance(self, row: PlanRow, step: int) -> None:
         request = row.request
-        assert row.scheduled.epoch == request.epoch, f"request {request.name} gave way after its row was planned"
+        assert row.scheduled.epoch == request.epoch, f"request {request.name} was preempted after its row was planned"
         assert request.last_step < step, f"request {request.name} is scheduled twice in step {step}"
         request.num_computed += row.scheduled.n
         request.num_in_flight += row.scheduled.n
@@ -299,9 +316,9 @@ class Scheduler:
     def preempt(
         self, request: Request, cause: Cause, mode: PreemptMode = "deliver", returned: tuple[int, ...] = ()
     ) -> None:
-        """Preempt a running request: free its blocks and state, and put it at the head of the waiting queue.
+        """Preempt a running request: free its blocks; move it to the head of the waiting queue.
 
-        What it has in flight will still be delivered or, in drop mode, thrown away; it touches no count.
+        Its results in flight will still be delivered or, in drop mode, discarded; they change no count.
         """
         assert request.running, f"request {request.name} is not running"
         self.running.remove(request)
@@ -332,7 +349,7 @@ class Scheduler:
             self.waiting.remove(request)
 
     def _release(self, request: Request) -> None:
-        assert not request.running, f"request {request.name} gives its blocks back and runs"
+        assert not request.running, f"request {request.name} releases its blocks while running"
         self._log.append(Freed(request.index, tuple(request.blocks), request.state_slot))
         self.on_release(request)
         self.blocks.release(self._parts.blocks_to_free(request, self.spec.block_size))
@@ -341,9 +358,9 @@ class Scheduler:
         request.state_slot = -1
 
     def process(self, row: PlanRow, sampled: Sequence[int]) -> tuple[int, ...]:
-        """Commit what a row sampled and return the tokens that were appended.
+        """Commit the sampled tokens of a row; return the tokens that were appended.
 
-        Results of an earlier epoch are appended too, if at all, but its counts were reset with it.
+        Results of an earlier epoch may be appended too, but they change no counts, because these were reset.
         """
         request = row.request
         stale = row.scheduled.epoch != request.epoch

@@ -1,7 +1,7 @@
-"""Staging: a step's inputs from the host to the device, from the padded shape of its batch to its tables.
+"""Staging: the padded shape of a batch, and its input tables, written to pinned memory.
 
-Every value is written where its copy reads it; what is gathered before that is a tuple. A number is put into several
-places with `fill`: assigned to a slice, NumPy makes an array of it first.
+Every value is written where its copy reads it; values gathered before that are tuples. A number is written to several
+elements with `fill`, because NumPy would first make an array for a slice assignment.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from workers.kernels.sentinels import NO_PREVIOUS_ROW, PAD_BLOCK, PAD_ROW, PAD_S
 from workers.lanes.lane import Lane, LaneEvent
 
 _GREEDY = SamplingParams()
-# Where each of `memory.FIELDS` lies in a table of them.
+# The row of each of `memory.FIELDS` in the table of fields.
 (
     COMPUTED_HOST,
     NUM_SCHEDULED,
@@ -40,13 +40,13 @@ _GREEDY = SamplingParams()
 
 
 class Shape(NamedTuple):
-    """The padded layout of a batch: its rows and tokens, and where each row's tokens start.
+    """The padded layout of a batch: numbers of rows and tokens, and the first token of each row.
 
-    A uniform batch (every row verifies K drafts) has 1 + K tokens in every row, padding rows too; any other is ragged
-    with its padding at the end. Three rows, `.` is padding, K = 2, tokens to a multiple of 4::
+    A uniform batch (every row verifies K draft tokens) has 1 + K tokens in every row, padding rows too; any other is
+    ragged, with padding at the end. Three rows, `.` is padding, K = 2, tokens to a multiple of 4::
 
-        ragged    a a a b c c . .            starts 0 3 4 6   token_row 0 0 0 1 2 2 - -
-        uniform   a a a b b b c c c . . .    starts 0 3 6 9   token_row 0 0 0 1 1 1 2 2 2 - - -
+        ragged    a a a b c c . .           starts 0 3 4 6     token_row 0 0 0 1 2 2 - -
+        uniform   a a a b b b c c c . . .   starts 0 3 6 9     token_row 0 0 0 1 1 1 2 2 2 - - -
     """
 
     num_rows: int
@@ -56,17 +56,23 @@ class Shape(NamedTuple):
 
 
 def is_uniform(rows: Sequence[PlanRow], width: int) -> bool:
-    """Tell whether every row verifies width - 1 drafts; a prompt of `width` tokens is no decode."""
+    """Return whether every row verifies width - 1 draft tokens.
+
+    A prompt of `width` tokens is not a decode row.
+    """
     return all(row.scheduled.n == width and row.scheduled.d == width - 1 for row in rows)
 
 
 def pad_state_slots(rows: Sequence[Row], num_pads: int) -> Sequence[int]:
-    """Return the state slots of the padding rows behind `rows`, of which a dummy step has none: no padding has one."""
+    """Return the state slots of the padding rows after `rows`: padding has no state slot.
+
+    A dummy step has only padding rows.
+    """
     return (PAD_STATE_SLOT,) * num_pads
 
 
 def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[Sequence[PlanRow], int], bool]) -> Shape:
-    """Lay out the rows of a step."""
+    """Return the padded layout of a step's rows."""
     width, num_rows = 1 + spec.num_speculative_tokens, len(plans)
     uniform = is_uniform(plans, width)
     padded = capture_size(num_rows) if spec.pad else num_rows
@@ -81,7 +87,7 @@ def shape_of(plans: Sequence[PlanRow], spec: EngineSpec, is_uniform: Callable[[S
 
 
 def shared_prefix(rows: Sequence[Row], block_size: int) -> int:
-    """Return the number of leading blocks that all rows share and that are full, by the host's counts."""
+    """Return the number of leading full blocks that all rows share, by the host's counts."""
     count = min(row.num_computed for row in rows) // block_size
     first = rows[0].blocks
     for row in rows:
@@ -90,14 +96,14 @@ def shared_prefix(rows: Sequence[Row], block_size: int) -> int:
 
 
 def common_blocks(rows: Sequence[Row], spec: EngineSpec) -> int:
-    """Return the leading blocks of a batch that attention sums once for all rows, where it may; 0 for none."""
+    """Return the number of common leading blocks for cascade attention; 0 if not allowed."""
     if is_switched_off(spec, "cascade"):
         return 0
     return shared_prefix(rows, spec.block_size)
 
 
 def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
-    """Return the length of the longest row of a batch after the step, and the most tokens that a row computes."""
+    """Return the longest row's length after the step, and the most tokens of any row."""
     length_max = num_queries_max = 0
     for row in rows:
         num_queries = row.plan.scheduled.n
@@ -110,19 +116,19 @@ def extent_of(rows: Sequence[Row]) -> tuple[int, int]:
 
 
 def backup_tokens(rows: Sequence[Row], backup_index: Callable[[int, int], int]) -> tuple[int, ...]:
-    """Return each row's backup token, which its drafter continues from when nothing is sampled."""
+    """Return each row's backup token, from which its drafter continues if nothing is sampled."""
     return tuple(
         row.token(backup_index(row.num_tokens_no_spec, row.num_computed + row.plan.scheduled.n)) for row in rows
     )
 
 
 def row_params(rows: Sequence[Row]) -> Sequence[SamplingParams]:
-    """Return each row's sampling parameters: its request's or, where nothing is sampled, greedy ones."""
+    """Return each row's sampling parameters: its request's; greedy if nothing is sampled."""
     return tuple(_GREEDY if row.plan.discard else row.plan.request.params for row in rows)
 
 
 def blocks_to_poison(plan: Plan) -> tuple[int, ...]:
-    """Return the blocks to poison in a step: those it hands out, and others whose contents were evicted."""
+    """Return the blocks to poison in a step: newly allocated and evicted ones."""
     given = tuple(chain.from_iterable(row.scheduled.blocks.new for row in plan.rows))
     return given + tuple(block for block in plan.poisoned if block not in given) if plan.poisoned else given
 
@@ -139,9 +145,10 @@ def write_rows(
     accepted: Sequence[int] = (),
     taken_over: Sequence[int] = (),
 ) -> None:
-    """Write the fields of `memory.FIELDS` into a table [fields, rows], padded; two of them are the step's before.
+    """Write the fields of `memory.FIELDS` into a table [fields, rows], padded.
 
-    `accepted` and `taken_over` may be shorter than `rows`: the rest is 0 and PAD_BLOCK.
+    Two fields belong to the previous step (`before`). `accepted` and `taken_over` may be shorter than `rows`: the rest
+    is 0 and PAD_BLOCK.
     """
     table.fill(0)
     table[PREV_POSITION].fill(NO_PREVIOUS_ROW)
@@ -166,7 +173,7 @@ def write_rows(
         cells[QUERY_START, index] = start
     num_pads = max(shape.num_rows, len(before)) - len(rows)
     pads = pad_state_slots(rows, num_pads)
-    assert len(pads) == num_pads, f"{len(pads)} state slots for {num_pads} rows of padding"
+    assert len(pads) == num_pads, f"{len(pads)} state slots for {num_pads} padding rows"
     for index, slot in enumerate(pads, len(rows)):
         cells[STATE_SLOT, index] = slot
     if accepted:
@@ -176,7 +183,7 @@ def write_rows(
 
 
 def write_tokens(ids: NDArray[np.int64], token_row: NDArray[np.int64], rows: Sequence[Row], shape: Shape) -> None:
-    """Write the token ids of every row, as far as the host knows them, and the row of each token, padded."""
+    """Write the token ids of every row that the host knows, and the row of each token, padded."""
     end = shape.starts[len(rows) - 1] + rows[-1].plan.scheduled.n
     ids[:end].fill(UNKNOWN_TOKEN)
     if end < shape.num_tokens:
@@ -195,7 +202,7 @@ def write_tokens(ids: NDArray[np.int64], token_row: NDArray[np.int64], rows: Seq
 
 
 def write_block_table(table: NDArray[np.int64], rows: Sequence[Row]) -> None:
-    """Write the blocks of every row into a table [rows, max_blocks]; what is past them is padding."""
+    """Write the blocks of every row into a table [rows, max_blocks]; the rest is PAD_BLOCK."""
     table.fill(PAD_BLOCK)
     cells = table.data
     for index, row in enumerate(rows):
@@ -209,10 +216,10 @@ def staging_slot(step: int, num_slots: int) -> int:
 
 
 def wait_for_readers(h2d: Lane, inputs_read: LaneEvent) -> None:
-    """Enqueue waits that keep the copy of inputs behind the readers of the step before."""
+    """Enqueue a wait that keeps the copy of inputs after the previous step's readers."""
     h2d.wait(inputs_read)
 
 
 def wait_for_output(output_done: LaneEvent) -> None:
-    """Block the host until the sampled tokens of a step have landed."""
+    """Block the host until the sampled tokens of a step have been copied."""
     output_done.synchronize()

@@ -10,7 +10,7 @@ from workers.lanes.lane import LaneEvent, Span
 
 @dataclass(frozen=True, slots=True)
 class DraftsInFlight:
-    """The drafts that a step proposed, on their way to the host."""
+    """The draft tokens of a step on their way to the host."""
 
     landed: LaneEvent
     drafts: Span
@@ -18,9 +18,9 @@ class DraftsInFlight:
 
 @dataclass(slots=True)
 class Step:
-    """A step in flight: its rows as they were at its launch, and where its results land.
+    """A step in flight: its rows at launch, and the memory that results are copied to.
 
-    `computed` is each row's true count before the step, known once the step before it has been corrected.
+    `computed` is each row's true count before the step, known once the previous step has been corrected.
     """
 
     number: int

@@ -16,13 +16,13 @@ def allocations(*arguments: str) -> dict[str, int]:
     return found
 
 
-def test_only_the_device_and_what_looks_at_it_make_arrays_in_a_decode_step() -> None:
+def test_decode_step_makes_arrays_in_ops_and_captures_only() -> None:
     found = allocations()
     assert sum(found.values()) > 50
     assert {line for line in found if not line.startswith(DEVICE)} == set()
 
 
-def test_an_array_that_the_host_makes_is_seen() -> None:
+def test_array_made_by_the_host_is_detected() -> None:
     found = allocations("with arrays")
     host = {line: count for line, count in found.items() if not line.startswith(DEVICE)}
     assert list(host.values()) == [4]

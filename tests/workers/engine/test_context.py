@@ -22,7 +22,7 @@ def context() -> Context:
     return ours(Run(trace, Tapes(), Options(), Specstorm(Parts())).target).engine.runner.context
 
 
-def test_spans_come_from_the_view_buffers_from_memory_and_numbers_from_either(context: Context) -> None:
+def test_bound_finds_spans_buffers_and_numbers_by_name(context: Context) -> None:
     view, memory, spec = context.memory.view(0, 2, 8), context.memory, context.spec
     for _ in range(2):
         bound = context.bound(Attention, view, output=view.attended, num_blocks_max=3)
@@ -30,26 +30,26 @@ def test_spans_come_from_the_view_buffers_from_memory_and_numbers_from_either(co
         assert (bound.block_size, bound.max_blocks, bound.num_blocks_max) == (spec.block_size, memory.max_blocks, 3)
 
 
-def test_what_another_view_has_is_taken_from_that_view(context: Context) -> None:
+def test_bound_takes_spans_of_the_given_view(context: Context) -> None:
     first, second = context.memory.view(0, 1, 4), context.memory.view(0, 2, 8)
     bound = [context.bound(KvWrite, view, layer=0) for view in (first, second, first)]
     assert [each.positions for each in bound] == [first.positions, second.positions, first.positions]
 
 
-def test_what_the_caller_owns_comes_before_what_memory_has(context: Context) -> None:
+def test_bound_prefers_own_values_to_memory(context: Context) -> None:
     view = context.memory.view(0, 1, 4)
     own: dict[str, Span | int] = {"kv": context.memory.drafter_kv.all, "layer": 7}
     assert context.bound(KvWrite, view, own).kv is context.memory.drafter_kv.all
     assert context.bound(KvWrite, view, own, layer=1).layer == 1
 
 
-def test_a_name_that_several_spans_have_is_an_error_at_the_launch(context: Context) -> None:
+def test_bound_with_an_ambiguous_name_raises(context: Context) -> None:
     view = context.memory.view(0, 1, 4)
     given = {"prev_valid": context.memory.valid.all, "draft_tokens": context.memory.prev_drafts}
-    with pytest.raises(TypeError, match=r"PrepareInputs\.accepted: nothing else bears this name"):
+    with pytest.raises(TypeError, match=r"PrepareInputs\.accepted: no span, buffer or number has this name"):
         context.bound(PrepareInputs, view, **given)
 
 
-def test_an_argument_that_the_op_does_not_have_is_refused(context: Context) -> None:
+def test_bound_with_an_unknown_argument_fails(context: Context) -> None:
     with pytest.raises(AssertionError, match="KvWrite has no argument"):
         context.bound(KvWrite, context.memory.view(0, 1, 4), layer=0, slot=context.memory.slots.all)

@@ -112,20 +112,20 @@ def of_the_host(found: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_the_host_makes_no_list_in_a_decode_step(name: str) -> None:
+def test_decode_step_makes_no_list_on_the_host(name: str) -> None:
     found = lists(SPECS[name])
     assert sum(found.values()) > 50
     assert of_the_host(found) == {}
 
 
 @pytest.mark.parametrize("name", PARAMS)
-def test_the_host_makes_no_list_for_requests_with_more_features_either(name: str) -> None:
+def test_decode_step_with_features_makes_no_list_on_the_host(name: str) -> None:
     # At depth 2 a request that follows a grammar waits for its tokens, and joins the batch anew each time.
     depth = 1 if PARAMS[name].grammar else 2
     assert of_the_host(lists(EngineSpec(depth=depth), PARAMS[name])) == {}
 
 
-def test_a_list_that_the_host_makes_is_seen_even_if_it_is_gone_at_once() -> None:
+def test_short_lived_list_made_by_the_host_is_detected() -> None:
     def backup_through_a_list(num_tokens_no_spec: int, optimistic_seq_len: int) -> int:
         return [num_tokens_no_spec - 1].pop()
 

@@ -1,1 +1,1 @@
-"""Drafters: each enqueues what proposes the drafts of a step."""
+"""Drafters: each enqueues the ops that propose the draft tokens of a step."""

@@ -1,4 +1,4 @@
-"""Drafters that run on the device behind a step: a function each enqueues one's work."""
+"""Drafters that run on the device after a step: one function each, which enqueues the ops."""
 
 from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.memory import ShapeView, View
@@ -27,9 +27,9 @@ _extract_hidden_states = arguments_of(ExtractHiddenStates, "num_proposed", slots
 
 
 def eagle(context: Context, forward: Forward) -> None:
-    """Enqueue a pass over the tokens of a step, the slots of drafts, and the chain that proposes them by a script.
+    """Enqueue the EAGLE-like drafter: first pass, slot mapping, draft chain.
 
-    The EAGLE-like drafter is fed with the target's hidden words and has a cache of its own.
+    The drafter reads the target's hidden words and has its own KV cache. A script decides which tokens it proposes.
     """
     launch, parts, view = context.compute.launch, context.parts, forward.view
     launch(parts.draft_first_pass, context.of_view(_draft_first_pass, view.shape))
@@ -38,9 +38,10 @@ def eagle(context: Context, forward: Forward) -> None:
 
 
 def mtp(context: Context, forward: Forward) -> None:
-    """Enqueue the pass of a layer over the tokens of a step, and the chain that runs it on its own output.
+    """Enqueue the multi-token-prediction layer: first pass, then the draft chain.
 
-    The layer of multi-token prediction lies behind the target's, and carries a hidden word from step to step.
+    The layer follows the target's layers, and carries a hidden word from step to step. The chain runs on its own
+    output.
     """
     launch, parts, view = context.compute.launch, context.parts, forward.view
     launch(parts.mtp_pass, context.of_view(_mtp_pass, view))
@@ -48,9 +49,9 @@ def mtp(context: Context, forward: Forward) -> None:
 
 
 def dflash(context: Context, forward: Forward) -> None:
-    """Enqueue what adds the tokens of a step to the context, and the block that proposes all drafts behind them.
+    """Enqueue the block drafter: extend the context, then propose a block of draft tokens.
 
-    The context is made of the target's hidden words; one pass goes over a block of masked positions.
+    The context consists of the target's hidden words; one pass over a block of mask tokens gives all draft tokens.
     """
     launch, parts, view = context.compute.launch, context.parts, forward.view
     launch(parts.dflash_context, context.of_view(_dflash_context, view.shape))
@@ -58,36 +59,36 @@ def dflash(context: Context, forward: Forward) -> None:
 
 
 def ngram_gpu(context: Context, forward: Forward) -> None:
-    """Enqueue what adds the tokens of a step to the history of rows, which lies in their blocks, and a search in it."""
+    """Enqueue the n-gram drafter: write the step's tokens to blocks, then search there."""
     launch, parts, view = context.compute.launch, context.parts, forward.view
     launch(parts.write_tokens, context.of_view(_write_tokens, view.shape))
     launch(parts.ngram_search, context.once(_ngram_search, view.shape, forward.num_blocks_max, forward.k_step))
 
 
 def medusa(context: Context, forward: Forward) -> None:
-    """Enqueue the medusa heads; they have no cache, so nothing is done for any other token of the step.
+    """Enqueue the medusa heads; they have no KV cache, so other tokens of the step need no work.
 
-    Their drafts go to the host, and from there to the next step.
+    Their draft tokens go to the host, and from there to the next step.
     """
     heads = context.once(_medusa_heads, forward.view.shape, forward.k_step)
     context.compute.launch(context.parts.medusa_heads, heads)
 
 
 def extract_hidden_states(context: Context, forward: Forward) -> None:
-    """Enqueue what writes the hidden words of a step out for a consumer, and proposes the tokens just sampled."""
+    """Enqueue the op that writes hidden words out and proposes the tokens just sampled."""
     extracted = context.once(_extract_hidden_states, forward.view.shape, forward.k_step)
     context.compute.launch(context.parts.extract_hidden_states, extracted)
 
 
 def nothing(context: Context, forward: Forward) -> None:
-    """Enqueue nothing, for a drafter on the host: it proposes once the step has been processed."""
+    """Enqueue nothing: a drafter on the host proposes once the step has been processed."""
 
 
 def draft_model(context: Context, forward: Forward) -> None:
-    """Enqueue the pass of a model over the tokens of a step, and the chain that predicts the ones behind them.
+    """Enqueue the draft model: a pass over the step's tokens, then the draft chain.
 
-    It has the target's layers on caches of its own. It predicts, and the script makes some drafts wrong; where drafts
-    are drawn the script makes what they are drawn from another distribution.
+    The draft model has the target's layers and its own KV cache. The script makes some of its draft tokens wrong; if
+    draft tokens are sampled, the script changes the distribution that they are sampled from.
     """
     spec, view = context.spec, forward.view
     conv_width = spec.conv_width if spec.layers == "hybrid" else 0
@@ -103,7 +104,10 @@ def draft_model(context: Context, forward: Forward) -> None:
 
 
 def _launch_drawn_chain(context: Context, forward: Forward, conv_width: int) -> None:
-    """Enqueue the noise of drafts, and the chain that draws them and keeps their logits in the slots of the rows."""
+    """Enqueue the chain that samples draft tokens, with its noise.
+
+    Logits stay in the rows' state slots.
+    """
     view = forward.view
     context.compute.launch(context.parts.draft_noise, context.of_view(_draft_noise, view.shape))
     context.compute.launch(

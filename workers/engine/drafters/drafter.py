@@ -1,4 +1,4 @@
-"""Interface of a drafter, and the drafter that a specification names."""
+"""The interface of a drafter, and the selection of the drafter that a specification names."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -8,8 +8,8 @@ from workers.engine.context import Context, Forward, arguments_of
 from workers.engine.drafters import device_drafters as device
 from workers.kernels.drafter_limit.definition import LimitDrafts, LimitSlots
 
-# Enqueues, behind the sampling of a step, what proposes the drafts that the next step verifies: the work on the
-# drafter's cache for the step's tokens, and its drafts behind them.
+# Enqueues, after the sampler of a step, the ops that propose the draft tokens which the next step verifies: the update
+# of the drafter's KV cache with the step's tokens, and the proposal.
 Drafter: TypeAlias = Callable[[Context, Forward], None]
 
 _limit_slots = arguments_of(LimitSlots)
@@ -30,7 +30,8 @@ DRAFTERS: Mapping[str, Drafter] = {
 def drafter_of(spec: EngineSpec) -> Drafter:
     """Return the drafter of an engine.
 
-    One with fewer positions than the target has no cache past them, and rows near them get no drafts.
+    A drafter with fewer positions than the target has no KV slots past its end, and rows near that end get no draft
+    tokens.
     """
     drafter = DRAFTERS[spec.drafter]
 

@@ -1,6 +1,6 @@
-"""Host drafters: drafts looked up in processed tokens (suffix, ngram), and the transfer of those from the device.
+"""Host drafters (suffix, n-gram), and copies of device draft tokens to the host.
 
-Where the host proposes, or hands drafts on, it has to have seen the step before: there is nothing of that at depth 2.
+If the host proposes or forwards draft tokens, it must have processed the previous step, so this exists at depth 1 only.
 """
 
 from collections import Counter
@@ -23,24 +23,25 @@ SUFFIX_MAX = 4
 
 
 def ngram_drafts(tokens: Sequence[int], num_drafts: int) -> list[int]:
-    """Return what followed the longest earlier match of the last tokens; of equally long ones the rightmost.
+    """Return the tokens after the longest, then rightmost, earlier match of the last tokens.
 
     Source: Saxena, "Prompt lookup decoding", 2023.
     """
-    longest, behind = 0, 0
+    longest, end_of_match = 0, 0
     for end in range(len(tokens) - 1, 0, -1):
         length = 0
         while length < min(NGRAM_MAX, end) and tokens[end - 1 - length] == tokens[-1 - length]:
             length += 1
         if length > longest:
-            longest, behind = length, end
-    return list(tokens[behind : behind + num_drafts]) if longest else []
+            longest, end_of_match = length, end
+    return list(tokens[end_of_match : end_of_match + num_drafts]) if longest else []
 
 
 class SuffixDrafter:
-    """Proposes what most often followed the longest known suffix, token by token; of equally frequent the lowest id.
+    """Proposes, token by token, the most frequent continuation of the longest known suffix.
 
-    Counts of each request grow with its tokens. Source: Oliaro et al., "SuffixDecoding", arXiv 2411.04975.
+    Equally frequent: the lowest id. Counts of each request grow with its tokens.
+    Source: Oliaro et al., "SuffixDecoding", arXiv 2411.04975.
     """
 
     def __init__(self, num_drafts_max: int) -> None:
@@ -49,7 +50,7 @@ class SuffixDrafter:
         self._num_seen: dict[int, int] = {}
 
     def propose(self, request: int, tokens: Sequence[int], num_drafts: int) -> list[int]:
-        """Return up to `num_drafts` tokens behind the known ones of a request."""
+        """Return up to `num_drafts` draft tokens that continue the tokens of a request."""
         counts = self._grow(request, tokens)
         length = next((n for n in range(min(SUFFIX_MAX, len(tokens)), 0, -1) if tuple(tokens[-n:]) in counts), 0)
         found: list[int] = []
@@ -62,18 +63,20 @@ class SuffixDrafter:
 
     @property
     def requests(self) -> Sequence[int]:
-        """The requests of which something is kept between calls."""
+        """The requests that counts are kept for."""
         return tuple(self._counts)
 
     def forget(self, request: int) -> None:
-        """Drop what is kept of a request that stops running; what is needed again is found in its tokens."""
+        """Drop the counts of a request that stops running; they can be rebuilt from its tokens."""
         self._counts.pop(request, None)
         self._num_seen.pop(request, None)
-        assert len(self._counts) == len(self._num_seen), f"{[*self._counts]} are counted, {[*self._num_seen]} seen"
+        assert len(self._counts) == len(self._num_seen), (
+            f"counts of {[*self._counts]}, seen tokens of {[*self._num_seen]}"
+        )
 
     def _grow(self, request: int, tokens: Sequence[int]) -> dict[tuple[int, ...], Counter[int]]:
         seen = self._num_seen.get(request, 0)
-        assert seen <= len(tokens), f"request {request}: {seen} tokens are counted, of which {len(tokens)} are left"
+        assert seen <= len(tokens), f"request {request}: {seen} tokens are counted, but it has only {len(tokens)}"
         counts = self._counts.setdefault(request, {})
         for end in range(seen, len(tokens)):
             for length in range(1, min(self._depth, end) + 1):
@@ -83,7 +86,10 @@ class SuffixDrafter:
 
 
 class HostDrafts:
-    """The drafts behind the step processed last, by its rows; NO_DRAFT where there are fewer than K."""
+    """The draft tokens after the last processed step, by its rows.
+
+    NO_DRAFT if there are fewer than K.
+    """
 
     def __init__(self, spec: EngineSpec, parts: Parts) -> None:
         self._suffixes = SuffixDrafter(spec.num_speculative_tokens)
@@ -94,9 +100,9 @@ class HostDrafts:
     def propose(
         self, step: Step, delivered: Sequence[Sequence[int]], on_device: Sequence[Sequence[int]] | None
     ) -> Sequence[tuple[int, ...]] | None:
-        """Propose drafts for each row that goes on and was just delivered tokens; None if the device hands them over.
+        """Return draft tokens for each row of a processed step; None if drafts stay on the device.
 
-        `on_device` are the drafts that came from the device, if the drafter runs there.
+        `on_device` are the draft tokens copied from the device, if the drafter runs there.
         """
         if not TRAITS[self._spec.drafter].goes_through_host:
             return None
@@ -111,11 +117,11 @@ class HostDrafts:
 
     @property
     def requests(self) -> Sequence[int]:
-        """The requests of which a drafter on the host keeps something."""
+        """The requests that a drafter on the host keeps data for."""
         return self._suffixes.requests
 
     def forget(self, request: Request) -> None:
-        """Drop what is kept of a request that stops running."""
+        """Drop the data of a request that stops running."""
         self._suffixes.forget(request.index)
 
     def _of_row(self, row: PlanRow, tokens: Sequence[int], k_step: int, on_device: Sequence[int]) -> tuple[int, ...]:
@@ -131,15 +137,15 @@ class HostDrafts:
         return self._padded(tuple(on_device), num_drafts)
 
     def _padded(self, drafts: tuple[int, ...], count: int | None = None) -> tuple[int, ...]:
-        """Return so many drafts, K if nothing else is said; NO_DRAFT where there are fewer."""
+        """Return `count` draft tokens (default K), padded with NO_DRAFT."""
         count = self._spec.num_speculative_tokens if count is None else count
         return drafts[:count] + (NO_DRAFT,) * (count - len(drafts))
 
 
 class DraftsToHost:
-    """Transfer of a step's drafts to the host, to be checked there or used by the next step: pinned memory and copies.
+    """Copies of a step's draft tokens to pinned memory, for grammar checks or for the next step.
 
-    A step whose drafts the host has no use for enqueues nothing.
+    A step enqueues nothing if the host does not need its draft tokens.
     """
 
     def __init__(self, context: Context, machine: Machine) -> None:
@@ -152,7 +158,7 @@ class DraftsToHost:
         self._drafts_done = [machine.event("drafts_done") for _ in slots]
 
     def launch(self, forward: Forward) -> DraftsInFlight | None:
-        """Enqueue the copy of a step's drafts, if the host has a use for them."""
+        """Enqueue the copy of a step's draft tokens, if the host needs them."""
         context, k = self._context, self._context.spec.num_speculative_tokens
         is_read = forward.named.grammar or self._is_read_back
         if not is_read or not k:
@@ -166,7 +172,7 @@ class DraftsToHost:
         return DraftsInFlight(self._drafts_done[slot], drafts)
 
     def read(self, in_flight: DraftsInFlight, step: int) -> Sequence[Sequence[int]]:
-        """Wait for the drafts of a step and return those of each row."""
+        """Wait for the draft tokens of a step and return those of each row."""
         in_flight.landed.synchronize()
         with self._machine.host(in_flight.drafts, "r", step) as landed:
             drafts, k = tuple(landed.data), self._context.spec.num_speculative_tokens
