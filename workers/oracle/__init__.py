@@ -1,1 +1,1 @@
-"""Oracle: what every value must be, from the trace and the log alone."""
+"""Oracle: the expected value of every engine variable, from the trace and the log alone."""

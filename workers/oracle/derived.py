@@ -1,4 +1,4 @@
-"""Values derived from a specification or from sampling parameters, stated from their plain fields for the judges alone.
+"""Values derived from a specification or from sampling parameters, for the judges alone.
 
 The engine derives its own (`EngineSpec` and `SamplingParams` have properties), so a mistake on either side is a
 finding; in a shared function it would stay hidden.
@@ -9,12 +9,12 @@ from scenarios.spec import EngineSpec
 
 
 def keeps_states_with_blocks(spec: EngineSpec) -> bool:
-    """Tell whether the recurrent state at the end of each full block is kept with the block."""
+    """Return whether the recurrent state at the end of each full KV-cache block is stored."""
     return spec.recurrent_cache == "align" and spec.layers == "hybrid"
 
 
 def keep_rates(spec: EngineSpec) -> list[float]:
-    """Return the rates at which synthetic verification keeps drafts, one a draft; the last one given repeats."""
+    """Return the synthetic acceptance rate of each draft token; the last given rate repeats."""
     given = list(spec.synthetic_rates)
     while given and len(given) < spec.num_speculative_tokens:
         given.append(given[-1])
@@ -22,17 +22,20 @@ def keep_rates(spec: EngineSpec) -> list[float]:
 
 
 def length_limit(spec: EngineSpec, num_prompt: int, max_tokens: int) -> int:
-    """Return the number of tokens, prompt included, with which a request ends: its own limit or the model's."""
+    """Return the token count at which a request ends: its own limit or the model's.
+
+    Prompt tokens are included.
+    """
     wanted = num_prompt + max_tokens
     return wanted if wanted < spec.max_model_len else spec.max_model_len
 
 
 def has_penalties(params: SamplingParams) -> bool:
-    """Tell whether logits depend on how often a token occurred."""
+    """Return whether logits depend on how often a token has occurred."""
     return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
 def changes_logits(params: SamplingParams) -> bool:
-    """Tell whether any parameter changes a logit: a mask of tokens, or a penalty."""
+    """Return whether any parameter changes a logit: a mask of tokens, or a penalty."""
     masks = params.min_tokens or params.bad_words or params.allowed_tokens or params.grammar
     return bool(masks) or has_penalties(params)

@@ -1,7 +1,8 @@
-"""Reference drafters: the cache each must hold and the drafts it must propose, one class a drafter.
+"""Reference drafters, one class each: expected drafter KV cache and expected draft tokens.
 
-Each has `words`, its cache at all positions as long as every position is followed by its true next token, which
-`follow` extends; and `drafts`, what it computes and proposes behind the last kept token, `kept` tokens into the tape.
+`words` is the drafter's KV cache at all positions, as long as every position is followed by its true next token;
+`follow` extends it. `drafts` returns the computed values and draft tokens after the last kept token (`kept` tokens of
+the tape).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ SUFFIX_MAX = 4
 
 
 class TargetValues(Protocol):
-    """Values of the target for a prompt and its continuation, by position: the inputs of drafters."""
+    """The target model's values by position, which drafters read."""
 
     tokens: list[int]
     kv: list[int]
@@ -30,16 +31,16 @@ class TargetValues(Protocol):
         """Return the last W - 1 inputs of the recurrent layer before position `end`."""
 
     def argmax(self, hidden: int) -> int:
-        """Return the token of the largest logit of a hidden word."""
+        """Return the token with the largest logit for a hidden word."""
 
     def scores(self, hidden: int) -> list[int]:
-        """Return the logits of a hidden word."""
+        """Return the logits for a hidden word."""
 
 
 class Drafts(NamedTuple):
-    """Drafts proposed behind a position, the hidden word behind each, and the model's own predictions.
+    """Draft tokens after a position, their hidden words, and the draft model's predictions.
 
-    `drawn` has what drawn drafts were drawn from.
+    `drawn` has the distributions that sampled draft tokens were sampled from.
     """
 
     proposed: tuple[int, ...]
@@ -49,9 +50,12 @@ class Drafts(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Request for drafts: `k_step` behind `kept` tokens, of which `num_drafts` lie below max_model_len.
+    """Request for `k_step` draft tokens after `kept` tokens.
 
-    `deltas` are words of the drafter's cache that differ from the tape's, by position. With `params` drafts are drawn.
+    `num_drafts` of them are below max_model_len.
+
+    `deltas` has the drafter's KV words that differ from the tape's, by position. With `params`, draft tokens are
+    sampled.
     """
 
     kept: int
@@ -63,7 +67,7 @@ class Ask(NamedTuple):
 
 
 class DrafterTruth:
-    """Reference drafter of one prompt, with a cache of words, their running sums, and the drafts computed so far."""
+    """Reference drafter of one prompt: its KV words, and the draft tokens computed so far."""
 
     def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         self.words: list[int] = []
@@ -74,10 +78,13 @@ class DrafterTruth:
         self._sum = self._sum_position = 0
 
     def follow(self, position: int) -> None:
-        """Extend the cache by a position whose token and next token are known; by default nothing is cached."""
+        """Extend the KV cache by a position with known token and next token.
+
+        By default nothing is cached.
+        """
 
     def chunk_end(self, position: int, next_token: int) -> int:
-        """Return the cache word at the end of a chunk that was not the last, given the token taken for the next one."""
+        """Return the KV word at the end of a non-final prefill chunk, given the assumed next token."""
         return self.words[position]
 
     def drafts(
@@ -89,11 +96,11 @@ class DrafterTruth:
         deltas: Mapping[int, int],
         params: SamplingParams | None,
     ) -> Drafts:
-        """Return the drafts behind the kept tokens; the arguments are those of `Ask`."""
+        """Return the draft tokens after the kept tokens; the arguments are those of `Ask`."""
         limit = self._spec.drafter_max_len
         if limit and kept + 1 + k_step > limit:
             return Drafts((NO_DRAFT,) * num_drafts)
-        # Requests that share a tape have the same sampling parameters.
+        # All requests that share a tape have the same sampling parameters.
         key = kept, k_step, params is None, *script[kept + 1 : kept + 1 + num_drafts], *deltas.items()
         found = self._known.get(key)
         if found is None:
@@ -116,14 +123,14 @@ def _scripted(ask: Ask) -> tuple[int, ...]:
 
 
 class Eagle(DrafterTruth):
-    """Fed with the target's hidden word at a position and the token after it; goes on from its own output."""
+    """EAGLE: reads the target's hidden word and the next token, then its own output."""
 
     def follow(self, position: int) -> None:
         vector = model.draft_hidden(self._tape.hidden[position], self._tape.tokens[position + 1])
         self._append(model.kv_word(vector, position, model.DRAFTER_LAYER))
 
     def chunk_end(self, position: int, next_token: int) -> int:
-        """Return the cache word made of the last hidden word and the token taken for the next one."""
+        """Return the KV word computed from the last hidden word and the assumed next token."""
         vector = model.draft_hidden(self._tape.hidden[position], next_token)
         return model.kv_word(vector, position, model.DRAFTER_LAYER)
 
@@ -148,7 +155,7 @@ class Eagle(DrafterTruth):
 
 
 class DraftModel(DrafterTruth):
-    """The target's layers with caches of their own: cache and predictions equal the target's."""
+    """The target's layers with their own KV cache: cache and predictions equal the target's."""
 
     def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
@@ -181,7 +188,7 @@ class DraftModel(DrafterTruth):
                 own.append(tape.argmax(hidden))
                 token = (own[-1] + is_wrong) % self._spec.vocab_size
             else:
-                # A draft drawn from another word's logits is likely to be rejected.
+                # A draft token sampled from the logits of another hidden word is likely to be rejected.
                 word = model.mix((hidden + 1) & model.MASK) if is_wrong else hidden
                 own.append(tape.argmax(word))
                 drawn.append(propose(tape.scores(word), ask.params, kept + 1, len(drawn), cuts_of(self._spec)))
@@ -191,7 +198,7 @@ class DraftModel(DrafterTruth):
 
 
 class Mtp(DrafterTruth):
-    """Fed with the token at a position and the target's hidden word before it; goes on from its own output."""
+    """Reads a token and the target's preceding hidden word; continues from its own output."""
 
     def follow(self, position: int) -> None:
         before = self._tape.hidden[position - 1] if position else 0
@@ -215,7 +222,7 @@ class Mtp(DrafterTruth):
 
 
 class Dflash(DrafterTruth):
-    """A context of the target's hidden words, and behind it a block of the next token and masks that see each other."""
+    """A context of the target's hidden words, then a block of the next token and mask tokens."""
 
     def follow(self, position: int) -> None:
         self._append(model.kv_word(self._tape.hidden[position], position, model.DRAFTER_LAYER))
@@ -235,7 +242,7 @@ class Dflash(DrafterTruth):
 
 
 class HiddenStates(DrafterTruth):
-    """The target's hidden words themselves; the one draft is the token that was just sampled."""
+    """Caches the target's hidden words; its one draft token is the token just sampled."""
 
     def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
@@ -246,7 +253,7 @@ class HiddenStates(DrafterTruth):
 
 
 class History(DrafterTruth):
-    """N-gram drafter without a cache: proposes what followed the longest earlier match of the last tokens."""
+    """N-gram drafter: proposes the tokens after the longest earlier match of the last tokens."""
 
     def __init__(self, tape: TargetValues, spec: EngineSpec) -> None:
         super().__init__(tape, spec)
@@ -256,7 +263,7 @@ class History(DrafterTruth):
         history = self._tape.tokens[: ask.kept + 1]
         for length in range(min(NGRAM_MAX, len(history) - 1), 0, -1):
             last = history[-length:]
-            # Of equally long matches the rightmost counts.
+            # The rightmost of equally long matches is used.
             for end in range(len(history) - 1, length - 1, -1):
                 if history[end - length : end] == last:
                     found = history[end : end + ask.num_drafts]
@@ -265,7 +272,7 @@ class History(DrafterTruth):
 
 
 class Suffix(History):
-    """Suffix drafter: proposes what most often followed the longest suffix seen before, token by token."""
+    """Suffix drafter: proposes the most frequent continuation of the longest suffix."""
 
     def _drafts(self, ask: Ask) -> Drafts:
         history = self._tape.tokens[: ask.kept + 1]
@@ -277,7 +284,10 @@ class Suffix(History):
 
     @staticmethod
     def _most_frequent(history: list[int], ends: list[int], num_drafts: int) -> tuple[int, ...]:
-        """Extend all matches at once by their most frequent next token, the lowest among equals."""
+        """Extend all matches by their most frequent next token.
+
+        Equally frequent: the lowest id.
+        """
         found: list[int] = []
         while len(found) < num_drafts:
             places = [end + len(found) for end in ends if end + len(found) < len(history)]
@@ -290,7 +300,7 @@ class Suffix(History):
 
 
 class Medusa(HiddenStates):
-    """Nothing is cached; each head sees the target's hidden word at the last kept token and its own number."""
+    """Medusa heads, without a KV cache: each reads the last kept token's hidden word."""
 
     def _drafts(self, ask: Ask) -> Drafts:
         hidden = self._tape.hidden[ask.kept - 1]

@@ -1,6 +1,7 @@
-"""Expected captures: the oracle's values in the layout of the engine's captures, inside each variable's domain.
+"""Expected captures: the oracle's values in the layout of the engine's captures.
 
-Of logprobs the ids and their order are expected exactly, each logprob within TOLERANCE.
+Values outside the domain of a variable are not compared. Token ids of logprobs and their order must be exact, each
+logprob within TOLERANCE.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from workers.oracle.rejection_sampling import NUM_TRIES
 from workers.oracle.truth import Release, RowTruth, StepTruth
 
 PAD_SLOT = -1
-# Variables with a value for each token of each row.
+# Variables with one value for each token of each batch row.
 _PER_TOKEN = frozenset({"positions", "slots", "input_ids", "kv", "attention", "hidden", "drafter_kv"})
 # An engine sums float32 exponentials of logits below 16: its error stays below 1e-5 for 65536 tokens.
 TOLERANCE = 1e-4
@@ -26,18 +27,21 @@ TOLERANCE = 1e-4
 Flat: TypeAlias = tuple[int | float, ...]
 
 
-# In the place of a value outside its domain, which is not compared.
+# Marks a value outside its domain, which is not compared.
 SCRATCH: Any = object()
-# Expected values of each variable in the order of its capture; a variable outside its domain is left out.
+# Expected values of each variable in capture order; a variable that is not compared is missing.
 Expectation: TypeAlias = dict[str, list[Any]]
 Owner: TypeAlias = RowTruth | Release
-# Owner of a value (None for padding), and its position in that request, if it has one.
+# The owner of a value (None for padding), and its position in that request, if any.
 Place: TypeAlias = tuple[Owner | None, int | None]
 
 
 def first_difference(wanted: Sequence[Any], actual: Sequence[Any]) -> int | None:
-    """Return the first index at which a value is not the expected one, or None; `actual` is at least as long."""
-    # Nothing equals SCRATCH.
+    """Return the first index at which a value differs from the expected one, or None.
+
+    `actual` is at least as long as `wanted`.
+    """
+    # SCRATCH is equal to nothing.
     if sum(map(eq, wanted, actual)) == len(wanted) - wanted.count(SCRATCH):
         return None
     return next(
@@ -48,9 +52,9 @@ def first_difference(wanted: Sequence[Any], actual: Sequence[Any]) -> int | None
 
 
 def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected inputs of the model, padding included."""
+    """Return the expected model inputs of a step, padding included."""
     k, last_token, rows = spec.num_speculative_tokens, spec.vocab_size - 1, step.rows
-    # Token by token, for the tokens of all rows lie one after the other.
+    # Built token by token, because the tokens of all rows are concatenated.
     positions: list[int] = []
     slots: list[int] = []
     input_ids: list[int] = []
@@ -89,9 +93,9 @@ def expected_inputs(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected sampling inputs of each row (parameters, noise, draft logits) and its sampler status.
+    """Return the expected sampling parameters, noise, draft logits and status of each row.
 
-    Float32 numbers are given as their bits; a temperature is in units of logits.
+    Float32 numbers are given as bits; a temperature is in units of logits.
     """
     rows = list(step.rows)
     params = [row.truth.params for row in rows]
@@ -125,7 +129,10 @@ def expected_sampling(step: StepTruth, spec: EngineSpec) -> Expectation:
 def _expected_noise(
     rows: Sequence[RowTruth], by_chance: Sequence[int], spec: EngineSpec
 ) -> tuple[list[Any], list[Any]]:
-    """Return the noise of acceptance, and that of selection: four numbers per column and try. All are float32 bits."""
+    """Return the expected acceptance and selection noise as float32 bits.
+
+    Selection noise has four numbers per column and try.
+    """
     k, num_tries = spec.num_speculative_tokens, NUM_TRIES if spec.draft_sampling == "probabilistic" else 0
     accept: list[Any] = []
     select: list[Any] = []
@@ -144,12 +151,12 @@ def _expected_noise(
 
 
 def _bits(numbers: Sequence[float]) -> tuple[int, ...]:
-    """Return the bits of numbers, which are not negative, as float32."""
+    """Return the float32 bits of non-negative numbers."""
     return unpack(f"{len(numbers)}i", pack(f"{len(numbers)}f", *numbers))
 
 
 def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected values of the model, sampled tokens and counts."""
+    """Return the expected KV words, attention outputs, hidden words, sampled tokens and counts."""
     width, rows = 1 + spec.num_speculative_tokens, step.rows
     kv: list[Any] = []
     attention: list[Any] = []
@@ -183,7 +190,7 @@ def expected_sampled(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _expected_logits(rows: Sequence[RowTruth], width: int) -> list[Any]:
-    """Return hashes of the processed logits of valid tokens, for rows that process theirs."""
+    """Return hashes of the processed logits of valid tokens, for rows with logits processing."""
     logits: list[Any] = []
     for row in rows:
         count = row.valid if row.tape.logits else 0
@@ -192,7 +199,7 @@ def _expected_logits(rows: Sequence[RowTruth], width: int) -> list[Any]:
 
 
 def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected drafter cache, recurrent states and drafts at the end of a step."""
+    """Return the expected drafter KV cache, recurrent states and draft tokens after a step."""
     k, rows = spec.num_speculative_tokens, step.rows
     drafter_kv: list[Any] = []
     raw: list[Any] = []
@@ -224,7 +231,7 @@ def expected_state(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _states_of(rows: Sequence[RowTruth], spec: EngineSpec, length_max: float = inf) -> tuple[list[Any], list[Any]]:
-    """Return state and window of each row that keeps some tokens, and no more than are cached."""
+    """Return recurrent state and window of each row that keeps at most `length_max` tokens."""
     states: list[Any] = []
     windows: list[Any] = []
     for row in rows:
@@ -236,7 +243,7 @@ def _states_of(rows: Sequence[RowTruth], spec: EngineSpec, length_max: float = i
 
 
 def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected values that only some drafters have: predictions, recurrent states, carried words."""
+    """Return the expected predictions, recurrent states or carried words of some drafters."""
     k, rows = spec.num_speculative_tokens, step.rows
     if TRAITS[spec.drafter].carries_words:
         return {"carried": [row.tape.hidden[row.kept - 1] if row.kept else SCRATCH for row in rows]}
@@ -253,10 +260,10 @@ def expected_drafted(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
-    """Return the expected states of the blocks in which each row computed, after verification.
+    """Return the expected recurrent states of the blocks of each row's verified tokens.
 
-    A capture shows the blocks from that of the token before the verified ones on: of a full block the state at its
-    end, of the last one the state after the last token that stays.
+    A capture covers the blocks from the one of the token before the verified tokens on: a full block has the state at
+    its end, the last block the state after the last kept token.
     """
     states: list[Any] = []
     windows: list[Any] = []
@@ -272,18 +279,18 @@ def expected_kept(step: StepTruth, spec: EngineSpec) -> Expectation:
 
 
 def _num_compared(spec: EngineSpec) -> int:
-    """Return the most blocks that a run of 1 + K tokens and the token before it touch."""
+    """Return the largest number of blocks that 1 + K tokens and the token before them can span."""
     return 1 + (spec.num_speculative_tokens + spec.block_size) // spec.block_size
 
 
 def _ends_of_kept(row: RowTruth, size: int) -> list[int]:
-    """Return the end position of each block whose state a row must keep."""
+    """Return the end position of each block for which a row must store a recurrent state."""
     first = max(0, row.base - 1) // size
     return [min((column + 1) * size, row.kept) for column in range(first, -(-row.kept // size))]
 
 
 def expected_release(release: Release, spec: EngineSpec) -> Expectation:
-    """Return the expected caches of a request when its blocks are freed."""
+    """Return the expected KV cache of a request when its blocks are freed."""
     expected: Expectation = {"kv_at_end": [*release.kv], "drafter_kv_at_end": [*release.drafter_kv]}
     if keeps_states_with_blocks(spec):
         ends, windows = _ends_of_blocks(release, spec.block_size), []
@@ -301,7 +308,7 @@ def _ends_of_blocks(release: Release, size: int) -> list[int]:
 
 
 def _where(values: Sequence[int], defined: Sequence[int]) -> list[Any]:
-    """Return one value per row, and SCRATCH for rows whose `defined` is 0."""
+    """Return one value per row, and SCRATCH for rows with `defined` 0."""
     return [value if here else SCRATCH for value, here in zip(values, defined, strict=True)]
 
 
@@ -365,7 +372,7 @@ def _place_in_release(variable: str, index: int, release: Release, spec: EngineS
 
 
 def expected_logprobs(rows: Sequence[RowTruth], delivered: Sequence[tuple[int, ...]], mode: str) -> list[Flat] | None:
-    """Return the logprobs of the tokens that each row delivers, or None if no row that samples wants any."""
+    """Return the logprobs of each row's delivered tokens; None if no row needs any."""
     if not [row for row in rows if row.truth.num_logprobs and not row.discard]:
         return None
     found: list[Flat] = []
@@ -380,7 +387,7 @@ def expected_logprobs(rows: Sequence[RowTruth], delivered: Sequence[tuple[int, .
 
 
 def are_close(seen: Flat, wanted: Flat) -> bool:
-    """Tell whether logprobs agree: ids, which are integers, exactly, the others within TOLERANCE."""
+    """Return whether logprobs agree: token ids exactly, logprobs within TOLERANCE."""
     return len(seen) == len(wanted) and all(map(_is_close, seen, wanted))
 
 

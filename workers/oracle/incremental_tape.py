@@ -1,4 +1,4 @@
-"""Incremental tape: the values of a request whose tokens depend on its drafts, extended as rows are verified."""
+"""Incremental tape: values of a request with draft-dependent tokens, extended row by row."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,15 +18,15 @@ from workers.oracle.truth import Truth
 
 
 def depends_on_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
-    """Tell whether a request's tokens depend on its drafts, and so on its schedule."""
+    """Return whether a request's tokens depend on its draft tokens, and so on its schedule."""
     return spec.sampling == "synthetic" or (spec.sampling != "strict" and params.temperature > 0)
 
 
 def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
-    """Return the scripted draft of a request at each position; for a draft model, the corrections of its predictions.
+    """Return a request's scripted draft token at each position; for a draft model, corrections.
 
-    A right draft is the request's next token. Where tokens depend on drafts, it is the token of the largest logit: a
-    draft that follows from the noise by which it is verified would bias the output's distribution.
+    A correct draft token is the request's next token. If tokens depend on draft tokens, it is the token of the largest
+    logit: a draft token derived from the noise that verifies it would bias the output distribution.
     """
     assert isinstance(event.prompt, tuple), "the trace is explicit"
     assert isinstance(event.accept, str), "the trace is explicit"
@@ -41,18 +41,21 @@ def script_of(event: Submit, spec: EngineSpec, tapes: Tapes) -> list[int]:
 
 
 def corrections(num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return the number to add to a draft model's prediction at each position: 0 where the draft is to be right."""
-    behind_prompt = cycle([int(bit == "0") for bit in bits])
-    return [*islice(chain(repeat(0, num_prompt), behind_prompt), spec.max_model_len)]
+    """Return the offset of a draft model's prediction at each position; 0 keeps it correct."""
+    after_prompt = cycle([int(bit == "0") for bit in bits])
+    return [*islice(chain(repeat(0, num_prompt), after_prompt), spec.max_model_len)]
 
 
 def draws_drafts(params: SamplingParams, spec: EngineSpec) -> bool:
-    """Tell whether a request's drafts are drawn: not with a grammar, which cuts drafts off without a rejection."""
+    """Return whether a request's draft tokens are sampled.
+
+    Not with a grammar, which removes draft tokens without a rejection.
+    """
     return spec.draft_sampling == "probabilistic" and params.temperature > 0 and not params.grammar
 
 
 class IncrementalTape(Tape):
-    """Tape of all known tokens, the last one included; the drafter is one position behind."""
+    """Tape of all known tokens, including the last one; the drafter is one position behind."""
 
     def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None) -> None:
         super().__init__(prompt, spec, rules)
@@ -63,7 +66,7 @@ class IncrementalTape(Tape):
                 self.drafter.follow(position)
 
     def append(self, token: int, line: Sequence[float]) -> None:
-        """Append a token that was chosen from the processed logits `line`, and compute its position."""
+        """Append a token sampled from the processed logits `line`, and compute its position."""
         if self._rules is not None:
             if changes_logits(self._rules.params):
                 self.logits.append(hash_of(line))
@@ -75,7 +78,7 @@ class IncrementalTape(Tape):
     def go_on(
         self, drafts: Sequence[int], params: SamplingParams, drawn: Sequence[Proposal], spoiled: SpoiledLogit | None
     ) -> VerifiedTokens:
-        """Verify drafts, and append those that are kept and the token that follows them."""
+        """Verify draft tokens; append the kept ones and the token that follows."""
         spec, lines = self._spec, self.lines(drafts, spoiled)
         rates, cuts = keep_rates(spec), cuts_of(spec)
         found = verify(spec.sampling, lines, drafts, params, rates, len(self.tokens), proposals=drawn, cuts=cuts)
@@ -84,7 +87,7 @@ class IncrementalTape(Tape):
         return found
 
     def lines(self, drafts: Sequence[int], spoiled: SpoiledLogit | None = None) -> list[list[float]]:
-        """Return the processed logits after the known tokens, then after each draft, up to an id that is no token."""
+        """Return processed logits after the known tokens, then after each valid draft token."""
         known, sums = len(self.tokens), (self._sum_kv, self._sum_kv_position)
         found = [self._line(spoiled, 0)]
         for column, draft in enumerate(drafts, 1):
@@ -99,7 +102,7 @@ class IncrementalTape(Tape):
         return found
 
     def until(self, length: int) -> "IncrementalTape":
-        """Return a tape of the first `length` tokens alone."""
+        """Return a tape of the first `length` tokens only."""
         tape = IncrementalTape(self._prompt, self._spec, self._rules)
         for position in range(len(self._prompt), length):
             tape.append(self.tokens[position], tape.lines(())[0])
@@ -110,9 +113,9 @@ class IncrementalTape(Tape):
 
 
 class RowOutcome(NamedTuple):
-    """Outcome of verifying a row: tokens yielded, tokens drawn, ambiguous ones among these, and probes hit.
+    """Outcome of verifying a row: counts of valid, sampled, ambiguous tokens; probes hit.
 
-    Without a target the request ends where a token should be chosen.
+    Without a target distribution (`has_target` False), the request ends where a token should be sampled.
     """
 
     valid: int = 0
@@ -125,9 +128,9 @@ class RowOutcome(NamedTuple):
 def verify_row(
     truth: Truth, first: int, drafts: Sequence[int], drawn: Sequence[Proposal], spoiled: SpoiledLogit | None = None
 ) -> RowOutcome:
-    """Verify a row from position `first` on and return its outcome; append its tokens to an incremental tape.
+    """Verify a row from position `first` on and return its outcome; extend an incremental tape.
 
-    A logit that an event spoils leaves its column without a target.
+    A logit that an event corrupts leaves its column without a target distribution.
     """
     tape = truth.tape
     if isinstance(tape, IncrementalTape):
@@ -142,7 +145,7 @@ def verify_row(
     has_target = first + right < tape.end
     valid = 1 + right if has_target else tape.end - first
     if spoiled is not None and spoiled.column < valid:
-        # It matters unless the request's own rules forbid the token.
+        # It matters unless the request's own parameters forbid the token.
         line = tape.line_at(first - 1 + spoiled.column, spoiled)
         if target_of(line, truth.params) is None:
             valid, has_target = spoiled.column, False
@@ -153,6 +156,6 @@ def verify_row(
 
 
 def _of_drawn(drawn: Sequence[Proposal], valid: int) -> tuple[str, ...]:
-    """Return the probes hit by a row with these drawn drafts that yields `valid` tokens."""
+    """Return the probes hit by a row with these sampled draft tokens and `valid` valid tokens."""
     found = ("drawn_draft_accept",) if drawn and valid > 1 else ()
     return (*found, "drawn_draft_reject") if 0 < valid <= len(drawn) else found

@@ -1,4 +1,4 @@
-"""Reference logits processor: masks, penalties and grammars of a request, applied one logit at a time."""
+"""Reference logits processor: masks, penalties and grammars, one logit at a time."""
 
 import struct
 from collections import Counter
@@ -15,20 +15,20 @@ from workers.oracle.derived import changes_logits
 # A logit of 1.0, in the integers of `model.logit`.
 ONE = 1 << 20
 
-# For each state of a grammar its allowed tokens, each with the next state.
+# The allowed tokens of each grammar state, each with the next state.
 Edges: TypeAlias = Sequence[Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Parameters that decide the next token besides the logits; equal rules make equal tapes of a prompt."""
+    """Parameters that affect the next token; with equal rules, a prompt has equal tapes."""
 
     params: SamplingParams
     stop: frozenset[int]
 
 
 def rules_of(event: Submit) -> Rules | None:
-    """Return the rules of a request, or None if the largest logit wins."""
+    """Return the rules of a request; None if sampling is greedy without logits processing."""
     if not changes_logits(event.params) and not event.params.temperature:
         return None
     return Rules(event.params, frozenset(event.stop) if event.params.min_tokens else frozenset())
@@ -37,16 +37,16 @@ def rules_of(event: Submit) -> Rules | None:
 def processed(
     logits: Sequence[int], rules: Rules, tokens: Sequence[int], num_prompt: int, edges: Edges = ()
 ) -> list[float]:
-    """Return the logits after `tokens` with penalties, masks and grammar applied, as float32 values.
+    """Return the float32 logits after `tokens`, with penalties, masks and grammar applied.
 
-    `edges` are those of the rules' grammar, if they have one.
+    `edges` are those of the rules' grammar, if any.
     """
     params = rules.params
     found = [*map(float, logits)]
     if not changes_logits(params):
         return found
     _penalize(found, params, tokens, num_prompt)
-    assert bool(edges) == bool(params.grammar), f"{len(edges)} states of {len(params.grammar)}"
+    assert bool(edges) == bool(params.grammar), f"{len(edges)} grammar states, expected {len(params.grammar)}"
     if params.allowed_tokens:
         found = _only(params.allowed_tokens, found)
     following = edges_after(edges, tokens[num_prompt:]) if edges else None
@@ -58,7 +58,7 @@ def processed(
 
 
 def _only(tokens: Iterable[int], logits: Sequence[float]) -> list[float]:
-    """Return the logits of some tokens, and -inf for all others."""
+    """Return the logits with all tokens except `tokens` set to -inf."""
     found = [-inf] * len(logits)
     for token in tokens:
         found[token] = logits[token]
@@ -75,12 +75,12 @@ def _penalize(logits: list[float], params: SamplingParams, tokens: Sequence[int]
         logit = logit / repetition if logit > 0 else logit * repetition
         if times[token]:
             logit -= ONE * (presence + frequency * times[token])
-        # Everything is exact in 64 bits; the one rounding is here.
+        # Everything is exact in 64 bits; the only rounding is here.
         (logits[token],) = struct.unpack("f", struct.pack("f", logit))
 
 
 def _banned(rules: Rules, tokens: Sequence[int], num_prompt: int) -> set[int]:
-    """Return the tokens that would stop a request too early, or complete a bad word."""
+    """Return the tokens that would stop a request too early or complete a bad word."""
     params = rules.params
     banned = {*rules.stop} if len(tokens) - num_prompt < params.min_tokens else set()
     for word in params.bad_words:
@@ -91,12 +91,12 @@ def _banned(rules: Rules, tokens: Sequence[int], num_prompt: int) -> set[int]:
 
 
 def edges_of(grammar: Grammar) -> Edges:
-    """Return the edges of each state of a grammar by token; no token leads to two states."""
+    """Return the edges of each grammar state by token; no token leads to two states."""
     return tuple([{edge[0]: edge[1] for edge in state} for state in grammar])
 
 
 def edges_after(edges: Edges, output: Sequence[int]) -> Mapping[int, int] | None:
-    """Return the tokens that may follow an output, each with its next state; None once the grammar has ended."""
+    """Return the tokens allowed after `output` with next states; None after the grammar's end."""
     following = edges[0]
     for token in output:
         if token not in following:
@@ -108,7 +108,7 @@ def edges_after(edges: Edges, output: Sequence[int]) -> Mapping[int, int] | None
 
 
 def cut_off(edges: Edges, output: Sequence[int], drafts: Sequence[int], no_draft: int) -> list[int]:
-    """Return the longest prefix of the drafts that a grammar allows after an output, padded with `no_draft`."""
+    """Return the longest prefix of draft tokens that a grammar allows, padded with `no_draft`."""
     kept: list[int] = []
     for draft in drafts:
         following = edges_after(edges, [*output, *kept])
@@ -119,16 +119,19 @@ def cut_off(edges: Edges, output: Sequence[int], drafts: Sequence[int], no_draft
 
 
 def hash_of(logits: Sequence[float]) -> int:
-    """Return the sum of the bits of float32 values times the odd numbers 1, 3, 5, ..., modulo 2^64."""
+    """Return the sum of the bits of float32 values times 1, 3, 5, ..., modulo 2^64."""
     bits = struct.unpack(f"{len(logits)}I", struct.pack(f"{len(logits)}f", *logits))
     total: int = sum(map(mul, bits, range(1, 2 * len(bits), 2)))
     return total % (1 << 64)
 
 
 def logprobs_of(logits: Sequence[float], token: int, count: int) -> tuple[int | float, ...]:
-    """Return `count` ids, each followed by its logprob: a token, then the likeliest ones, the lowest among equals."""
+    """Return `count` pairs of id and logprob: the given token, then the most likely ones.
+
+    Equally likely tokens are ordered by id.
+    """
     largest = max(logits) / ONE
     total = largest + log(sum([exp(logit / ONE - largest) for logit in logits]))
-    # Sorting leaves equals in their order, from the largest one down, too.
+    # A stable sort keeps equal logits in id order, also when reversed.
     ids = [token, *sorted(range(len(logits)), key=logits.__getitem__, reverse=True)[: count - 1]]
     return tuple([value for token in ids[:count] for value in (token, logits[token] / ONE - total)])

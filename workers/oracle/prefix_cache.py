@@ -1,7 +1,7 @@
-"""Reference prefix cache: free blocks, blocks cached by their prefix, and their expected contents.
+"""Reference prefix cache: free blocks, cached blocks by prefix, and their expected contents.
 
-Blocks without contents are handed out first, the one freed last before the others; then unreferenced cached blocks are
-evicted, the least recently used first. A request frees its blocks from the last one on.
+Blocks without contents are given out first, last freed first; then unreferenced cached blocks are evicted, least
+recently used first. A request frees its blocks from the last one on.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from workers.oracle.tape import Tape
 
 
 class Prefixes:
-    """Numbers of prefixes that end with a full block, from 1 on: the same for the same tokens, and for no others."""
+    """Numbers of prefixes that end with a full block, from 1 on; equal exactly for equal tokens."""
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
-        # By the number of the prefix before a block, which is 0 before the first, and the block's tokens.
+        # Key: the number of the prefix before a block (0 before the first) and the block's tokens.
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def extend(self, prefixes: list[int], tokens: Sequence[int], length: int) -> None:
-        """Append the numbers of a request's prefixes to those known, up to a length."""
+        """Append the numbers of a request's prefixes up to `length` to the known ones."""
         for start in range(len(prefixes) * self.block_size, length - self.block_size + 1, self.block_size):
             block = prefixes[-1] if prefixes else 0, tuple(tokens[start : start + self.block_size])
             prefixes.append(self._numbers.setdefault(block, 1 + len(self._numbers)))
@@ -27,7 +27,10 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class BlockContents:
-    """Expected contents of a block: a tape from position `first` on, with drafter words that differ (`deltas`)."""
+    """Expected contents of a block: a tape from position `first` on, and `deltas`.
+
+    `deltas` has the drafter's KV words that differ from the tape's.
+    """
 
     tape: Tape
     deltas: dict[int, int]
@@ -36,7 +39,9 @@ class BlockContents:
 
 @dataclass(slots=True)
 class CachedBlocks:
-    """All blocks of a pool. `empty` ends with the next one to hand out, `idle` begins with the next one to evict.
+    """All blocks of a pool.
+
+    `empty` ends with the next block to give out, `idle` starts with the next to evict.
 
     `prefix_of` has the number of the prefix that a cached block ends, 0 for any other block.
     """
@@ -62,7 +67,7 @@ class CachedBlocks:
         return (*self.empty[::-1][:from_empty], *self.idle[: count - from_empty])
 
     def claim(self, blocks: Sequence[int]) -> None:
-        """Hand out blocks; those that had contents lose them."""
+        """Give out blocks; cached ones lose their contents."""
         for block in blocks:
             if block in self.empty:
                 self.empty.remove(block)
@@ -74,7 +79,7 @@ class CachedBlocks:
             self.num_holders[block] = 1
 
     def chain(self, prefixes: Sequence[int]) -> tuple[int, ...]:
-        """Return the blocks of the longest of a request's prefixes that is cached."""
+        """Return the cached blocks of the longest cached prefix among a request's prefixes."""
         length = next((at for at, each in enumerate(prefixes) if each not in self.block_of), len(prefixes))
         return tuple(self.block_of[each] for each in prefixes[:length])
 
@@ -93,7 +98,7 @@ class CachedBlocks:
                 (self.idle if self.prefix_of[block] else self.empty).append(block)
 
     def register(self, block: int, prefix: int, contents: BlockContents | None) -> None:
-        """Register a block as the end of a prefix, unless another block is."""
+        """Register a block as the end of a prefix, unless another block is registered."""
         if prefix not in self.block_of:
             self.block_of[prefix], self.prefix_of[block] = block, prefix
             self.contents[block] = contents
@@ -106,5 +111,5 @@ class CachedBlocks:
 
 
 def cached_blocks(num_blocks: int) -> CachedBlocks:
-    """Return a pool whose blocks are all empty; the highest number is handed out first."""
+    """Return a pool of empty blocks; the highest number is given out first."""
     return CachedBlocks([0] * num_blocks, [0] * num_blocks, list(range(num_blocks)))

@@ -1,13 +1,13 @@
-"""Reference random sampler: draw a token from a distribution by the noise of its position.
+"""Reference random sampler: sample a token with the noise of its position.
 
-In float64, one token at a time. A token is selected by its block of the vocabulary, its tile in that, and itself, each
-by its own number of noise (docs/decisions/0003).
+In float64, one token at a time. A token is selected in three steps (block of the vocabulary, tile of the block, token),
+each with its own random number (docs/decisions/0003).
 
-Where float32 could decide otherwise a decision is ambiguous. UNIT is the largest relative error of one rounding.
-A weight exp(-x) is off by at most (8 x + 16) UNIT of itself: x by 8, of log2(e), the temperature, a quotient (4 on a
-GPU), a difference and a product; the exponential by 8, and as much once more where one of its block is multiplied by
-that of the token. A sum of n terms is, in whatever order, off by at most n UNIT of itself; a term of 0 is none.
-Whatever underflows is below TINY.
+A decision is ambiguous if float32 could decide otherwise. UNIT is the largest relative error of one rounding. The
+relative error of a weight exp(-x) is at most (8 x + 16) UNIT: 8 per x, from log2(e), the temperature, a quotient (4 on
+a GPU), a difference and a product; 8 from the exponential, and as much again if a block's weight is multiplied by the
+token's. The relative error of a sum of n terms, in any order, is at most n UNIT; zero terms do not count. Anything that
+underflows is below TINY.
 """
 
 from collections.abc import Sequence
@@ -33,14 +33,17 @@ BLOCKS_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A token, or None where there is no distribution, and whether float32 could choose another."""
+    """A token (None without a distribution), and whether float32 could select another."""
 
     token: int | None
     is_ambiguous: bool
 
 
 class Mass(NamedTuple):
-    """A weight, or a sum of weights, and how far off float32 may be. What is 0 without error is 0 there too."""
+    """A weight or a sum of weights, and the possible float32 error.
+
+    A 0 without error is also 0 in float32.
+    """
 
     value: float
     error: float
@@ -53,14 +56,14 @@ NOTHING = Mass(0.0, 0.0)
 class TargetDistribution:
     """The weights of the tokens under a request's parameters, relative to the largest.
 
-    It is ambiguous if float32 could draw the border of top-p elsewhere.
+    It is ambiguous if float32 could put the top-p border elsewhere.
     """
 
     masses: tuple[Mass, ...]
     is_ambiguous: bool
 
     def without(self, token: int) -> tuple[Mass, ...]:
-        """Return the weights with a token ruled out."""
+        """Return the weights with one token excluded."""
         return (*self.masses[:token], NOTHING, *self.masses[token + 1 :])
 
     def probabilities(self) -> list[float]:
@@ -69,13 +72,13 @@ class TargetDistribution:
 
 
 def float32(value: float) -> float:
-    """Return the nearest number of single precision."""
+    """Return the nearest single-precision number."""
     rounded: float = unpack("f", pack("f", value))[0]
     return rounded
 
 
 def noise(params: SamplingParams, position: int, stream: int, index: int = 0) -> tuple[float, ...]:
-    """Return the four numbers in [0, 1) that a stream holds for a position and an index."""
+    """Return the four random numbers in [0, 1) of a stream for a position and an index."""
     return _noise_of(params.seed, position, stream, index)
 
 
@@ -95,15 +98,18 @@ def total(masses: Sequence[Mass]) -> Mass:
 
 
 def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
-    """Return the first index whose running sum exceeds the number times the total, and if float32 could find another.
+    """Return the first index where the running sum exceeds number * total.
 
-    Two indexes meet where the running sum, less the number times the total, is 0: (1 - number) times the masses before,
-    less the number times those behind. Errors move that by as much of theirs, and both sums are off by n UNIT. An index
-    with neither mass nor error meets no other; one with only error may lie where others meet.
+    Also return whether that is ambiguous.
+
+    Float32 could find another index if the running sum minus number * total, that is (1 - number) times the masses
+    before minus number times the masses after, is near 0. Errors change it by the same multiples of their own, and both
+    sums have a relative error of n UNIT. An index with neither mass nor error is never ambiguous; one with only error
+    may be.
     """
     num_terms = left = len(masses) - masses.count(NOTHING)
     values, errors = zip(*masses, strict=True)
-    wanted, behind, before = number * sum(values), sum(errors), 0.0
+    wanted, after, before = number * sum(values), sum(errors), 0.0
     picked, is_ambiguous, running = None, False, 0.0
     rest, rounding = 1 - number, 2 * num_terms * UNIT
     for index, (value, its_error) in enumerate(masses):
@@ -111,24 +117,24 @@ def pick(masses: Sequence[Mass], number: float) -> tuple[int, bool]:
             continue
         left -= 1
         if not left:
-            # Behind the last one nothing is left that it could meet.
+            # The last index with mass or error has no later index to be confused with.
             break
         running += value
-        before, behind = before + its_error, behind - its_error
-        error = rest * before + number * (behind if behind > 0 else 0.0)
+        before, after = before + its_error, after - its_error
+        error = rest * before + number * (after if after > 0 else 0.0)
         is_ambiguous |= abs(running - wanted) <= error + rounding * running
         if picked is None and running > wanted:
             picked = index
     if picked is None:
-        # The last that has a mass; behind the one at which the loop ended none has.
+        # The last index with a mass; the indexes after the end of the loop have none.
         picked = next(at for at in range(index, -1, -1) if values[at] > 0)
     return picked, is_ambiguous
 
 
 def target_of(logits: Sequence[float], params: SamplingParams) -> TargetDistribution | None:
-    """Return the target distribution of processed logits, or None if there is none: NaN, inf, or nothing but -inf.
+    """Return the target distribution of processed logits; None with NaN, inf, or only -inf.
 
-    Logits are in units of 1 / ONE. At temperature 0 the lowest of the largest logits has all of it.
+    Logits are in units of 1 / ONE. At temperature 0, the lowest of the largest logits has all probability.
     """
     largest = max(logits)
     if any(map(isnan, logits)) or largest in (inf, -inf):
@@ -143,7 +149,7 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> TargetDistribu
     is_ambiguous = False
     if float32(params.top_p) < 1:
         least, error = float32(params.top_p) * total(masses).value, sum([mass.error for mass in masses])
-        # The lowest floor keeps everything, which is enough.
+        # The lowest floor keeps everything, which always suffices.
         for floor in sorted({*logits}, reverse=True):
             kept = total([mass for mass, logit in zip(masses, logits, strict=True) if logit >= floor]).value
             is_ambiguous |= abs(kept - least) <= error + 2 * len(masses) * UNIT * kept
@@ -154,7 +160,10 @@ def target_of(logits: Sequence[float], params: SamplingParams) -> TargetDistribu
 
 
 def weights(logits: Sequence[float], floor: float, temperature: float) -> list[Mass]:
-    """Return the weights of logits at or above the floor, relative to the largest, at a temperature above 0."""
+    """Return the weights of logits at or above the floor, relative to the largest.
+
+    The temperature must be above 0.
+    """
     largest, unit = max(logits), temperature * ONE
     # Excludes -inf.
     floor = max(floor, LEAST)
@@ -168,13 +177,16 @@ def weights(logits: Sequence[float], floor: float, temperature: float) -> list[M
 
 
 class Cuts(NamedTuple):
-    """Partition of a vocabulary: blocks of at least `block` tokens, and tiles of `tile`, both powers of two."""
+    """Partition of a vocabulary: blocks of at least `block` tokens, tiles of `tile` tokens.
+
+    Both are powers of two.
+    """
 
     block: int = 4096
     tile: int = 128
 
     def block_size(self, vocab_size: int) -> int:
-        """Return the number of tokens in a block; a small vocabulary is one block, whatever its size."""
+        """Return the number of tokens in a block; a small vocabulary is one block."""
         block_size = self.block
         while block_size * BLOCKS_MAX < vocab_size:
             block_size *= 2
@@ -185,12 +197,12 @@ USUAL = Cuts()
 
 
 def cuts_of(spec: EngineSpec) -> Cuts:
-    """Return the partition of the vocabulary in a specification's sampler."""
+    """Return the vocabulary partition of a specification's sampler."""
     return Cuts(spec.vocab_block, spec.vocab_tile)
 
 
 def select(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts = USUAL) -> tuple[int, bool]:
-    """Return the token that three numbers select by masses, and whether float32 could select another."""
+    """Return the token that three random numbers select by masses, and whether it is ambiguous."""
     first, is_ambiguous = 0, False
     for size, number in zip((cuts.block_size(len(masses)), cuts.tile, 1), numbers, strict=False):
         if len(masses) <= size:
@@ -212,9 +224,9 @@ def choose(logits: Sequence[float], params: SamplingParams, position: int, cuts:
 
 
 class Proposal(NamedTuple):
-    """A drawn draft: the logits and weights it was drawn from, and whether float32 could draw another.
+    """A sampled draft token, its logits and weights, and whether float32 could sample another.
 
-    Logits that an event has spoiled have no weights, for they are no distribution.
+    Logits corrupted by an event have no weights, because they are no distribution.
     """
 
     token: int
@@ -224,7 +236,10 @@ class Proposal(NamedTuple):
 
 
 def propose(logits: Sequence[int], params: SamplingParams, position: int, index: int, cuts: Cuts = USUAL) -> Proposal:
-    """Draw the draft `index` behind `position`, that of the first, from a drafter's logits in units of 1 / ONE."""
+    """Sample draft token `index` of the run that starts at `position`, from drafter logits.
+
+    Logits are fixed point, in units of 1 / ONE.
+    """
     masses = weights(logits, -inf, params.temperature)
     token, is_ambiguous = select(masses, noise(params, position, DRAFT_STREAM, index), cuts)
     return Proposal(token, logits, masses, is_ambiguous)

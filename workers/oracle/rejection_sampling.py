@@ -1,12 +1,12 @@
-"""Reference rejection sampler: the accepted drafts of a row, and the token that follows them.
+"""Reference rejection sampler: accepted draft tokens of a row, and the following token.
 
-In float64, one token at a time. A draft was drawn from a draft distribution q; a certain draft has all of q. p and q
-are weights with sums P and Q, so p / P to q / Q is p Q to q P: nothing is divided but the odds of drafts that are kept
-together.
+In float64, one token at a time. A draft token was sampled from a draft distribution q; a certain draft token has all of
+q. p and q are weights with sums P and Q, so p / P is compared with q / Q as p Q with q P: only the odds of block
+verification need a division.
 
-Where float32 could decide otherwise a decision is ambiguous. Of products and quotients relative errors are added up,
-with 2 UNIT for each factor: one that is rounded off, one for what is of second order. Of differences errors are added
-up; what is certainly not above 0 is exactly 0.
+A decision is ambiguous if float32 could decide otherwise. Relative errors of products and quotients are added, with 2
+UNIT per factor: one for rounding, one for second-order terms. Errors of differences are added; a difference that is
+certainly not above 0 is exactly 0.
 """
 
 from collections.abc import Sequence
@@ -32,17 +32,17 @@ from workers.oracle.random_sampling import (
     total,
 )
 
-# Number of tries before the residual of the target after a drawn draft is summed.
+# Number of tries before the target's residual after a sampled draft token is summed.
 NUM_TRIES = 2
 CERTAIN = Mass(1.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedTokens:
-    """The tokens of a row, kept drafts first, and whether float32 could decide otherwise anywhere in it.
+    """The tokens of a row, kept draft tokens first, and whether float32 could decide otherwise.
 
-    Without a target nothing follows the drafts that are kept. `happened` has the probes that tell how a token was found
-    after a drawn draft was rejected.
+    Without a target distribution, no token follows the kept draft tokens. `happened` has the probes for the way a token
+    was found after a rejected sampled draft token.
     """
 
     tokens: tuple[int, ...]
@@ -52,7 +52,7 @@ class VerifiedTokens:
 
 
 class Draft:
-    """A draft, the target distribution in its place, and the one it was drawn from: none if it was certain."""
+    """A draft token with target distribution and draft distribution (None if certain)."""
 
     def __init__(self, token: int, target: TargetDistribution, proposal: Proposal | None = None) -> None:
         self.token, self.target, self.proposal = token, target, proposal
@@ -60,7 +60,7 @@ class Draft:
         self._of_draft = total(proposal.masses) if proposal is not None else CERTAIN
 
     def weighed(self, token: int, odds: Mass = CERTAIN) -> tuple[Mass, Mass]:
-        """Return a token's target probability times `odds`, and its draft probability, on a common scale."""
+        """Return `odds` times a token's target probability, and its draft probability, on one scale."""
         if self.proposal is None:
             q = CERTAIN if token == self.token else NOTHING
         else:
@@ -68,11 +68,11 @@ class Draft:
         return _product(odds, self.target.masses[token], self._of_draft), _product(q, self._of_target)
 
     def left(self, odds: Mass) -> list[Mass]:
-        """Return the residual of each token: target probability times `odds` less draft probability, times P Q."""
+        """Return the residual of each token, max(odds * p - q, 0), on a scale of P Q."""
         return [_above(*self.weighed(token, odds)) for token in range(len(self.target.masses))]
 
     def share_left(self, odds: Mass) -> Mass:
-        """Return the sum of the residual as a share of all probability."""
+        """Return the sum of the residual as a fraction of all probability."""
         return _product(total(self.left(odds)), *(_inverse(each) for each in (self._of_target, self._of_draft)))
 
 
@@ -87,11 +87,11 @@ def verify(
     proposals: Sequence[Proposal] = (),
     cuts: Cuts = USUAL,
 ) -> VerifiedTokens:
-    """Return the tokens of a row: the drafts that are kept, and one that is selected after them, if there is a target.
+    """Return the tokens of a row: kept draft tokens, then the recovered or bonus token.
 
-    `lines` holds the logits of each draft's column and of one more, `position` is that of the token which the first
-    decides. A draft that is no token ends the drafts, as does one without a target or without a distribution that it
-    was drawn from: the target goes on there. Drafts that were drawn have `proposals`, one each.
+    `lines` has the logits of each draft token's column and of one more; `position` is the position of the first
+    column's token. An invalid draft token ends the draft tokens, as does one without a target or draft distribution:
+    the next token is sampled from the target there. Sampled draft tokens have `proposals`, one each.
     """
     targets = [target_of(line, params) for line in lines]
     known: list[Draft] = []
@@ -101,7 +101,7 @@ def verify(
         if proposals and not proposals[column].masses:
             break
         known.append(Draft(token, target, proposals[column] if proposals else None))
-    # No number of noise is used by two verifications.
+    # No two verifications use the same random number.
     numbers = [noise(params, position, ACCEPT_STREAM, column)[0] for column in range(len(known))]
     kept, odds, is_ambiguous = 0, CERTAIN, False
     if method == "block":
@@ -132,18 +132,17 @@ def verify(
 
 
 def is_within(number: float, draft: Draft) -> tuple[bool, bool]:
-    """Tell whether a number is below a draft's target over draft probability, and if float32 could decide otherwise."""
+    """Return whether a number is below a draft token's p / q, and whether that is ambiguous."""
     p, q = draft.weighed(draft.token)
     is_close = p != NOTHING and abs(number * q.value - p.value) <= p.error + number * (q.error + UNIT * q.value)
     return number * q.value < p.value, is_close
 
 
 def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[int, Mass, bool]:
-    """Return the number of drafts that block verification keeps, their odds, and if float32 could keep others.
+    """Return how many draft tokens block verification keeps, their odds, and ambiguity.
 
-    The odds of some drafts are the least of 1 and those of all but the last times p / q. The residual after them is
-    what the target, times the odds, has above the draft probability in the place of the next draft. Source: arXiv
-    2403.10444.
+    The odds of a run of draft tokens are min(1, odds of all but the last * p / q). The residual after the run is the
+    part of odds * p above q at the next draft token. Source: arXiv 2403.10444.
     """
     odds, kept, odds_kept, is_ambiguous = CERTAIN, 0, CERTAIN, False
     for column, draft in enumerate(drafts):
@@ -157,7 +156,7 @@ def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[in
         is_close = bound != NOTHING and abs(numbers[column] * limit - bound.value) <= error
         if numbers[column] * limit < bound.value:
             kept, odds_kept = column + 1, odds
-            # If so many are kept for certain, it does not matter whether fewer would be.
+            # If this many draft tokens are certainly kept, smaller numbers do not matter.
             is_ambiguous = is_close
         else:
             is_ambiguous |= is_close
@@ -167,10 +166,10 @@ def kept_together(drafts: Sequence[Draft], numbers: Sequence[float]) -> tuple[in
 def recovered(
     draft: Draft, odds: Mass, params: SamplingParams, position: int, cuts: Cuts
 ) -> tuple[int, bool, tuple[str, ...]]:
-    """Return the token recovered for a rejected draft, whether float32 could select another, and probes hit.
+    """Return the recovered token after a rejection, whether it is ambiguous, and probes hit.
 
-    The residual of a certain draft is every other token. That of a drawn one is what p has above q: a token drawn from
-    p is kept with the residual's share of p, and after NUM_TRIES the residual is summed.
+    The residual of a certain draft token is every other token. For a sampled draft token it is the part of p above q: a
+    token sampled from p is kept with probability residual / p, and after NUM_TRIES the residual is summed.
     """
     target, is_ambiguous = draft.target, False
     if draft.proposal is None:
@@ -188,14 +187,14 @@ def recovered(
             return token, is_ambiguous, ("recovered_by_a_try",)
     rest = draft.left(odds)
     if not any(mass.value > 0 for mass in rest):
-        # It was rejected by rounding alone.
+        # The draft token was rejected by rounding alone.
         return tried[0], True, ()
     token, is_close = _select_by_tiles(rest, noise(params, position, SELECT_STREAM, NUM_TRIES), cuts)
     return token, is_ambiguous or is_close, ("recovered_from_the_rest",)
 
 
 def _select_by_tiles(masses: Sequence[Mass], numbers: Sequence[float], cuts: Cuts) -> tuple[int, bool]:
-    """Return the token that numbers select by its tile over all blocks, then its place in the tile, then its block."""
+    """Return the token selected by tile over all blocks, then place in the tile, then block."""
     size, tokens, is_ambiguous = cuts.block_size(len(masses)), list(range(len(masses))), False
     cells = {token: (token // size, token % size // cuts.tile, token % cuts.tile) for token in tokens}
     for level in (1, 2, 0):
@@ -220,18 +219,18 @@ def _product(*factors: Mass) -> Mass:
 
 
 def _inverse(mass: Mass) -> Mass:
-    # A quotient is off by up to 4 UNIT on a GPU.
+    # A quotient has a relative error of up to 4 UNIT on a GPU.
     return Mass(1 / mass.value, (_off(mass) + 4 * UNIT) / mass.value)
 
 
 def _above(p: Mass, q: Mass) -> Mass:
-    """Return the difference, or nothing where it is certainly not above 0."""
+    """Return the difference p - q; NOTHING if it is certainly not above 0."""
     value, error = p.value - q.value, p.error + q.error + UNIT * (p.value + q.value)
     return Mass(max(value, 0.0), error) if p != NOTHING and value > -error else NOTHING
 
 
 def _odds(p: Mass, q: Mass) -> Mass:
-    """Return the least of 1 and a quotient; exactly 1 where that is certainly no less."""
+    """Return min(1, p / q); exactly 1 if the quotient is certainly not less."""
     if q == NOTHING:
         return CERTAIN if p != NOTHING else NOTHING
     quotient = _product(p, _inverse(q))

@@ -1,6 +1,6 @@
 """State oracle: a fold over the host's log that computes every expected value synchronously.
 
-The log gives what was scheduled where and when; tokens, drafts, counts and states are computed here.
+The log says what was scheduled, where and when; tokens, draft tokens, counts and states are computed here.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ from workers.record.rules import Rule
 
 
 class LogError(Exception):
-    """The log says something that no engine may do: `violation` says what, the entry where."""
+    """The log has an entry that no engine may write; `violation` says what is wrong with it."""
 
     def __init__(self, rule: Rule, **values: object) -> None:
         super().__init__(rule.name)
@@ -55,10 +55,12 @@ class LogError(Exception):
 class Oracle:
     """Expected state of all requests, folded from a log entry by entry.
 
-    `alive` has the requests that have not ended; `steps` and `releases` hold what is expected of captures to come,
-    `delivered` the tokens that each row of the step processed last brings its request. Of the tokens drawn by chance so
-    far, `num_decisions`, `num_ambiguous` were drawn so narrowly that an engine may have drawn others: from the step of
-    the first of them on nothing is known. `happened` counts probes that only the oracle sees.
+    - `alive`: requests that have not ended.
+    - `steps`, `releases`: expected values of captures to come.
+    - `delivered`: tokens that each row of the last processed step delivers.
+    - `num_decisions`: tokens sampled with a temperature so far. `num_ambiguous` of them were so close that an engine
+      may have sampled others: nothing is known from the step of the first one on.
+    - `happened`: counts of probes that only the oracle can see.
     """
 
     def __init__(self, trace: Trace, tapes: Tapes) -> None:
@@ -75,18 +77,18 @@ class Oracle:
         self.prefixes = Prefixes(self.spec.block_size)
         self._tapes = tapes
         self._submits = trace.submits()
-        # The request submitted last under each name.
+        # The last submitted request of each name.
         self.newest: dict[str, Truth] = {}
         self._scheduled: Scheduled | None = None
         self._planned: dict[int, Planned] = {}
-        # For each row of the step launched last, by its key, whether it was sampled.
+        # Whether each row of the last launched step was sampled, by row key.
         self._in_batch: dict[tuple[int, int], bool] = {}
 
     def consume(self, entry: Entry) -> None:
         """Apply the next entry of the log.
 
         Raises:
-            LogError: no engine may do what the entry says.
+            LogError: no engine may write this entry.
         """
         match entry:
             case Scheduled():
@@ -170,7 +172,10 @@ class Oracle:
                 truth.sched_placeholders += 1 + row.d
 
     def _take_blocks(self, cache: CachedBlocks, rows: Sequence[ScheduledRow]) -> None:
-        """Claim new blocks and share cached ones; a request that joins finds blocks registered before it."""
+        """Claim new blocks, share cached ones.
+
+        A joining request finds blocks registered before it.
+        """
         joining = [row for row in rows if not self._live(row.request).running]
         for row in rows:
             if row not in joining:
@@ -186,17 +191,17 @@ class Oracle:
             self._register(truth, blocks, truth.sched_computed + row.blocks.hit_length + row.n)
 
     def _take_over(self, truth: Truth, row: ScheduledRow, cache: CachedBlocks) -> None:
-        """Check that shared blocks hold the request's tokens, and note their expected contents."""
+        """Check that shared blocks hold the request's tokens, and record their expected contents."""
         size = self.spec.block_size
         for index, block in enumerate(row.blocks.shared):
             found, first = cache.contents[block], index * size
-            assert found is not None, "the oracle's own registrations have contents"
+            assert found is not None, "a block registered by the oracle has no contents"
             if found.first != first or found.tape.kv[first : first + size] != truth.tape.kv[first : first + size]:
                 raise LogError(Rule.OTHER_CONTENTS, name=truth.name, block=block)
             truth.inherited.append(found)
 
     def _register(self, truth: Truth, blocks: Sequence[int], computed: int) -> None:
-        """Register blocks full of tokens that no step will compute again."""
+        """Register blocks that are full of tokens which no step will compute again."""
         size, cache = self.spec.block_size, self.cache
         assert cache is not None
         prefixes = truth.prefixes_until(min(computed, truth.committed - 1), self.prefixes)
@@ -218,7 +223,10 @@ class Oracle:
         self._in_batch = {(row.row.request, row.row.epoch): not row.discard for row in rows}
 
     def _inherit(self, planned: Sequence[Planned]) -> None:
-        """Note drafter words that differ in blocks taken over by requests that join, words of this step included."""
+        """Record drafter KV words that differ in the reused blocks of joining requests.
+
+        Words that this step writes are included.
+        """
         for row, sched_computed, placeholders, committed in planned:
             if sched_computed + row.n < committed + placeholders:
                 truth = self.requests[row.request]
@@ -264,7 +272,7 @@ class Oracle:
                 self.num_decisions += len(drafted.drawn)
                 self.num_ambiguous += sum([each.is_ambiguous for each in drafted.drawn])
         else:
-            # The next step of a row that is discarded uses no drafts: what it proposes is scratch.
+            # The next step of a discarded row uses no draft tokens, so its proposal is scratch.
             drafted = Drafts(() if discard else (NO_DRAFT,) * k_step)
         found = RowTruth(
             truth,
@@ -332,7 +340,7 @@ class Oracle:
             self.delivered.append(delivered)
 
     def _commit(self, truth: Truth, count: int) -> None:
-        """Append the next `count` tokens, up to the one the request stops at."""
+        """Append the next `count` tokens, up to the one at which the request stops."""
         tape, first, end = truth.tape, truth.committed, truth.committed + count
         if end < truth.limit and end < tape.final and truth.stop.isdisjoint(tape.tokens[first:end]):
             truth.committed = end
@@ -380,7 +388,7 @@ class Oracle:
         if list(entry.blocks) != truth.blocks or entry.state_slot != truth.state_slot:
             raise LogError(Rule.OTHER_BLOCKS_FREED, name=truth.name, blocks=entry.blocks, due=truth.blocks)
         length, tape = truth.computed_at_release, truth.tape_at_release
-        assert tape is not None, "it was preempted, or it ended"
+        assert tape is not None, "a request frees blocks only after a preemption or its end"
         has_cache = not TRAITS[self.spec.drafter].goes_through_host
         drafter_length = min(length, self.spec.drafter_max_len or length) if has_cache else 0
         drafter_kv = list(tape.drafter.words[:drafter_length])
@@ -394,5 +402,5 @@ class Oracle:
         truth.blocks, truth.slots, truth.state_slot, truth.num_cached = [], [], -1, 0
 
     def still_in_batch(self, step: int) -> list[RowTruth]:
-        """Return the rows of the step before that are also rows of the step launched last."""
+        """Return the previous step's rows that are also rows of the last launched step."""
         return [row for row in self.steps[step].rows if row.key in self._in_batch]

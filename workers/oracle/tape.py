@@ -1,8 +1,8 @@
 """Value oracle: every value that a request computes, by position, from its prompt alone.
 
-A tape holds the values at all positions of a prompt and its continuation under a request's rules, greedy or drawn with
-the noise of each position; they are computed once and then looked up. It ignores stop conditions, so steps that are
-wasted after a stop can be compared too.
+A tape holds the values at all positions of a prompt and its continuation under a request's rules, greedy or sampled
+with the noise of each position; they are computed once and looked up later. It ignores stop conditions, so that steps
+after a stop can be compared too.
 """
 
 from itertools import compress, cycle
@@ -27,7 +27,7 @@ _LOGIT_SHIFT = np.uint64(model.LOGIT_SHIFT)
 
 
 class SpoiledLogit(NamedTuple):
-    """A logit that an event makes NaN or infinite: its column in the row, its token, its value."""
+    """A logit that an event sets to NaN or infinity: column in the row, token, value."""
 
     column: int
     token: int
@@ -35,14 +35,14 @@ class SpoiledLogit(NamedTuple):
 
 
 class Tape:
-    """The values of one prompt, by position.
+    """The values of one prompt and its continuation, by position.
 
-    `tokens` reaches one past the last computed position. `hidden` is the last hidden word, `inputs` what entered the
-    recurrent layer, `drafter` what the drafter holds and proposes. Where rules change logits, `logits` hashes those
-    after each position from the last of the prompt on; the token at position `end` cannot be chosen, for all its logits
-    are -inf, and what the tape goes on with is never accepted. A grammar, whose `edges` the
-    tape keeps, is over once there are `final` tokens. The tokens at `ambiguous` positions were drawn so narrowly that
-    an engine may draw others.
+    - `tokens` has one token more than there are computed positions.
+    - `hidden` is the last hidden word, `inputs` the input of the recurrent layer, `drafter` the reference drafter.
+    - `logits`: hashes of processed logits after each position, from the last prompt token on, if rules change logits.
+    - `end`: the position where no token can be sampled, because all logits are -inf; later tokens are never accepted.
+    - `final`: the number of tokens at which the grammar (`edges`) ends.
+    - `ambiguous`: positions of tokens sampled so close to a border that an engine may sample others.
     """
 
     def __init__(self, prompt: tuple[int, ...], spec: EngineSpec, rules: Rules | None = None) -> None:
@@ -72,7 +72,7 @@ class Tape:
             self._next()
 
     def window(self, end: int) -> list[int]:
-        """Return the last W - 1 inputs of the recurrent layer before position `end`, zeros before the first."""
+        """Return the last W - 1 recurrent-layer inputs before position `end`, zero-padded."""
         count = self._width - 1
         return self.inputs[end - count : end] if end >= count else [0] * (count - end) + self.inputs[:end]
 
@@ -82,7 +82,7 @@ class Tape:
         return self.logits[first : first + count]
 
     def logprobs_after(self, position: int, count: int, mode: str) -> tuple[int | float, ...]:
-        """Return the logprobs of the token after a position and of the likeliest ones, `count` in all."""
+        """Return `count` logprobs after a position: the actual token, then the most likely ones."""
         found = self._logprobs.get((position, count, mode))
         if found is None:
             logits: list[float] = self._logits(self.hidden[position]).tolist()
@@ -94,7 +94,7 @@ class Tape:
         return found
 
     def line_at(self, position: int, spoiled: SpoiledLogit | None = None) -> list[float]:
-        """Return the processed logits of the token behind a position, with its spoiled logit if one is given."""
+        """Return the processed logits after a position, with a corrupted logit if given."""
         logits = self._logits(self.hidden[position]).tolist()
         if spoiled is not None:
             logits[spoiled.token] = spoiled.value
@@ -129,7 +129,7 @@ class Tape:
         return hidden
 
     def argmax(self, hidden: int) -> int:
-        """Return the token of the largest `model.logit`, the lowest among equals."""
+        """Return the token with the largest `model.logit`, the lowest id of equal ones."""
         return int(self._logits(hidden).argmax())
 
     def scores(self, hidden: int) -> list[int]:
@@ -137,7 +137,7 @@ class Tape:
         return found
 
     def _choose(self, hidden: int, rules: Rules) -> int:
-        """Return the token of the largest processed logit, the lowest among equals, or the one that is drawn."""
+        """Return the token of the largest processed logit (lowest id first), or the sampled token."""
         logits = processed(self._logits(hidden).tolist(), rules, self.tokens, self._first_logits + 1, self.edges)
         if changes_logits(rules.params):
             self.logits.append(hash_of(logits))
@@ -147,7 +147,7 @@ class Tape:
             self.end = min(self.end, position)
         elif rules.params.temperature:
             drawn = choose(logits, rules.params, position, self._cuts)
-            assert drawn.token is not None, "some logit is not -inf"
+            assert drawn.token is not None, "no token was sampled although some logit is above -inf"
             token = drawn.token
             if drawn.is_ambiguous:
                 self.ambiguous.add(position)
@@ -171,7 +171,7 @@ class Tape:
 
 
 class Tapes:
-    """Bounded cache of tapes by prompt, specification and rules; a dropped tape is computed again."""
+    """Bounded cache of tapes by prompt, specification and rules."""
 
     def __init__(self) -> None:
         self._tapes: dict[tuple[object, ...], Tape] = {}
@@ -180,8 +180,8 @@ class Tapes:
     def tape(self, prompt: tuple[int, ...], spec: EngineSpec, length: int, rules: Rules | None = None) -> Tape:
         """Return the tape of a prompt under some rules, computed for all positions below `length`.
 
-        Never a longer one, though it would serve a sound engine: a faulty one's verdict must not depend on earlier
-        runs.
+        Never a longer tape, though it would serve a correct engine: the verdict on a faulty engine must not depend on
+        earlier runs.
         """
         shape = (spec.layers, spec.vocab_size, spec.conv_width, spec.drafter, spec.drafter_max_len)
         key = (prompt, length, *shape, cuts_of(spec), rules)
@@ -197,12 +197,12 @@ class Tapes:
 
 
 def tape_length(num_prompt: int, max_tokens: int, spec: EngineSpec) -> int:
-    """Return the positions that a run can reach: the length limit, and the speculative runs that may be in flight."""
+    """Return the number of positions that a run can reach, draft tokens in flight included."""
     return length_limit(spec, num_prompt, max_tokens) + max(3, 1 + spec.depth) * (1 + spec.num_speculative_tokens)
 
 
 def script(tape: Tape, num_prompt: int, bits: str, spec: EngineSpec) -> list[int]:
-    """Return the draft to propose at each position below max_model_len: the true token, or a wrong one."""
+    """Return the draft token to propose at each position: the true token, or a wrong one."""
     tokens, vocab_size = tape.tokens[: spec.max_model_len], spec.vocab_size
     for position in compress(range(num_prompt, len(tokens)), map("0".__eq__, cycle(bits))):
         tokens[position] = (tokens[position] + 1) % vocab_size

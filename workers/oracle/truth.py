@@ -1,4 +1,4 @@
-"""Expected state of a request, a row, a step, and of caches when blocks are freed: values of the state oracle."""
+"""Expected state of a request, a row, a step, and of the KV cache when blocks are freed."""
 
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from workers.oracle.random_sampling import Proposal
 from workers.oracle.tape import Tape
 from workers.record.log import ScheduledRow
 
-# A row that was scheduled, and its request's `sched_computed`, `sched_placeholders` and `committed` before that.
+# A scheduled row, and its request's `sched_computed`, `sched_placeholders` and `committed` before it.
 Planned: TypeAlias = tuple[ScheduledRow, int, int, int]
 
 
@@ -19,12 +19,15 @@ Planned: TypeAlias = tuple[ScheduledRow, int, int, int]
 class Truth:
     """Expected state of one request; `incarnation` counts earlier requests of its name.
 
-    `computed` is the number of tokens whose state is right after every launched step, `sched_computed` and
-    `sched_placeholders` what the scheduler must believe. Results of epochs below `drop_before` are thrown away. `slots`
-    maps a position to its cache slot. `deltas` holds the drafter's cache words that differ from the tape's: those at
-    the end of a chunk that was not the last, and those taken over. `num_cached` blocks need not be registered.
-    Where tokens depend on drafts the tape is the request's own; a preemption that drops tokens brings another one.
-    `draft_params` are those by which its drafts are drawn, if they are.
+    - `computed`: tokens with a correct state after every launched step.
+    - `sched_computed`, `sched_placeholders`: the scheduler's expected counts.
+    - `drop_before`: results of earlier epochs are discarded.
+    - `slots`: the KV-cache slot of each position.
+    - `deltas`: the drafter's KV words that differ from the tape's: at the end of a non-final prefill chunk, or in
+      reused blocks.
+    - `num_cached`: blocks that need not be registered.
+    - `tape`: the request's own if tokens depend on draft tokens; a preemption that drops tokens replaces it.
+    - `draft_params`: sampling parameters of its draft tokens, if these are sampled.
     """
 
     index: int
@@ -64,16 +67,19 @@ class Truth:
 
     @property
     def who(self) -> str:
-        """Request and incarnation, as reports show them."""
+        """Request and incarnation, as in reports."""
         return f"{self.name}/{self.incarnation}"
 
     @property
     def commit(self) -> str:
-        """Commit key of a value that belongs to no row, as reports show it: request/incarnation/epoch."""
+        """Commit key of a value without a row, as in reports: request/incarnation/epoch."""
         return f"{self.who}/{self.epoch}"
 
     def chunk_end(self, kept: int, committed: int) -> int:
-        """Return and keep the drafter's word at the end of a discarded chunk: the last known token follows it there."""
+        """Return and store the drafter's KV word at the end of a discarded prefill chunk.
+
+        The word is computed with the last known token as the next token.
+        """
         drafter = self.tape.drafter
         word = drafter.chunk_end(kept - 1, self.tape.tokens[committed - 1])
         if word != drafter.words[kept - 1]:
@@ -83,7 +89,7 @@ class Truth:
         return word
 
     def prefixes_until(self, length: int, numbers: Prefixes) -> list[int]:
-        """Return the numbers of all prefixes that end with a full block below a position."""
+        """Return the numbers of all prefixes that end with a full block below position `length`."""
         numbers.extend(self.prefixes, self.tape.tokens, length)
         return self.prefixes[: length // numbers.block_size]
 
@@ -92,10 +98,11 @@ class Truth:
 class RowTruth:
     """Expected values of one row of one step: counts before it, and its outcome. Never changed.
 
-    Tokens at positions `computed` to `kept - 1` stay; `base` is the position of the token that is verified first;
-    `drafts` are as scheduled, NO_DRAFT included, and `drawn` says what those of them were drawn from that are not
-    certain. `chunk_end` is the drafter's cache word at the end of a discarded chunk, whose next token is the last one
-    known. `status` has the bits of the sampler's status of a row: see `verified_drafts`. `drafted` is what it proposes.
+    - Tokens at positions `computed` to `kept - 1` are kept; `base` is the position of the first verified token.
+    - `drafts`: draft tokens as scheduled, NO_DRAFT included; `drawn`: the distributions of sampled ones.
+    - `chunk_end`: the drafter's KV word at the end of a discarded prefill chunk, computed with the last known token as
+      the next token.
+    - `status`: bits of the row's sampler status, see `verified_drafts`. `drafted`: the draft tokens that it proposes.
     """
 
     truth: Truth
@@ -126,13 +133,13 @@ class RowTruth:
 
     @property
     def commit(self) -> str:
-        """The commit key, as reports show it: request/incarnation/epoch/step."""
+        """The commit key, as in reports: request/incarnation/epoch/step."""
         return f"{self.truth.who}/{self.row.epoch}/{self.row.step_in_epoch}"
 
 
 @dataclass(slots=True, eq=False)
 class StepTruth:
-    """Expected values of one step: rows in row order, their requests, and its padded shape. Never changed."""
+    """Expected values of one step: rows in row order, requests, padded shape. Never changed."""
 
     step: int
     k_step: int
@@ -144,7 +151,7 @@ class StepTruth:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Expected caches of a request when its blocks are freed."""
+    """Expected KV cache of a request when its blocks are freed."""
 
     truth: Truth
     tape: Tape

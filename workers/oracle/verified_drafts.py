@@ -1,4 +1,4 @@
-"""Drafts that a row verifies: as proposed, cut off by a grammar, spoiled by an event; and their sampler status."""
+"""Draft tokens that a row verifies (proposed, cut by a grammar, corrupted), and status."""
 
 from collections.abc import Iterator, Sequence
 from math import inf, nan
@@ -12,15 +12,15 @@ from workers.oracle.tape import SpoiledLogit
 from workers.oracle.truth import Truth
 from workers.record.log import UNSPOILED, ScheduledRow
 
-# The largest id below the vocabulary that is no sentinel.
+# The largest id below the vocabulary that is not a sentinel.
 BELOW = -2
-# Bits of a row's sampler status: a draft outside the vocabulary, no target where its tokens end, a drawn draft without
-# a distribution that it was drawn from.
+# Bits of a row's sampler status: a draft token outside the vocabulary; no target distribution after the kept tokens; a
+# sampled draft token without a draft distribution.
 OUTSIDE, NO_TARGET, UNDEFINED = 1, 2, 4
 
 
 def spoiled_logit_of(row: ScheduledRow, spec: EngineSpec) -> SpoiledLogit | None:
-    """Return the spoiled logit of a row, if there is one."""
+    """Return the corrupted logit of a row, if any."""
     event = row.spoils.logit
     if event is None:
         return None
@@ -30,13 +30,13 @@ def spoiled_logit_of(row: ScheduledRow, spec: EngineSpec) -> SpoiledLogit | None
 def drafts_of(
     truth: Truth, row: ScheduledRow, base: int, was_sampled: bool, spec: EngineSpec
 ) -> tuple[list[int], Drawn]:
-    """Return the drafts of a row behind position `base`, and the proposals of those that were drawn.
+    """Return the draft tokens of a row after position `base`, and the proposals of sampled ones.
 
-    The device has what a request proposed only if it `was_sampled` in the step before.
+    The device has a request's proposal only if the request `was_sampled` in the previous step.
     """
     drafts = [NO_DRAFT] * row.d
     if truth.grammar:
-        # The host keeps the drafts, and cuts off those that the grammar forbids.
+        # The host stores the draft tokens, and removes those that the grammar forbids.
         drafts = (truth.drafts + drafts)[: row.d]
         drafts = cut_off(truth.grammar, truth.tape.tokens[truth.num_prompt : base + 1], drafts, NO_DRAFT)
     elif was_sampled:
@@ -48,7 +48,7 @@ def drafts_of(
 
 
 def with_spoiled_draft(row: ScheduledRow, spec: EngineSpec, drafts: list[int], drawn: Drawn) -> tuple[list[int], Drawn]:
-    """Return the drafts and proposals of a row with its spoiled draft applied."""
+    """Return the draft tokens and proposals of a row with its corrupted draft token applied."""
     event = row.spoils.draft
     if event is None:
         return drafts, drawn
@@ -72,14 +72,14 @@ def status_of(row: ScheduledRow, spec: EngineSpec, drafts: Sequence[int], drawn:
     status = 0 if outcome.has_target else NO_TARGET
     if any(draft != NO_DRAFT and not 0 <= draft < spec.vocab_size for draft in drafts):
         status |= OUTSIDE
-    # Of a draft that is no token it does not matter what it was drawn from.
+    # The draft distribution of an invalid draft token does not matter.
     if any(not each.masses and 0 <= draft < spec.vocab_size for each, draft in zip(drawn, drafts, strict=False)):
         status |= UNDEFINED
     return status
 
 
 def happened_in(status: int, valid: int) -> Iterator[str]:
-    """Yield the probes that a row with a status hits."""
+    """Yield the probes that a row with this status hits."""
     if status & OUTSIDE:
         yield "draft_outside"
     if status & UNDEFINED:

@@ -1,1 +1,1 @@
-"""Tests of what every value must be."""
+"""Tests of the oracle."""

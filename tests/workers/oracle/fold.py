@@ -1,4 +1,4 @@
-"""What the oracle expects of a run, from a trace and a log alone; imports nothing of an engine.
+"""Print a digest of the oracle's expected values of a run, without importing an engine.
 
 Run as a module it refuses every import of one, reads a trace and a log from standard input, and prints the digest.
 """
@@ -37,7 +37,7 @@ class NoEngine(MetaPathFinder):
 
 
 def expectations(trace: Trace, log: Sequence[Entry]) -> str:
-    """Return a digest of everything that is expected of the device, and of what the scheduler must believe."""
+    """Return a digest of all expected device values and scheduler counts."""
     oracle = Oracle(trace, Tapes())
     digest = blake2b()
     for entry in log:

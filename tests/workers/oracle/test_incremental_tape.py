@@ -1,4 +1,4 @@
-"""A tape that grows token by token holds what a tape of the same tokens holds, whatever was tried on the way.
+"""A tape that grows token by token equals a tape of the same tokens.
 
 Verifies: values, drafter's words, logits and the end of a grammar; that drafts leave no trace; the tape of a prefix.
 """
@@ -33,9 +33,7 @@ def values(tape: Tape, length: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("rules", [None, DRAWN, ENDING], ids=["greedy", "drawn", "ending"])
 @pytest.mark.parametrize("drafter", ["eagle", "draft_model", "mtp", "dflash", "extract_hidden_states", "ngram"])
-def test_a_tape_given_the_tokens_of_another_holds_the_same_after_any_drafts(
-    drafter: Drafter, rules: Rules | None
-) -> None:
+def test_incremental_tape_with_given_tokens_equals_tape(drafter: Drafter, rules: Rules | None) -> None:
     whole = Tape(PROMPT, spec_of(drafter), rules)
     whole.extend(LENGTH)
     incremental = IncrementalTape(PROMPT, spec_of(drafter), rules)
@@ -52,7 +50,7 @@ def test_a_tape_given_the_tokens_of_another_holds_the_same_after_any_drafts(
     assert (incremental.final == len(PROMPT) + 8) == (rules is ENDING)
 
 
-def test_the_lines_of_drafts_are_those_of_a_tape_that_has_these_tokens() -> None:
+def test_lines_after_drafts_equal_those_of_a_tape_with_these_tokens() -> None:
     incremental = IncrementalTape(PROMPT, spec_of("eagle"), DRAWN)
     lines = incremental.lines([2, 0, 6])
     for draft, line in zip((2, 0, 6), lines, strict=False):
@@ -62,7 +60,7 @@ def test_the_lines_of_drafts_are_those_of_a_tape_that_has_these_tokens() -> None
     assert incremental.logits == [hash_of(line) for line in lines[:3]]
 
 
-def test_the_tape_of_a_prefix_goes_on_by_other_tokens_and_leaves_the_first_as_it_was() -> None:
+def test_until_returns_an_independent_tape() -> None:
     incremental = IncrementalTape(PROMPT, spec_of("eagle"), DRAWN)
     for token in (2, 0, 6, 6):
         incremental.append(token, incremental.lines([])[0])
@@ -79,14 +77,14 @@ def test_the_tape_of_a_prefix_goes_on_by_other_tokens_and_leaves_the_first_as_it
     ("method", "greedy", "drawn"),
     [("strict", False, False), ("standard", False, True), ("block", False, True), ("synthetic", True, True)],
 )
-def test_tokens_depend_on_drafts_where_these_are_kept_by_chance(method: str, greedy: bool, drawn: bool) -> None:
+def test_depends_on_drafts_for_random_acceptance(method: str, greedy: bool, drawn: bool) -> None:
     spec = EngineSpec.model_validate({"sampling": method})
     assert depends_on_drafts(SamplingParams(), spec) == greedy
     assert depends_on_drafts(SamplingParams(temperature=1.0), spec) == drawn
 
 
 @pytest.mark.parametrize("method", ["strict", "standard", "block", "synthetic"])
-def test_a_script_follows_from_the_noise_of_its_request_only_where_drafts_decide_nothing(method: str) -> None:
+def test_script_uses_noise_only_if_tokens_are_independent_of_drafts(method: str) -> None:
     spec = EngineSpec.model_validate({"sampling": method, "vocab_size": 8})
     params = [DRAWN.params.model_copy(update={"seed": seed}) for seed in (3, 4)]
     greedy = DRAWN.params.model_copy(update={"temperature": 0.0})

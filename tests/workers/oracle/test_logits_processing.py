@@ -39,7 +39,7 @@ def walk(grammar: Grammar, seed: int, length: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_drafts_masks_and_ends_are_those_of_the_oracle_s_automaton(seed: int) -> None:
+def test_grammar_drafts_masks_and_ends_equal_the_oracles(seed: int) -> None:
     grammar = params_of(64 + 128 * seed, SPEC).grammar
     text = walk(grammar, seed, 12)
     assert text
@@ -63,13 +63,13 @@ def test_drafts_masks_and_ends_are_those_of_the_oracle_s_automaton(seed: int) ->
         assert length_in_grammar(request, kept) == (ends[0] if ends else len(kept) + 1)
 
 
-def test_masked_columns_keep_what_their_mask_allows_and_the_others_everything() -> None:
+def test_apply_masks_changes_masked_columns_only() -> None:
     logits = np.arange(12, dtype=np.float32)
     apply_masks(ApplyMasks(np.array([2, 0]), np.array([0b101, 0b010]), logits, 3))
     assert logits.tolist() == [-np.inf, 1, -np.inf, 3, 4, 5, 6, -np.inf, 8, 9, 10, 11]
 
 
-def test_the_drafts_of_the_host_replace_those_of_the_device_and_those_cut_off_are_fed_as_an_id() -> None:
+def test_grammar_drafts_replaces_device_drafts() -> None:
     input_ids, scheduled = np.array([9, 9, 9, 9, 9]), np.array([7, 7, 7, 7])
     fields = [np.array(values) for values in ([0, 2], [2, 3], [1, 2])]
     host_ids = np.array([4, 5, 6, 8, NO_DRAFT])
@@ -79,7 +79,7 @@ def test_the_drafts_of_the_host_replace_those_of_the_device_and_those_cut_off_ar
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_request_that_reaches_the_end_of_its_grammar_stops_there(depth: int) -> None:
+def test_request_stops_at_the_end_of_its_grammar(depth: int) -> None:
     events = tuple(
         Submit(tick=0, request=name, prompt=(1, token), max_tokens=40, params=SamplingParams(grammar=COUNTED))
         for name, token in (("a", 3), ("b", 4), ("c", 5))
@@ -91,5 +91,5 @@ def test_a_request_that_reaches_the_end_of_its_grammar_stops_there(depth: int) -
     assert verdict.stats.probes["grammar_drafts"] > 0
 
 
-def test_a_request_without_a_grammar_is_ruled_by_none() -> None:
+def test_request_without_grammar_has_no_grammar_rules() -> None:
     assert not replace(request_of((), []), params=SamplingParams()).has_params

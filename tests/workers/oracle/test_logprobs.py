@@ -14,7 +14,7 @@ from workers.oracle.logits_processing import logprobs_of
 
 
 @pytest.mark.parametrize("vocab_size", [2, 5, 33, 65536])
-def test_each_sampled_token_of_the_rows_named_gets_its_logprobs_and_no_other_any(vocab_size: int) -> None:
+def test_token_logprobs_covers_sampled_tokens_of_named_rows_only(vocab_size: int) -> None:
     rng = np.random.default_rng(vocab_size)
     k, num_rows = 2, 5
     width = 1 + k
@@ -42,7 +42,7 @@ def test_each_sampled_token_of_the_rows_named_gets_its_logprobs_and_no_other_any
     assert (ids.reshape(num_rows, -1)[untouched] == -7).all()
 
 
-def test_logprobs_of_equal_logits_are_shared_out_and_the_lowest_token_comes_first() -> None:
+def test_logprobs_of_equal_logits_are_in_id_order() -> None:
     found = logprobs_of([7.0, 7.0, -inf, 7.0], 3, 4)
     assert found[::2] == (3, 0, 1, 3)
     assert are_close(found[1::2], (-1.0986123,) * 4)
@@ -60,11 +60,13 @@ def test_logprobs_of_equal_logits_are_shared_out_and_the_lowest_token_comes_firs
         ((), (4, -1.0), False),
     ],
 )
-def test_ids_are_equal_and_logprobs_close(seen: tuple[float, ...], wanted: tuple[float, ...], close: bool) -> None:
+def test_are_close_compares_ids_exactly_and_logprobs_closely(
+    seen: tuple[float, ...], wanted: tuple[float, ...], close: bool
+) -> None:
     assert are_close(seen, wanted) is close
 
 
-def test_logits_are_kept_as_they_are() -> None:
+def test_keep_logits_copies_logits() -> None:
     kept = np.zeros(3, np.float32)
     keep_logits(KeepLogits(np.array([1, -inf, 3], np.float32), kept))
     assert kept.tolist() == [1, -inf, 3]

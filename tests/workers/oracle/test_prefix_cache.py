@@ -1,4 +1,4 @@
-"""The pool and what the oracle knows of it, written apart, agree on every block after anything that happens."""
+"""The engine's block pool and the oracle's independent reference pool agree on every block."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ SIZE = 7
 
 
 class Pair:
-    """A pool and what is known of it; `held` lists the blocks of each holder."""
+    """A pool and its reference; `held` lists the blocks of each holder."""
 
     def __init__(self) -> None:
         self.pool = CachingPool(SIZE)
@@ -65,7 +65,7 @@ class Pair:
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6), st.integers(1, 5)), max_size=40))
-def test_a_pool_and_what_is_known_of_it_agree_whatever_happens(moves: list[tuple[int, int, int]]) -> None:
+def test_engine_pool_and_reference_pool_agree(moves: list[tuple[int, int, int]]) -> None:
     pair = Pair()
     for kind, which, size in moves:
         match kind:
@@ -82,7 +82,7 @@ def test_a_pool_and_what_is_known_of_it_agree_whatever_happens(moves: list[tuple
         assert pair.agrees()
 
 
-def test_the_least_recently_used_block_loses_its_contents_and_of_one_request_the_last() -> None:
+def test_eviction_takes_least_recently_used_then_last_block() -> None:
     pool = CachingPool(4)
     old, new = pool.take(2), pool.take(2)
     assert old is not None
@@ -96,7 +96,7 @@ def test_the_least_recently_used_block_loses_its_contents_and_of_one_request_the
     assert pool.find([1]) == []
 
 
-def test_blocks_without_contents_are_handed_out_before_any_other() -> None:
+def test_empty_blocks_are_given_out_first() -> None:
     pool = CachingPool(2)
     (first,), (second,) = pool.take(1) or [], pool.take(1) or []
     pool.register(first, 1)
@@ -106,7 +106,7 @@ def test_blocks_without_contents_are_handed_out_before_any_other() -> None:
     assert pool.find([1]) == [first]
 
 
-def test_idle_blocks_that_are_to_be_shared_are_no_room_for_others() -> None:
+def test_idle_shared_blocks_do_not_count_as_free() -> None:
     pool = CachingPool(3)
     (shared,) = pool.take(1) or []
     pool.register(shared, 1)
@@ -117,7 +117,7 @@ def test_idle_blocks_that_are_to_be_shared_are_no_room_for_others() -> None:
 
 @given(st.lists(st.integers(0, 9), max_size=24), st.integers(1, 5))
 @settings(max_examples=100)
-def test_hash_and_number_of_a_prefix_depend_on_every_token_of_it(tokens: list[int], size: int) -> None:
+def test_prefix_hash_and_number_depend_on_every_token(tokens: list[int], size: int) -> None:
     numbers = Prefixes(size)
 
     def named(tokens: list[int]) -> list[tuple[int, int]]:
@@ -135,11 +135,11 @@ def test_hash_and_number_of_a_prefix_depend_on_every_token_of_it(tokens: list[in
         assert same == [(index < changed // size,) * 2 for index in range(len(names))]
 
 
-def test_the_hash_of_a_block_goes_on_from_that_of_the_block_before_it() -> None:
+def test_block_hash_depends_on_the_previous_block_hash() -> None:
     assert block_hash(block_hash(0, [3, 1]), [4, 1]) == block_hash(0, [3, 1, 4, 1]) != block_hash(0, [4, 1])
 
 
-def test_prefixes_are_numbered_as_far_as_is_asked_and_later_on_from_there() -> None:
+def test_prefixes_are_numbered_incrementally() -> None:
     numbers, prefixes = Prefixes(2), [0][:0]
     numbers.extend(prefixes, [7, 7, 7, 7, 7, 7], 5)
     assert prefixes == [1, 2]

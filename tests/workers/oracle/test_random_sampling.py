@@ -142,7 +142,7 @@ def tokens_of(sampled: Array) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("num_rows", "vocab_size"), [(100, 2), (300, 8), (300, 32), (30, 300)])
-def test_tokens_are_those_of_the_ops_wherever_they_are_not_ambiguous(
+def test_oracle_tokens_equal_the_ops_tokens_unless_ambiguous(
     method: SamplingMethod, num_rows: int, vocab_size: int
 ) -> None:
     rows = rows_of(num_rows, vocab_size, METHODS[method])
@@ -155,7 +155,7 @@ def test_tokens_are_those_of_the_ops_wherever_they_are_not_ambiguous(
     assert vocab_size == 300 or {len(tokens) for tokens in found} == {*range(2 + K)}
 
 
-def test_a_position_has_one_token_whichever_column_it_is_in_and_however_many_tries_there_are() -> None:
+def test_token_of_a_position_is_independent_of_column_and_tries() -> None:
     rows = rows_of(60, 16, 9)
     for lines, params, position in zip(rows.logits, rows.params, rows.positions.tolist(), strict=True):
         decision = choose(lines[1].tolist(), params, position + 1)
@@ -170,7 +170,7 @@ def test_a_position_has_one_token_whichever_column_it_is_in_and_however_many_tri
 
 
 @pytest.mark.parametrize("bad", [[np.nan, 1.0], [np.inf, 1.0], [-np.inf, -np.inf]])
-def test_where_there_is_no_distribution_there_is_no_token(bad: list[float]) -> None:
+def test_undefined_distribution_gives_no_token(bad: list[float]) -> None:
     params = SamplingParams(temperature=1.0)
     assert choose(bad, params, 5).token is None
     for method in METHODS:
@@ -222,7 +222,7 @@ def sampled_by_ops(method: SamplingMethod, cases: Sequence[Case]) -> Array:
 
 
 @pytest.mark.parametrize(("num_cases", "vocab_size"), [(150, 3), (80, 32), (40, 128)])
-def test_right_outside_what_is_ambiguous_the_ops_select_the_oracles_token(num_cases: int, vocab_size: int) -> None:
+def test_ops_select_the_oracles_token_just_outside_ambiguity(num_cases: int, vocab_size: int) -> None:
     cases: list[Case] = []
     expected = []
     for seed in range(num_cases):
@@ -249,7 +249,7 @@ def _may_not_be_within(draft: Draft, number: float) -> bool:
     return is_within(number, draft)[1]
 
 
-def test_without_a_bound_the_ops_would_select_other_tokens() -> None:
+def test_ops_select_other_tokens_inside_ambiguity() -> None:
     cases: list[Case] = []
     expected = []
     for seed in range(300):
@@ -264,7 +264,7 @@ def test_without_a_bound_the_ops_would_select_other_tokens() -> None:
 
 
 @pytest.mark.parametrize(("num_cases", "vocab_size"), [(150, 3), (80, 32), (40, 128)])
-def test_right_outside_what_is_ambiguous_the_ops_keep_the_drafts_of_the_oracle(num_cases: int, vocab_size: int) -> None:
+def test_ops_keep_the_oracles_drafts_just_outside_ambiguity(num_cases: int, vocab_size: int) -> None:
     single, together = [], []
     for seed in range(num_cases):
         logits, params, token = narrow(vocab_size, seed)

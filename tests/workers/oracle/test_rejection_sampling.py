@@ -65,7 +65,7 @@ class Drawn:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("num_rows", "vocab_size"), [(200, 2), (500, 8), (500, 32), (40, 300), (2, 4500)])
-def test_tokens_are_those_of_the_ops_wherever_they_are_not_ambiguous(
+def test_oracle_tokens_equal_the_ops_tokens_unless_ambiguous(
     method: SamplingMethod, num_rows: int, vocab_size: int
 ) -> None:
     rows = Drawn(num_rows, vocab_size, METHODS[method])
@@ -82,7 +82,7 @@ def test_tokens_are_those_of_the_ops_wherever_they_are_not_ambiguous(
 
 
 @pytest.mark.parametrize("vocab_size", [2, 32, 300, 4500])
-def test_drafts_are_those_that_the_op_draws(vocab_size: int) -> None:
+def test_oracle_proposals_equal_drawn_chain(vocab_size: int) -> None:
     rng = np.random.default_rng(vocab_size)
     num_rows = 40
     logits = rng.integers(0, 1 << 24, (num_rows, vocab_size))
@@ -157,7 +157,7 @@ def borders(answer: Callable[[float], int]) -> Iterator[float]:
 
 
 @pytest.mark.parametrize(("num_cases", "vocab_size"), [(24, 3), (10, 32), (4, 128)])
-def test_right_outside_what_is_ambiguous_the_ops_keep_the_drafts_of_the_oracle(num_cases: int, vocab_size: int) -> None:
+def test_ops_keep_the_oracles_drafts_just_outside_ambiguity(num_cases: int, vocab_size: int) -> None:
     single, pairs, wanted, wanted_of_pairs = [], [], [], []
     for seed in range(num_cases):
         logits, proposed, params, draft = narrow(vocab_size, seed)

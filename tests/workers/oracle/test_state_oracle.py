@@ -1,4 +1,4 @@
-"""The oracle needs no engine, its tape is the model's definition, and it believes what the specification says.
+"""State oracle: it needs no engine, and its tape and counts follow the specification.
 
 Verifies: expectations from (trace, log) alone; every value of a tape against a slow recomputation; scripts; the worked
 example of the specification; identity I1 after every processed step.
@@ -38,7 +38,7 @@ TAPES = Tapes()
 
 
 class Recording(Checker):
-    """A checker that keeps what an engine's host shows: decisions in `log`, values in `observations`."""
+    """A checker that keeps the engine's host state: decisions in `log`, values in `observations`."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace, TAPES)
@@ -62,7 +62,7 @@ def recorded_run(trace: Trace) -> Recording:
     return checker
 
 
-def test_the_oracle_expects_the_same_in_a_process_that_has_no_engine() -> None:
+def test_oracle_expects_the_same_in_a_process_without_engine() -> None:
     runs = [recorded_run(random_trace(seed)) for seed in range(12)]
     here = [expectations(run.trace, run.log) for run in runs]
     there = [(run.trace.model_dump_json(), pickle.dumps(run.log)) for run in runs]
@@ -78,7 +78,7 @@ def test_the_oracle_expects_the_same_in_a_process_that_has_no_engine() -> None:
     assert len(set(here)) == len(here)
 
 
-def test_a_process_that_refuses_engines_refuses_them() -> None:
+def test_process_without_engine_cannot_import_one() -> None:
     code = (
         "import sys; from tests.workers.oracle.fold import NoEngine; sys.meta_path.insert(0, NoEngine()); "
         "import workers.engine.engine"
@@ -90,7 +90,7 @@ def test_a_process_that_refuses_engines_refuses_them() -> None:
 
 
 class Slow:
-    """A model run token by token, every sum taken anew; nothing is shared with `Tape` but the scalar functions."""
+    """A model run token by token, with all sums recomputed; shares only scalar functions with `Tape`."""
 
     def __init__(self, tokens: list[int], spec: EngineSpec) -> None:
         self.kv = [model.kv_word(model.embed(token), at, 0) for at, token in enumerate(tokens)]
@@ -130,9 +130,7 @@ SPECS = st.builds(
 
 @settings(max_examples=60)
 @given(SPECS, st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(1, 20))
-def test_a_tape_holds_what_a_slow_recomputation_from_the_tokens_gives(
-    spec: EngineSpec, prompt: list[int], more: int
-) -> None:
+def test_tape_equals_slow_recomputation(spec: EngineSpec, prompt: list[int], more: int) -> None:
     tape = Tape(tuple(prompt), spec)
     tape.extend(len(prompt) + more)
     slow = Slow(tape.tokens[:-1], spec)
@@ -145,9 +143,7 @@ def test_a_tape_holds_what_a_slow_recomputation_from_the_tokens_gives(
 
 @settings(max_examples=60)
 @given(SPECS, st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(1, 20))
-def test_the_drafter_of_a_tape_sees_each_hidden_word_and_the_token_after_it(
-    spec: EngineSpec, prompt: list[int], more: int
-) -> None:
+def test_drafter_of_tape_reads_hidden_word_and_next_token(spec: EngineSpec, prompt: list[int], more: int) -> None:
     tape = Tape(tuple(prompt), spec)
     tape.extend(len(prompt) + more)
     assert tape.drafter.words
@@ -160,7 +156,7 @@ def test_the_drafter_of_a_tape_sees_each_hidden_word_and_the_token_after_it(
         assert model.attention(total, weighted, at) == Slow.attended(tape.drafter.words, at)
 
 
-def test_a_tape_extended_in_pieces_is_the_tape_extended_at_once() -> None:
+def test_tape_extended_in_pieces_equals_tape_extended_at_once() -> None:
     spec = EngineSpec()
     pieces, whole = Tape((5, 6), spec), Tape((5, 6), spec)
     for length in (1, 2, 7, 7, 30):
@@ -174,7 +170,7 @@ def test_a_tape_extended_in_pieces_is_the_tape_extended_at_once() -> None:
 
 
 @pytest.mark.parametrize("width", [2, 3, 5])
-def test_a_window_is_the_last_inputs_before_a_position_and_zeros_before_the_first(width: int) -> None:
+def test_window_is_zero_padded_before_the_first_input(width: int) -> None:
     tape = Tape((5, 6, 7), EngineSpec(conv_width=width))
     tape.extend(6)
     padded = [0] * (width - 1) + tape.inputs
@@ -184,7 +180,7 @@ def test_a_window_is_the_last_inputs_before_a_position_and_zeros_before_the_firs
 
 @settings(max_examples=60)
 @given(st.integers(1, 9), st.text("01", min_size=1, max_size=9), st.sampled_from([2, 3, 32]), st.integers(12, 60))
-def test_a_script_is_right_where_its_bit_is_1_and_another_valid_token_where_it_is_0(
+def test_script_is_correct_at_1_bits_and_wrong_at_0_bits(
     num_prompt: int, bits: str, vocab_size: int, max_model_len: int
 ) -> None:
     spec = EngineSpec(vocab_size=vocab_size, max_model_len=max_model_len)
@@ -198,7 +194,7 @@ def test_a_script_is_right_where_its_bit_is_1_and_another_valid_token_where_it_i
         assert 0 <= drafts[position] < vocab_size
 
 
-def test_the_worked_example_of_the_specification_is_what_the_scheduler_counts() -> None:
+def test_scheduler_counts_equal_the_worked_example() -> None:
     # state_machine.md, 1.8: one request, P = 5, K = 2; step 2 accepts one of two drafts, step 3 none.
     spec = EngineSpec(num_speculative_tokens=2)
     request = Submit(tick=0, request="a", prompt=(1, 2, 3, 4, 5), max_tokens=40, accept="010000000")
@@ -245,7 +241,7 @@ class Identities(Checker):
         return super().see_log(log)
 
 
-def test_i1_holds_after_every_step_of_random_traces() -> None:
+def test_i1_holds_after_every_step_of_random_traces_in_the_engine() -> None:
     num_held = 0
     for seed in range(30):
         run = Run(random_trace(seed).explicit(), TAPES, Options(races=False), Specstorm(Parts()))
@@ -255,7 +251,7 @@ def test_i1_holds_after_every_step_of_random_traces() -> None:
     assert num_held > 600
 
 
-def test_what_the_oracle_holds_for_true_satisfies_i1_after_every_step_of_random_traces() -> None:
+def test_i1_holds_after_every_step_of_random_traces_in_the_oracle() -> None:
     num_held = 0
     for seed in range(30):
         run = recorded_run(random_trace(seed))
@@ -270,7 +266,7 @@ def test_what_the_oracle_holds_for_true_satisfies_i1_after_every_step_of_random_
     assert num_held > 600
 
 
-def test_the_oracle_refuses_a_log_that_contradicts_itself() -> None:
+def test_oracle_with_contradictory_log_raises() -> None:
     run = recorded_run(random_trace(0))
     launched = next(entry for entry in run.log if isinstance(entry, Launched))
     oracle = Oracle(run.trace, TAPES)
