@@ -1,1 +1,1 @@
-"""Record: what engine and judges both may see, namely log, observations, verdicts and the exact scalar world."""
+"""Values shared by engine and judges: log, observations, verdicts, exact integer arithmetic."""

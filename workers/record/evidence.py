@@ -1,6 +1,8 @@
-"""Evidence: seen and due values of a judge's findings; `words` alone puts them into English.
+"""Evidence: expected and actual values of a judge's findings.
 
-Everything that tells findings apart (fingerprints, the shrinker, reports, known findings) reads these values.
+Only `words` turns them into English.
+
+Everything that tells findings apart (fingerprints, the shrinker, reports, known bugs) reads these values.
 """
 
 from collections.abc import Mapping
@@ -17,20 +19,20 @@ from workers.record.phrases import FACTS, RULES, needs_of
 from workers.record.rules import Reference, Rule
 
 HOST = "host"
-# The plane of missing orders.
+# The plane (state category) of missing orders.
 RACES = "races"
-# JSON has no such numbers: as evidence they are these texts.
+# JSON has no such numbers, so evidence holds these texts instead.
 NOT_FINITE = ("inf", "-inf", "nan")
 
-# Beyond it an integer is no float.
+# An integer beyond this is not converted to float.
 _NUMBER_MAX = 1e300
 
-# A value that was captured, observed or delivered; what is neither finite nor a number of JSON is a text.
+# A captured, observed or delivered value; numbers that JSON lacks are texts.
 Plain = TypeAliasType("Plain", "bool | int | float | str | tuple[Plain, ...] | None")
 
 
 class Site(Value):
-    """A place in a program; `line` is 0 where only the function is known."""
+    """A source location; `line` is 0 if only the function is known."""
 
     function: str
     file: str = ""
@@ -38,10 +40,10 @@ class Site(Value):
 
 
 class Access(Value):
-    """One use of memory: by an op of a lane or by the host, in a step, from a place in the program where that is known.
+    """One use of memory by an op or the host, in a step, with its source location if known.
 
-    `replaced` is the step whose write the reader expected to be the last; `callers` are those of the site, the nearest
-    first, where they are kept.
+    `replaced` is the step that the reader expected to be the last writer; `callers` are the callers of the site,
+    nearest first, if recorded.
     """
 
     lane: str
@@ -54,16 +56,16 @@ class Access(Value):
 
     @property
     def actor(self) -> str:
-        """The function that made the access, where that is known; else its lane."""
+        """The function that made the access, if known; else its lane."""
         return self.site.function if self.site is not None else self.lane
 
 
 class Harm(Value):
-    """The changes by a race under a schedule that runs the tasks in another order.
+    """The effect of a race under a schedule that runs the tasks in another order.
 
-    `masked` is what changes a task and nothing that the host is given, `harmful` what the host is given; `task` is the
-    first that differs, in `what`, and `given` the first of those that give the host other bytes. Under the `policy` of
-    an engine that ends there is its `error`.
+    - `masked`: a task changes, but nothing that the host receives. `harmful`: the host receives other bytes.
+    - `task` is the first task that differs, `what` says how; `given` is the first task that gives the host other bytes.
+    - `error`: the engine's exception, if the engine crashed under `policy`.
     """
 
     kind: Literal["benign", "masked", "harmful"]
@@ -75,10 +77,10 @@ class Harm(Value):
 
 
 class MissingOrder(Value):
-    """Two accesses of the same memory, at least one a write, that nothing orders.
+    """Two accesses of the same memory, at least one a write, without an order between them.
 
-    `memory` names it for the first access, `reused_as` for the second if it was handed out again in between;
-    `allocated` is where, of memory without a name.
+    `memory` is the name for the first access, `reused_as` for the second if the memory was allocated again in between;
+    `allocated` is the source location of the allocation of unnamed memory.
     """
 
     first: Access
@@ -90,7 +92,7 @@ class MissingOrder(Value):
 
 
 class Fact(Value):
-    """Something that was seen, or that was due: its kind, a key of `words.FACTS`, and the values that belong to it."""
+    """An expected or actual fact: its kind, a key of `words.FACTS`, and its values."""
 
     kind: str
     values: "dict[str, Fact | Plain]" = {}
@@ -98,7 +100,7 @@ class Fact(Value):
     @model_validator(mode="after")
     def _has_a_sentence(self) -> Self:
         if self.kind not in FACTS:
-            raise ValueError(f"kind is {self.kind!r}, which is no kind of fact")
+            raise ValueError(f"unknown kind of fact {self.kind!r}; expected a key of words.FACTS")
         _check_values(FACTS[self.kind], self.values)
         return self
 
@@ -107,7 +109,7 @@ Shown: TypeAlias = Fact | Plain
 
 
 def fact(kind: str, **values: object) -> Fact:
-    """Return a fact of a kind, of plain values and other facts."""
+    """Return a fact of a kind, made of plain values and other facts."""
     return Fact(kind=kind, values={name: shown(value) for name, value in values.items()})
 
 
@@ -123,16 +125,16 @@ def shown(value: object) -> Shown:
             return found
         case list() | tuple():
             return tuple(_plain(shown(each)) for each in value)
-    raise TypeError(f"{type(value).__name__} is no evidence")
+    raise TypeError(f"cannot store a {type(value).__name__} as evidence")
 
 
 def _plain(value: Shown) -> Plain:
-    assert not isinstance(value, Fact), "a sequence holds plain values"
+    assert not isinstance(value, Fact), "a sequence must hold plain values, not facts"
     return value
 
 
 class Violation(Value):
-    """A rule that a decision breaks: at an entry of the log, for a request where it is about one."""
+    """A broken rule of a decision: at an entry of the log, for a request if it concerns one."""
 
     rule: Rule
     entry: str = ""
@@ -147,10 +149,10 @@ class Violation(Value):
 
 
 def _check_values(template: str, values: Mapping[str, Shown]) -> None:
-    """Check that a template can be filled in with values.
+    """Check that a template can be filled in with the values.
 
     Raises:
-        ValueError: one is missing, or has to be a number and is none.
+        ValueError: a value is missing, or must be a number and is not.
     """
     for name, is_number in needs_of(template):
         if name not in values:
@@ -158,16 +160,19 @@ def _check_values(template: str, values: Mapping[str, Shown]) -> None:
         value = values[name]
         is_finite = isinstance(value, int | float) and abs(value) <= _NUMBER_MAX
         if is_number and not is_finite and value not in NOT_FINITE:
-            raise ValueError(f"{name!r} is {str(value)[:40]!r}, and has to be a number")
+            raise ValueError(f"{name!r} is {str(value)[:40]!r}, expected a number")
 
 
 def violation(rule: Rule, **values: object) -> Violation:
-    """Make the violation of a rule, with plain values."""
+    """Return the violation of a rule, with plain values."""
     return Violation(rule=rule, values={name: _plain(shown(value)) for name, value in values.items()})
 
 
 class Elsewhere(Value):
-    """Whether another run keeps the contract that a run breaks; `breach` is what it breaks instead, if it does."""
+    """Whether another run keeps the contract that a run breaks.
+
+    `breach` is the contract it breaks instead.
+    """
 
     reference: Reference
     how: Literal["keeps", "breaks", "other", "failed"]
@@ -177,14 +182,14 @@ class Elsewhere(Value):
 
 
 class Difference(Value):
-    """The first place where engine and oracle part.
+    """The first difference between engine and oracle.
 
-    `commit` is request/incarnation/epoch/step; `position` a token position or a column, where the variable has one;
-    `reference` is the run in which it was as expected, where it was compared with one, `elsewhere` another run that
-    was asked about a broken contract; `writers` are the last device ops or host points that wrote the value, newest
-    first; `made_at` are the places in the engine's program that are to see to it, where its target names some, or where
-    another run broke off;
-    `missing_order` are two unordered accesses, where the race detector saw some.
+    - `commit` is request/incarnation/epoch/step; `position` is a token position or a column, if the variable has one.
+    - `reference` is the run that it was compared with, if any; `elsewhere` is another run that was checked for a broken
+      contract.
+    - `writers` are the last device ops or host accesses that wrote the value, newest first.
+    - `made_at` are source locations of the engine that compute the value, or where another run failed.
+    - `missing_order` are two unordered accesses, if the race detector found some.
     """
 
     plane: Plane
@@ -203,5 +208,5 @@ class Difference(Value):
 
     @property
     def is_kept_elsewhere(self) -> bool:
-        """Whether the other run that was asked about it keeps the contract."""
+        """Whether the other run that was checked keeps the contract."""
         return self.elsewhere is not None and self.elsewhere.how == "keeps"

@@ -1,10 +1,12 @@
-"""Log of host decisions: scheduling, launches and releases of an engine, the oracle's only input.
+"""Log of host decisions (scheduling, launches, releases) of an engine.
 
-Requests are numbered in the order of their submission: a name that is used again is another request. Commits are named
-by (request, epoch, step in epoch): the epoch counts preemptions, the steps are those that scheduled the request in this
-epoch. Values never enter the log, only decisions do.
+The oracle's only input.
 
-Entries are never changed. Those that each step makes are not frozen: to make one that is takes several times as long.
+Requests are numbered in submission order; a name that is used again is another request. A commit is identified by
+(request, epoch, step in epoch): the epoch counts preemptions, the step counts steps that scheduled the request in this
+epoch. The log holds only decisions, never values.
+
+Entries are never changed. Those made in each step are not frozen dataclasses, which take several times as long to make.
 """
 
 from dataclasses import dataclass
@@ -37,9 +39,11 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """A running request lost its blocks and state; `epoch` is its new epoch, `mode` what becomes of its results.
+    """A running request was preempted.
 
-    `returned` are blocks that the step which is being decided had given it before.
+    `epoch` is its new epoch, `mode` what happens to its results.
+
+    `returned` are blocks that the step being scheduled had already allocated to it.
     """
 
     request: int
@@ -52,14 +56,14 @@ class Preempted:
 
 @dataclass(frozen=True, slots=True)
 class CacheReset:
-    """The prefix cache forgot everything."""
+    """The prefix cache was cleared."""
 
     tick: int
 
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """Blocks and a recurrent state slot went back to the pool."""
+    """A request released its blocks and its recurrent state slot."""
 
     request: int
     blocks: tuple[int, ...]
@@ -67,9 +71,9 @@ class Freed:
 
 
 class Spoils(NamedTuple):
-    """One row's parts spoiled by events: its sample, all logits it samples from, one of them, a draft that it verifies.
+    """Parts of a row that events corrupt: sample, all logits, one logit, one draft token.
 
-    With `no_valid_token` its sample is taken away, with `nan_logits` no logit is a number.
+    With `no_valid_token` its sample is removed, with `nan_logits` all logits are NaN.
     """
 
     no_valid_token: bool = False
@@ -83,7 +87,10 @@ UNSPOILED = Spoils()
 
 @dataclass(frozen=True, slots=True)
 class RowBlocks:
-    """Blocks given to a row: `new` ones, and `shared` ones of the prefix cache with `hit_length` computed tokens."""
+    """Blocks of a row: `new` ones, and `shared` ones of a prefix-cache hit.
+
+    The hit has `hit_length` tokens.
+    """
 
     new: tuple[int, ...] = ()
     shared: tuple[int, ...] = ()
@@ -95,9 +102,11 @@ NO_BLOCKS = RowBlocks()
 
 @dataclass(slots=True)
 class ScheduledRow:
-    """One request's share of a step: n tokens, the last d of them drafts, in its state slot and blocks.
+    """One request's share of a step: n tokens, the last d of them draft tokens.
 
-    `padded` says that the drafts were added to keep the batch uniform.
+    State slot and blocks.
+
+    `padded` says that draft tokens were added to keep the batch uniform.
     """
 
     request: int
@@ -113,7 +122,10 @@ class ScheduledRow:
 
 @dataclass(slots=True)
 class Scheduled:
-    """The scheduler's decision for a step, in the order it was taken; `k_step` drafts are proposed in it."""
+    """The scheduler's decision for a step, in the order taken.
+
+    `k_step` draft tokens are proposed per row.
+    """
 
     step: int
     tick: int
@@ -124,7 +136,7 @@ class Scheduled:
 
 @dataclass(slots=True)
 class Launched:
-    """A step was enqueued: its requests in row order, and the padded shape it runs in."""
+    """A step was enqueued: its requests in row order, and its padded shape."""
 
     step: int
     order: tuple[int, ...]
@@ -135,7 +147,7 @@ class Launched:
 
 @dataclass(slots=True)
 class Corrected:
-    """The host mirrors were corrected by what this step sampled."""
+    """The host mirrors were corrected with the sampling results of this step."""
 
     step: int
 

@@ -1,7 +1,7 @@
-"""The arithmetic of the model, as scalar functions of integers modulo 2^64.
+"""Arithmetic of the integer model, as scalar functions of integers modulo 2^64.
 
-Every operation is exact, so equality is exact on every device and in any batch order. `mix` is the finalizer of
-fast-hash (Zilong Tan): a bijection whose high bits depend on every bit of its input.
+Every operation is exact, so results are equal on every device and in any batch order. `mix` is the finalizer of
+fast-hash (Zilong Tan): a bijection with high bits that depend on every input bit.
 """
 
 from collections.abc import Iterable
@@ -30,12 +30,12 @@ def embed(token: int) -> int:
 
 
 def kv_word(hidden: int, position: int, layer: int) -> int:
-    """Return the word that an attention layer stores for a token at a position."""
+    """Return the KV-cache word of an attention layer for a token at a position."""
     return mix((hidden + (2 * position + 1) * POSITION + layer * LAYER) & MASK)
 
 
 def attention(sum_kv: int, sum_kv_position: int, position: int) -> int:
-    """Return sum over j <= i of kv[j] * (2 (i - j) + 1), from the sums of kv[j] and of kv[j] * j."""
+    """Return sum of kv[j] * (2 (i - j) + 1), j <= i, from the sums of kv[j] and kv[j] * j."""
     return ((2 * position + 1) * sum_kv - 2 * sum_kv_position) & MASK
 
 
@@ -45,7 +45,10 @@ def after_attention(hidden: int, output: int) -> int:
 
 
 def convolve(window: list[int]) -> int:
-    """Return a window's term in the recurrent state, from inputs, oldest first; TAPS[0] weighs the newest."""
+    """Return what a window of inputs (oldest first) adds to the recurrent state.
+
+    TAPS[0] is the weight of the newest input.
+    """
     return mix(sum(map(mul, reversed(window), TAPS)) & MASK)
 
 
@@ -65,12 +68,12 @@ def logit(hidden: int, token: int) -> int:
 
 
 def draft_hidden(hidden: int, token: int) -> int:
-    """Return the drafter's input at a position: a hidden word there and the token that follows."""
+    """Return the drafter's input at a position: its hidden word combined with the next token."""
     return mix((3 * hidden + embed(token)) & MASK)
 
 
 def block_hash(parent: int, tokens: Iterable[int]) -> int:
-    """Return the hash of a cache block: of its tokens, and of every block before it by the hash of the last of them."""
+    """Return the hash of a KV-cache block: its tokens and, by `parent`, all earlier blocks."""
     for token in tokens:
         parent = mix((3 * parent + embed(token)) & MASK)
     return parent

@@ -1,4 +1,4 @@
-"""Names that become file names, without a path, a dot file or a hidden character; counts that can be summed up."""
+"""Safe file names (no path, dot file or hidden character), and counts that can be summed."""
 
 from typing import Annotated, TypeAlias
 
@@ -6,12 +6,12 @@ from pydantic import Field, StringConstraints
 
 _WORD = "[a-z][a-z0-9_]{0,39}"
 
-# A kind of state, such as `tokens` or `kv`.
+# A state category, such as `tokens` or `kv`.
 Plane: TypeAlias = Annotated[str, StringConstraints(pattern=f"^{_WORD}$")]
 # The path of an artefact in a campaign.
 ArtefactPath: TypeAlias = Annotated[str, StringConstraints(pattern=rf"^artefacts/{_WORD}-[0-9a-f]{{8}}\.yaml$")]
 # The key of a job, and the name of a run.
 Key: TypeAlias = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z][0-9A-Za-z_-]{0,79}$")]
 
-# Sums and quotients of counts are finite.
+# Bounded, so that sums and quotients of counts are finite.
 Count: TypeAlias = Annotated[int, Field(ge=0, le=1 << 53)]

@@ -14,9 +14,9 @@ from workers.record.evidence import Access
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One observed variable: its plane, owner and point, and the domain in which its value is defined.
+    """One observed variable: plane (state category), owner, point, and domain of definition.
 
-    Outside its domain a value is scratch: never compared.
+    Values outside the domain are scratch and never compared.
     """
 
     plane: str
@@ -87,21 +87,21 @@ VARIABLES: Mapping[str, Variable] = {
     "idle_blocks": Variable("prefix", "prefix cache", "scheduled", "all blocks, with a prefix cache"),
     "leaks": Variable("books", "engine", "drained", "once nothing is left to do"),
 }
-# The points of observation: behind an entry of the log on the host, `drained` once nothing is left to do; on the
-# device in the order of its compute lane.
+# Observation points. Host points follow an entry of the log; `drained` is reached once the engine has no work left.
+# Device points are in the order of the compute lane.
 HOST_POINTS = frozenset({"scheduled", "launched", "corrected", "processed", "drained"})
 DEVICE_POINTS = frozenset({"inputs", "sampling", "sampled", "kept", "drafted", "state", "freed"})
 POINTS = HOST_POINTS | DEVICE_POINTS
 
 
-# An array goes through them in one call, without a frame of ours.
+# Bound methods handle an array in one call, without a Python frame of ours.
 _bytes_of, _values_of = np.ndarray.tobytes, np.ndarray.tolist
 
 
 class Observation(NamedTuple):
     """Values of several variables at one point of one step of an engine.
 
-    `requests` labels rows (or entries) as they were when the point was enqueued, never by the live row map.
+    `requests` labels rows (or entries) as at the enqueueing of the point, not by the current row map.
     """
 
     point: str
@@ -112,9 +112,9 @@ class Observation(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A client's output of one request; of each token its logprobs, flat: ids, each followed by its logprob.
+    """A client's output of one request, with flat logprobs (id, logprob, ...) per output token.
 
-    So it gets those of the tokens of the prompt behind the first, if it asked for them.
+    `prompt_logprobs` has the same for the prompt tokens after the first, if requested.
     """
 
     tokens: tuple[int, ...]
@@ -126,8 +126,8 @@ class Output(NamedTuple):
 class Recorder:
     """Collects the device's captures in stream order, and hashes them.
 
-    With `blame`, a function from a variable to the last writers of its memory, those are kept for each capture in
-    `writers`, by (step, variable).
+    `blame` maps a variable to the last writers of its memory; with it, `writers` has them for each capture, by (step,
+    variable).
     """
 
     def __init__(self, blame: Callable[[str], tuple[Access, ...]] | None = None) -> None:
@@ -140,7 +140,7 @@ class Recorder:
     def capture(
         self, point: str, step: int, requests: tuple[int, ...], names: Sequence[str], arrays: Sequence[NDArray[Any]]
     ) -> None:
-        """Keep copies of these arrays; called on the compute lane, between two ops."""
+        """Store copies of these arrays; called on the compute lane, between two ops."""
         hashed = b"".join(map(_bytes_of, arrays))
         values = dict(zip(names, map(_values_of, arrays), strict=True))
         self._digest.update(hashed)
@@ -155,12 +155,12 @@ class Recorder:
         return taken
 
     def digest(self) -> str:
-        """Return a hash of every capture so far, in stream order; an empty one if nothing was captured."""
+        """Return a hash of every capture so far, in stream order; "" if nothing was captured."""
         return self._digest.hexdigest() if self._has_hashed else ""
 
 
 def width_of(logprobs: Sequence[int | float], num_tokens: int) -> int | None:
-    """Return the number of logprobs of each token, or None if they are not equally many."""
+    """Return the number of logprobs per token; None if it is not the same for all tokens."""
     if not num_tokens:
         return None if logprobs else 0
     return None if len(logprobs) % (2 * num_tokens) else len(logprobs) // (2 * num_tokens)

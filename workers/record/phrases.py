@@ -1,6 +1,6 @@
-"""Phrases that `words` makes sentences of: a template for each kind of fact, rule and reference.
+"""Templates of the sentences that `words` makes: one per kind of fact, rule and reference.
 
-Values stand in braces by their names. Any of it may be reworded.
+Values are in braces, by name. Any template may be reworded.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ REFERENCES: Mapping[Reference, str] = {
     Reference.ALONE: "the request alone",
 }
 
-# What another run does about a contract that is broken.
+# What another run does with a contract that is broken.
 ELSEWHERE: Mapping[str, str] = {
     "keeps": "keeps it",
     "breaks": "breaks it too",
@@ -23,7 +23,7 @@ ELSEWHERE: Mapping[str, str] = {
     "failed": "breaks off: {error}",
 }
 
-# What a race does under a schedule, by how a run under it ends.
+# The effect of a race under a schedule, by the end of a run under it.
 HARMS: Mapping[str, str] = {
     "diverged": "{variable} is wrong",
     "crashed": "the engine crashes",
@@ -32,7 +32,7 @@ HARMS: Mapping[str, str] = {
 }
 
 FACTS: Mapping[str, str] = {
-    # Due and seen entries of a log.
+    # Expected and actual entries of a log.
     "allowed_decision": "an allowed decision",
     "allowed_results": "allowed results",
     "allowed_end": "an allowed end",
@@ -77,14 +77,14 @@ FACTS: Mapping[str, str] = {
     "tokens_open": "{count} tokens and no end",
     "and_more": "{before} and what follows",
     "and_no_more": "{before} and nothing more",
-    "same_logprobs": "the logprobs that were delivered and what follows",
+    "same_logprobs": "the delivered logprobs, then more",
     "other_logprobs": "other logprobs",
     "output_submitted": "an output of a request that was submitted",
     "ended_output": "an output that ended",
     "token": "token {token}",
     "of_vocabulary": "0 to {last}",
     "an_end_behind": "an end after {count} tokens",
-    "kept_at_abort": "the {count} tokens that it had when it was aborted",
+    "kept_at_abort": "the {count} tokens delivered before its abort",
     "reason": "reason {reason}",
     "more_tokens": "more tokens after these {count}",
     # Masks.
@@ -110,20 +110,20 @@ FACTS: Mapping[str, str] = {
     "more": " more {by:g}",
     "less": " less {by:g}",
     "token_changed": "token {token} with {logprob:.4f}{change}",
-    "likelier_token": "token {token}, whose logprob is {logprob:.4f}{change}",
-    "likeliest_of_k": "one of the {k} likeliest, of {least:.4f} or more",
+    "likelier_token": "token {token} with logprob {logprob:.4f}{change}",
+    "likeliest_of_k": "one of the {k} most likely tokens, with {least:.4f} or more",
     "token_with": "token {token} with {logprob:.4f}",
-    "at_least_p": "at least {p:g} times as probable as the likeliest, of {least:.4f} or more",
+    "at_least_p": "at least {p:g} times as probable as the most likely token, {least:.4f} or more",
     "fewest_of_p": "one of the fewest tokens that have {p:g} of all probability",
-    "likelier_mass": "token {token}, likelier ones have {mass:.4f} or more",
+    "likelier_mass": "token {token}; more likely tokens have {mass:.4f} or more",
     "different_tokens": "different tokens of 0 to {last}",
     "these_tokens": "tokens {tokens}",
     "falling_logprobs": "logprobs that fall",
     "these_logprobs": "logprobs {logprobs}",
-    "logprob_as_before": "token {token} with {logprob:.4f} as before",
+    "logprob_as_before": "token {token} with {logprob:.4f}, as before",
     "with_logprob": "with {logprob:.4f}",
     "logit_of_context": "token {token} with {logit:.4f}, as elsewhere after the same tokens",
-    "none_above_least": "no logprob above {least:.4f} besides the reported top tokens",
+    "none_above_least": "no logprob above {least:.4f} except those of the reported top tokens",
     "no_certainty": "no probability above 1",
     "at_most_one": "at most 1 in all",
     "mass": "{mass:.6f}",
@@ -152,7 +152,7 @@ FACTS: Mapping[str, str] = {
     "goes_on": "a continuation of an earlier state",
     "behind_kept": "its recurrent state after {kept} tokens of the previous step",
     "none_held": "no {what} held at the end",
-    # What lies where a request attends.
+    # KV-cache content that a request attends to.
     "entry_of_prefix": "the KV cache entry of token {token} after its own prefix",
     "entry_of_token": "the KV cache entry of token {token} at position {position} after other tokens",
     "entry_unwritten": "a KV cache slot that was never written",
@@ -166,10 +166,10 @@ FACTS: Mapping[str, str] = {
     "block_arriving": "block {block}, which is being loaded for request {other}",
     "block_in_flight": "block {block}, which a transfer of request {other} reads or writes",
     "blocks_handed_over": "{count} blocks of the prompt",
-    "given_back_in_load": "given back while it is being read",
-    "block_not_kept": "block {block} of the producer, which holds it for no transfer",
+    "given_back_in_load": "released while it is being read",
+    "block_not_kept": "block {block} of the producer, not held for a transfer",
     "held_until_end": "a block that is held until its transfer ends",
-    "room_at_once": "a request preempted for room that gives all of its own blocks back at once",
+    "room_at_once": "a preempted request that releases all of its own blocks at once",
     "chunk": "chunk {chunk} of its tokens, offered to the store by its end",
     "chunks_offered": "chunks {chunks}, and no others",
     "block_kept": "block {block}, which is kept for a step in flight",
@@ -182,9 +182,9 @@ FACTS: Mapping[str, str] = {
     "digest_under_policy": "{digest} under {policy}",
     "digest_under_seed": "{digest} under random {seed}",
     "digest_under_order": "{digest} under the lane order {order}",
-    "same_law": "token {last} drawn as without speculation, in {copies} copies of each",
-    "same_law_of_several": "tokens {first} to {last} drawn as without speculation, in {copies} copies of each",
-    "another_law": "another law: G is {g:.1f} of {degrees} degrees, p {p:.1e}",
+    "same_law": "token {last} distributed as without speculation, {copies} copies of requests",
+    "same_law_of_several": "tokens {first} to {last} distributed as without speculation, {copies} copies of requests",
+    "another_law": "different: G is {g:.1f} with {degrees} degrees of freedom, p {p:.1e}",
     # Expectations of a run.
     "probe": "{probe}: expected at least {least}, seen {seen}",
     "fault_not_reached": "fault {fault}: never reached",
@@ -291,5 +291,5 @@ RULES: Mapping[Rule, str] = {
 
 @cache
 def needs_of(template: str) -> tuple[tuple[str, bool], ...]:
-    """Return the names of the values that a template needs, and whether each has to be a number."""
+    """Return the names of the values that a template needs, and whether each must be a number."""
     return tuple((name, bool(spec)) for _, name, spec, _ in Formatter().parse(template) if name)

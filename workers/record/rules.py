@@ -1,10 +1,10 @@
-"""Rules that decisions of an engine keep, and the runs with which a run is compared, as closed types."""
+"""Rules for an engine's decisions, and the reference runs for comparisons, as closed types."""
 
 from enum import StrEnum
 
 
 class Reference(StrEnum):
-    """Another run of the same requests, with which a run is compared."""
+    """Another run of the same requests that a run is compared with."""
 
     SYNCHRONOUS = "synchronous"
     WITHOUT_SPECULATION = "without_speculation"
@@ -12,12 +12,12 @@ class Reference(StrEnum):
 
 
 class Rule(StrEnum):
-    """Rules that the decisions in a log keep; the value stands in fingerprints, and stays whatever `words` say.
+    """Rules for the decisions in a log; the value is part of fingerprints and never changes.
 
-    R stands for a request, N for numbers; what stands in braces is a value that makes another bug.
+    R stands for a request, N for numbers; a value in braces distinguishes bugs.
     """
 
-    # The fold of the oracle.
+    # The oracle's fold.
     NOT_ALIVE = "request N is not alive"
     NAME_IN_USE = "request R was submitted while another of its name was alive"
     SUBMITTED_OUT_OF_ORDER = "request N was submitted out of order"
@@ -31,7 +31,7 @@ class Rule(StrEnum):
     PREEMPTED_WHILE_WAITING = "request R was preempted into epoch N"
     FREED_WHILE_RUNNING = "request R gives its blocks back while it runs"
     OTHER_BLOCKS_FREED = "request R gives back (N)"
-    # Places and order of entries.
+    # Position and order of entries.
     NEVER_SUBMITTED = "request N was never submitted"
     NEVER_CORRECTED = "step N was never corrected"
     STOPPED_EARLY = "the engine stopped while requests R"
@@ -45,7 +45,7 @@ class Rule(StrEnum):
     PROCESSED_EARLY = "step N was processed with N in flight"
     CORRECTED_OUT_OF_TURN = "step N was corrected out of turn"
     OBSERVED_ROWS = "requests (N)"
-    # Decisions of the scheduler.
+    # Scheduler decisions.
     DRAFTS_PROPOSED = "N drafts are proposed"
     NAMED_REQUESTS = "scheduled or skipped are requests [N]"
     VICTIMS = "preempted for want of blocks are requests [N]"
@@ -87,7 +87,7 @@ class Rule(StrEnum):
     SUBMIT_MISSING = "request R was not submitted"
     ABORT_MISSING = "request R goes on"
     PREEMPT_MISSING = "request R runs on"
-    # Properties that hold by counting.
+    # Properties that follow by counting.
     BUDGET = "N tokens more than the budget of a step are scheduled"
     CUT_SHORT = "request R gets N tokens and is cut short"
     BLOCK_HELD = "block N is given to request R"

@@ -1,4 +1,4 @@
-"""Verdicts of runs, as values: they are returned, stored as JSON and compared, never raised."""
+"""Verdicts of runs, as values: returned, stored as JSON and compared, never raised."""
 
 from collections.abc import Iterable, Sequence
 from itertools import permutations
@@ -17,10 +17,10 @@ from workers.record.names import Count
 class Stats(Value):
     """Statistics of one run.
 
-    `commits` counts processed results of requests, `captures` device and host observations compared,
-    `run_ahead_max` whole steps launched and not begun on the device when another was scheduled,
-    `digest` is a hash of every device capture in order, `probes` how often each interesting thing happened, `planes`
-    those in which something was compared.
+    - `commits`: processed results of requests. `captures`: compared device and host observations.
+    - `run_ahead_max`: launched steps that the device had not begun when another was scheduled.
+    - `digest`: hash of every device capture, in order. `probes`: how often each situation occurred.
+    - `planes`: state categories in which something was compared.
     """
 
     requests: Count
@@ -34,22 +34,22 @@ class Stats(Value):
 
 
 NO_STATS = Stats(requests=0, steps=0, commits=0, captures=0, run_ahead_max=0, digest="", probes={})
-# The plane of an exception that the engine raised.
+# The plane (state category) of an exception raised by the engine.
 CRASH = "crash"
 
 
 class Agreed(Value):
-    """Engine and oracle agree everywhere, and everything that was expected happened."""
+    """Engine and oracle agree everywhere, and everything expected happened."""
 
     kind: Literal["agreed"] = "agreed"
     stats: Stats
 
 
 class Diverged(Value):
-    """Engine and oracle part.
+    """Engine and oracle differ.
 
-    `unconfirmed` says, as of any finding, why no slower run of the engine was asked to show it, where one was due;
-    `known` names the known bugs of the engine that cause it.
+    `unconfirmed` says why no slower run of the engine was used to confirm the finding, if one was required; `known`
+    names the known bugs of the engine that cause it. The other kinds of findings have both fields too.
     """
 
     kind: Literal["diverged"] = "diverged"
@@ -60,11 +60,11 @@ class Diverged(Value):
 
 
 class Crashed(Value):
-    """The engine raised an exception, on the host or in a device op; `error` is what the exception says.
+    """The engine raised an exception, on the host or in a device op; `error` is its message.
 
-    `callers` are those of its place, the nearest first, `before` is the first difference that the steps before show,
-    `missing_order` are two unordered accesses before, where the race detector saw some, `made_at` are places in its
-    program where that is made which the one that raised works on; `known` as in `Diverged`.
+    - `callers`: callers of its source location, nearest first.
+    - `before`: the first difference in the steps before. `missing_order`: two unordered accesses before, if found.
+    - `made_at`: source locations that computed the data which the failing code uses.
     """
 
     kind: Literal["crashed"] = "crashed"
@@ -80,14 +80,17 @@ class Crashed(Value):
 
 
 class Waiting(Value):
-    """A request that was left out of the last step, and why."""
+    """A request that was left out of the last step, and the reason."""
 
     request: str
     reason: SkipReason
 
 
 class NotDrained(Value):
-    """Requests are still alive after the bound on steps; `waiting` is known of an engine that logs its decisions."""
+    """Requests are still alive after the maximum number of steps.
+
+    `waiting` is set for an engine that logs its decisions.
+    """
 
     kind: Literal["not_drained"] = "not_drained"
     steps: int
@@ -95,7 +98,7 @@ class NotDrained(Value):
 
 
 class LaneWait(Value):
-    """A lane that waits for a record of a step on another."""
+    """A lane that waits for an event record of a step on another lane."""
 
     lane: str
     on: str
@@ -103,7 +106,7 @@ class LaneWait(Value):
 
 
 class LanesWait(Value):
-    """No lane can advance; `host` is the lane that the host waits for, if it does."""
+    """No lane can advance; `host` is the lane that the host waits for, if any."""
 
     kind: Literal["lanes_wait"] = "lanes_wait"
     host: str | None = None
@@ -111,10 +114,10 @@ class LanesWait(Value):
 
 
 class Stuck(Value):
-    """The engine stopped making progress; `known` as in `Diverged`.
+    """The engine stopped making progress.
 
-    `missing_order` are two unordered accesses, where the race detector saw some; `made_at` are the places in the
-    engine's program that may be wrong, where its target names some.
+    `missing_order` are two unordered accesses, if the race detector found some; `made_at` are source locations of the
+    engine that may be wrong, if its target names some.
     """
 
     kind: Literal["stuck"] = "stuck"
@@ -127,14 +130,17 @@ class Stuck(Value):
 
 
 class Vacuous(Value):
-    """Nothing is wrong, but something that had to happen did not; each of `missing` says what, wanted and seen."""
+    """Nothing is wrong, but something expected did not happen.
+
+    `missing` has each expected and actual fact.
+    """
 
     kind: Literal["vacuous"] = "vacuous"
     stats: Stats
     missing: tuple[Fact, ...]
 
     def reached(self, fault: str) -> bool:
-        """Tell whether the faulty code ran."""
+        """Return whether the faulty code ran."""
         ruled_out = {each.values["fault"] for each in self.missing if each.kind == "fault_requires"}
         return fault not in ruled_out and fact("fault_not_reached", fault=fault) not in self.missing
 
@@ -151,12 +157,12 @@ Verdict: TypeAlias = Annotated[Agreed | Diverged | Crashed | Stuck | Vacuous | L
 
 
 def is_finding(verdict: Verdict) -> bool:
-    """Whether a verdict says that the engine is wrong."""
+    """Return whether a verdict says that the engine is wrong."""
     return isinstance(verdict, Diverged | Crashed | Stuck)
 
 
 def plane(verdict: Verdict) -> str:
-    """Return the kind of state a finding is about."""
+    """Return the state category of a finding."""
     match verdict:
         case Diverged(difference=difference):
             return difference.plane
@@ -179,12 +185,12 @@ def with_known(verdict: Verdict, known: tuple[str, ...]) -> Verdict:
 
 
 def unconfirmed_of(verdict: Verdict) -> Fact | None:
-    """Return why a finding was not confirmed, None if it was, or nothing had to confirm it."""
+    """Return why a finding was not confirmed; None if it was, or needed no confirmation."""
     return verdict.unconfirmed if isinstance(verdict, Diverged | Crashed | Stuck) else None
 
 
 def missing_order_of(verdict: Verdict) -> MissingOrder | None:
-    """Return the two unordered accesses of a finding, where the race detector saw some."""
+    """Return the two unordered accesses of a finding; None if the race detector found none."""
     match verdict:
         case Diverged(difference=difference):
             return difference.missing_order
@@ -195,7 +201,10 @@ def missing_order_of(verdict: Verdict) -> MissingOrder | None:
 
 
 def with_missing_order(verdict: Verdict, order: MissingOrder | None) -> Verdict:
-    """Return a finding with two unordered accesses if it has none; any other verdict as it is."""
+    """Return a finding with two unordered accesses added if it has none.
+
+    Other verdicts unchanged.
+    """
     if order is None or missing_order_of(verdict) is not None:
         return verdict
     match verdict:
@@ -207,19 +216,22 @@ def with_missing_order(verdict: Verdict, order: MissingOrder | None) -> Verdict:
             return verdict
 
 
-# More ambiguous decisions than one in so many would leave too much unseen.
+# A larger share of ambiguous decisions would leave too much unchecked: at most one in this many.
 DECISIONS_PER_AMBIGUOUS = 1000
 
 
 def is_too_ambiguous(stats: Iterable[Stats]) -> bool:
-    """Tell whether too many of the tokens that were drawn were drawn so narrowly that others may have been right."""
+    """Return whether too many sampled tokens were ambiguous.
+
+    Other tokens may have been correct instead of an ambiguous one.
+    """
     probes = [each.probes for each in stats]
     ambiguous = sum(each.get("ambiguous_decision", 0) for each in probes)
     return ambiguous * DECISIONS_PER_AMBIGUOUS > sum(each.get("random_decision", 0) for each in probes)
 
 
 class Outcome(Value):
-    """How a run under a schedule ended: the kind of its verdict and, of a difference, where it is."""
+    """The end of a run under a schedule: kind of verdict, and the location of a difference."""
 
     schedule: Schedule
     kind: Kind
@@ -229,7 +241,7 @@ class Outcome(Value):
 
     @classmethod
     def of(cls, schedule: Schedule, verdict: Verdict) -> "Outcome":
-        """Return the outcome of a run that came to a verdict."""
+        """Return the outcome of a run with this verdict."""
         if not isinstance(verdict, Diverged):
             return cls(schedule=schedule, kind=verdict.kind)
         found = verdict.difference
@@ -242,7 +254,12 @@ class Outcome(Value):
 
 
 def telling_pairs(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """Return the pairs of lanes, each in the order in which alone a finding shows; empty if no pair tells."""
+    """Return ordered pairs of lanes that decide whether a finding reproduces.
+
+    Empty if there are none.
+
+    A finding reproduces exactly in those lane orders where the first lane of a pair precedes the second.
+    """
     orders = [(each.schedule.order, each.agrees) for each in outcomes if each.schedule.policy == "lane_order"]
     if len({agrees for _, agrees in orders}) < 2:
         return []
@@ -256,9 +273,9 @@ def telling_pairs(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
 class Judgement(Value):
     """Result of judging one trace.
 
-    `trace` is explicit and replays to `verdict` alone. `schedules` counts the schedules run;
-    `outcomes` is empty unless there is a finding: eager, lazy and 24 lane orders, each re-run. `ran` are edited
-    functions of an engine's sources that had run by then and were not reported before: it depends on earlier traces.
+    `trace` is explicit and replays to `verdict`. `schedules` counts the schedules that ran; `outcomes` is empty unless
+    there is a finding: eager, lazy and 24 lane orders, each run again. `ran` are edited functions of an engine's
+    sources that have run and were not reported before; it depends on earlier traces.
     """
 
     verdict: Verdict

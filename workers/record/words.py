@@ -1,6 +1,8 @@
-"""Words: evidence in English. Nothing else puts what a judge saw into sentences, and nothing takes them apart.
+"""English sentences for evidence.
 
-Every sentence may be reworded: fingerprints, artefact names and known findings depend on the values alone.
+Only this module makes sentences of it, and nothing parses them.
+
+Every sentence may be reworded: fingerprints, artefact names and known bugs depend on the values only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,19 +40,19 @@ from workers.record.verdict import (
     unconfirmed_of,
 )
 
-# Integers above are states, hashes and seeds: they are shown as such.
+# Larger integers are states, hashes or seeds, shown in hexadecimal.
 _NUMBER_MAX = 1 << 32
 
 
 def value_text(value: Plain) -> str:
-    """Return a value; large integers, which are states and hashes, in hexadecimal."""
+    """Return a value as text; large integers (states, hashes) in hexadecimal."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _NUMBER_MAX:
         return f"{value:016x}"
     return _argument(value) if isinstance(value, tuple) else str(value)
 
 
 def _argument(value: Plain) -> str:
-    """Return a value as it stands within a sequence, which stands in brackets."""
+    """Return a value as text inside a sequence; sequences are in brackets."""
     match value:
         case tuple():
             return f"[{', '.join(map(_argument, value))}]"
@@ -60,7 +62,7 @@ def _argument(value: Plain) -> str:
 
 
 def shown_text(value: Shown | Violation) -> str:
-    """Format a seen or due value."""
+    """Format an actual or expected value."""
     match value:
         case Fact(kind=kind, values=values):
             return FACTS[kind].format(**{name: _within(each) for name, each in values.items()})
@@ -70,7 +72,7 @@ def shown_text(value: Shown | Violation) -> str:
 
 
 def _within(value: Shown) -> object:
-    """Return a value for a format: numbers stay numbers, whose digits the sentence chooses."""
+    """Return a value for a format string; numbers stay numbers."""
     if isinstance(value, str) and value in NOT_FINITE:
         return float(value)
     if value is None:
@@ -86,23 +88,23 @@ def violation_text(value: Violation) -> str:
 
 
 def site_text(site: Site) -> str:
-    """Return a place in a program."""
+    """Return a source location as text."""
     return f"{site.function} in {_place(site)}" if site.file else site.function
 
 
 def writer_text(access: Access) -> str:
-    """Format a writer: the lane, or the function of the program, the op and the step."""
+    """Format a writer: the lane or the function, the op and the step."""
     return f"{access.actor}:{access.op}@{access.step}"
 
 
 def access_text(access: Access) -> str:
-    """Format an access: how, by whom and, where that is known, from which line."""
+    """Format an access: read or write, its actor and, if known, its source line."""
     how = access.how if access.replaced is None else f"{access.how} over step {access.replaced}"
-    who = f"the {how} by {writer_text(access)}"
+    what = f"the {how} by {writer_text(access)}"
     if access.site is None:
-        return who
+        return what
     where = [_place(access.site)] if access.site.file else []
-    return f"{who} ({', '.join([*where, *([access.lane] if access.lane != access.op else [])])})"
+    return f"{what} ({', '.join([*where, *([access.lane] if access.lane != access.op else [])])})"
 
 
 def _place(site: Site) -> str:
@@ -111,7 +113,7 @@ def _place(site: Site) -> str:
 
 def missing_order_text(order: MissingOrder) -> str:
     """Format two unordered accesses."""
-    memory = f"{order.memory}, handed out again as {order.reused_as}" if order.reused_as else order.memory
+    memory = f"{order.memory}, allocated again as {order.reused_as}" if order.reused_as else order.memory
     return f"nothing orders {access_text(order.first)} before {access_text(order.second)} (both use {memory})"
 
 
@@ -121,19 +123,19 @@ def elsewhere_text(elsewhere: Elsewhere) -> str:
 
 
 def expected_text(difference: Difference) -> str:
-    """Format the due value of a difference."""
+    """Format the expected value of a difference."""
     text = shown_text(difference.expected)
     return text if difference.reference is None else f"{text}, as in {REFERENCES[difference.reference]}"
 
 
 def actual_text(difference: Difference) -> str:
-    """Format the seen value of a difference."""
+    """Format the actual value of a difference."""
     text = shown_text(difference.actual)
     return text if difference.elsewhere is None else f"{text}; {elsewhere_text(difference.elsewhere)}"
 
 
 def difference_text(difference: Difference) -> str:
-    """Format what differs in a line; of a race without a wrong value that there is no order."""
+    """Format a difference in one line; for a race without a wrong value, the missing order."""
     if difference.plane == RACES and difference.missing_order is not None:
         return _no_order_text(difference.missing_order)
     return f"{difference.variable} is {actual_text(difference)}, expected {expected_text(difference)}"
@@ -146,7 +148,7 @@ def _no_order_text(order: MissingOrder) -> str:
 
 
 def headline_text(verdict: Verdict) -> str:
-    """Format a finding in a line: a missing order comes before what is wrong after it."""
+    """Format a finding in one line; a missing order comes before its consequences."""
     match verdict:
         case Diverged(difference=difference):
             text = difference_text(difference)
@@ -166,15 +168,15 @@ def _is_bare_race(verdict: Verdict) -> bool:
 
 
 def harm_text(harm: Harm) -> str:
-    """Format the changes by a race to its two tasks, and to the host's results."""
+    """Format the effect of a race on its two tasks, and on the host's results."""
     if harm.error:
         return f"{harm.kind}: under {harm.policy} the engine ends: {harm.error}"
     if harm.task is None:
         return "benign under eager and lazy: its tasks read and wrote the same bytes"
     task = f"{harm.kind}: under {harm.policy} {_task_text(harm.task)}: {TASK_DIFFERENCES[harm.what]}"
     if harm.given is None:
-        return f"{task}; the host was given the same bytes"
-    return f"{task}; the host was given others by {_task_text(harm.given)}"
+        return f"{task}; the host received the same bytes"
+    return f"{task}; the host received other bytes from {_task_text(harm.given)}"
 
 
 def _task_text(task: Access) -> str:
@@ -197,7 +199,10 @@ def reason_text(verdict: Stuck) -> str:
 
 
 def finding_lines(verdict: Verdict) -> list[str]:
-    """Format a finding, a fact a line: its missing order first, which is the cause of what is wrong after it."""
+    """Format a finding, one fact per line.
+
+    Its missing order first, as the cause of what follows.
+    """
     unconfirmed, known = unconfirmed_of(verdict), known_of(verdict)
     lines = _finding_lines(verdict)
     if known:
@@ -228,7 +233,10 @@ def _finding_lines(verdict: Verdict) -> list[str]:
 
 
 def difference_lines(difference: Difference) -> Iterator[str]:
-    """Format a difference, a fact a line: its missing order first, except where that is all that is wrong."""
+    """Format a difference, one fact per line.
+
+    Its missing order first, unless nothing else is wrong.
+    """
     order, is_bare = difference.missing_order, difference.plane == RACES
     if not is_bare:
         yield from _missing_order_lines(order)
@@ -288,7 +296,10 @@ def outcome_text(outcome: Outcome) -> str:
 
 
 def schedule_names(outcomes: Sequence[Outcome], agrees: bool) -> list[str]:
-    """Return the names of schedules under which a finding does not show, or does; lane orders are counted."""
+    """Return the names of schedules under which a finding reproduces, or does not.
+
+    Lane orders are counted, not named.
+    """
     schedules = [outcome.schedule for outcome in outcomes if outcome.agrees is agrees]
     names = [schedule_name(each) for each in schedules if each.policy != "lane_order"]
     num_orders = len(schedules) - len(names)
@@ -296,7 +307,7 @@ def schedule_names(outcomes: Sequence[Outcome], agrees: bool) -> list[str]:
 
 
 def outcome_lines(verdict: Verdict, outcomes: Sequence[Outcome]) -> list[str]:
-    """Return under which schedules a finding shows and under which it does not, or what harm its race does."""
+    """Return under which schedules a finding reproduces, or the effect of its race."""
     lines = []
     if missing_order_of(verdict) is not None:
         lines = [race_harm_text(verdict, outcomes)]
@@ -312,7 +323,7 @@ def outcome_lines(verdict: Verdict, outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def race_harm_text(verdict: Verdict, outcomes: Sequence[Outcome]) -> str:
-    """Format that a race is reported whatever the timing, and what it does or could do under the schedules tried."""
+    """Format that a race is reported for any timing, and its effects under the tried schedules."""
     text = "the race is reported whatever the timing"
     harms = [HARMS[each.kind].format(variable=each.variable) for each in outcomes if not each.agrees]
     good, bad = (", ".join(schedule_names(outcomes, agrees)) for agrees in (True, False))

@@ -45,7 +45,7 @@ def test_a_sampler_that_leaks_is_found_and_the_sound_one_passes_as_often() -> No
     ("scenario", "fault", "code", "said"),
     [
         ("drafts_kept_by_chance", None, 0, "agreed: "),
-        ("drafts_kept_by_chance", "ascend-13470-no-noise", 1, "distribution is another law"),
+        ("drafts_kept_by_chance", "ascend-13470-no-noise", 1, "distribution is different"),
         ("burst", None, 2, "no request has a temperature"),
     ],
 )

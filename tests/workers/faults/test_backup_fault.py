@@ -29,7 +29,7 @@ class BlindToInputs(Checker):
         return super()._compare(expected, capture, whose)
 
 
-def test_a_wrong_backup_token_stays_in_the_cache_of_the_drafter_for_ever() -> None:
+def test_wrong_backup_token_stays_in_the_drafter_kv_cache() -> None:
     planes = []
     traces = [load(path) for path in PATHS if "discard" in load(path).expect] + [
         random_trace(seed) for seed in range(100)

@@ -23,7 +23,7 @@ def at_depth(seed: int, depth: int) -> Trace:
     return trace.model_copy(update={"spec": spec, "faults": (FAULT,)})
 
 
-def test_depth_3_agrees_wherever_no_request_is_left_out_and_is_found_where_one_is() -> None:
+def test_fault_depth_3_is_found_only_if_a_request_is_left_out() -> None:
     seen: Counter[tuple[str, bool]] = Counter()
     for seed in SEEDS:
         verdict = check(at_depth(seed, 3), TAPES)
@@ -41,14 +41,14 @@ def test_depth_3_agrees_wherever_no_request_is_left_out_and_is_found_where_one_i
     assert seen["agreed", False] >= 35
 
 
-def test_without_the_fault_no_engine_has_three_steps_in_flight() -> None:
+def test_engine_without_fault_never_has_three_steps_in_flight() -> None:
     verdict = check(at_depth(0, 3).model_copy(update={"faults": ()}), TAPES)
     assert isinstance(verdict, Diverged)
     broken = violation(Rule.PROCESSED_EARLY, step=0, count=2, depth=3)
     assert verdict.difference.actual == broken.model_copy(update={"entry": "processed"})
 
 
-def test_the_fault_changes_nothing_at_depths_that_are_allowed_and_asks_for_depth_3() -> None:
+def test_fault_depth_3_changes_nothing_at_depths_1_and_2() -> None:
     for depth in (1, 2, 4):
         verdict = check(at_depth(0, depth), TAPES)
         assert isinstance(verdict, Vacuous)

@@ -19,7 +19,7 @@ def taken_by(function: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))
-def test_a_fault_replaces_one_part_by_what_takes_the_same(name: str) -> None:
+def test_fault_replaces_one_part_with_the_same_signature(name: str) -> None:
     faulty = FAULTS[name].apply(CLEAN, lambda: None)
     (replaced,) = (each.name for each in fields(Parts) if getattr(faulty, each.name) is not getattr(CLEAN, each.name))
     made = getattr(faulty, replaced)

@@ -13,26 +13,26 @@ ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in BUGS.s
 NAMED = re.compile(r"`([^`]+)`")
 
 
-def test_each_of_105_bugs_has_one_line() -> None:
+def test_each_of_105_bugs_has_one_table_row() -> None:
     assert len(ROWS) == len({bug for bug, _, _ in ROWS}) == 105
     assert {state for _, state, _ in ROWS} <= {"live", "equivalent here", "impossible here", "open"}
 
 
-def test_a_live_bug_names_its_faults_and_an_equivalent_one_the_fault_it_would_be() -> None:
+def test_live_and_equivalent_bugs_name_their_faults() -> None:
     for bug, state, what in ROWS:
         named = NAMED.findall(what)
         assert bool(named) == (state in ("live", "equivalent here")), bug
         assert set(named) <= FAULTS.keys(), bug
 
 
-def test_every_fault_is_live_for_one_bug_or_said_to_re_create_none() -> None:
+def test_every_fault_re_creates_one_bug_or_none() -> None:
     live = [fault for _, state, what in ROWS if state == "live" for fault in NAMED.findall(what)]
     text = "\n".join(line for line in BUGS.splitlines() if not line.startswith("|"))
     others = [name for name in NAMED.findall(text) if name in FAULTS]
     assert sorted(live + others) == sorted(FAULTS)
 
 
-def test_the_numbers_of_each_kind_are_those_of_the_table() -> None:
+def test_numbers_of_bug_kinds_match_the_table() -> None:
     said = re.search(r"Of the 105 (\d+) are live, (\d+) equivalent, (\d+) impossible, (\d+) open", BUGS)
     assert said is not None
     kinds = [state for _, state, _ in ROWS]
@@ -40,7 +40,7 @@ def test_the_numbers_of_each_kind_are_those_of_the_table() -> None:
     assert [int(number) for number in said.groups()] == counted
 
 
-def test_every_fault_has_a_line_in_its_family_with_what_is_registered() -> None:
+def test_every_fault_has_a_row_with_its_registered_values() -> None:
     lines = {
         name: line for line in FAMILIES.splitlines() for name in NAMED.findall(line[:60]) if line.startswith("| `")
     }

@@ -151,7 +151,7 @@ def part_of(fault: str) -> str:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_random_traces_find_a_fault_in_its_plane_where_the_clean_engine_agrees(fault: str) -> None:
+def test_random_traces_find_each_fault_in_its_plane(fault: str) -> None:
     found = first_differences(fault)
     planes = [difference.plane for difference in found.values()]
     assert len(planes) == 5
@@ -163,7 +163,7 @@ def test_random_traces_find_a_fault_in_its_plane_where_the_clean_engine_agrees(f
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if FAULTS[fault].requires])
-def test_a_fault_is_vacuous_wherever_one_of_its_requirements_is_not_met(fault: str) -> None:
+def test_fault_with_an_unmet_requirement_is_vacuous(fault: str) -> None:
     trace = with_fault(fault, 0, "eager")
     assert FAULTS[fault].requires
     for key, wanted in FAULTS[fault].requires:
@@ -175,14 +175,14 @@ def test_a_fault_is_vacuous_wherever_one_of_its_requirements_is_not_met(fault: s
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_trace_on_which_a_fault_is_never_reached_is_vacuous(fault: str) -> None:
+def test_trace_that_never_reaches_its_fault_is_vacuous(fault: str) -> None:
     trace = with_fault(fault, 0, "eager")
     verdict = check(trace.model_copy(update={"events": ()}), TAPES)
     assert isinstance(verdict, Vacuous)
     assert verdict.missing == (fact("fault_not_reached", fault=fault),)
 
 
-def test_no_two_faults_in_one_part_look_the_same() -> None:
+def test_faults_of_one_part_have_different_signatures() -> None:
     pairs = [pair for pair in combinations(FAULTS, 2) if len({*map(part_of, pair)}) == 1]
     assert pairs
     for pair in pairs:
@@ -193,13 +193,13 @@ def test_no_two_faults_in_one_part_look_the_same() -> None:
         assert same < 0.5 * len(found.keys() | also.keys()), pair
 
 
-def test_backup_tokens_from_optimistic_lengths_are_found_whatever_the_schedule() -> None:
+def test_wrong_backup_tokens_are_found_under_every_schedule() -> None:
     eager, lazy = (planes_found(BACKUP, policy, Options(), 30) for policy in ("eager", "lazy"))
     assert eager == lazy
     assert set(eager.values()) == {"inputs"}
 
 
-def test_accepted_counts_moved_in_flight_are_a_race_before_they_are_a_difference() -> None:
+def test_accepted_counts_moved_in_flight_are_a_race_first() -> None:
     eager = planes_found(ACCEPTED, "eager", Options(), 36)
     only_races = {seed for seed, plane in eager.items() if plane == "races"}
     harmed_early = planes_found(ACCEPTED, "eager", Options(races=False), 36)
@@ -213,7 +213,7 @@ def test_accepted_counts_moved_in_flight_are_a_race_before_they_are_a_difference
 
 
 @pytest.mark.parametrize(("key", "value"), [("depth", 1), ("accepted_counts", "device"), ("layers", "attention")])
-def test_a_fault_that_cannot_happen_makes_a_trace_vacuous_and_says_what_it_requires(key: str, value: object) -> None:
+def test_impossible_fault_is_vacuous_and_names_its_requirement(key: str, value: object) -> None:
     wanted = dict(FAULTS[ACCEPTED].requires)[key]
     for seed in range(10):
         trace = with_fault(ACCEPTED, seed, "lazy")
@@ -223,7 +223,7 @@ def test_a_fault_that_cannot_happen_makes_a_trace_vacuous_and_says_what_it_requi
         assert verdict.missing == (fact("fault_requires", fault=ACCEPTED, key=key, wanted=wanted, seen=value),)
 
 
-def test_a_fault_changes_one_part_of_one_engine_and_leaves_the_next_engine_sound() -> None:
+def test_fault_changes_one_part_of_one_engine_only() -> None:
     seed = next(iter(first_differences(BACKUP)))
     trace = with_fault(BACKUP, seed, "eager")
     assert isinstance(check(trace, TAPES), Diverged)

@@ -22,14 +22,14 @@ def trace_of(name: str) -> Trace:
     return codec.load(FILES[name])
 
 
-def test_every_fault_has_a_regression_named_after_it() -> None:
+def test_every_fault_has_a_regression_trace() -> None:
     missing = sorted(FAULTS.keys() - FILES.keys())
     assert not missing, f"run `python -m cluster.campaigns.regressions` for {', '.join(missing)}"
     assert FILES.keys() == FAULTS.keys()
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_fault_is_found_in_its_plane_and_the_clean_engine_agrees(name: str) -> None:
+def test_fault_is_found_in_its_plane_and_clean_engine_agrees(name: str) -> None:
     trace = trace_of(name)
     assert trace.faults == (name,)
     assert trace == trace.explicit()

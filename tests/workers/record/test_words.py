@@ -108,7 +108,7 @@ def names_in(template: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(template) if name}
 
 
-def test_every_kind_of_fact_in_the_source_has_a_phrase_that_shows_each_of_its_values() -> None:
+def test_every_fact_kind_has_a_phrase_with_all_its_values() -> None:
     facts = [call for call in calls() if call.maker == "fact"]
     assert [call.where for call in facts if call.kind not in phrases.FACTS] == []
     wrong = [call for call in facts if names_in(phrases.FACTS[str(call.kind)]) != call.values]
@@ -116,7 +116,7 @@ def test_every_kind_of_fact_in_the_source_has_a_phrase_that_shows_each_of_its_va
     assert {call.kind for call in facts} == set(phrases.FACTS)
 
 
-def test_every_rule_has_a_phrase_that_shows_values_of_it_and_is_judged() -> None:
+def test_every_rule_has_a_phrase_with_its_values_and_is_judged() -> None:
     broken = [call for call in calls() if call.maker != "fact"]
     assert set(phrases.RULES) == set(Rule)
     assert [call.where.partition(":")[0] for call in broken if call.kind is None] == [PASSES_ON]
@@ -131,7 +131,7 @@ def test_every_rule_has_a_phrase_that_shows_values_of_it_and_is_judged() -> None
     assert set(named_rules.values()) == set(Rule)
 
 
-def test_every_reference_and_every_difference_of_tasks_has_a_phrase() -> None:
+def test_every_reference_and_task_difference_has_a_phrase() -> None:
     assert set(phrases.REFERENCES) == set(Reference)
     assert set(phrases.TASK_DIFFERENCES) == set(get_args(Harm.model_fields["what"].annotation))
 
@@ -164,7 +164,7 @@ def named(path: Path, verdict: Verdict) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: str(path.stem))
-def test_fingerprints_survive_any_rewording(path: Path, request: pytest.FixtureRequest) -> None:
+def test_fingerprints_are_independent_of_wording(path: Path, request: pytest.FixtureRequest) -> None:
     verdict = verdict_of(path)
     assert is_finding(verdict)
     plain = named(path, verdict)
@@ -174,7 +174,7 @@ def test_fingerprints_survive_any_rewording(path: Path, request: pytest.FixtureR
     assert named(path, again) == plain
 
 
-def test_some_rewording_changes_what_is_said(request: pytest.FixtureRequest) -> None:
+def test_rewording_changes_sentences(request: pytest.FixtureRequest) -> None:
     found = Diverged(stats=NO_STATS, difference=difference(fact("digest"), violation(Rule.IDLE, count=3)))
     lines = finding_lines(found)
     request.getfixturevalue("other_words")
@@ -182,7 +182,7 @@ def test_some_rewording_changes_what_is_said(request: pytest.FixtureRequest) -> 
 
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: str(path.stem))
-def test_what_is_found_of_a_regression_survives_json_and_has_words(path: Path) -> None:
+def test_finding_of_a_regression_survives_json_and_has_a_sentence(path: Path) -> None:
     verdict = verdict_of(path)
     stored = VERDICT.validate_json(VERDICT.dump_json(verdict))
     assert stored == verdict
@@ -198,7 +198,7 @@ def difference(expected: object, actual: object) -> Difference:
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan"), 1.0, -2.5e-7, np.float32(0.1)])
-def test_a_number_that_json_lacks_survives_it_and_has_words(number: float) -> None:
+def test_number_that_json_lacks_survives_json_and_has_a_text(number: float) -> None:
     told = fact("token_with", token=np.int32(3), logprob=number)
     among = difference(shown((3, number, None, True)), fact("held_too", before=told, what="drafts", request="a"))
     for each in (difference(told, shown(number)), among):
@@ -207,15 +207,15 @@ def test_a_number_that_json_lacks_survives_it_and_has_words(number: float) -> No
     assert actual_text(among) == f"token 3 with {number:.4f}, drafts of request a"
 
 
-def test_states_and_hashes_are_shown_as_such_and_survive_json() -> None:
+def test_states_and_hashes_are_hexadecimal_and_survive_json() -> None:
     found = difference((1 << 64) - 1, ((1 << 63) + 7, 5))
     assert Difference.model_validate_json(found.model_dump_json()) == found
     assert actual_text(found) == f"[{(1 << 63) + 7}, 5]"
     assert value_text((1 << 64) - 1) == "f" * 16
 
 
-def test_what_is_no_evidence_is_refused() -> None:
-    with pytest.raises(TypeError, match="dict is no evidence"):
+def test_shown_with_another_type_raises() -> None:
+    with pytest.raises(TypeError, match="cannot store a dict as evidence"):
         fact("entry", entry={})
     with pytest.raises(AssertionError, match="plain values"):
         shown((Fact(kind="nothing"),))
@@ -234,7 +234,7 @@ def race(plane: str, variable: str) -> Diverged:
     return Diverged(stats=NO_STATS, difference=found)
 
 
-def test_a_race_is_told_as_reported_whatever_the_timing_and_with_its_harm_in_one_sentence() -> None:
+def test_race_harm_text_names_timing_and_effect_in_one_sentence() -> None:
     bare, wrong = race("races", "counts"), race("counts", "accepted_read")
     told = "the race is reported whatever the timing; "
     assert finding_lines(bare)[0] == "nothing orders two uses of counts   (plane: races)"
@@ -250,7 +250,7 @@ def test_a_race_is_told_as_reported_whatever_the_timing_and_with_its_harm_in_one
     assert outcome_lines(wrong, [crashed]) == [f"{told}the engine crashes under lazy"]
 
 
-def test_finding_with_a_race_leads_with_it_whatever_else_is_wrong() -> None:
+def test_finding_with_a_race_leads_with_the_race() -> None:
     wrong = race("counts", "accepted_read")
     crashed = Crashed(stats=NO_STATS, error="KeyError: 3", where=Site(function="f"), missing_order=ORDER)
     stuck = Stuck(stats=NO_STATS, waits=NotDrained(steps=70), missing_order=ORDER)
@@ -266,7 +266,7 @@ def test_finding_with_a_race_leads_with_it_whatever_else_is_wrong() -> None:
     assert headline_text(stuck.model_copy(update={"missing_order": None})) == symptom
 
 
-def test_the_harm_that_an_engine_tells_of_its_race_is_said() -> None:
+def test_harm_reported_by_an_engine_is_in_the_finding() -> None:
     harmful = ORDER.model_copy(update={"harm": Harm(kind="harmful", error="KeyError: 3")})
     bare = race("races", "counts").difference.model_copy(update={"missing_order": harmful})
     lines = finding_lines(Diverged(stats=NO_STATS, difference=bare))

@@ -49,7 +49,7 @@ def broken(entry: str, found: Violation, name: str = "") -> Diverged:
     return diverged("log", "books", 1, actual=found)
 
 
-def test_where_and_when_a_difference_is_first_seen_does_not_matter() -> None:
+def test_signature_is_independent_of_step_and_position() -> None:
     writers = ({"writers": (Access(lane="compute", op="count_accepted", step=step),)} for step in (3, 9))
     one, other = (
         signature_of(diverged("accepted", "counts", step, **each), trace("a"))
@@ -58,7 +58,7 @@ def test_where_and_when_a_difference_is_first_seen_does_not_matter() -> None:
     assert one == other == Signature(plane="counts", variable="accepted", writer="compute:count_accepted")
 
 
-def test_variables_planes_and_rules_tell_bugs_apart() -> None:
+def test_signature_distinguishes_variables_planes_and_rules() -> None:
     verdicts: list[Verdict] = [
         diverged("accepted", "counts", 1),
         diverged("valid", "counts", 1),
@@ -76,7 +76,7 @@ def test_variables_planes_and_rules_tell_bugs_apart() -> None:
         assert [other for other in signatures if other and one.matches(other)] == [one]
 
 
-def test_names_of_requests_numbers_and_lines_of_code_do_not_count() -> None:
+def test_signature_ignores_request_names_numbers_and_source_lines() -> None:
     found = {
         signature_of(broken("scheduled", violation(Rule.NUM_DRAFTS, count=count, due=count - 1), name), trace(name))
         for name, count in (("r1", 3), ("a-b", 1))
@@ -86,14 +86,14 @@ def test_names_of_requests_numbers_and_lines_of_code_do_not_count() -> None:
     assert len({signature_of(Crashed(stats=STATS, error=e, where=w), trace("a")) for e, w in crashes}) == 1
 
 
-def test_how_long_a_stuck_run_was_and_who_waited_does_not_count() -> None:
+def test_signature_of_stuck_run_ignores_length_and_waiting_requests() -> None:
     waits = [NotDrained(steps=7, waiting=(Waiting(request="a", reason="rows"),)), NotDrained(steps=9)]
     assert len({signature_of(Stuck(stats=STATS, waits=each), trace("a")) for each in waits}) == 1
     lanes = [LanesWait(lanes=(LaneWait(lane="compute", on="h2d", step=step),)) for step in (3, 4)]
     assert len({signature_of(Stuck(stats=STATS, waits=each), trace("a")) for each in lanes}) == 1
 
 
-def test_how_many_things_a_message_lists_does_not_count_nor_what_would_have_been_due() -> None:
+def test_signature_ignores_list_lengths_and_expected_values() -> None:
     hits: tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...] = (((3,), 4, ()), ((3, 4, 17), 12, (3, 4)))
     found = {
         signature_of(broken("scheduled", violation(Rule.HITS, blocks=blocks, tokens=tokens, due=due), "a"), trace("a"))
@@ -104,14 +104,14 @@ def test_how_many_things_a_message_lists_does_not_count_nor_what_would_have_been
     assert len({signature_of(Crashed(stats=STATS, error=e, where=CONDENSE), trace("a")) for e in lists}) == 1
 
 
-def test_a_crash_after_a_race_is_the_race() -> None:
+def test_signature_of_a_crash_after_a_race_is_the_race() -> None:
     crash = Crashed(stats=STATS, error="IndexError: 4", where=CONDENSE, missing_order=order_of("write", 3))
     signature = signature_of(crash, trace("a"))
     assert signature is not None
     assert signature.bug == "lanes d2h_counts before host"
 
 
-def test_stuck_run_after_a_race_is_the_race() -> None:
+def test_signature_of_a_stuck_run_after_a_race_is_the_race() -> None:
     order = order_of("write", 3)
     plain = Stuck(stats=STATS, waits=NotDrained(steps=9))
     raced = signature_of(plain.model_copy(update={"missing_order": order}), trace("a"))
@@ -122,7 +122,7 @@ def test_stuck_run_after_a_race_is_the_race() -> None:
     assert bare.harm.matches(raced)
 
 
-def test_smaller_trace_without_the_race_does_not_match() -> None:
+def test_signature_of_smaller_trace_without_the_race_does_not_match() -> None:
     raced, plain = (
         signature_of(Stuck(stats=STATS, waits=NotDrained(steps=9), missing_order=order), trace("a"))
         for order in (order_of("write", 3), None)
@@ -133,14 +133,14 @@ def test_smaller_trace_without_the_race_does_not_match() -> None:
     assert not raced.matches(plain)
 
 
-def test_a_name_inside_a_word_is_left_alone() -> None:
+def test_request_name_inside_a_word_is_not_replaced() -> None:
     signature = signature_of(Crashed(stats=STATS, error="Error: a waits: all", where=CONDENSE), trace("a"))
     assert signature is not None
     assert signature.rule == "Error: R waits: all"
 
 
 @pytest.mark.parametrize("plane", ["races", "counts"])
-def test_a_missing_order_is_one_bug_whatever_comes_of_it(plane: str) -> None:
+def test_missing_order_is_one_bug_for_all_consequences(plane: str) -> None:
     harmless = signature_of(diverged("accepted_counts", "races", 4, missing_order=order_of("write", 3)), trace("a"))
     other = signature_of(diverged("accepted_read", plane, 9, missing_order=order_of("write", 8)), trace("a"))
     assert harmless is not None
@@ -151,7 +151,7 @@ def test_a_missing_order_is_one_bug_whatever_comes_of_it(plane: str) -> None:
     assert harmless.harm.matches(other) is (plane == "counts")
 
 
-def test_outputs_that_are_unlike_another_run_are_told_apart_by_that_run() -> None:
+def test_signature_of_wrong_output_includes_the_reference_run() -> None:
     found = [
         signature_of(diverged("tokens", "tokens", step, reference=reference), trace("a"))
         for step, reference in ((3, Reference.ALONE), (4, Reference.ALONE), (3, Reference.SYNCHRONOUS), (3, None))
@@ -164,7 +164,7 @@ def test_outputs_that_are_unlike_another_run_are_told_apart_by_that_run() -> Non
     ]
 
 
-def test_what_is_no_finding_has_no_signature() -> None:
+def test_signature_of_other_verdicts_is_none() -> None:
     given = Trace(events=(Abort(tick=0, request="a"),))
     verdicts = (Agreed(stats=STATS), Vacuous(stats=STATS, missing=(fact("no_event"),)), Lost(reason="x"))
     assert [signature_of(verdict, given) for verdict in verdicts] == [None, None, None]

@@ -67,7 +67,7 @@ class FailsWith:
         return Tried(count=len(candidates))
 
 
-def test_findings_of_every_eighteenth_fault_shrink_to_a_few_events_and_exceptions_within_a_small_budget() -> None:
+def test_faults_shrink_to_few_events_within_a_small_budget() -> None:
     sizes, exceptions = [], []
     for fault in sorted(FAULTS)[::18]:
         trace, verdict = first_finding(fault)
@@ -82,7 +82,7 @@ def test_findings_of_every_eighteenth_fault_shrink_to_a_few_events_and_exception
     assert median(exceptions) <= 3
 
 
-def test_what_an_engine_cannot_do_is_passed_over() -> None:
+def test_shrinker_skips_traces_that_the_engine_cannot_run() -> None:
     strict = random_trace(0).explicit().model_copy(update={"spec": EngineSpec()})
     assert lacking(strict, kind_of(VLLM).capabilities) is not None
     target = Signature(plane="tokens", variable="tokens", writer="")
@@ -90,7 +90,7 @@ def test_what_an_engine_cannot_do_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("fault", ["vllm-28787-resumed-tokens", ACCEPTED])
-def test_the_result_does_not_depend_on_how_many_candidates_are_tried_at_a_time(fault: str) -> None:
+def test_shrink_result_is_independent_of_batch_size(fault: str) -> None:
     start = Shrinking.of(*first_finding(fault), limit=24)
     one_by_one = shrink(start, attempt, 1)
     assert one_by_one.spent <= 24
@@ -98,7 +98,7 @@ def test_the_result_does_not_depend_on_how_many_candidates_are_tried_at_a_time(f
         assert shrink(start, attempt, most) == one_by_one
 
 
-def test_shrinking_goes_on_from_a_state_that_was_stored_after_any_batch() -> None:
+def test_shrinking_resumes_from_a_stored_state() -> None:
     state = Shrinking.of(*first_finding("vllm-48419-swap-views"))
     whole = shrink(state, attempt, 5)
     while candidates := state.proposals(5):
@@ -107,7 +107,7 @@ def test_shrinking_goes_on_from_a_state_that_was_stored_after_any_batch() -> Non
     assert state == whole
 
 
-def test_harm_that_an_early_device_hides_is_shown_with_few_exceptions_to_the_plainest_schedule() -> None:
+def test_hidden_harm_is_found_with_few_schedule_exceptions() -> None:
     device_last = Schedule(policy="lane_order", order=("host", "d2h_output", "h2d", "compute", "d2h_counts"))
     trace, verdict = first_finding(ACCEPTED, device_last, "counts")
     assert isinstance(verdict, Diverged)
@@ -119,7 +119,7 @@ def test_harm_that_an_early_device_hides_is_shown_with_few_exceptions_to_the_pla
 
 @settings(max_examples=20)
 @given(traces(), st.sampled_from([(), ("submit",), ("submit", "preempt"), ("stall", "reorder")]))
-def test_every_candidate_is_another_valid_trace_and_shrinking_ends(trace: Trace, kinds: tuple[str, ...]) -> None:
+def test_every_candidate_is_a_new_valid_trace_and_shrinking_ends(trace: Trace, kinds: tuple[str, ...]) -> None:
     trial = FailsWith(kinds)
     end = Shrinking.of(trace.explicit(), CRASH, limit=20_000)
     while candidates := end.proposals(8):
@@ -135,7 +135,7 @@ def test_every_candidate_is_another_valid_trace_and_shrinking_ends(trace: Trace,
         assert end.trace.spec == type(end.trace.spec)()
 
 
-def test_a_request_goes_with_everything_that_is_about_it() -> None:
+def test_request_is_removed_with_all_its_events() -> None:
     trace, verdict = first_finding("vllm-28787-resumed-tokens")
     candidates = list(Shrinking.of(trace, verdict).proposals(10))
     assert candidates
@@ -146,7 +146,7 @@ def test_a_request_goes_with_everything_that_is_about_it() -> None:
         assert not any(getattr(event, "request", None) in gone for event in candidate.events)
 
 
-def test_parameters_of_a_request_go_one_by_one_and_rates_go_with_their_method() -> None:
+def test_parameters_are_removed_singly_and_rates_with_their_method() -> None:
     spec = EngineSpec(sampling="synthetic", synthetic_rates=(0.5,), max_num_seqs=2)
     params = SamplingParams(temperature=0.5, min_tokens=2)
     submit = Submit(tick=0, request="r", prompt=(1,), max_tokens=3, accept="1", params=params)
@@ -164,7 +164,7 @@ def test_parameters_of_a_request_go_one_by_one_and_rates_go_with_their_method() 
     assert event.params == SamplingParams(temperature=1.0)
 
 
-def test_a_bare_race_shrinks_to_a_trace_in_which_a_value_is_wrong_of_it() -> None:
+def test_bare_race_shrinks_to_a_trace_with_a_wrong_value() -> None:
     trace, verdict = first_finding(ACCEPTED, in_plane="races")
     start = Shrinking.of(trace, verdict)
     end = shrink(start, attempt, 8)
@@ -174,7 +174,7 @@ def test_a_bare_race_shrinks_to_a_trace_in_which_a_value_is_wrong_of_it() -> Non
     assert all(event.prompt == (0,) and event.params == SamplingParams() for event in end.trace.submits())
 
 
-def test_a_race_of_which_nothing_comes_shrinks_as_the_bare_race_that_it_is() -> None:
+def test_race_without_effect_shrinks_as_a_bare_race() -> None:
     order = MissingOrder(first=Access(lane="a", op="x", step=1), second=Access(lane="b", op="y", step=1), memory="m")
     bare = Difference(plane="races", variable="m", step=1, expected=None, actual=None, missing_order=order)
     race = Diverged(stats=NOTHING, difference=bare)
@@ -205,7 +205,7 @@ def failing_where(needed: Callable[[Trace], bool]) -> Callable[[list[Trace], Sig
     return attempting
 
 
-def test_grammars_lists_and_prompts_shrink_inside() -> None:
+def test_grammars_lists_and_prompts_are_simplified() -> None:
     grammar = (tuple((token, token % 3) for token in range(20)), ((5, 0), (6, 2)), ((7, 1), (8, 2)))
     params = SamplingParams(grammar=grammar, bad_words=((1, 2, 3), (4,), (5,)), min_tokens=9, logit_bias=((1, 2.0),))
     submit = Submit(tick=0, request="r", prompt=(9, 8, 7, 6, 5, 4), max_tokens=20, accept="1", params=params)
@@ -225,7 +225,7 @@ def test_grammars_lists_and_prompts_shrink_inside() -> None:
     assert (event.params.min_tokens, event.params.logit_bias) == (0, ())
 
 
-def test_two_things_that_only_go_together_go_together() -> None:
+def test_two_fields_are_simplified_together() -> None:
     params = SamplingParams(grammar=(((1, 1),), ()))
     first = Submit(tick=0, request="a", prompt=(0,) * 9, max_tokens=1, accept="1")
     second = Submit(tick=0, request="b", prompt=(0,), max_tokens=2, accept="1", params=params, priority=3)
@@ -242,12 +242,12 @@ def test_two_things_that_only_go_together_go_together() -> None:
     assert [event.priority for event in end.trace.submits()] == [0, 0]
 
 
-def test_a_fault_that_a_failure_does_not_need_goes() -> None:
+def test_unneeded_fault_is_removed() -> None:
     trace = random_trace(3).explicit().model_copy(update={"faults": (ACCEPTED,)})
     assert shrink(Shrinking.of(trace, CRASH), failing_where(lambda _: True), 8).trace.faults == ()
 
 
-def test_no_more_candidates_are_tried_than_the_limit_says() -> None:
+def test_shrinking_tries_at_most_limit_candidates() -> None:
     trial = FailsWith(("submit",))
     start = Shrinking.of(random_trace(3).explicit(), CRASH, limit=7)
     assert shrink(start, trial, 4).spent == 7
