@@ -1,1 +1,1 @@
-"""Shrinking: make a failing trace small, and tell the same bug from another one."""
+"""Shrinking: make a failing trace small, and recognise whether it still shows the same bug."""

@@ -1,6 +1,6 @@
-"""Fingerprint of a finding, used to deduplicate: one bug has one signature, whichever trace it was found on.
+"""Signature of a finding, for deduplication: one bug has one signature, on every trace.
 
-It is made of evidence alone: no sentence about a finding takes part.
+It is made of evidence only, never of sentences about a finding.
 """
 
 import re
@@ -24,17 +24,17 @@ from workers.record.verdict import (
 # The parts of an exception's message that belong to one trace: numbers, and how many there are.
 _NUMBER = re.compile(r"-?\d+")
 _NUMBERS = re.compile(r"N(, N)*,?")
-# The plane of the signature of whatever wrong a race does.
+# The plane of the signature of any consequence of a race.
 _HARM = "harm"
 
 
 class Signature(Value):
-    """The first thing that is wrong, without the coordinates of one trace.
+    """The first wrong thing in a run, without details of one trace.
 
-    `variable` is the first bad variable, `writer` the lane and op that wrote it last (where a run was watched for it),
-    `lanes` the actors of the first unordered pair of accesses, `rule` the rule of the log that is broken, an exception
-    or why a run is stuck, with numbers and request names left out. `reference` is the run that a wrong output was
-    compared with.
+    - `variable`: the first wrong variable; `writer`: the lane and op that wrote it last, if recorded.
+    - `lanes`: the actors of the first unordered pair of accesses.
+    - `rule`: the broken rule of the log, an exception, or why a run is stuck, without numbers and request names.
+    - `reference`: the run that a wrong output was compared with.
     """
 
     plane: str
@@ -46,17 +46,17 @@ class Signature(Value):
 
     @property
     def bug(self) -> str:
-        """Return the bug's identity: a missing order counts before its consequences."""
+        """Return the bug's identity; a missing order counts before its consequences."""
         if self.lanes:
             return f"lanes {' before '.join(self.lanes)}"
         unlike = f"unlike {self.reference}" if self.reference is not None else self.rule
         return f"{self.plane} {self.variable} {unlike}".rstrip()
 
     def matches(self, other: "Signature") -> bool:
-        """Return whether a smaller trace fails as this one does: in the same plane, variable and rule.
+        """Return whether a smaller trace fails alike: in the same plane, variable and rule.
 
-        A race is the same between the same lanes, whatever memory it is about, and if a value is wrong of it, too.
-        What fails after a race is the same only after the same race.
+        A race is the same between the same lanes, for any memory, and also if it makes a value wrong. A failure after a
+        race matches only a failure after the same race.
         """
         if self.lanes and self.lanes != other.lanes:
             return False
@@ -65,20 +65,20 @@ class Signature(Value):
         return self.is_bare_race or self._cause == other._cause
 
     def is_still(self, other: "Signature") -> bool:
-        """Return whether a run of the same trace on a changed engine still fails as this one does.
+        """Return whether the same trace, on a changed engine, still fails as this one does.
 
-        The failure is the same after another race, or after none; a race is the same between the same lanes.
+        A failure still is the same after another race, or without one; a race is the same between the same lanes.
         """
         return self.lanes == other.lanes if self.is_bare_race else self._cause == other._cause
 
     @property
     def is_bare_race(self) -> bool:
-        """Whether it is a missing order of which no value was seen to be wrong."""
+        """Whether it is a missing order without a wrong value."""
         return self.plane == RACES
 
     @property
     def harm(self) -> "Signature":
-        """Return what matches any failure but the bare race, where the order that this race lacks is missing."""
+        """Return a signature that matches any failure after this race, but not the bare race."""
         return Signature(plane=_HARM, variable="", lanes=self.lanes)
 
     @property
@@ -87,7 +87,7 @@ class Signature(Value):
 
 
 def signature_of(verdict: Verdict, trace: Trace) -> Signature | None:
-    """Return the signature of a finding on a trace, None for any other verdict."""
+    """Return the signature of a finding on a trace; None for any other verdict."""
     match verdict:
         case Diverged(difference=difference):
             return _of_difference(difference)
@@ -114,14 +114,14 @@ def _of_difference(difference: Difference) -> Signature:
 
 
 def _rule(broken: Violation) -> str:
-    """Return the broken rule with its kind of entry, and whether it is about a request."""
+    """Return the broken rule with its kind of entry, and whether it concerns a request."""
     rule = broken.rule.format(**broken.values)
     about = f"request R: {rule}" if broken.request else rule
     return f"{broken.entry}: {about}" if broken.entry else about
 
 
 def _wait(waits: NotDrained | LanesWait) -> str:
-    """Return what a run that makes no progress waits for: the host, or the first lane that does."""
+    """Return what a run without progress waits for: the host's or the first lane's wait."""
     match waits:
         case NotDrained():
             return "not drained after N steps"

@@ -1,15 +1,15 @@
-"""Insides of values: simpler grammars, lists and numbers of a request's parameters."""
+"""Simplification inside sampling parameters: grammars, lists and numbers."""
 
 from collections.abc import Iterator
 
 from scenarios.sampling import Grammar, SamplingParams, Tokens
 
-# Neighbours that are left out of a list, or of a trace's events, at a time.
+# Numbers of neighbours to remove from a list, or from a trace's events, at a time.
 CHUNKS = (16, 8, 4, 2, 1)
 
 
 def simpler_params(params: SamplingParams) -> Iterator[tuple[str, object]]:
-    """Yield names of parameters that differ from their defaults, each with a simpler value."""
+    """Yield names of non-default sampling parameters, each with a simpler value."""
     for name, field in SamplingParams.model_fields.items():
         value = getattr(params, name)
         if value != field.default:
@@ -39,7 +39,7 @@ def _shorter(value: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
 
 
 def _smaller_grammars(grammar: Grammar) -> Iterator[Grammar]:
-    """Yield a grammar with an end in place of a state, then without some edges of a state."""
+    """Yield the grammar with a state replaced by an end, then with some edges removed."""
     for state in range(1, len(grammar)):
         if grammar[state]:
             yield _reachable((*grammar[:state], (), *grammar[state + 1 :]))
@@ -49,7 +49,7 @@ def _smaller_grammars(grammar: Grammar) -> Iterator[Grammar]:
 
 
 def _reachable(grammar: Grammar) -> Grammar:
-    """Return a grammar without the states to which no edge leads from the first."""
+    """Return a grammar without states that cannot be reached from the first state."""
     order = [0]
     for state in order:
         order += dict.fromkeys(to for _, to in grammar[state] if to not in order)

@@ -1,7 +1,7 @@
-"""Reductions: every way in which the shrinker makes one explicit trace simpler, as lists of candidates.
+"""Reductions: passes that make one explicit trace simpler, as lists of candidates.
 
-A pass returns its candidates for one trace, boldest first, in slots: None where there is nothing to do. Slots of the
-passes over fields keep their meaning when a field is lowered, so that a cursor may stay where it is.
+A pass returns its candidates for one trace in slots, boldest first: None if a slot has nothing to do. Slots of the
+passes over fields keep their meaning when a field is lowered, so that a cursor may stay in place.
 """
 
 from collections import Counter
@@ -23,21 +23,22 @@ from workers.shrink.insides import CHUNKS, simpler_params
 Candidates: TypeAlias = Iterator[Trace | None]
 Pass: TypeAlias = Callable[[Trace, Verdict], Candidates]
 
-# Tokens more, and scripts of right drafts that requests have in turn, with which a race is tried for harm.
+# A race is tried for a wrong value with this many more output tokens, and with these accept scripts for requests in
+# turn.
 LONGER = (0, 1, 4)
 SCRIPTS = (None, ("0", "1"), ("1", "0"), ("01", "10"), ("0",), ("1",), ("01",), ("001",))
-# What a request may need in place of its parameters: another script, and tokens more.
+# Replacements tried when a request's sampling parameters are removed: another accept script, more output tokens.
 INSTEAD = tuple(product((None, "0", "1"), (0, 1, 4)))
-# Of so many fields at most, each two are lowered together.
+# Pairs are made of at most this many fields.
 PAIRED_MAX = 12
-# Tokens of prompts up to this length become zeros one by one.
+# In prompts up to this length, tokens are set to zero one by one.
 ZEROED_MAX = 16
 # Host points until which an op may be held, in the order in which a step passes them.
 POINTS = ("schedule", "condense", "launched", "wait_output", "process")
 
 
 def valid(trace: Trace) -> bool:
-    """Tell whether an engine could run a trace made here."""
+    """Return whether an engine could run this trace."""
     return not problems(trace)
 
 
@@ -51,9 +52,11 @@ def to_eager(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield what may show the harm of a race: the trace on a late device, longer, and with other drafts right.
+    """Yield traces that may show a wrong value of a race.
 
-    An order that is missing does nothing where an old value happens to be what a new one would be.
+    They have a late device, more output tokens, or other accepted drafts.
+
+    A missing order has no effect if the stale value happens to equal the new one.
     """
     for longer in LONGER:
         for scripts in SCRIPTS:
@@ -64,13 +67,13 @@ def to_harm(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _running(event: Submit, script: str | None, longer: int, **changes: object) -> Submit:
-    """Return a submit with a script, None for its own, and tokens more."""
+    """Return a submit with an accept script (None: its own) and `longer` more output tokens."""
     accept = event.accept if script is None else script
     return event.model_copy(update={"accept": accept, "max_tokens": event.max_tokens + longer, **changes})
 
 
 def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield eager schedules with one exception: the first access of the missing order is late."""
+    """Yield eager schedules in which only the first access of the missing order is delayed."""
     plain = trace.schedule.policy == "eager" and len(trace.schedule.holds) <= 1
     order = missing_order_of(verdict)
     for hold in () if plain or order is None else _delayed(order):
@@ -78,7 +81,7 @@ def to_one_hold(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _delayed(order: MissingOrder) -> Iterator[Hold]:
-    """Yield holds of the first op of a missing order until the second, or until points of the host around it."""
+    """Yield holds of a missing order's first op until its second op, or nearby host points."""
     first, second = order.first, order.second
     if HOST in (first.lane, first.op):
         return
@@ -96,14 +99,14 @@ def to_lazy(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def without_holds(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with all exceptions left out, then with each."""
+    """Yield the trace without any holds, then without each hold."""
     holds = trace.schedule.holds
     for kept in [(), *(holds[:index] + holds[index + 1 :] for index in range(len(holds)))] if holds else []:
         yield _with(trace, schedule=_changed(trace.schedule, "holds", kept))
 
 
 def up_to_the_failure(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace without the events after the step that failed, and without what it expects."""
+    """Yield the trace without `expect`, then without the events after the step that failed."""
     yield _with(trace, expect={}) if trace.expect else None
     if isinstance(verdict, Diverged):
         events = tuple(event for event in trace.events if event.tick <= verdict.difference.step)
@@ -111,7 +114,7 @@ def up_to_the_failure(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def without_requests(size: int) -> Pass:
-    """Return the pass that leaves `size` requests out, with everything that is about them."""
+    """Return the pass that removes `size` requests with all their events."""
 
     def candidates(trace: Trace, verdict: Verdict) -> Candidates:
         names = [event.request for event in trace.events if event.do == "submit"]
@@ -123,7 +126,7 @@ def without_requests(size: int) -> Pass:
 
 
 def without_events(size: int) -> Pass:
-    """Return the pass that leaves `size` neighbouring events out, but for the only submit of a name."""
+    """Return the pass that removes `size` neighbouring events, except the only submit of a name."""
 
     def candidates(trace: Trace, verdict: Verdict) -> Candidates:
         submits = Counter(event.request for event in trace.events if event.do == "submit")
@@ -141,16 +144,16 @@ def to_default_spec(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def to_default_keys(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with one key of its specification back at its default."""
+    """Yield the trace with one key of its specification reset to its default."""
     for key, field in EngineSpec.model_fields.items():
         changed = getattr(trace.spec, key) != field.default
-        # Rates belong to one method of sampling alone.
+        # Only one sampling method has rates.
         spec = _changed(trace.spec, "synthetic_rates", ()) if key == "sampling" else trace.spec
         yield _with(trace, spec=_changed(spec, key, field.default)) if changed else None
 
 
 def to_fewer_faults(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with seed 0, without faults, and with one fault less: faults that are left are needed."""
+    """Yield the trace with seed 0, without faults, and with each fault removed."""
     yield _with(trace, seed=0) if trace.seed else None
     yield _with(trace, faults=()) if trace.faults else None
     for fault in trace.faults if len(trace.faults) > 1 else ():
@@ -158,7 +161,7 @@ def to_fewer_faults(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def earlier(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with everything moved to an earlier tick: all of it, then what follows each pause."""
+    """Yield the trace with all events moved to earlier ticks, then with each pause removed."""
     ticks = sorted({event.tick for event in trace.events})
     for before, after in zip([-1, *ticks], ticks, strict=False):
         pause = after if before < 0 else after - before - 1
@@ -167,7 +170,7 @@ def earlier(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def lower_fields(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with one field of one event at its default, or lower, or shorter."""
+    """Yield the trace with one field of one event at its default, lower, or shorter."""
     for index, event in enumerate(trace.events):
         for key in type(event).model_fields:
             if key not in ("do", "request"):
@@ -176,7 +179,10 @@ def lower_fields(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def zero_prompts(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with every prompt all zeros, then each, then halves of each, then single tokens of short ones."""
+    """Yield the trace with prompt tokens set to zero.
+
+    First all prompts, then each prompt, then halves of each, then single tokens of short prompts.
+    """
     prompts = {i: e.prompt for i, e in enumerate(trace.events) if e.do == "submit" and isinstance(e.prompt, tuple)}
     yield _with_prompts(trace, {index: (0,) * len(prompt) for index, prompt in prompts.items()})
     for index, prompt in prompts.items():
@@ -195,7 +201,10 @@ def _with_prompts(trace: Trace, prompts: dict[int, tuple[int, ...]]) -> Trace | 
 
 
 def without_params(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace without the parameters of all requests, then of each, with what that may need in their place."""
+    """Yield the trace without sampling parameters, of all requests, then of each.
+
+    Each is tried with the replacements of `INSTEAD`.
+    """
     having = [i for i, e in enumerate(trace.events) if e.do == "submit" and e.params != SamplingParams()]
     for chosen in [having, *([index] for index in having if len(having) > 1)] if having else ():
         for script, longer in INSTEAD:
@@ -207,7 +216,7 @@ def without_params(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def inside_params(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with less inside one parameter of one request."""
+    """Yield the trace with one simpler value inside the sampling parameters of one request."""
     for index, event in enumerate(trace.events):
         params = event.params if isinstance(event, Submit) else SamplingParams()
         for name, value in simpler_params(params):
@@ -215,7 +224,10 @@ def inside_params(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def two_fields(trace: Trace, verdict: Verdict) -> Candidates:
-    """Yield the trace with two things as simple as they can be, of which neither may be so alone."""
+    """Yield the trace with two fields simplified together.
+
+    For fields that cannot be simplified alone.
+    """
     for first, second in combinations(islice(_simplest(trace), PAIRED_MAX), 2):
         try:
             both: Trace | None = second(first(trace))
@@ -225,7 +237,7 @@ def two_fields(trace: Trace, verdict: Verdict) -> Candidates:
 
 
 def _simplest(trace: Trace) -> Iterator[Callable[[Trace], Trace]]:
-    """Yield what makes one field of a trace as simple as it can be, where it is not."""
+    """Yield functions that set one field of a trace to its simplest value, if it is not."""
     for index, event in enumerate(trace.events):
         for key in type(event).model_fields:
             value = None if key in ("do", "request") else _plainest(event, key)
@@ -237,7 +249,7 @@ def _simplest(trace: Trace) -> Iterator[Callable[[Trace], Trace]]:
 
 
 def _plainest(event: AnyEvent, key: str) -> object:
-    """Return the simplest value of a field; of a list that must have something its beginning."""
+    """Return the simplest value of a field; of a list that must not be empty, its first element."""
     value = getattr(event, key)
     if isinstance(value, tuple) and type(event).model_fields[key].is_required():
         return value[:1]
@@ -255,7 +267,10 @@ def _spec_at_once(trace: Trace, key: str, value: object) -> Trace:
 
 
 def _replaced(trace: Trace, index: int, key: str, value: object) -> Trace | None:
-    """Return the trace with another value in a field of an event, None where the field cannot have it."""
+    """Return the trace with another value in an event's field.
+
+    None if the field does not allow it.
+    """
     event = trace.events[index]
     if value is None or value == getattr(event, key):
         return None
@@ -267,7 +282,10 @@ def _replaced(trace: Trace, index: int, key: str, value: object) -> Trace | None
 
 
 def _lower(event: AnyEvent, key: str) -> tuple[object, ...]:
-    """Return simpler values for a field, boldest first; always as many for a field of one kind."""
+    """Return simpler values for a field, boldest first.
+
+    The same number for every field of a kind.
+    """
     value, field = getattr(event, key), type(event).model_fields[key]
     default = None if field.is_required() else field.default
     match value:
@@ -289,7 +307,7 @@ def _lower(event: AnyEvent, key: str) -> tuple[object, ...]:
 
 
 def _changed(value: Any, key: str, to: object) -> Any:
-    """Return a value with another field, checked like one that was read."""
+    """Return a value with another field, validated."""
     assert isinstance(value, Value)
     return type(value).model_validate({name: getattr(value, name) for name in type(value).model_fields} | {key: to})
 
