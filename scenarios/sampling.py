@@ -392,3 +392,25 @@ class SamplingParams(Value):
 
 # The features of a request that are sampling parameters.
 PARAMS = declared(SamplingParams)
+
+
+class Output(NamedTuple):
+    """The output of one request, as its client has it so far.
+
+    `logprobs` and `prompt_logprobs` are flat: token ids, each followed by its logprob; of the prompt those of all
+    tokens after the first, if the request asks for them.
+    """
+
+    tokens: tuple[int, ...]
+    finish_reason: str | None
+    logprobs: tuple[int | float, ...] = ()
+    prompt_logprobs: tuple[int | float, ...] = ()
+
+    def with_more(self, more: "Output") -> "Output":
+        """Return this output with what is delivered next."""
+        return Output(
+            tokens=self.tokens + more.tokens,
+            finish_reason=more.finish_reason or self.finish_reason,
+            logprobs=self.logprobs + more.logprobs,
+            prompt_logprobs=self.prompt_logprobs + more.prompt_logprobs,
+        )

@@ -31,7 +31,9 @@ LANES_IN_COMMON = (
 )
 # What is loaded inside an engine's own process: nothing that judges, and nothing of our engine.
 MESSAGES = tuple(f"workers.targets.child.{name}" for name in ("answers", "messages", "weights"))
-SHARED_WITH_VLLM = tuple(f"workers.targets.vllm.{name}" for name in ("engine_sizes", "names", "sources"))
+SHARED_WITH_VLLM = tuple(
+    f"workers.targets.vllm.{name}" for name in ("engine_sizes", "names", "request_features", "sources")
+)
 INSIDE = ("scenarios", "workers.edits", "workers.simulated_torch", "workers.targets.child.inside", *MESSAGES)
 # The most specific prefix of a module's name decides what of the project it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+from scenarios.sampling import Output
 from scenarios.spec import ENGINE, EngineName
 from workers.record.evidence import Difference
 from workers.record.log import Entry
-from workers.record.observation import Observation, Output
+from workers.record.observation import Observation
 
 # The records that a judge sees after each step.
 Sight: TypeAlias = Literal["log", "captures", "outputs"]

@@ -14,11 +14,12 @@ from math import inf, isfinite
 from typing import NamedTuple, TypeAlias
 
 from scenarios.events import Abort, NanLogits, Pausing, SpoilLogit, Submit, clears_cache
+from scenarios.sampling import Output
 from scenarios.trace import Trace
 from workers.oracle.derived import has_penalties
 from workers.oracle.incremental_tape import depends_on_drafts
 from workers.record.evidence import Difference, Site, fact, shown
-from workers.record.observation import Output, width_of
+from workers.record.observation import width_of
 
 # Engines sum float32 exponentials of logits: their errors stay below it. A logit is rounded in proportion to itself,
 # and elsewhere in another batch: the logprob of an unlikely token is off by that.

@@ -111,18 +111,6 @@ class Observation(NamedTuple):
     of: EngineName = ENGINE
 
 
-class Output(NamedTuple):
-    """A client's output of one request, with flat logprobs (id, logprob, ...) per output token.
-
-    `prompt_logprobs` has the same for the prompt tokens after the first, if requested.
-    """
-
-    tokens: tuple[int, ...]
-    finish_reason: str | None
-    logprobs: tuple[int | float, ...] = ()
-    prompt_logprobs: tuple[int | float, ...] = ()
-
-
 class Recorder:
     """Collects the device's captures in stream order, and hashes them.
 

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 from scenarios.events import DisturbTransfer, NoValidToken, Pausing, Stall
+from scenarios.sampling import Output
 from scenarios.trace import Trace
 from workers.judge.checker import Checker
 from workers.judge.outputs import Outputs
@@ -17,7 +18,7 @@ from workers.judge.races import RaceDetector
 from workers.lanes.lane import Deadlock, Observer
 from workers.oracle.tape import Tapes
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
-from workers.record.observation import HOST_POINTS, VARIABLES, Output
+from workers.record.observation import HOST_POINTS, VARIABLES
 from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
 from workers.run.event_feed import EventFeed, scripts_of, with_prompts
 from workers.run.panel import Case, Panel, detector_of, first_race_of, panel_of, shows_steps

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from scenarios.capabilities import EVENTS, Capabilities
 from scenarios.events import CONTROL_EVENTS, Abort, AnyEvent, Place, Submit
 from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_SESSIONS, OF_TEXTS, OF_TRANSFERS, PROBES
+from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.drafters.drafter import DRAFTERS
@@ -15,7 +16,7 @@ from workers.engine.runner import LANES
 from workers.faults.registry import FAULTS
 from workers.record.evidence import Access, Fact
 from workers.record.log import Entry
-from workers.record.observation import VARIABLES, Observation, Output, Recorder
+from workers.record.observation import VARIABLES, Observation, Recorder
 from workers.targets.devices import machine_on, parts_on
 from workers.targets.target import DEVICES, SPECSTORM, Progress, RunConfig, Target, TargetKind, Watch
 from workers.targets.warm_up import warm_up

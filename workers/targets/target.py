@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.sampling import Output
 from scenarios.scenario_file import RunOn
 from scenarios.spec import Value
 from scenarios.trace import Trace
@@ -20,7 +21,7 @@ from workers.edits.fix import Applied
 from workers.lanes.lane import Observer, Watcher
 from workers.record.evidence import Access, Fact, MissingOrder, Site
 from workers.record.log import Entry
-from workers.record.observation import Observation, Output
+from workers.record.observation import Observation
 from workers.targets.exported import ExportedTest, ExportError, Finding
 
 Device: TypeAlias = Literal["sim", "triton-cpu", "cuda", "cpu"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from scenarios.probes import PROBES
 from workers.faults.registry import FAULTS
-from workers.judge.contracts.breach import CONTRACTS
+from workers.judge.contracts.judge import CONTRACTS
 from workers.record.observation import VARIABLES
 
 GLOSSARY: Mapping[str, str] = {

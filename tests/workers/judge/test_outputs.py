@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from scenarios.events import Abort, AnyEvent, Pause, Submit
-from scenarios.sampling import SamplingParams
+from scenarios.sampling import Output, SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBoxKind
 from workers.judge.outputs import Comparison, compare
 from workers.oracle.tape import Tapes
-from workers.record.observation import Output
 from workers.record.verdict import Agreed, Diverged
 from workers.run.check import NEAR_TIE, check
 

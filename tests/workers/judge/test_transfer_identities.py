@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from scenarios.sampling import Output
 from scenarios.spec import PRODUCER, Offloading
 from workers.judge.judge import End
 from workers.judge.transfer_identities import TransferIdentities
 from workers.record.evidence import Difference
-from workers.record.observation import Observation, Output
+from workers.record.observation import Observation
 
 SIZE = 4
 SIMPLE = Offloading(connector="simple")

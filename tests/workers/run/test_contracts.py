@@ -12,16 +12,16 @@ import pytest
 from scenarios.capabilities import within
 from scenarios.codec import loads
 from scenarios.events import Abort, AnyEvent, Submit
-from scenarios.sampling import SamplingParams
+from scenarios.sampling import Output, SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SHIFTED, SamplerBoxKind
-from workers.judge.contracts.breach import CONTRACTS, PLANE
+from workers.judge.contracts.breach import PLANE
+from workers.judge.contracts.judge import CONTRACTS
 from workers.judge.outputs import compare
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference
-from workers.record.observation import Output
 from workers.record.rules import Reference
 from workers.record.verdict import Agreed, Diverged, plane
 from workers.record.words import finding_lines
@@ -36,6 +36,8 @@ TAPES = Tapes()
 SOUND = SamplerBoxKind()
 # In the trace of seed 3 a stop is the last token that a request may have: missed, its reason is wrong and no more.
 SEEDS = range(4, 10)
+# Contracts that bear the name of a value which the tiny engine does not deliver.
+UNDELIVERED = {name for name, default in Output._field_defaults.items() if default is None}
 # A request for each contract, for random traces break some of them seldom or never.
 REQUESTS: dict[str, dict[str, object]] = {
     "plain": {"num_logprobs": 4, "num_prompt_logprobs": 3},
@@ -113,7 +115,7 @@ def test_a_sound_engine_of_outputs_keeps_every_contract() -> None:
         assert PLANE in verdict.stats.planes
 
 
-@pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("contract", [contract for contract in CONTRACTS if contract not in UNDELIVERED])
 def test_a_broken_contract_is_found_by_its_name_and_by_no_other(contract: str) -> None:
     found = [found_in(trace, contract) for trace in traces_for(contract)]
     assert found[0] is not None

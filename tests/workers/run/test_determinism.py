@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from scenarios.events import Schedule, Submit
+from scenarios.sampling import Output
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.run.mutants import HOST_MUTANTS
 from workers.oracle.tape import Tapes
-from workers.record.observation import Output
 from workers.record.verdict import Agreed, Diverged, Stats
 from workers.run.check import check
 from workers.run.engine_run import digest_of

@@ -16,12 +16,12 @@ from scenarios.events import (
     Stall,
     Submit,
 )
+from scenarios.sampling import Output
 from scenarios.spec import EngineSpec, Transfer
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SamplerBox, SamplerBoxKind
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
-from workers.record.observation import Output
 from workers.record.rules import Reference
 from workers.record.verdict import Agreed, Crashed, Diverged
 from workers.run.check import check

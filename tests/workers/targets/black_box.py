@@ -12,11 +12,12 @@ from typing import Literal
 
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.sampling import Output
 from scenarios.trace import Trace
 from workers.judge.step_identities import PLANES
 from workers.record.evidence import HOST, RACES, Access, MissingOrder, Site
 from workers.record.log import Entry
-from workers.record.observation import Observation, Output
+from workers.record.observation import Observation
 from workers.record.verdict import CRASH
 from workers.targets.target import DeviceError, Progress, RunConfig, Target, TargetKind, Watch
 

@@ -12,9 +12,8 @@ from math import exp, inf, log
 from scenarios.capabilities import Capabilities
 from scenarios.draw import below
 from scenarios.events import Abort, AnyEvent, Place, Submit
-from scenarios.sampling import SamplingParams
+from scenarios.sampling import Output, SamplingParams
 from scenarios.trace import Trace
-from workers.record.observation import Output
 from workers.targets.target import Progress, RunConfig, Target, TargetKind, Watch
 
 Delivered = tuple[int, tuple[int | float, ...]]

@@ -4,19 +4,23 @@ Verifies: `same_context`, where an engine shows logits in the place of logprobs.
 Does not verify: logits that something changes before a token is chosen by them; those of weights that are exchanged.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
 from scenarios.events import Submit
+from scenarios.sampling import Output
 from workers.judge.contracts.bans import has_penalties
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.judge.contracts.logprobs import TOLERANCE
 from workers.record.evidence import fact
-from workers.record.observation import Output, width_of
+from workers.record.observation import width_of
 
 # Logits are as far from nought as they like, logprobs are not.
 RELATIVE_TOLERANCE = 1e-5
+CONTRACTS: Mapping[str, str] = {
+    "same_context": "behind the same tokens a token has the same logit, in a prompt and where it was chosen",
+}
 
 
 def context_breach(deliveries: Sequence[Delivery], terms: Terms) -> Breach | None:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from scenarios.events import DisturbTransfer, LoadWeights, NanLogits, SpoilLogit, Submit
+from scenarios.sampling import Output
 from scenarios.trace import Trace
-from workers.record.observation import Output
 
 
 class Terms:

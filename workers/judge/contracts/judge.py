@@ -1,12 +1,14 @@
 """Judge of contracts: find the first output of a run that breaks a demand of its request.
 
-Verifies: every contract of `breach.CONTRACTS`, of every request submitted, also one whose name was used again.
+Verifies: every contract of `CONTRACTS`, of every request submitted, also one whose name was used again.
 Does not verify: which tokens a model must choose (another run, or the oracle, says that).
 """
 
 from collections.abc import Mapping
 
 from scenarios.events import Abort, Submit
+from scenarios.sampling import Output
+from workers.judge.contracts import contexts, logprobs, tokens
 from workers.judge.contracts.breach import PLANE, Breach
 from workers.judge.contracts.contexts import context_breach
 from workers.judge.contracts.delivery import Delivery, Terms
@@ -14,9 +16,18 @@ from workers.judge.contracts.logprobs import logprob_breach, prompt_logprob_brea
 from workers.judge.contracts.tokens import token_breach
 from workers.judge.judge import End, Judge
 from workers.record.evidence import Difference, Fact, fact
-from workers.record.observation import Output
 
 NOTHING = Output((), None)
+# What each contract demands; those here are of the deliveries of a run, the others of the output of one request.
+CONTRACTS: Mapping[str, str] = {
+    "answer": "every request that is taken in has an output, and has ended once nothing is left to do",
+    "delivery": "what was delivered stays as it was, and behind an end nothing comes",
+    "abort": "a request that is given up while it lives ends with that, and keeps what it had by then",
+    "name": "a request with the name of one that has ended starts with nothing",
+    **tokens.CONTRACTS,
+    **logprobs.CONTRACTS,
+    **contexts.CONTRACTS,
+}
 
 
 class Contracts(Judge):

@@ -9,6 +9,7 @@ cannot do.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import compress
 from math import exp, inf, log
 from typing import NamedTuple, TypeAlias
@@ -22,7 +23,20 @@ from workers.record.observation import width_of
 
 # Logprobs are sums of float32 exponentials.
 TOLERANCE = 1e-4
-
+# What each contract demands.
+CONTRACTS: Mapping[str, str] = {
+    "logprobs": "as many logprobs of each token as were asked for, its own first",
+    "logprob_tokens": "logprobs of the tokens that a request names, in its order, behind a token's own",
+    "prompt_logprobs": "with the first token as many logprobs of each token of the prompt behind its first as were "
+    "asked for, its own first, in order, of probabilities that are 1 all together",
+    "logprob_ranks": "the likeliest tokens come in order, and a token has one logprob wherever it is named",
+    "logprob_sum": "probabilities of a vocabulary: none above 1, all together 1, none 0 of what was delivered",
+    "greedy": "at temperature 0 nothing that may come and is shown is likelier than the token delivered",
+    "penalties": "so it is once the logprobs shown are penalised by what the prompt and the output before hold",
+    "top_k": "a token that is drawn is one of the k likeliest",
+    "min_p": "a token that is drawn is at least p times as probable as the likeliest",
+    "top_p": "a token that is drawn is among the fewest that have p of all probability",
+}
 
 # A broken contract, its demand, and what was delivered.
 Wrong: TypeAlias = tuple[str, Fact, Fact]

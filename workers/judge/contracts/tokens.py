@@ -4,14 +4,31 @@ Verifies: `vocabulary`, `max_tokens`, `stop`, `stop_words`, `finish_reason`, and
 Does not verify: which of the allowed tokens is chosen (`logprobs` and the oracle do).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from scenarios.events import Submit
+from scenarios.sampling import Output
 from workers.judge.contracts.bans import NOWHERE, Bans, bans_of
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.record.evidence import Fact, fact
-from workers.record.observation import Output
+
+# What each contract demands.
+CONTRACTS: Mapping[str, str] = {
+    "vocabulary": "every token is one of the vocabulary",
+    "max_tokens": "no more tokens than the request and the model's length allow; reason length with the last of them",
+    "stop": "no token behind a stop token, and reason stop if that is the last one",
+    "stop_words": "no token behind the stop word that is complete first, and reason stop with its last",
+    "finish_reason": "a reason for every end: stop, length, abort if somebody asked for it, error without any choice",
+    "min_tokens": "no stop token among the first tokens",
+    "allowed_tokens": "no other token than those allowed",
+    "bad_words": "no token that completes a bad word",
+    "no_repeats": "no token directly behind itself",
+    "logit_bias": "no token with a bias of -100 while another may come, and one of 100 while one may come; and, by the "
+    "logprobs delivered, what a smaller bias comes to",
+    "grammar": "every token is an edge of the state reached, and the output ends where there are none",
+    "broken_grammar": "a request whose grammar does not compile ends with reason error, without a token",
+}
 
 
 def token_breach(given: Delivery, terms: Terms) -> Breach | None:

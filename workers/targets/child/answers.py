@@ -8,12 +8,12 @@ from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 from pydantic import Field, ValidationError
 from pydantic_core import to_json
 
+from scenarios.sampling import Output
 from scenarios.spec import EngineName, Value
 from workers.record.evidence import Access, Harm, MissingOrder, Site
 from workers.targets.child.messages import MessageError, message_in
 
 Integers: TypeAlias = list[int]
-Numbers: TypeAlias = tuple[int | float, ...]
 P = TypeVar("P", bound=str)
 V = TypeVar("V")
 
@@ -48,16 +48,13 @@ class Ran(Value):
 
 
 class Delivery(Value):
-    """What a step delivered to the client of one request; logprobs are flat, ids each followed by its logprob.
+    """What a step delivered to the client of one request.
 
-    It `is_late` if the engine had been told before that the request is given up, and delivers nothing behind that.
+    It `is_late` if the request was aborted before, as the engine was told: it delivers nothing after that.
     """
 
     request: str
-    tokens: tuple[int, ...]
-    finish_reason: str | None
-    logprobs: Numbers
-    prompt_logprobs: Numbers
+    output: Output
     is_late: bool
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from scenarios.events import Abort, AnyEvent, EndSession, Pausing, Place, Submit
+from scenarios.sampling import Output
 from scenarios.spec import ENGINE, Value
 from scenarios.trace import Trace
 from workers.edits.fix import Applied, applied, fixes_of, selected
 from workers.edits.functions import edits_of
 from workers.record.evidence import Access, MissingOrder
 from workers.record.log import Entry
-from workers.record.observation import Observation, Output
+from workers.record.observation import Observation
 from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Ran, Reported, Seen, Stepped
 from workers.targets.child.installation import packages_of
 from workers.targets.child.messages import Message
@@ -175,12 +176,7 @@ class ChildTarget(Target):
             raise self._process.refuse(f"delivered to {delivery.request!r}, who was never submitted")
         self._num_outputs += 1
         if request.finish_reason is None or delivery.is_late:
-            self._delivered[delivery.request] = Output(
-                request.tokens + delivery.tokens,
-                delivery.finish_reason or request.finish_reason,
-                request.logprobs + delivery.logprobs,
-                request.prompt_logprobs + delivery.prompt_logprobs,
-            )
+            self._delivered[delivery.request] = request.with_more(delivery.output)
 
     def drained(self) -> bool:
         return self._is_drained and not self._pending

@@ -1,11 +1,10 @@
 """Capabilities of SGLang, and its limits: key, condition, allowed values, reason."""
 
-from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, OneOf, ParamAtMost, Without, with_params
-from scenarios.events import AnyEvent, Pause, Submit
-from scenarios.sampling import SamplingParams
+from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, OneOf
+from scenarios.events import Pause
 from scenarios.spec import EngineSpec
-from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
 from workers.targets.sglang.draws import OWN_DRAWS
+from workers.targets.sglang.request_features import FEATURES
 
 # Sizes of vocabularies that models are made for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
@@ -16,39 +15,7 @@ VOCABULARY_OF_VIEWS = 97
 CONTEXT_BEYOND = 6
 # Tokens of the shortest request that a pool has room for.
 _ROOM_MIN = 8
-# Parameters of a request whose tokens are drawn: by a seed, beside which its sampler refuses min_p.
-_DRAWN = ("temperature", "top_k", "top_p", "seed")
 _MIXING = ("eagle", "eagle3")
-# Those that go by the tokens that came before.
-_COUNTED = ("presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens")
-
-
-def has_penalties(params: SamplingParams) -> bool:
-    """Tell whether tokens that came before count less."""
-    return bool(params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1)
-
-
-def changed_logits_show_no_logprobs(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no request with biases, penalties, a grammar or a minimum of tokens has logprobs."""
-    if not isinstance(event, Submit) or not event.params.num_logprobs:
-        return None
-    params = event.params
-    if not (params.logit_bias or params.min_tokens or params.grammar or has_penalties(params)):
-        return None
-    seen, mended = params.num_logprobs, with_params(event, {"num_logprobs": 0})
-    allowed = "with logit_bias, min_tokens, grammar or penalties 0 is allowed"
-    return Excess(
-        "params.num_logprobs", seen, allowed, mended, "SGLang computes logprobs after these change the logits"
-    )
-
-
-def grammars_end_by_one_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: the stop token of a request with a grammar is the last of the vocabulary."""
-    last = spec.vocab_size - 1
-    if not isinstance(event, Submit) or not event.params.grammar or event.stop == (last,):
-        return None
-    allowed, mended = f"with grammar {(last,)} is allowed", event.model_copy(update={"stop": (last,)})
-    return Excess("stop", event.stop, allowed, mended, "this token ends the grammar of every request")
 
 
 def pages_are_powers_of_two(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -146,17 +113,7 @@ CAPABILITIES = Capabilities(
     events=("abort", "pause", "resume"),
     # A server's loop takes what comes between two steps.
     places=("before_schedule",),
-    features=(
-        "stop",
-        "continues",
-        "priority",
-        "num_logprobs",
-        "logit_bias",
-        "grammar",
-        "broken_grammar",
-        *_COUNTED,
-        *_DRAWN,
-    ),
+    features=FEATURES.names,
     spec={
         "layers": ("attention",),
         "depth": (2, 1),
@@ -197,18 +154,9 @@ CAPABILITIES = Capabilities(
         "resumed",
     ),
     limits=Limits(
-        # Beside drafts penalties are those of the tokens before a step, "a relaxed version"
-        # (`eagle_prepare_for_decode` in `speculative/eagle_utils.py`), and a minimum counts steps for tokens.
-        features=(Without(_COUNTED, when=lambda spec: spec.num_speculative_tokens > 0),),
-        events=(
-            # Its front has no pause in which requests come to their ends.
-            OneOf(Pause, "mode", ("keep", "abort"), "modes"),
-            ParamAtMost("min_tokens", lambda submit: submit.max_tokens),
-            changed_logits_show_no_logprobs,
-            grammars_end_by_one_token,
-            grammars_end_by_stops,
-            each_state_allows_a_token,
-        ),
+        features=FEATURES.lacks,
+        # Its front end has no pause in which requests come to their ends.
+        events=(OneOf(Pause, "mode", ("keep", "abort"), "modes"), *FEATURES.limits),
         spec=(
             streams_are_beside_drafts,
             decodes_beside_prompts_are_of_few_drafters,

@@ -3,30 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from scenarios.capabilities import (
-    FEATURES,
-    Capabilities,
-    Excess,
-    KeyAtMost,
-    Limits,
-    NothingBeside,
-    OneOf,
-    ParamAtMost,
-    Without,
-    with_params,
-)
-from scenarios.events import (
-    CONTROL_EVENTS,
-    AnyEvent,
-    LoadWeights,
-    Preempt,
-    SetK,
-    Submit,
-)
+from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, NothingBeside, OneOf
+from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Preempt, SetK
 from scenarios.own_draws import OwnDraws, Pick
 from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_TRANSFERS
 from scenarios.spec import EngineSpec
-from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
 from workers.targets.vllm.connector_limits import (
     clearings_are_without_transfers,
     connectors_are_alone,
@@ -42,73 +23,15 @@ from workers.targets.vllm.connector_limits import (
     windows_are_without_connectors,
 )
 from workers.targets.vllm.engine_sizes import sequences_in_graphs
+from workers.targets.vllm.request_features import FIRST, SECOND
 
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
-TEMPERATURE_MAX = 2.0
 # Tokens by which hits may end, of blocks of 32.
 MATCHES = (0, 8, 16)
 PROCESSORS_ONE_IN = 3
 _BESIDE_HYBRIDS = ("eagle", "ngram_gpu", "ngram")
 _BESIDE_WINDOWS = ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram")
-
-
-def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: some allowed token is neither a stop that comes too soon nor the end of a bad word."""
-    if not isinstance(event, Submit) or not event.params.allowed_tokens:
-        return None
-    params = event.params
-    banned = {*(event.stop if params.min_tokens else ()), *(word[-1] for word in params.bad_words)}
-    if not banned.issuperset(params.allowed_tokens):
-        return None
-    seen, mended = (
-        "all are banned by min_tokens with stop, or by bad_words",
-        with_params(event, {"allowed_tokens": ()}),
-    )
-    return Excess("params.allowed_tokens", seen, "one must be left", mended)
-
-
-def parts_show_no_prompt(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no part of a session has logprobs of its prompt."""
-    if not isinstance(event, Submit) or event.session is None or not event.params.num_prompt_logprobs:
-        return None
-    seen, mended = event.params.num_prompt_logprobs, with_params(event, {"num_prompt_logprobs": 0})
-    reason = "a later part computes only the tokens that it adds to the prompt"
-    return Excess("params.num_prompt_logprobs", seen, "with session 0 is allowed", mended, reason)
-
-
-def parts_have_no_text(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no part of a session is ended by a word."""
-    if not isinstance(event, Submit) or event.session is None or not event.params.stop_words:
-        return None
-    mended, reason = with_params(event, {"stop_words": ()}), "the engine core does not detect stop words"
-    return Excess("params.stop_words", event.params.stop_words, "with session none is allowed", mended, reason)
-
-
-def parts_have_sound_grammars(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no part of a session has a grammar that does not compile."""
-    if not isinstance(event, Submit) or event.session is None or not event.params.broken_grammar:
-        return None
-    mended, reason = with_params(event, {"broken_grammar": False}), "the error would end the session"
-    return Excess("params.broken_grammar", True, "with session False is allowed", mended, reason)
-
-
-def other_tokens_are_left(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: who bans the token chosen last may choose any other one."""
-    if not isinstance(event, Submit) or not event.params.no_repeats:
-        return None
-    if not event.params.grammar and not event.params.allowed_tokens:
-        return None
-    mended = with_params(event, {"no_repeats": False})
-    return Excess("params.no_repeats", True, "with grammar or allowed_tokens False is allowed", mended)
-
-
-def parts_do_not_reason(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: where grammars wait for a token no part of a session has one."""
-    if not isinstance(event, Submit) or None in (event.session, spec.reasoning_end) or not event.params.grammar:
-        return None
-    mended, reason = with_params(event, {"grammar": ()}), "an earlier part may have ended reasoning"
-    return Excess("params.grammar", "set in a session", "with reasoning_end none is allowed", mended, reason)
 
 
 def reasoning_ends_by_a_token(spec: EngineSpec) -> Excess[EngineSpec] | None:
@@ -216,10 +139,6 @@ _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     otherwise="attention",
     reason="vLLM's CPU kernels cannot roll a recurrent state back to before a rejected draft",
 )
-# A state cannot go back behind the last token of a part, and what is stored of a session is not asked for again.
-_SESSIONS_OF_ATTENTION = Without(("session",), when=lambda spec: spec.layers != "attention" or spec.has_connector)
-# Nothing would be handed over, or fails with a load.
-_BROKEN_GRAMMARS_ALONE = Without(("broken_grammar",), when=lambda spec: spec.has_connector)
 # A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
 _POOL_HOLDS_MODEL = (
     KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size"),
@@ -235,7 +154,7 @@ FIRST_RUNNER = Capabilities(
     places=("before_schedule",),
     # Where a result is processed, the server takes aborts that came while it was computed, and nothing else.
     places_besides={"abort": ("before_process",)},
-    features=tuple(feature for feature in FEATURES if feature != "accept"),
+    features=FIRST.names,
     spec={
         "layers": ("attention", "hybrid", "windows"),
         "recurrent_layers": (),
@@ -300,25 +219,10 @@ FIRST_RUNNER = Capabilities(
         *CONTROL_PROBES,
     ),
     limits=Limits(
-        # Its front refuses them beside drafts, and its engine takes no notice of them there.
-        features=(
-            Without(("logit_bias", "min_p"), when=lambda spec: spec.num_speculative_tokens > 0),
-            Without(("no_repeats",), when=lambda spec: not spec.logits_processor),
-            _SESSIONS_OF_ATTENTION,
-            _BROKEN_GRAMMARS_ALONE,
-        ),
+        features=FIRST.lacks,
         events=(
             OneOf(Preempt, "mode", ("deliver",), "modes"),
-            ParamAtMost("temperature", lambda submit: TEMPERATURE_MAX),
-            ParamAtMost("min_tokens", lambda submit: submit.max_tokens),
-            some_token_is_allowed,
-            parts_show_no_prompt,
-            parts_have_sound_grammars,
-            parts_have_no_text,
-            parts_do_not_reason,
-            other_tokens_are_left,
-            grammars_end_by_stops,
-            each_state_allows_a_token,
+            *FIRST.limits,
             lookups_on_the_device_stay,
             handoffs_are_undisturbed,
             clearings_are_without_transfers,
@@ -358,12 +262,11 @@ SECOND_RUNNER = replace(
     # Its rows are in the order of a step's plan, decodes before prompts.
     # Processors of users are others there.
     spec={key: each for key, each in FIRST_RUNNER.spec.items() if key not in ("decodes_first", "logits_processor")},
-    features=tuple(feature for feature in FIRST_RUNNER.features if feature != "no_repeats"),
+    features=SECOND.names,
     own_draws=OwnDraws(),
     limits=replace(
         FIRST_RUNNER.limits,
-        # Its sampler takes biases beside drafts.
-        features=(_SESSIONS_OF_ATTENTION, _BROKEN_GRAMMARS_ALONE),
+        features=SECOND.lacks,
         events=(*FIRST_RUNNER.limits.events, dummy_steps_are_without_transfers),
         spec=tuple(each for each in FIRST_RUNNER.limits.spec if each is not processors_are_without_drafts),
     ),

@@ -8,6 +8,7 @@ whose cause need not be there, the nearest first; no verdict depends on them. Fu
 
 from workers.record.evidence import RACES, Site
 from workers.targets.target import ASKED, Places
+from workers.targets.vllm.request_features import MADE_BY
 
 _SCHEDULER = "vllm/v1/core/sched/scheduler.py"
 _BLOCKS = "vllm/v1/core/kv_cache_manager.py"
@@ -16,7 +17,6 @@ _STATES = "vllm/v1/core/single_type_kv_cache_manager.py"
 _COORDINATOR = "vllm/v1/core/kv_cache_coordinator.py"
 _OFFLOADS = "vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py"
 _SIMPLE_STORE = "vllm/v1/simple_kv_offload/manager.py"
-_STOPS = "vllm/v1/core/sched/utils.py"
 _CORE = "vllm/v1/engine/core.py"
 _CONFIG = "vllm/config/vllm.py"
 _GRAMMARS = "vllm/v1/structured_output/__init__.py"
@@ -29,7 +29,6 @@ _LOOKUPS = "vllm/v1/spec_decode/ngram_proposer_gpu.py"
 _SAMPLER = "vllm/v1/sample/sampler.py"
 _REJECTION = "vllm/v1/sample/rejection_sampler.py"
 _PROCESSORS = "vllm/v1/sample/logits_processor/builtin.py"
-_FRONT = "vllm/v1/engine/output_processor.py"
 _WORKER = "vllm/v1/worker/gpu_worker.py"
 _LOADER = "vllm/v1/worker/kv_connector_model_runner_mixin.py"
 _SECOND = "vllm/v1/worker/gpu"
@@ -41,7 +40,6 @@ def _at(**functions: str) -> tuple[Site, ...]:
     return tuple(Site(function=function, file=file) for function, file in functions.items())
 
 
-_LENGTHS = _at(check_stop=_STOPS, _update_request_with_output=_SCHEDULER)
 _REQUESTS = _at(update_from_output=_SCHEDULER, finish_requests=_SCHEDULER)
 _COUNTS = _at(_update_after_schedule=_SCHEDULER, update_from_output=_SCHEDULER)
 _CACHED = _at(get_computed_blocks=_BLOCKS, cache_full_blocks=_POOL)
@@ -120,11 +118,7 @@ _OF_SCHEDULER: Places = {
     ("contracts", "delivery"): _REQUESTS,
     ("contracts", "abort"): _REQUESTS,
     ("contracts", "name"): _REQUESTS,
-    ("contracts", "max_tokens"): _LENGTHS,
-    ("contracts", "stop"): _LENGTHS,
-    ("contracts", "stop_words"): _at(update="vllm/v1/engine/detokenizer.py", process_outputs=_FRONT),
-    ("contracts", "broken_grammar"): _at(grammar_init=_GRAMMARS, update_from_output=_SCHEDULER),
-    ("contracts", "finish_reason"): _at(check_stop=_STOPS, update_from_output=_SCHEDULER),
+    **{("contracts", contract): _at(**functions) for contract, functions in MADE_BY.items()},
     ("contracts", "grammar"): _at(grammar_bitmask=_GRAMMARS, update_from_output=_SCHEDULER),
 }
 _OF_FEATURES: Places = {

@@ -1,13 +1,12 @@
 """Outputs by hand, judged by the contracts of one request."""
 
 from scenarios.events import AnyEvent, Submit
-from scenarios.sampling import SamplingParams
+from scenarios.sampling import Output, SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Terms
 from workers.judge.contracts.judge import Contracts
-from workers.record.observation import Output
 
 SPEC = EngineSpec(vocab_size=8, max_model_len=16)
 

@@ -3,12 +3,12 @@
 import pytest
 
 from scenarios.events import AnyEvent, LoadWeights, Submit
+from scenarios.sampling import Output
 from scenarios.trace import Trace
 from tests.workers.judge.contracts.outputs import SPEC, submit_of
 from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Terms
 from workers.judge.contracts.judge import Contracts
-from workers.record.observation import Output
 from workers.record.words import shown_text
 
 LOGITS = SPEC.model_copy(update={"logprobs_mode": "raw_logits"})

@@ -1,10 +1,10 @@
 """Contracts: what was delivered stays, behind an end nothing comes, and a name is not the request that bears it."""
 
 from scenarios.events import Abort
+from scenarios.sampling import Output
 from tests.workers.judge.contracts.outputs import contracts_of, submit_of
 from workers.judge.contracts.breach import Breach
 from workers.record.evidence import fact
-from workers.record.observation import Output
 
 SUBMIT = submit_of(num_logprobs=1)
 

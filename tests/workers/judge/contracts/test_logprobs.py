@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
 from tests.workers.judge.contracts.outputs import SPEC, broken, judged, submit_of
-from workers.record.observation import Output
 from workers.record.words import shown_text
 
 PROCESSED = SPEC.model_copy(update={"logprobs_mode": "processed"})

@@ -3,9 +3,9 @@
 import pytest
 
 from scenarios.events import Abort, NanLogits, Submit
+from scenarios.sampling import Output
 from tests.workers.judge.contracts.outputs import SPEC, broken, contracts_of, judged, submit_of
 from workers.record.evidence import fact
-from workers.record.observation import Output
 
 # Two states; the second ends.
 GRAMMAR = (((3, 0), (4, 1)), ())

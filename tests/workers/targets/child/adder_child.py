@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from scenarios.events import Abort, AnyEvent, EndSession, Pausing, Submit
+from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
 from workers.targets.child.answers import Delivery
 from workers.targets.child.inside.host import Host
@@ -61,7 +62,7 @@ class AdderSession:
 
 
 def _delivery(name: str, tokens: tuple[int, ...], reason: str | None) -> Delivery:
-    return Delivery(request=name, tokens=tokens, finish_reason=reason, logprobs=(), prompt_logprobs=(), is_late=False)
+    return Delivery(request=name, output=Output(tokens, reason), is_late=False)
 
 
 class Adders:

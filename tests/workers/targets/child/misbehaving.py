@@ -82,8 +82,7 @@ class Engine:
             if left:
                 self._left[request] = left - 1
                 reason = None if left > 1 else "length"
-                delivery = {"request": request, "tokens": [1], "finish_reason": reason}
-                deliveries.append({**delivery, "logprobs": [], "prompt_logprobs": [], "is_late": False})
+                deliveries.append({"request": request, "output": [[1], reason, [], []], "is_late": False})
         drained = not any(self._left.values())
         return {"deliveries": deliveries, "drained": drained, "probes": {}, "seen": []}
 

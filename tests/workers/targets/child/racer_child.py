@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from scenarios.events import AnyEvent, Submit
+from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
 from workers.targets.child.answers import Delivery
 from workers.targets.child.inside.host import Host
@@ -69,10 +70,7 @@ class RacerSession:
         reason = "length" if len(tokens) == length else None
         if reason is not None:
             del self._live[name]
-        new = (tokens[-1],)
-        return [
-            Delivery(request=name, tokens=new, finish_reason=reason, logprobs=(), prompt_logprobs=(), is_late=False)
-        ]
+        return [Delivery(request=name, output=Output((tokens[-1],), reason), is_late=False)]
 
     def drained(self) -> bool:
         return not self._live

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from scenarios.sampling import Output
 from scenarios.spec import Value
 from workers.record.evidence import Site
 from workers.targets.child.answers import Failed, Greeting, Harmed, Nothing, Reported, Stepped, answer_in
@@ -74,10 +75,7 @@ SEEN = [
 ]
 _DELIVERY = {
     "request": "a",
-    "tokens": [1],
-    "finish_reason": "length",
-    "logprobs": [1, -0.5],
-    "prompt_logprobs": [2, -1.5],
+    "output": json.loads(json.dumps(Output((1,), "length", (1, -0.5), (2, -1.5)))),
     "is_late": True,
 }
 ANSWERS: dict[type[Value], dict[str, Any]] = {
@@ -95,8 +93,8 @@ ANSWERS: dict[type[Value], dict[str, Any]] = {
 WRONG = ({"wrong": "x"}, [["x", "x"]], 1.5, True, None)
 # What may be anything of these, or is an item of something that is.
 ALSO = {
-    "finish_reason": (None,),
-    "logprobs": (1.5,),
+    # A finish reason may be missing, and logprobs are floats.
+    "output": (None, 1.5),
     "margins": (1.5,),
     "mask_token": (None,),
     "follows": (True,),
@@ -117,8 +115,7 @@ def spoilt(answer: Any, field: str = "") -> Iterator[tuple[str, Any]]:
             if field not in ("probes", "counts", "leaks", "writers") and "input_ids" not in answer:
                 others = {key: other for key, other in answer.items() if key != name}
                 yield from () if name in _OPTIONAL else [(f"no {name}", others)]
-            inner = "logprobs" if name.endswith("logprobs") else name
-            yield from ((what, {**answer, name: other}) for what, other in spoilt(value, inner))
+            yield from ((what, {**answer, name: other}) for what, other in spoilt(value, name))
     if isinstance(answer, list):
         for index, value in enumerate(answer):
             for what, other in spoilt(value, field):
@@ -170,6 +167,6 @@ def test_what_the_engine_failed_with_is_taken_for_any_answer() -> None:
 
 
 def test_a_misfit_is_said_in_one_line_with_its_place() -> None:
-    answer = {**ANSWERS[Stepped], "deliveries": [{**_DELIVERY, "tokens": ["x"]}]}
-    with pytest.raises(MessageError, match=r"^deliveries\.0\.tokens\.0: Input should be a valid integer$"):
+    answer = {**ANSWERS[Stepped], "deliveries": [{**_DELIVERY, "output": [["x"], None]}]}
+    with pytest.raises(MessageError, match=r"^deliveries\.0\.output\.0\.0: Input should be a valid integer$"):
         answer_in(line_of(answer), 3, Stepped)

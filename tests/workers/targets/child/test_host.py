@@ -57,9 +57,9 @@ def test_a_trace_is_answered_step_by_step() -> None:
     host = Host(Adders(ahead=False))
     assert host.answer(OPEN) == {}
     first = host.answer({"do": "step", "events": [SUBMIT]})
-    assert (first["deliveries"][0]["tokens"], first["drained"]) == ((8,), False)
+    assert (first["deliveries"][0]["output"][0], first["drained"]) == ((8,), False)
     last = host.answer({"do": "step", "events": []})
-    assert (last["deliveries"][0]["finish_reason"], last["drained"]) == ("length", True)
+    assert (last["deliveries"][0]["output"][1], last["drained"]) == ("length", True)
     assert host.answer({"do": "report"}) == {"races": [], "counts": {}, "seen": []}
     assert host.answer({"do": "close"}) == {}
     assert host.answer(OPEN) == {}

@@ -3,11 +3,11 @@
 import pytest
 
 from scenarios.events import Abort, AnyEvent, Pause, Submit
+from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from tests.workers.targets.child.test_adder import Adder
 from workers.oracle.tape import Tapes
-from workers.record.observation import Output
 from workers.run.engine_run import UNJUDGED, Run
 from workers.targets.target import DEFAULT_CONFIG
 

@@ -11,7 +11,8 @@ from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from workers.judge import control_plane, judge, transfer_identities
-from workers.judge.contracts.breach import CONTRACTS, PLANE
+from workers.judge.contracts.breach import PLANE
+from workers.judge.contracts.judge import CONTRACTS
 from workers.record.evidence import RACES, Site
 from workers.record.verdict import CRASH
 from workers.targets.registry import kind_of

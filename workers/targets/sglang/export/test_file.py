@@ -13,6 +13,7 @@ from workers.targets.child.export.parts import source_of
 from workers.targets.child.export.text import WIDTH, Call, Code, broken, docstring, identifier, indented, literal
 from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportedTest, ExportError, Finding
+from workers.targets.sglang.request_features import FEATURES
 
 _DRIVER = (Path(__file__).parent / "driver" / "scheduler.py",)
 # Read when SGLang is loaded. The second is the target's: of outputs that are yet to come little is reckoned with, and a
@@ -82,10 +83,9 @@ def _check(finding: Finding) -> None:
     if trace.spec.num_speculative_tokens:
         raise ExportError("it is of drafts, which SGLang overlaps and verifies by kernels that no CPU has")
     for submit in trace.submits():
-        if submit.params.temperature or submit.params.num_logprobs or submit.params.grammar:
-            raise ExportError(
-                f"request {submit.request} has drawn tokens, logprobs or a grammar: no call stands for that"
-            )
+        reason = FEATURES.unwritten(submit)
+        if reason is not None:
+            raise ExportError(f"request {submit.request}: {reason}")
 
 
 def _test(finding: Finding, found: Difference, submit: Submit, run_of: Callable[..., list[str]]) -> str:
@@ -154,19 +154,7 @@ def _call(event: AnyEvent, trace: Trace) -> Call:
 
 def _options(event: Submit, trace: Trace) -> dict[str, object]:
     """Return what a request asks for besides, greedily."""
-    asked = event.params
-    plain = {
-        "min_new_tokens": asked.min_tokens,
-        "presence_penalty": asked.presence_penalty,
-        "frequency_penalty": asked.frequency_penalty,
-    }
-    options: dict[str, object] = {"temperature": 0.0, **{name: value for name, value in plain.items() if value}}
-    if asked.repetition_penalty != 1:
-        options["repetition_penalty"] = asked.repetition_penalty
-    if event.stop:
-        options["stop_token_ids"] = sorted(set(event.stop))
-    if asked.logit_bias:
-        options["logit_bias"] = {str(token): bias for token, bias in asked.logit_bias}
+    options: dict[str, object] = {"temperature": 0.0, **FEATURES.written(event)}
     if trace.spec.policy == "priority":
         options["priority"] = event.priority
     return options

@@ -1,40 +1,32 @@
-"""Requests and aborts, as SGLang's scheduler receives them from its tokenizer."""
+"""Requests, aborts and outputs, as SGLang's scheduler exchanges them with its tokenizer and detokenizer."""
 
 from array import array
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from scenarios.events import Submit
+from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
-from workers.targets.child.inside.grammars import BROKEN, text_of
+from workers.targets.child.answers import Delivery
+from workers.targets.sglang.request_features import FEATURES, delivered
 
 # There is no text. A minimum of tokens asks for those that end outputs besides: there are none.
 NO_TOKENIZER = SimpleNamespace(eos_token_id=None, additional_stop_token_ids=None)
 
 
 def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
-    """Return a request of SGLang; what is longer than the model allows is cut, as its front cuts it."""
+    """Return a request of SGLang; what is longer than the model allows is cut, as its front end cuts it."""
     from sglang.srt.managers.io_struct import TokenizedGenerateReqInput  # noqa: PLC0415
     from sglang.srt.sampling.sampling_params import SamplingParams  # noqa: PLC0415
 
     assert isinstance(event.prompt, tuple), "the trace is explicit"
-    asked = event.params
-    # Beside drafts a grammar ends outputs itself; without them SGLang sees that one token late.
-    stop = () if asked.grammar and spec.num_speculative_tokens else event.stop
+    sampling = FEATURES.sampling(event)
+    if event.params.grammar and spec.num_speculative_tokens:
+        # With drafts a grammar ends outputs itself; without them SGLang sees that one token late.
+        sampling["stop_token_ids"] = None
     params = SamplingParams(
-        max_new_tokens=spec.length_limit(len(event.prompt), event.max_tokens) - len(event.prompt),
-        min_new_tokens=asked.min_tokens,
-        stop_token_ids=set(stop) or None,
-        temperature=asked.temperature,
-        top_k=asked.top_k or -1,
-        top_p=asked.top_p,
-        min_p=asked.min_p,
-        sampling_seed=asked.seed if asked.temperature else None,
-        presence_penalty=asked.presence_penalty,
-        frequency_penalty=asked.frequency_penalty,
-        repetition_penalty=asked.repetition_penalty,
-        logit_bias={str(token): bias for token, bias in asked.logit_bias} or None,
-        ebnf=BROKEN if asked.broken_grammar else text_of(event) if asked.grammar else None,
+        max_new_tokens=spec.length_limit(len(event.prompt), event.max_tokens) - len(event.prompt), **sampling
     )
     params.normalize(NO_TOKENIZER)
     return TokenizedGenerateReqInput(
@@ -45,17 +37,36 @@ def request_of(event: Submit, request_id: str, spec: EngineSpec) -> Any:
         mm_inputs=None,
         token_type_ids=None,
         sampling_params=params,
-        return_logprob=asked.num_logprobs > 0,
         logprob_start_len=-1,
-        top_logprobs_num=max(0, asked.num_logprobs - 1),
         token_ids_logprob=None,
         stream=True,
         priority=event.priority if spec.policy == "priority" else None,
+        **FEATURES.request(event),
     )
 
 
 def abort_of(request_id: str) -> Any:
-    """Return the abort of a request; SGLang gives up all whose ids begin like that."""
+    """Return the abort of a request; SGLang aborts all whose ids begin like that."""
     from sglang.srt.managers.io_struct import AbortReq  # noqa: PLC0415
 
     return AbortReq(rid=request_id)
+
+
+def ending(request: str) -> Delivery:
+    """Return the end of a request that was aborted."""
+    return Delivery(request=request, output=Output((), "abort"), is_late=False)
+
+
+def deliveries_of(output: Any, names: Mapping[str, str]) -> Iterator[Delivery]:
+    """Yield what an output delivers to requests that are alive, whose names are given by their ids.
+
+    It is a batch of new tokens, or the end of a request that was aborted before it ran.
+    """
+    from sglang.srt.managers.io_struct import AbortReq, BatchTokenIDOutput  # noqa: PLC0415
+
+    if isinstance(output, AbortReq) and output.rid in names:
+        yield ending(names[output.rid])
+    if isinstance(output, BatchTokenIDOutput):
+        for row, request_id in enumerate(output.rids):
+            if request_id in names:
+                yield Delivery(request=names[request_id], output=delivered(output, row), is_late=False)

@@ -14,11 +14,10 @@ from scenarios.spec import EngineSpec
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.sglang.inside.control import Pauses
-from workers.targets.sglang.inside.deliveries import deliveries_of, ending
 from workers.targets.sglang.inside.drafting import DrafterObserver, TreeObserver
 from workers.targets.sglang.inside.event_loop import EventLoop
 from workers.targets.sglang.inside.recorder import Recorder
-from workers.targets.sglang.inside.requests import abort_of, request_of
+from workers.targets.sglang.inside.requests import abort_of, deliveries_of, ending, request_of
 
 
 class Session:
@@ -132,7 +131,7 @@ class Session:
             self._pauses.heard(output)
         told = [delivery for output in sent for delivery in deliveries_of(output, self._names)]
         for delivery in told:
-            if delivery.finish_reason is not None:
+            if delivery.output.finish_reason is not None:
                 del self._names[self._ids[delivery.request]]
         return [*ended, *told]
 

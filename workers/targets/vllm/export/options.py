@@ -4,12 +4,12 @@ import string
 from collections.abc import Mapping
 
 from scenarios.events import Submit
-from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.targets.child.export.text import Call, Code
 from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportError
+from workers.targets.vllm.request_features import FIRST
 
 # What `make_engine` and `make_scheduler` of the driver take where a test says nothing else.
 DEFAULTS = EngineSpec(layers="attention", sampling="standard", block_size=32)
@@ -119,38 +119,12 @@ def sampling_options(event: Submit, vocab_size: int) -> dict[str, object]:
     Raises:
         ExportError: one cannot be asked for with tokens alone.
     """
-    asked, default = event.params, SamplingParams()
-    if asked.bad_words:
-        raise ExportError(f"request {event.request}: bad_words are text for vLLM, and these are tokens")
-    if asked.stop_words:
-        raise ExportError(f"request {event.request}: stop_words are text for vLLM, and these are tokens")
-    if asked.no_repeats:
-        raise ExportError(f"request {event.request}: no_repeats is asked of a processor that an exported test has not")
-    if asked.broken_grammar:
-        raise ExportError(f"request {event.request}: broken_grammar is refused by the front of an exported test")
-    found: dict[str, object] = {"max_tokens": event.max_tokens}
-    if asked.min_tokens:
-        found["min_tokens"] = asked.min_tokens
-    if event.stop:
-        found["stop_token_ids"] = event.stop
-    if asked.temperature:
-        found |= {"temperature": asked.temperature, "seed": asked.seed}
-    for name in ("top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"):
-        if getattr(asked, name) != getattr(default, name):
-            found[name] = getattr(asked, name)
-    if asked.allowed_tokens:
-        found["allowed_token_ids"] = asked.allowed_tokens
-    if asked.logit_bias:
-        found["logit_bias"] = dict(asked.logit_bias)
-    if asked.num_logprobs:
-        found["logprobs"] = asked.num_logprobs - 1
-    if asked.num_prompt_logprobs:
-        found["prompt_logprobs"] = asked.num_prompt_logprobs - 1
-    if asked.logprob_tokens:
-        found["logprob_token_ids"] = asked.logprob_tokens
-    if asked.grammar:
-        rules = [Code(f"'{rule}'") for rule in grammar_rules(event, vocab_size)]
-        found["structured_outputs"] = Call("grammar", rules)
+    reason = FIRST.unwritten(event)
+    if reason is not None:
+        raise ExportError(f"request {event.request}: {reason}")
+    found = {"max_tokens": event.max_tokens, **FIRST.written(event)}
+    if event.params.grammar:
+        found["structured_outputs"] = Call("grammar", [Code(f"'{rule}'") for rule in grammar_rules(event, vocab_size)])
     return found
 
 

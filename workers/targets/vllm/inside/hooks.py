@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from workers.targets.child.inside.replacements import Hooks
-from workers.targets.vllm.inside import sampling_params
 from workers.targets.vllm.names import RunnerName
+from workers.targets.vllm.request_features import OUTPUT_FIELDS, SAMPLING_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +64,14 @@ SESSIONS = (
     RunnerHooks("vllm.v1.core.sched.output", "SchedulerOutput", "kv_cache_block_copies", since="0.32.0"),
     RunnerHooks("vllm.v1.core.sched.output", "NewRequestData", "req_id num_computed_tokens"),
     RunnerHooks("vllm.v1.core.sched.output", "CachedRequestData", "req_ids num_computed_tokens resumed_req_ids"),
-    RunnerHooks(
-        "vllm.v1.engine",
-        "EngineCoreOutput",
-        "request_id finish_reason new_token_ids new_logprobs new_prompt_logprobs_tensors",
-    ),
+    RunnerHooks("vllm.v1.engine", "EngineCoreOutput", OUTPUT_FIELDS),
     RunnerHooks(
         "vllm.v1.engine",
         "EngineCoreRequest",
         "request_id prompt_token_ids mm_features sampling_params pooling_params arrival_time lora_request "
         "cache_salt data_parallel_rank priority",
     ),
-    RunnerHooks("vllm.sampling_params", "SamplingParams", sampling_params.NAMES),
+    RunnerHooks("vllm.sampling_params", "SamplingParams", SAMPLING_KEYS),
     RunnerHooks("vllm.sampling_params", "StructuredOutputsParams", "grammar _backend"),
 )
 RECORDERS = (

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-# Under which a request asks for it.
-NO_REPEATS = "no_repeats"
+from workers.targets.vllm.request_features import NO_REPEATS
 
 
 @cache

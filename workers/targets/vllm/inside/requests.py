@@ -5,7 +5,7 @@ from concurrent.futures import wait
 from typing import Any
 
 from scenarios.events import Submit
-from workers.targets.vllm.inside.sampling_params import sampling_params
+from workers.targets.vllm.request_features import ALWAYS, FIRST
 
 
 def hand_in(
@@ -45,6 +45,23 @@ def request_of(request_id: str, event: Submit, arrival: int = 0, *, resumable: b
         lora_request=None,
         cache_salt=None,
         data_parallel_rank=None,
-        priority=event.priority,
+        **FIRST.request(event),
         **({"resumable": True} if resumable else {}),
     )
+
+
+def sampling_params(event: Submit) -> Any:
+    """Return vLLM's sampling parameters of a request."""
+    from vllm.sampling_params import SamplingParams, StructuredOutputsParams  # noqa: PLC0415
+
+    found = FIRST.sampling(event)
+    grammar = found["structured_outputs"]
+    if grammar is not None:
+        structured = found["structured_outputs"] = StructuredOutputsParams(grammar=grammar)
+        # The backend that vLLM's front end takes for a grammar.
+        structured._backend = "xgrammar"
+    own = {key: found.pop(key) for key in [*found] if key.startswith("_")}
+    params = SamplingParams(max_tokens=event.max_tokens, **found, **ALWAYS)
+    for key, value in own.items():
+        setattr(params, key, value)
+    return params

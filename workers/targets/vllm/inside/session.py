@@ -16,13 +16,12 @@ from scenarios.events import Abort, AnyEvent, DisturbTransfer, EndSession, Preem
 from workers.targets.child.answers import Delivery
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.control import ControlPlane, Surroundings
-from workers.targets.vllm.inside.deliveries import delivery_of
 from workers.targets.vllm.inside.drafting import drafter_of
 from workers.targets.vllm.inside.recorder import StepRecorder, runner_of
 from workers.targets.vllm.inside.requests import hand_in, request_of
-from workers.targets.vllm.inside.texts import Text
 from workers.targets.vllm.inside.transfer.engine import flights_of
 from workers.targets.vllm.inside.transfer.flights import silent
+from workers.targets.vllm.request_features import Text, delivered, has_text
 
 # Bounds on the requests that run; releases before 0.31.0 have the first alone.
 _LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
@@ -65,7 +64,7 @@ class Session:
         # Aborts that came during a step, and all of them.
         self._aborted: list[str] = []
         self._given_up: set[str] = set()
-        # Of requests with stop words, and those that a word has ended in a step.
+        # Text by request of the engine, and requests that a stop word has ended in a step.
         self._texts: dict[str, Text] = {}
         self._stopped: list[str] = []
         scheduler = engine.scheduler
@@ -235,7 +234,7 @@ class Session:
         named = event.params.logprob_tokens
         self._width[request_id] = 1 + len(named) if named else event.params.num_logprobs
         self._tokens[request_id] = [*before, *event.prompt]
-        if event.params.stop_words:
+        if has_text(event):
             tokenizer = self.engine.structured_output_manager.tokenizer
             self._texts[request_id] = Text(tokenizer, request_of(request_id, event))
 
@@ -363,17 +362,18 @@ class Session:
     def _told(self, output: Any) -> Delivery:
         """Return what one output delivers; note the end of its request."""
         request_id = output.request_id
-        delivery = delivery_of(output, self._names[request_id], self._width[request_id], request_id in self._given_up)
+        new = delivered(output, self._width[request_id])
         text = self._texts.get(request_id)
         if text is not None:
-            delivery = text.told(delivery)
+            new = text.delivered(new)
             if text.has_stopped:
                 self.probes["stop_word"] += 1
                 self._stopped.append(request_id)
-        self._tokens[request_id] += delivery.tokens
-        if delivery.finish_reason is not None:
+        self._tokens[request_id] += new.tokens
+        name = self._names[request_id]
+        if new.finish_reason is not None:
             self._end(request_id)
-        return delivery
+        return Delivery(request=name, output=new, is_late=request_id in self._given_up)
 
     def _end(self, request_id: str) -> None:
         """Note the end of a request, behind which its session may go on."""

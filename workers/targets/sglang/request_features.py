@@ -1,0 +1,125 @@
+"""Request features of SGLang: its parameter for each, when it lacks one, and what it delivers of an output."""
+
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from scenarios.capabilities import Excess, ParamAtMost
+from scenarios.events import AnyEvent, Submit
+from scenarios.sampling import Output, SamplingParams
+from scenarios.spec import EngineSpec
+from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
+from workers.targets.child.inside.grammars import BROKEN, text_of
+from workers.targets.child.request_features import Has, NotWith, RequestFeatures, of
+
+_DRAWN = "is not greedy: no call stands for that"
+
+
+def has_penalties(params: SamplingParams) -> bool:
+    """Return whether tokens that occurred before count less."""
+    return bool(params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1)
+
+
+def _changes_logits(submit: Submit, spec: EngineSpec) -> bool:
+    params = submit.params
+    return bool(params.logit_bias or params.min_tokens or params.grammar) or has_penalties(params)
+
+
+def grammars_end_by_one_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
+    """Limit: the stop token of a request with a grammar is the last of the vocabulary."""
+    last = spec.vocab_size - 1
+    if not isinstance(event, Submit) or not event.params.grammar or event.stop == (last,):
+        return None
+    allowed, mended = f"with grammar {(last,)} is allowed", event.model_copy(update={"stop": (last,)})
+    return Excess("stop", event.stop, allowed, mended, "this token ends the grammar of every request")
+
+
+def _has_drafts(spec: EngineSpec) -> bool:
+    return spec.num_speculative_tokens > 0
+
+
+def _grammar(submit: Submit) -> str | None:
+    params = submit.params
+    return BROKEN if params.broken_grammar else text_of(submit) if params.grammar else None
+
+
+# With drafts penalties are those of the tokens before a step, "a relaxed version" (`eagle_prepare_for_decode` in
+# `speculative/eagle_utils.py`), and a minimum counts steps for tokens.
+FEATURES = RequestFeatures(
+    (
+        Has(
+            "min_tokens",
+            of("min_tokens", "min_new_tokens"),
+            without=_has_drafts,
+            limits=(ParamAtMost("min_tokens", lambda submit: submit.max_tokens),),
+        ),
+        *(
+            Has(f"{name}_penalty", of(f"{name}_penalty"), without=_has_drafts)
+            for name in ("presence", "frequency", "repetition")
+        ),
+        Has("stop", {"stop_token_ids": lambda submit: sorted(set(submit.stop)) or None}),
+        Has(
+            "logit_bias",
+            {"logit_bias": lambda submit: {str(token): bias for token, bias in submit.params.logit_bias} or None},
+        ),
+        Has(
+            "num_logprobs",
+            request={
+                "return_logprob": lambda submit: submit.params.num_logprobs > 0,
+                "top_logprobs_num": lambda submit: max(0, submit.params.num_logprobs - 1),
+            },
+            limits=(
+                NotWith(
+                    "num_logprobs",
+                    "logit_bias, min_tokens, grammar or penalties",
+                    _changes_logits,
+                    "SGLang computes logprobs after these change the logits",
+                ),
+            ),
+            unwritten="is not greedy tokens alone: no call stands for that",
+        ),
+        Has("temperature", of("temperature"), unwritten=_DRAWN),
+        Has("top_k", {"top_k": lambda submit: submit.params.top_k or -1}),
+        Has("top_p", of("top_p")),
+        # With a seed its sampler refuses min_p.
+        Has("seed", {"sampling_seed": lambda submit: submit.params.seed if submit.params.temperature else None}),
+        Has(
+            "grammar",
+            {"ebnf": _grammar},
+            limits=(grammars_end_by_one_token, grammars_end_by_stops, each_state_allows_a_token),
+            unwritten="is compiled by a backend of ours: no call stands for that",
+        ),
+        Has("broken_grammar", unwritten="is refused by the front end: no call stands for that"),
+        Has("priority"),
+        Has("continues"),
+    )
+)
+
+
+def delivered(output: Any, row: int) -> Output:
+    """Return what a row of a batch of outputs delivers."""
+    reason = _reason(output.finished_reasons[row])
+    # Of a request that is refused its front end reports the reason alone, although a step was made of it.
+    tokens = () if reason == "error" else tuple(output.output_ids[row])
+    return Output(tokens, reason, tuple(_logprobs(output, row)))
+
+
+def _reason(finished: Mapping[str, Any] | None) -> str | None:
+    """Return the reason for an end: what its front end could not have asked for is no abort of its client's."""
+    if finished is None:
+        return None
+    is_refused = finished["type"] == "abort" and finished.get("status_code") == HTTPStatus.BAD_REQUEST
+    return "error" if is_refused else str(finished["type"])
+
+
+def _logprobs(output: Any, row: int) -> Iterator[int | float]:
+    """Yield the logprobs of a request's new tokens: ids, each followed by its logprob, of each token its own first."""
+    if not output.output_token_logprobs_val or not output.output_token_logprobs_val[row]:
+        return
+    own = zip(output.output_token_logprobs_idx[row], output.output_token_logprobs_val[row], strict=True)
+    for place, (token, logprob) in enumerate(own):
+        yield from (token, logprob)
+        values, ids = output.output_top_logprobs_val, output.output_top_logprobs_idx
+        if values and values[row] and values[row][place]:
+            pairs = zip(ids[row][place], values[row][place], strict=True)
+            yield from (each for pair in pairs for each in pair)
