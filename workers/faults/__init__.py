@@ -1,1 +1,1 @@
-"""Historical bugs, re-created behind a switch: one file a family."""
+"""Historical bugs that can be switched on, one file per family."""

@@ -1,4 +1,7 @@
-"""Faults in the recurrent states that are kept with cache blocks. Those in a device op exist on the NumPy tier."""
+"""Faults in recurrent states stored with KV-cache blocks.
+
+Faults in device ops exist only on the NumPy tier.
+"""
 
 from dataclasses import replace
 
@@ -17,8 +20,8 @@ ALIGNED = (("layers", "hybrid"), ("recurrent_cache", "align"))
 @fault(
     id="mlxlm-1109-no-roll-back",
     source="mlx-lm PR #1109",
-    symptom="the recurrent state kept with a block holds tokens that were rejected",
-    trigger="a draft is rejected: the cache of a recurrent layer cannot be trimmed, and is not",
+    symptom="the recurrent state stored with a block includes rejected draft tokens",
+    trigger="a draft token is rejected: the cache of a recurrent layer cannot be trimmed, so it is not",
     plane="recurrent",
     requires=ALIGNED,
 )
@@ -33,15 +36,15 @@ def _rejected_tokens_stay(parts: Parts, reached: Reached, given: StateCopy) -> N
 @fault(
     id="sglang-32555-counts-from-the-tail",
     source="sglang PR #32555",
-    symptom="the state of a block is kept by the accepted count of another row, or of padding",
-    trigger="a padded batch: what was written at the front of a buffer is read at its end",
+    symptom="a block's recurrent state is stored by the accepted count of another row, or of padding",
+    trigger="a padded batch: counts are written at the front of a buffer and read at its end",
     plane="recurrent",
     requires=(*ALIGNED, ("pad", True)),
 )
 @in_place_of("state_copy")
 def _counts_from_the_tail(parts: Parts, reached: Reached, given: StateCopy) -> None:
     num_real = np.count_nonzero(given.state_slot >= 0)
-    # Padding rows come last, so a slice that ends with the buffer begins too late.
+    # Padding rows come last, so a slice that ends at the end of the buffer starts too late.
     shifted = given.accepted.copy()
     shifted[:num_real] = given.accepted[len(given.accepted) - num_real :]
     if (shifted != given.accepted).any():
@@ -51,9 +54,9 @@ def _counts_from_the_tail(parts: Parts, reached: Reached, given: StateCopy) -> N
 
 @fault(
     id="vllm-55507-kept-by-another-size",
-    source="vllm PR #55507, issue #53142, variant: where a state is kept",
-    symptom="a recurrent state is kept with the block of another position, or of another request",
-    trigger="the column of a state is found with half the block size of its table",
+    source="vllm PR #55507, issue #53142, variant: the location of a stored state",
+    symptom="a recurrent state is stored with the block of another position, or of another request",
+    trigger="the block-table column of a state is computed with half the block size",
     plane="recurrent",
     requires=ALIGNED,
 )
@@ -62,7 +65,7 @@ def _columns_of_another_group(parts: Parts, reached: Reached, given: StateCopy) 
     half = max(1, given.block_size // 2)
     if half < given.block_size:
         reached()
-    # Past a row's blocks its table has PAD_BLOCK, which as an index is the last block of the pool.
+    # After a row's blocks its table has PAD_BLOCK, which as an index selects the last block of the pool.
     last = len(given.block_states) - 1
     table = np.where(given.block_table == PAD_BLOCK, last, given.block_table)
     parts.state_copy(replace(given, block_size=half, block_table=table))
@@ -70,9 +73,9 @@ def _columns_of_another_group(parts: Parts, reached: Reached, given: StateCopy) 
 
 @fault(
     id="vllm-55507-block-of-another-size",
-    source="vllm PR #55507, issue #53142; there attention's block size, here half a block",
-    symptom="a request goes on from the recurrent state of a block that it did not take over",
-    trigger="a prefix is taken over, and the column of its state is found with another block size",
+    source="vllm PR #55507, issue #53142; in vLLM attention's block size, here half a block",
+    symptom="a request continues from the recurrent state of a block that is not in its prefix-cache hit",
+    trigger="a prefix-cache hit, and the column of its state is computed with another block size",
     plane="recurrent",
     requires=(*ALIGNED, ("prefix_cache", True), ("drafter", "eagle")),
 )
@@ -91,8 +94,8 @@ def _column_of_another_group(parts: Parts, reached: Reached, row: PlanRow, block
 @fault(
     id="vllm-48132-count-of-the-last-owner",
     source="vllm PR #48132",
-    symptom="a request goes on from a state that it does not have: the accepted count of its slot is another's",
-    trigger="a prefix is taken over into a state slot that another request used before",
+    symptom="a request reads a wrong state: the accepted count of its state slot is another request's",
+    trigger="a prefix-cache hit with a state slot that another request used before",
     plane="counts",
     requires=(*ALIGNED, ("prefix_cache", True), ("drafter", "eagle"), ("accepted_counts", "device")),
 )
@@ -107,9 +110,9 @@ def _count_of_the_last_owner(parts: Parts, reached: Reached, given: StateRestore
 
 @fault(
     id="vllm-32951-align-ahead",
-    source="vllm PR #32951, which switches align off beside asynchronous scheduling, undone",
-    symptom="a recurrent state is kept as that of a later position than it belongs to",
-    trigger="drafts are rejected, and the next step finds its blocks by the host's count, which still holds them",
+    source="vllm PR #32951 (which disables align with async scheduling), reverted",
+    symptom="a recurrent state is stored for a later position than its own",
+    trigger="draft tokens are rejected, and the next step finds its blocks by the host's optimistic count",
     plane="recurrent",
     requires=(*ALIGNED, ("depth", 2)),
 )
@@ -118,7 +121,7 @@ def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
 
     def body(given: StateCopy) -> None:
         slots = given.state_slot.tolist()
-        # At depth 2 the host does not know yet what the step before rejected.
+        # At depth 2 the host does not know yet what the previous step rejected.
         ahead = np.array([rejected_before.get(slot, 0) for slot in slots], dtype=np.int64) * (given.num_computed > 0)
         if ahead.any():
             reached()
@@ -133,15 +136,15 @@ def _counts_of_the_host(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="vllm-45477-unaligned-chunk",
     source="vllm PR #45477, issue #43559",
-    symptom="the state in the middle of a chunk, or none, is kept for that at the end of a block",
-    trigger="a prompt shorter than two blocks is computed past the end of its first one in one chunk",
+    symptom="the state in the middle of a prefill chunk, or no state, is stored for the end of a block",
+    trigger="a prompt shorter than two blocks is computed past the end of its first block in one chunk",
     plane="books",
     requires=ALIGNED,
 )
 @in_place_of("clip_to_block")
 def _short_prompts_are_not_clipped(parts: Parts, reached: Reached, request: Request, n: int, block_size: int) -> int:
     clipped = parts.clip_to_block(request, n, block_size)
-    # It clips at the prompt's last boundary less the block that a drafter recomputes: none, below two blocks.
+    # The bug clips at the last block boundary minus the block that a drafter recomputes: no clipping below two blocks.
     if len(request.tokens) // block_size > 1 or clipped == n:
         return clipped
     reached()
@@ -151,8 +154,8 @@ def _short_prompts_are_not_clipped(parts: Parts, reached: Reached, request: Requ
 @fault(
     id="mlxlm-976-last-row",
     source="mlx-lm PR #976",
-    symptom="the recurrent state of another request is kept with a block",
-    trigger="a batch of two rows: what is kept for each of them is taken from the last one",
+    symptom="the recurrent state of another request is stored with a block",
+    trigger="a batch of two rows: the state stored for each row is the last row's",
     plane="recurrent",
     requires=ALIGNED,
 )

@@ -11,7 +11,7 @@ from workers.faults.fault import Reached, fault, in_place_of
 @fault(
     id="vllm-38556-backup-token",
     source="vllm PR #38556, fix 1 (issue #38098)",
-    symptom="the drafter of a discarded prefill chunk is fed another token than the last known one",
+    symptom="the drafter of a discarded prefill chunk reads another token than the last known one",
     trigger="a prefill chunk that is not the last: the index is the optimistic sequence length",
     plane="inputs",
 )
@@ -19,7 +19,7 @@ from workers.faults.fault import Reached, fault, in_place_of
 def _backup_from_optimistic_length(
     parts: Parts, reached: Reached, num_tokens_no_spec: int, optimistic_seq_len: int
 ) -> int:
-    # Only a discarded chunk ends before the last known token, and only there is the backup used.
+    # Only a discarded chunk ends before the last known token, and only then is the backup token used.
     if optimistic_seq_len < num_tokens_no_spec - 1:
         reached()
     return optimistic_seq_len
@@ -29,7 +29,7 @@ def _backup_from_optimistic_length(
     id="vllm-38556-accepted-counts",
     source="vllm PR #38556, fix 2 (issue #38098)",
     symptom="a request advances its recurrent state from another request's accepted count",
-    trigger="a row moves by condense or reorder while the accepted counts of the step before are being copied",
+    trigger="a row moves by condense or reorder while the previous step's accepted counts are being copied",
     plane="counts",
     requires=(("accepted_counts", "host"), ("layers", "hybrid"), ("depth", 2)),
 )
@@ -64,8 +64,8 @@ def _counts_moved_in_flight(
 @fault(
     id="vllm-42722-empty-row",
     source="vllm PR #42722",
-    symptom="a request counts drafts as computed that were never accepted, and is never scheduled again",
-    trigger="a row that verifies drafts samples nothing valid",
+    symptom="a request counts rejected draft tokens as computed, and is never scheduled again",
+    trigger="a row that verifies draft tokens samples no valid token",
     plane="counts",
 )
 @in_place_of("roll_back")
@@ -81,8 +81,8 @@ def _empty_row_keeps_its_drafts(
 @fault(
     id="vllm-45100-first-verification",
     source="vllm PR #45100",
-    symptom="a request restores its recurrent state by the accepted count of the request that had its row before",
-    trigger="a row that was not sampled in the step before computes on where another row's count lies",
+    symptom="a request restores its recurrent state by the accepted count of its row's previous request",
+    trigger="a row that was not sampled in the previous step reads another row's accepted count",
     plane="counts",
     requires=(("accepted_counts", "host"), ("layers", "hybrid")),
 )
@@ -101,7 +101,7 @@ def _first_verification_reads_its_row(
     with counts.machine.host(counts.pinned.buffer.all, "r") as view:
         values = view.tolist()
     for index, (previous, row) in enumerate(zip(prev_positions, rows, strict=True)):
-        # What a row that has computed nothing reads is not used.
+        # A row that has computed nothing does not use the count.
         if previous < 0 and row.num_computed > 0 and values[index] != found[index]:
             reached()
             found[index] = values[index]
@@ -111,8 +111,8 @@ def _first_verification_reads_its_row(
 @fault(
     id="openvino-4190-last-draft",
     source="openvino.genai issue #4190",
-    symptom="the number of processed tokens of a request stays one too high",
-    trigger="of the drafts of a row exactly the last is rejected",
+    symptom="a request's number of processed tokens stays one too high",
+    trigger="exactly the last draft token of a row is rejected",
     plane="counts",
 )
 @in_place_of("true_count")

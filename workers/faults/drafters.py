@@ -1,4 +1,7 @@
-"""Faults in drafters: cache, start, order, noise and logits of drafts. Those in a device op exist on the NumPy tier."""
+"""Faults in drafters: KV cache, start, order, noise and logits of draft tokens.
+
+Faults in device ops exist only on the NumPy tier.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,8 +29,8 @@ from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN, PAD_SLOT, PAD_STATE_SL
 @fault(
     id="xllm-960-bonus-hole",
     source="xllm PR #960",
-    symptom="the draft model's cache lacks the last draft of a run that was accepted as a whole",
-    trigger="all drafts of a row are accepted",
+    symptom="the draft model's KV cache lacks the last draft token after all were accepted",
+    trigger="all draft tokens of a row are accepted",
     plane="drafts",
     requires=(("drafter", "draft_model"),),
 )
@@ -45,8 +48,8 @@ def _hole_behind_a_full_run(parts: Parts, reached: Reached, given: DraftModelPas
 @fault(
     id="ikllama-2222-carried-word",
     source="ik_llama.cpp PR #2222",
-    symptom="the first token of a step follows the last hidden word of this step, not of the step before",
-    trigger="a row goes on from an earlier step: a prompt in chunks, or any decode",
+    symptom="the first token of a step uses the last hidden word of this step, not of the previous step",
+    trigger="a row continues from an earlier step: a prompt in chunks, or any decode",
     plane="drafts",
     requires=(("drafter", "mtp"), ("prefix_cache", False)),
 )
@@ -64,7 +67,7 @@ def _carried_before_it_is_read(parts: Parts, reached: Reached, given: MtpPass) -
 @fault(
     id="ikllama-2296-block-too-early",
     source="ik_llama.cpp PR #2296",
-    symptom="a block of drafts begins at the last kept token, does not see it, and writes over it",
+    symptom="a draft block starts at the last kept token, does not attend to it, and overwrites it",
     trigger="always, once a block is drafted",
     plane="drafts",
     requires=(("drafter", "dflash"),),
@@ -78,9 +81,9 @@ def _block_one_position_early(parts: Parts, reached: Reached, given: DflashBlock
 
 @fault(
     id="ascend-14024-short-mapping",
-    source="vllm-ascend PR #14024; there the buffer was that of the largest batch",
-    symptom="a drafter caches drafts in slots of steps before, which hold kept tokens or are another request's",
-    trigger="K > 3, all rows decode, and slots are mapped for the padded tokens and two drafts a row",
+    source="vllm-ascend PR #14024; in vllm-ascend the buffer had the size of the largest batch",
+    symptom="a drafter writes draft tokens to stale slots, of kept tokens or of another request",
+    trigger="K > 3, all rows decode, and the slot mapping covers padded tokens and two draft tokens per row",
     plane="drafts",
     requires=(("drafter", "eagle"), ("num_speculative_tokens", 4)),
 )
@@ -90,7 +93,7 @@ def _mapping_of_two_drafts_a_row(parts: Parts, reached: Reached, given: DraftSlo
     parts.draft_slots(given)
     columns = np.arange(len(held)).reshape(-1, given.num_speculative_tokens)
     fed = columns[given.num_scheduled > 0, : max(given.num_proposed - 1, 0)].ravel()
-    # Slots of the scheduled tokens come first in the same buffer.
+    # The slots of the scheduled tokens come first in the same buffer.
     room = len(given.positions) + 2 * len(given.token_index) - int(given.num_scheduled.sum())
     lost = fed[room:]
     if not np.array_equal(given.draft_slots[lost], held[lost]):
@@ -101,8 +104,8 @@ def _mapping_of_two_drafts_a_row(parts: Parts, reached: Reached, given: DraftSlo
 @fault(
     id="trtllm-7803-drafter-row",
     source="TensorRT-LLM PR #7803",
-    symptom="a request is given the drafts of another, which stands in its row of the drafter's smaller batch",
-    trigger="a row that samples stands behind one that does not, in a step that drafts",
+    symptom="a request gets the draft tokens of another request, at its row in the drafter's smaller batch",
+    trigger="a row that samples follows a row that does not, in a step that drafts",
     plane="drafts",
     requires=(("drafter", "eagle"),),
 )
@@ -120,8 +123,8 @@ def _drafts_by_the_drafters_row(parts: Parts, reached: Reached, given: DraftChai
 @fault(
     id="vllm-49343-past-the-drafter",
     source="vllm PR #49343, issues #48894 and #24662",
-    symptom="a drafter runs on past its last position",
-    trigger="a sequence comes within K tokens of the drafter's length, which is less than the target's",
+    symptom="a drafter runs past its last position",
+    trigger="a sequence comes within K tokens of the drafter's length, which is below the target's",
     plane="drafts",
     requires=(("drafter", "eagle"), ("drafter_max_len", 12)),
 )
@@ -136,9 +139,9 @@ def _past_the_last_position(parts: Parts, reached: Reached, given: LimitDrafts) 
 
 @fault(
     id="sglang-28254-sampled-behind-a-chunk",
-    source="sglang PR #28254; there only behind chunks that end past the prompt of a resumed request",
-    symptom="the drafter goes on from the discarded sample behind a chunk, not from the token that is known",
-    trigger="a prefill chunk that is not the last samples another token than the last known one",
+    source="sglang PR #28254; in SGLang only after chunks that end past the prompt of a resumed request",
+    symptom="the drafter continues from the discarded sample after a prefill chunk, not from the known token",
+    trigger="a prefill chunk that is not the last samples a token other than the last known one",
     plane="inputs",
 )
 @in_place_of("count_sampled")
@@ -154,8 +157,8 @@ def _sampled_token_behind_a_chunk(parts: Parts, reached: Reached, given: CountSa
 @fault(
     id="mlxvlm-2096-last-chunk-alone",
     source="mlx-vlm PR #2096, issue #2022",
-    symptom="the drafter's cache holds the last chunk of a prompt and nothing of those before it",
-    trigger="a step runs chunks that are not the last, and nothing else",
+    symptom="the drafter's KV cache has only the last prefill chunk of a prompt",
+    trigger="a step runs only prefill chunks that are not the last",
     plane="drafts",
     requires=(("drafter", "eagle"),),
 )
@@ -171,7 +174,7 @@ def _last_chunk_alone(parts: Parts, reached: Reached, rows: Sequence[PlanRow]) -
     id="vllm-extract-first-column",
     source="vllm, proposer `extract_hidden_states` (derived from its source; no report)",
     symptom="a request counts one token where two were accepted",
-    trigger="the token that was sampled is sampled again, so that the draft is accepted",
+    trigger="the sampled token is sampled again, so that the draft token is accepted",
     plane="counts",
     requires=(("drafter", "extract_hidden_states"), ("num_speculative_tokens", 1)),
 )
@@ -187,8 +190,8 @@ def _first_column_alone(parts: Parts, reached: Reached, given: CountSampled) -> 
 @fault(
     id="vllm-medusa-last-scheduled",
     source="vllm, the proposer of medusa (PR #17956 counts accepted tokens to choose the row; no report)",
-    symptom="medusa heads propose from the hidden word of the last token of a row, which may have been rejected",
-    trigger="a draft of a row is rejected, and the row goes on",
+    symptom="medusa heads use the hidden word of a row's last token, which may have been rejected",
+    trigger="a draft token of a row is rejected, and the row continues",
     plane="drafts",
     requires=(("drafter", "medusa"), ("depth", 1)),
 )
@@ -206,8 +209,8 @@ def _heads_over_the_last_scheduled_token(parts: Parts, reached: Reached, given: 
 @fault(
     id="vllm-47066-padding-draws",
     source="vllm PR #47066",
-    symptom="a draft of a request is weighed by the logits of padding, and not by those it was drawn from",
-    trigger="rows have left a padded batch: a padding row stands where one that drafts now elsewhere stood last",
+    symptom="a draft token is verified with the logits of a padding row, not with its own draft logits",
+    trigger="rows have left a padded batch: a padding row has the former row of a request that drafts elsewhere",
     plane="drafts",
     requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model"), ("pad", True), ("max_num_seqs", 4)),
 )
@@ -238,8 +241,8 @@ def _padding_writes_draft_logits(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="vllm-54282-noise-of-selection",
     source="vllm PR #54282 (from #47386)",
-    symptom="what follows a rejected draft is drawn with the noise that the draft was drawn with",
-    trigger="drafts of a request at a temperature are drawn: the key of their noise is that of selected tokens",
+    symptom="the token after a rejected draft token is sampled with the draft token's noise",
+    trigger="draft tokens are sampled with a temperature: their noise has the key of selected tokens",
     plane="drafts",
     requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model")),
 )

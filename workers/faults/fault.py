@@ -13,14 +13,14 @@ from workers.record.evidence import Fact, fact
 Reached = Callable[[], None]
 Apply: TypeAlias = Callable[[Parts, Reached], Parts]
 Requires: TypeAlias = tuple[tuple[str, str | int], ...]
-# Takes the parts that it was made from, and what to call where it goes wrong, before what the part takes.
+# Receives the original parts, and a function to call when the faulty path is taken, before the part's own arguments.
 Faulty: TypeAlias = Callable[Concatenate[Parts, Reached, ...], Any]
 
 
 def op_like(kernel: Kernel[A], body: Kernel[A]) -> Kernel[A]:
     """Return a device op with the name of `kernel` that runs `body`.
 
-    It computes with NumPy, so a fault made from it exists on the NumPy tier alone.
+    It computes with NumPy, so faults made from it exist only on the NumPy tier.
     """
 
     @wraps(kernel)
@@ -31,9 +31,9 @@ def op_like(kernel: Kernel[A], body: Kernel[A]) -> Kernel[A]:
 
 
 def in_place_of(name: str) -> Callable[[Faulty], Apply]:
-    """Return a decorator of a function that stands in place of the part `name`: it makes the fault's `apply` of it.
+    """Return a decorator that turns a replacement of the part `name` into the fault's `apply`.
 
-    What stands in place of a device op has its name and computes with NumPy, as in `op_like`.
+    A replacement of a device op has the op's name and computes with NumPy, as in `op_like`.
     """
 
     def decorate(faulty: Faulty) -> Apply:
@@ -48,10 +48,12 @@ def in_place_of(name: str) -> Callable[[Faulty], Apply]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A bug named after its source; plane and trigger were written down before it was first measured.
+    """A bug named after its source.
 
-    `requires` names fields of the specification and the value each must have for the fault to be possible.
-    `apply` takes the parts of an engine and a function to call whenever the faulty path is taken.
+    Plane and trigger were written down before its first measurement.
+
+    `requires` names fields of the specification, with the values that make the fault possible. `apply` takes the parts
+    of an engine and a function to call whenever the faulty path is taken.
     """
 
     id: str
@@ -63,7 +65,10 @@ class Fault:
     requires: Requires = ()
 
     def missing(self, spec: EngineSpec) -> Fact | None:
-        """Return the field of a specification that rules this fault out, with what it has to be; None if none does."""
+        """Return the specification field that rules this fault out, with its required value.
+
+        None if no field does.
+        """
         for key, wanted in self.requires:
             seen = getattr(spec, key)
             if seen != wanted:
@@ -74,5 +79,5 @@ class Fault:
 def fault(
     *, id: str, source: str, symptom: str, trigger: str, plane: str, requires: Requires = ()
 ) -> Callable[[Apply], Fault]:
-    """Return a decorator that makes a fault of its `apply`, below what is known of it."""
+    """Return a decorator that makes a fault from its `apply` and the facts about it."""
     return lambda apply: Fault(id, source, symptom, trigger, plane, apply, requires)

@@ -1,4 +1,7 @@
-"""Faults in structured output: masks, drafts, grammar states. Those in a device op exist on the NumPy tier."""
+"""Faults in structured output: bitmasks, draft tokens, grammar states.
+
+Faults in device ops exist only on the NumPy tier.
+"""
 
 from workers.engine.params_line import mask_words
 from workers.engine.parts import Parts
@@ -11,8 +14,8 @@ from workers.kernels.sentinels import NO_DRAFT
 @fault(
     id="vllm-49738-trimmed-masks",
     source="vllm PR #49738 (issue #49694)",
-    symptom="a request that follows a grammar is masked by the masks of another one",
-    trigger="a grammar cuts drafts of a request off, and another request that follows a grammar is behind it",
+    symptom="a grammar request is masked with the bitmasks of another request",
+    trigger="a grammar removes draft tokens of a request, and another grammar request has a later row",
     plane="logits",
 )
 @in_place_of("num_masks")
@@ -26,8 +29,8 @@ def _trimmed_masks(parts: Parts, reached: Reached, row: PlanRow) -> int:
 @fault(
     id="vllm-32303-cut-off-input",
     source="vllm PR #32303",
-    symptom="the model is fed the placeholder of a draft that a grammar cut off",
-    trigger="a draft does not follow the grammar of its request",
+    symptom="the model input is the placeholder of a draft token that a grammar removed",
+    trigger="a draft token violates the grammar of its request",
     plane="inputs",
 )
 @in_place_of("grammar_drafts")
@@ -42,9 +45,9 @@ def _cut_off_is_embedded(parts: Parts, reached: Reached, given: GrammarDrafts) -
 
 @fault(
     id="vllm-44297-decided-at-the-start",
-    source="vllm PR #44297; there the grammar begins at a marker, here it has a state in which anything may come",
-    symptom="a request samples a token that its grammar does not allow any more",
-    trigger="a draft leads from a state of a grammar in which anything may come to one in which not",
+    source="vllm PR #44297; in vLLM the grammar begins at a marker, here it has a state that allows any token",
+    symptom="a request samples a token that its grammar no longer allows",
+    trigger="a draft token leads from a grammar state that allows any token to one that does not",
     plane="logits",
 )
 @in_place_of("mask_rows")
@@ -60,7 +63,7 @@ def _masked_if_the_first_row_is(parts: Parts, reached: Reached, row: PlanRow, vo
     id="sglang-25361-nobody-waits",
     source="sglang PR #25361",
     symptom="a request is masked by the state of its grammar before the tokens in flight",
-    trigger="a request that follows a grammar has a sample in flight when the next step is scheduled",
+    trigger="a grammar request has a sample in flight when the next step is scheduled",
     plane="books",
     requires=(("depth", 2),),
 )

@@ -1,4 +1,4 @@
-"""Faults in isolation: one request affects another, by its end or by a name that is used again."""
+"""Faults in isolation: one request affects another, by its end or by a reused name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,8 +13,8 @@ from workers.kernels.sentinels import NO_PREVIOUS_ROW
 @fault(
     id="lmdeploy-4671-stop-tokens-of-all",
     source="lmdeploy PR #4671",
-    symptom="a request ends at the stop token of another one",
-    trigger="a request samples a token that stops another one that runs",
+    symptom="a request ends at the stop token of another request",
+    trigger="a request samples a stop token of another running request",
     plane="books",
 )
 def _stop_tokens_of_all(parts: Parts, reached: Reached) -> Parts:
@@ -36,8 +36,8 @@ def _stop_tokens_of_all(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="ikllama-1673-sticky-flag",
     source="ik_llama.cpp PR #1673",
-    symptom="what a request sampled is thrown away because another one was aborted",
-    trigger="a request is aborted with a sample in flight, and another row is processed behind that",
+    symptom="a request's sampled tokens are discarded because another request was aborted",
+    trigger="a request is aborted with a sample in flight, and another row is processed after it",
     plane="tokens",
 )
 def _abort_cancels_the_next(parts: Parts, reached: Reached) -> Parts:
@@ -60,8 +60,8 @@ def _abort_cancels_the_next(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="vllm-id-reuse",
     source="vllm, request ids that are not made unique (derived from its source; no report)",
-    symptom="a new request is fed what was sampled for an earlier request of its name",
-    trigger="a request ends, and another of its name joins the very next step",
+    symptom="a new request's input is the sampled token of an earlier request with its name",
+    trigger="a request ends, and another with its name joins the very next step",
     plane="counts",
 )
 def _rows_known_by_name(parts: Parts, reached: Reached) -> Parts:

@@ -12,8 +12,8 @@ from workers.faults.fault import Reached, fault, in_place_of
 @fault(
     id="vllm-28787-resumed-tokens",
     source="vllm PR #28787",
-    symptom="a resumed request knows the tokens of its first chunk only",
-    trigger="a request is preempted, and its recomputation takes more than one chunk",
+    symptom="a resumed request knows only the tokens of its first prefill chunk",
+    trigger="a request is preempted, and its recomputation takes more than one prefill chunk",
     plane="inputs",
 )
 @in_place_of("tokens_of")
@@ -27,9 +27,9 @@ def _resumed_with_one_chunk(parts: Parts, reached: Reached, planned: PlanRow) ->
 
 @fault(
     id="vllm-48245-stale-output",
-    source="vllm PR #48245, variant: stale output is drained by what was accepted",
-    symptom="a preempted request waits for output that has already come",
-    trigger="a request is preempted with drafts or a chunk in flight",
+    source="vllm PR #48245, variant: stale output is drained by the accepted tokens",
+    symptom="a preempted request waits for output tokens that have already arrived",
+    trigger="a request is preempted with draft tokens or a prefill chunk in flight",
     plane="books",
 )
 @in_place_of("drain_stale")
@@ -42,7 +42,7 @@ def _stale_by_accepted(parts: Parts, reached: Reached, request: Request, row: Pl
 @fault(
     id="gaudi-1794-late-results",
     source="vllm-gaudi PR #1794",
-    symptom="what was sampled before a preemption never arrives, and is sampled again",
+    symptom="tokens sampled before a preemption are lost, and sampled again",
     trigger="a request is preempted in deliver mode with a sample in flight",
     plane="tokens",
 )
@@ -59,7 +59,7 @@ def _stale_results_are_swallowed(
 @fault(
     id="vllm-48245-one-result",
     source="vllm PR #48245, variant: a flag drops one result",
-    symptom="a preempted request is sent tokens that do not follow its last ones",
+    symptom="a preempted request gets output tokens that do not follow its last ones",
     trigger="a request is preempted in drop mode with two samples in flight",
     plane="tokens",
     requires=(("depth", 2),),
@@ -81,7 +81,7 @@ def _one_result_is_dropped(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="vllm-49860-placeholders",
     source="vllm PR #49860",
-    symptom="a request counts placeholders for results that were thrown away",
+    symptom="a request counts placeholders for discarded results",
     trigger="a request is preempted in drop mode with a sample in flight",
     plane="counts",
 )
@@ -96,8 +96,8 @@ def _dropping_keeps_placeholders(parts: Parts, reached: Reached, request: Reques
 
 @fault(
     id="vllm-33377-aborted-goes-on",
-    source="vllm PR #33377; there its blocks, freed late, are freed again",
-    symptom="results go to a request that was aborted",
+    source="vllm PR #33377; in vLLM its blocks, freed late, are freed twice",
+    symptom="results are delivered to an aborted request",
     trigger="a request is aborted with a sample in flight",
     plane="tokens",
 )
@@ -112,8 +112,8 @@ def _aborted_goes_on(parts: Parts, reached: Reached, request: Request) -> bool:
 @fault(
     id="lmdeploy-4654-abort-of-the-ended",
     source="lmdeploy PR #4654",
-    symptom="a request that had ended is reported as aborted",
-    trigger="a request is aborted after it has ended, with a step of it in flight",
+    symptom="a finished request is reported as aborted",
+    trigger="a request is aborted after it has ended, with one of its steps in flight",
     plane="tokens",
     requires=(("depth", 2),),
 )
@@ -128,8 +128,8 @@ def _abort_takes_the_result(parts: Parts, reached: Reached, request: Request) ->
 @fault(
     id="sglang-13826-tail-blocks",
     source="sglang PR #13826, issue #13741",
-    symptom="blocks are never given back",
-    trigger="a request ends or is preempted while it owns blocks for drafts past its tokens",
+    symptom="blocks are never released",
+    trigger="a request ends or is preempted while it owns blocks for draft tokens past its tokens",
     plane="blocks",
 )
 @in_place_of("blocks_to_free")
@@ -144,8 +144,8 @@ def _tail_is_kept(parts: Parts, reached: Reached, request: Request, block_size: 
 @fault(
     id="sglang-33758-length-before-stop",
     source="sglang PR #33758",
-    symptom="a request emits tokens past its stop token and ends with reason length",
-    trigger="an accepted run holds a stop token and reaches the length limit",
+    symptom="a request returns tokens past its stop token and ends with reason length",
+    trigger="accepted draft tokens contain a stop token and reach the length limit",
     plane="tokens",
 )
 @in_place_of("end_of")

@@ -1,4 +1,4 @@
-"""Faults in limits: what a fix of the engine switches off, or forbids."""
+"""Faults in limits: something that a fix of the engine disables or forbids."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ from workers.faults.fault import Reached, fault, in_place_of
 
 @fault(
     id="vllm-32951-cascade-stays-on",
-    source="vllm PR #32951, which switches cascade attention off, undone",
-    symptom="a token attends to blocks that its request has not computed, without a mask",
-    trigger="drafts in flight fill a block as far as the host knows, and are rejected",
+    source="vllm PR #32951 (which disables cascade attention), reverted",
+    symptom="a token attends, without a mask, to blocks that its request has not computed",
+    trigger="draft tokens in flight fill a block by the host's counts, and are rejected",
     plane="kv",
     requires=(("cascade", True), ("depth", 2)),
 )
@@ -28,9 +28,9 @@ def _stays_on(parts: Parts, reached: Reached, rows: Sequence[Row], spec: EngineS
 
 @fault(
     id="specstorm-depth-3",
-    source="derived from vLLM PR #32951, which corrects counts by one step; its review asks for three in flight",
-    symptom="a request goes on from a count that still holds drafts that were rejected",
-    trigger="a request is left out of a step while drafts of it are in flight that will be rejected",
+    source="derived from vLLM PR #32951, which corrects counts by one step; its review asks about three",
+    symptom="a request continues with a count that still includes rejected draft tokens",
+    trigger="a request is left out of a step while draft tokens in flight will be rejected",
     plane="counts",
     requires=(("depth", 3),),
 )

@@ -1,4 +1,7 @@
-"""Faults in logprobs: wrong logits, columns or rows. The one in a device op exists on the NumPy tier."""
+"""Faults in logprobs: wrong logits, columns or rows.
+
+The fault in a device op exists only on the NumPy tier.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,8 +17,8 @@ from workers.lanes.lane import Span
 @fault(
     id="vllm-30846-raw-after-processing",
     source="vllm PR #30846",
-    symptom="raw logprobs are those of logits after penalties and masks",
-    trigger="one request wants raw logprobs, it or another has its logits processed",
+    symptom="raw logprobs are computed from logits after penalties and masks",
+    trigger="one request needs raw logprobs, and its or another request's logits are processed",
     plane="logits",
     requires=(("logprobs_mode", "raw"),),
 )
@@ -28,13 +31,13 @@ def _raw_after_processing(parts: Parts, reached: Reached, logits: Span, kept: Sp
 @fault(
     id="vllm-37238-every-column",
     source="vllm PR #37238, a remark of its review",
-    symptom="a request gets logprobs of tokens that an earlier step left behind the sampled ones of another",
-    trigger="two requests want logprobs, and a draft of the first is rejected",
+    symptom="a request gets stale logprobs of an earlier step, after another request's sampled tokens",
+    trigger="two requests need logprobs, and a draft token of the first is rejected",
     plane="logits",
 )
 @in_place_of("flatten_logprobs")
 def _every_column(parts: Parts, reached: Reached, given: FlattenLogprobs) -> None:
-    # What is written behind the last row is never read.
+    # Nothing reads the values after the last row.
     if np.any(given.num_sampled[given.rows[:-1]] < given.width):
         reached()
     parts.flatten_logprobs(replace(given, num_sampled=np.full_like(given.num_sampled, given.width)))
@@ -43,8 +46,8 @@ def _every_column(parts: Parts, reached: Reached, given: FlattenLogprobs) -> Non
 @fault(
     id="tpu-2799-live-rows",
     source="tpu-inference PR #2799",
-    symptom="tokens come without logprobs",
-    trigger="the batch has fewer rows when the logprobs of the step before land",
+    symptom="output tokens have no logprobs",
+    trigger="the batch has fewer rows when the previous step's logprobs arrive",
     plane="logits",
     requires=(("depth", 2),),
 )

@@ -1,4 +1,7 @@
-"""Faults in what moves with a row: drafts (on the NumPy tier), block tables, state slots."""
+"""Faults in data that moves with a row: draft tokens, block tables, state slots.
+
+Those with draft tokens exist only on the NumPy tier.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,8 +20,8 @@ from workers.kernels.sentinels import NO_DRAFT, PAD_STATE_SLOT
 @fault(
     id="vllm-43434-draft-order",
     source="vllm PR #43434",
-    symptom="a request verifies the drafts of another one",
-    trigger="a row with drafts moves, and the drafts of the step before are read at its new row",
+    symptom="a request verifies the draft tokens of another request",
+    trigger="a row with draft tokens moves, and the previous step's draft tokens are read at its new row",
     plane="drafts",
 )
 @in_place_of("prepare_inputs")
@@ -41,8 +44,8 @@ def _drafts_in_current_order(parts: Parts, reached: Reached, given: PrepareInput
 
 @fault(
     id="vllm-48419-swap-views",
-    source="vllm PR #48419; there a mask of allowed tokens, here the block table",
-    symptom="two requests have the block table of one of them",
+    source="vllm PR #48419; in vLLM a mask of allowed tokens, here the block table",
+    symptom="two requests share the block table of one of them",
     trigger="a reorder swaps two rows",
     plane="inputs",
 )
@@ -63,8 +66,8 @@ def _swap_through_views(parts: Parts, reached: Reached, rows: list[Row], order: 
 @fault(
     id="tpu-2469-padded-slot",
     source="tpu-inference PR #2469",
-    symptom="a padding row writes over the recurrent state of a request",
-    trigger="condense moves a row down, and the row it left is padding in the next batch",
+    symptom="a padding row overwrites the recurrent state of a request",
+    trigger="condense moves a row down, and its old row is padding in the next batch",
     plane="recurrent",
     requires=(("layers", "hybrid"), ("pad", True)),
 )
@@ -87,8 +90,8 @@ def _vacated_rows_keep_their_slot(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="gaudi-1431-folded-padding",
     source="vllm-gaudi PR #1431",
-    symptom="a padding row writes over the recurrent state of a request",
-    trigger="a padded batch: the slot of padding, taken modulo the number of slots in use, is a request's",
+    symptom="a padding row overwrites the recurrent state of a request",
+    trigger="a padded batch: the padding slot, modulo the number of slots in use, belongs to a request",
     plane="recurrent",
     requires=(("layers", "hybrid"), ("pad", True)),
 )
@@ -97,7 +100,7 @@ def _padding_folded_onto_a_slot(parts: Parts, reached: Reached, rows: Sequence[R
     if not rows:
         return parts.pad_state_slots(rows, num_pads)
     num_slots = 1 + max(row.plan.request.state_slot for row in rows)
-    # A batch may have its padded size already: entries behind it are no rows.
+    # A batch may already have its padded size; then there are no rows after it.
     if capture_size(len(rows)) > len(rows):
         reached()
     return [slot % num_slots for slot in parts.pad_state_slots(rows, num_pads)]
@@ -105,9 +108,9 @@ def _padding_folded_onto_a_slot(parts: Parts, reached: Reached, rows: Sequence[R
 
 @fault(
     id="vllm-37728-stale-row",
-    source="vllm PR #37728; there the row of a finished request, whose block is another's by then",
-    symptom="a step without requests writes over the recurrent state of a request",
-    trigger="a dummy step while the request that was in row 0 last is held back: its row is not cleared",
+    source="vllm PR #37728; in vLLM the row of a finished request, with a block that has a new owner",
+    symptom="a step without requests overwrites the recurrent state of a request",
+    trigger="a dummy step while the last request in row 0 is stalled: its row is not cleared",
     plane="recurrent",
     requires=(("layers", "hybrid"),),
 )
@@ -132,8 +135,8 @@ def _row_is_not_cleared(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="trtllm-6136-padding-first",
     source="TensorRT-LLM PR #6136",
-    symptom="the count of a row is corrected by what the row before it rejected",
-    trigger="a padded batch, in the correction of which padding comes first, where two rows reject differently",
+    symptom="a row's count is corrected by the rejected draft tokens of the row before it",
+    trigger="a padded batch with padding first in the correction, and two rows that reject differently",
     plane="counts",
     requires=(("pad", True),),
 )

@@ -1,6 +1,6 @@
-"""Faults with chunks and placeholders: what counts as sampled, what is to be verified, what the model is fed.
+"""Faults with prefill chunks and placeholders: counts, draft tokens, model inputs.
 
-Those in a device op exist on the NumPy tier.
+Faults in device ops exist only on the NumPy tier.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from workers.kernels.prepare_inputs.definition import PrepareInputs
     id="vllm-26231-chunks-count",
     source="vllm PR #26231",
     symptom="a prefill chunk that is not the last counts a valid token",
-    trigger="such a chunk runs in a batch without any draft",
+    trigger="such a chunk runs in a batch without draft tokens",
     plane="counts",
 )
 @in_place_of("count_sampled")
@@ -33,8 +33,8 @@ def _chunks_count_without_drafts(parts: Parts, reached: Reached, given: CountSam
 @fault(
     id="vllm-30618-drafts-on-a-chunk",
     source="vllm PR #30618",
-    symptom="a request verifies drafts together with the last chunk of its prompt",
-    trigger="the budget cuts a prompt into chunks, and there is room behind the last one",
+    symptom="a request verifies draft tokens together with the last prefill chunk of its prompt",
+    trigger="the token budget cuts a prompt into chunks, and is not used up by the last one",
     plane="books",
 )
 @in_place_of("drafts_after")
@@ -47,8 +47,8 @@ def _drafts_after_a_chunk(parts: Parts, reached: Reached, row: PlanRow, k_step: 
 @fault(
     id="vllm-46899-placeholder-input",
     source="vllm PRs #46899 and #40768",
-    symptom="the model is fed the placeholder of a draft that was not proposed",
-    trigger="a request with drafts to verify was left out of the step before, or joins as a padded decode",
+    symptom="the model input is the placeholder of a draft token that was not proposed",
+    trigger="a request with draft tokens to verify was left out of the previous step, or joins as a padded decode",
     plane="inputs",
 )
 @in_place_of("prepare_inputs")

@@ -1,4 +1,4 @@
-"""Faults of the prefix cache: lookup, registration, references."""
+"""Prefix-cache faults: lookup, registration, references."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -13,14 +13,17 @@ CACHED = (("prefix_cache", True), ("layers", "attention"), ("drafter", "eagle"))
 
 @fault(
     id="specstorm-forgotten-parent",
-    source="derived from inference-sim issue #196, where blocks behind a chunk forget what lies before it",
-    symptom="a block is found behind a prefix that it was not computed for, or is not kept behind its own",
-    trigger="equal blocks lie behind different prefixes",
+    source="derived from inference-sim issue #196, where blocks after a chunk ignore the tokens before it",
+    symptom="a block is found for a prefix that it was not computed for, or not cached for its own",
+    trigger="equal blocks follow different prefixes",
     plane="prefix",
     requires=CACHED,
 )
 def _parent_is_forgotten(parts: Parts, reached: Reached) -> Parts:
-    """Hash a block by its tokens alone; reached where equal ones lie behind different blocks."""
+    """Hash a block by its own tokens only.
+
+    Reached if equal blocks follow different parent blocks.
+    """
     parents: dict[int, int] = {}
 
     def block_hash(parent: int, tokens: Iterable[int]) -> int:
@@ -35,8 +38,8 @@ def _parent_is_forgotten(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="sglang-10846-last-match",
     source="sglang PR #10846, vllm PR #50438",
-    symptom="a drafter goes on from a word that was computed for another continuation",
-    trigger="a prompt begins as what is cached does, for a block at least",
+    symptom="a drafter continues from a KV word that was computed for another continuation",
+    trigger="a prompt has a prefix-cache hit of at least one block",
     plane="books",
     requires=CACHED,
 )
@@ -50,8 +53,8 @@ def _last_match_is_used(parts: Parts, reached: Reached, blocks: list[int]) -> li
 @fault(
     id="sglang-22897-overshoot",
     source="sglang PR #22897",
-    symptom="blocks are found by tokens that were never delivered",
-    trigger="an end cuts an accepted run that fills a block behind it",
+    symptom="prefix-cache blocks are found by tokens that were never delivered",
+    trigger="a request ends inside accepted draft tokens that fill a block after the end",
     plane="prefix",
     requires=CACHED,
 )
@@ -65,7 +68,7 @@ def _overshoot_is_cached(parts: Parts, reached: Reached, request: Request, cut: 
 @fault(
     id="vllm-54288-last-token",
     source="vllm issue #54193, PR #54288",
-    symptom="a block is found whose last word was written for a rejected draft, or not at all",
+    symptom="a prefix-cache block has a last KV word of a rejected draft token, or none",
     trigger="the last token of a request fills a block",
     plane="prefix",
     requires=CACHED,
@@ -80,8 +83,8 @@ def _last_token_is_cached(parts: Parts, reached: Reached, num_tokens: int, num_c
 @fault(
     id="xllm-1146-references",
     source="xllm PR #1146",
-    symptom="blocks keep references without an owner and are never given back",
-    trigger="a request that waits finds blocks in the prefix cache, and there are too few others",
+    symptom="blocks keep references without an owner and are never released",
+    trigger="a waiting request has a prefix-cache hit, and there are too few other blocks",
     plane="blocks",
     requires=CACHED,
 )

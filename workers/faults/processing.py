@@ -1,4 +1,7 @@
-"""Faults in logits processing: wrong history, omitted steps. Those in a device op exist on the NumPy tier."""
+"""Faults in logits processing: wrong history, omitted steps.
+
+Faults in device ops exist only on the NumPy tier.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +18,7 @@ from workers.kernels.process_logits.numpy import mask, penalise, rules_of
 
 
 def _verified(given: WriteHistory | ProcessLogits, row: int) -> tuple[NDArray[Any], int, int]:
-    """Return the line of a row, the position it verifies first, and its number of drafts."""
+    """Return the line of a row, the position it verifies first, and its number of draft tokens."""
     d = int(given.num_drafts[row])
     base = int(given.num_computed[row] + given.num_scheduled[row]) - 1 - d
     return given.lines.reshape(-1, given.line_length)[given.state_slot[row]], base, d
@@ -24,8 +27,8 @@ def _verified(given: WriteHistory | ProcessLogits, row: int) -> tuple[NDArray[An
 @fault(
     id="vllm-26467-placeholder-history",
     source="vllm PR #26467",
-    symptom="penalties and bad words take no notice of tokens that were sampled since the request joined",
-    trigger="a request with penalties or bad words samples with the step before in flight",
+    symptom="penalties and bad words ignore output tokens sampled since the request joined",
+    trigger="a request with penalties or bad words samples with the previous step in flight",
     plane="logits",
     requires=(("depth", 2),),
 )
@@ -45,8 +48,8 @@ def _with_history(parts: Parts, given: WriteHistory) -> NDArray[Any]:
 @fault(
     id="vllm-52311-bad-words-shifted",
     source="vllm PR #52311",
-    symptom="a bad word is emitted, or an innocent token banned",
-    trigger="the tokens that come before the last one of a bad word lie among drafts",
+    symptom="a bad word is returned, or an allowed token is banned",
+    trigger="the tokens before the last one of a bad word are draft tokens",
     plane="logits",
 )
 @in_place_of("process_logits")
@@ -70,8 +73,8 @@ def _drafts_shifted(parts: Parts, reached: Reached, given: ProcessLogits) -> Non
 @fault(
     id="mlxlm-1291-history-rewound",
     source="mlx-lm commit 91d0a054 (#1291)",
-    symptom="penalties count tokens that are gone and miss others",
-    trigger="a draft of a request whose logits are processed is rejected",
+    symptom="penalties count removed tokens and miss others",
+    trigger="a draft token of a request with logits processing is rejected",
     plane="logits",
 )
 def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
@@ -82,7 +85,7 @@ def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
         for row in given.rows:
             slot = int(given.state_slot[row])
             _, base, d = _verified(given, row)
-            # Some of the drafts of the step before were rejected: one token too much is taken back.
+            # Some draft tokens of the previous step were rejected: one token too many is rolled back.
             if 0 < base < ends.get(slot, 0):
                 reached()
                 computed[row] -= 1
@@ -95,7 +98,7 @@ def _rewound_too_far(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="trtllm-17701-penalties-ignored",
     source="TensorRT-LLM PR #17701; vllm issue #18902",
-    symptom="a request is sampled as if it had no penalties, without an error",
+    symptom="a request is sampled without its penalties, and without an error",
     trigger="a request with penalties samples",
     plane="logits",
 )
@@ -113,8 +116,8 @@ def _penalties_ignored(parts: Parts, reached: Reached, request: Request, spec: E
 @fault(
     id="vllm-32642-stops-at-drafts",
     source="vllm PR #32642",
-    symptom="a request stops before it has the tokens that it must have at least",
-    trigger="a draft of a request with stop tokens is verified before it has so many tokens",
+    symptom="a request stops before it has min_tokens output tokens",
+    trigger="a draft token of a request with stop tokens is verified before min_tokens is reached",
     plane="logits",
 )
 @in_place_of("process_logits")

@@ -1,4 +1,7 @@
-"""Faults in which recurrent state a row goes on from. All are faults of a device op: they exist on the NumPy tier."""
+"""Faults in the recurrent state that a row continues from.
+
+All are in device ops, so they exist only on the NumPy tier.
+"""
 
 from dataclasses import replace
 
@@ -13,8 +16,8 @@ from workers.kernels.sentinels import POISON
 
 @fault(
     id="tpu-2431-inherited-state",
-    source="tpu-inference PR #2431; vllm-metal issue #488 for a request that is resumed",
-    symptom="a request starts from the recurrent state that its slot's last owner left",
+    source="tpu-inference PR #2431; vllm-metal issue #488 for a resumed request",
+    symptom="a request starts from the recurrent state of its slot's last owner",
     trigger="a state slot is used for the second time",
     plane="recurrent",
     requires=(("layers", "hybrid"),),
@@ -33,8 +36,8 @@ def _inherits_the_slot(parts: Parts, reached: Reached, given: RecurrentUpdate) -
 @fault(
     id="vllm-39273-draftless-step",
     source="vllm issue #39273, PR #39463",
-    symptom="a request goes on from the recurrent state after its first verified token, not its last accepted one",
-    trigger="two tokens or more are accepted, and the next step of the request verifies no draft",
+    symptom="a request continues from the recurrent state after its first verified, not its last accepted, token",
+    trigger="two or more tokens are accepted, and the request's next step verifies no draft tokens",
     plane="recurrent",
     requires=(("layers", "hybrid"),),
 )
@@ -50,8 +53,8 @@ def _draftless_reads_the_first(parts: Parts, reached: Reached, given: RecurrentU
 @fault(
     id="llamacpp-26695-whole-roll-back",
     source="llama.cpp issue #26695",
-    symptom="the recurrent state keeps tokens that were taken back",
-    trigger="everything a row verified is rolled back, the first token too",
+    symptom="the recurrent state includes tokens that were rolled back",
+    trigger="all verified tokens of a row are rolled back, including the first",
     plane="recurrent",
     requires=(("layers", "hybrid"),),
 )
@@ -62,7 +65,7 @@ def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
         accepted = given.accepted.copy()
         base = given.num_computed + given.num_scheduled - 1 - given.num_drafts
         for row, slot in enumerate(given.state_slot.tolist()):
-            # A row that joins with a prefix has accepted nothing either, but nothing of it is rolled back.
+            # A row that joins with a prefix-cache hit has accepted nothing either, but none of it is rolled back.
             before, num_drafts = last.get(slot, (0, 0))
             if slot >= 0 and given.num_computed[row] == before > 0 and accepted[row] == 0:
                 reached()
@@ -76,8 +79,8 @@ def _whole_roll_back_is_none(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="beellama-165-second-roll-back",
     source="beellama.cpp issue #165",
-    symptom="the recurrent state is rolled back to where the roll-back before led, not to where this one does",
-    trigger="a draft is rejected, and everything that the next step of the request verifies is rolled back",
+    symptom="the recurrent state is rolled back to the previous roll-back's position, not to its own",
+    trigger="a draft token is rejected, and all tokens of the request's next verification are rolled back",
     plane="recurrent",
     requires=(("layers", "hybrid"), ("accepted_counts", "device")),
 )

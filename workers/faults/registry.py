@@ -1,4 +1,4 @@
-"""Registry of faults: every fault by its name."""
+"""Registry of faults, by name."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Faults in how tokens are drawn by chance. Those of device ops exist on the NumPy tier."""
+"""Faults in random sampling. Faults in device ops exist only on the NumPy tier."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ def _lines_of(logits: Floats, columns: int, stride: int, vocab_size: int) -> Flo
 @fault(
     id="ascend-13470-no-noise",
     source="vllm-ascend PR #13470",
-    symptom="every draft is accepted that the target does not rule out",
-    trigger="a draft of a request at a temperature is to be rejected by chance: the number to compare with is 0",
+    symptom="every draft token with a target probability above 0 is accepted",
+    trigger="a draft token should be rejected randomly: the random number that it is compared with is 0",
     plane="rng",
     requires=(("sampling", "standard"),),
 )
@@ -47,8 +47,8 @@ def _no_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None:
 @fault(
     id="specstorm-tries-share-noise",
     source="the noise of draw_noise, one index short; noise used twice is vLLM PR #54282",
-    symptom="what follows a rejected draft is not distributed as the target is",
-    trigger="a drawn draft of a request at a temperature is rejected: each try uses the numbers of the first",
+    symptom="tokens after a rejected draft token do not follow the target distribution",
+    trigger="a sampled draft token is rejected: each try uses the random numbers of the first",
     plane="rng",
     requires=(("draft_sampling", "probabilistic"), ("drafter", "draft_model")),
 )
@@ -65,9 +65,9 @@ def _tries_share_noise(parts: Parts, reached: Reached, given: DrawNoise) -> None
 
 @fault(
     id="ascend-7807-one-by-one",
-    source="vllm-ascend issue #7807, PR #7808; with certain drafts what is recovered is the same by both rules",
-    symptom="drafts are accepted one by one where they are to be accepted together",
-    trigger="a row at a temperature verifies two drafts or more by block, and the rules accept different numbers",
+    source="vllm-ascend issue #7807, PR #7808; with certain draft tokens both rules recover the same token",
+    symptom="draft tokens are accepted one by one instead of by block verification",
+    trigger="block verification of two or more sampled draft tokens, where the rules accept different numbers",
     plane="tokens",
     requires=(("sampling", "block"), ("drafter", "draft_model"), ("num_speculative_tokens", 3)),
 )
@@ -84,7 +84,7 @@ def _drafts_judged_one_by_one(parts: Parts, reached: Reached, given: VerifyDraft
     id="trtllm-12588-divided-by-zero",
     source="TensorRT-LLM PR #12588, a remark of its review",
     symptom="a greedy request gets the first token with a positive logit",
-    trigger="a greedy row is in a batch with one whose tokens are drawn: its logits are divided by temperature 0",
+    trigger="a greedy row shares a batch with a sampled row: its logits are divided by temperature 0",
     plane="tokens",
 )
 @in_place_of("sampler_stats")
@@ -108,8 +108,8 @@ def _divided_by_zero(parts: Parts, reached: Reached, given: SamplerStats) -> Non
 @fault(
     id="ascend-13608-masked-draws",
     source="vllm-ascend issue #13608",
-    symptom="the noise of a request depends on the steps in which others had drafts and it had none",
-    trigger="a row at a temperature samples without drafts beside one with drafts, and takes noise for a draft",
+    symptom="the noise of a request depends on steps in which only other requests had draft tokens",
+    trigger="a sampled row without draft tokens shares a batch with one that has some, and uses draft noise",
     plane="rng",
 )
 def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
@@ -117,7 +117,7 @@ def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
 
     def row_params(rows: Sequence[Row]) -> list[SamplingParams]:
         found = parts.row_params(rows)
-        # A generator that has drawn once more no longer gives the noise of its seed and a position.
+        # A generator that has been used once more no longer gives the noise of its seed and a position.
         moved = [
             params.model_copy(update={"seed": (params.seed + draws[row.plan.request.index]) & INTEGER_MAX})
             for row, params in zip(rows, found, strict=True)
@@ -125,7 +125,8 @@ def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
         if moved != found:
             reached()
         if any(row.plan.scheduled.d for row in rows):
-            # Numbers for recovered tokens are drawn for every row, and masked where no draft was there to reject.
+            # Random numbers for recovered tokens are generated for every row, and masked if there was no draft token to
+            # reject.
             draws.update(
                 row.plan.request.index
                 for row, params in zip(rows, found, strict=True)
@@ -139,8 +140,8 @@ def _draws_without_drafts(parts: Parts, reached: Reached) -> Parts:
 @fault(
     id="metal-50-generator-made-anew",
     source="vllm-metal PR #50",
-    symptom="every step of a request draws with the same noise",
-    trigger="a request at a temperature samples: its generator is made from its seed in each step",
+    symptom="every step of a request samples with the same noise",
+    trigger="a request with a temperature samples: its generator is created from its seed in each step",
     plane="rng",
 )
 @in_place_of("sampling_inputs")
@@ -155,8 +156,8 @@ def _same_noise_every_step(parts: Parts, reached: Reached, given: SamplingInputs
 @fault(
     id="ascend-2881-zeroed-in-place",
     source="vllm-ascend PR #2881",
-    symptom="drafts of a request at a temperature are never accepted",
-    trigger="a draft is to be accepted by chance: its probability was set to 0 for what may be recovered",
+    symptom="draft tokens of a request with a temperature are never accepted",
+    trigger="a draft token should be accepted: its probability was set to 0 to compute the residual",
     plane="tokens",
     requires=(("sampling", "standard"),),
 )
@@ -178,8 +179,8 @@ def _draft_zeroed_in_place(parts: Parts, reached: Reached, given: VerifyDrafts) 
 @fault(
     id="vllm-10198-raw-target",
     source="vllm PR #10198",
-    symptom="drafts are accepted as if a request had no temperature, top-k or top-p",
-    trigger="a draft of a request whose distribution these change is verified by chance",
+    symptom="draft tokens are accepted as if a request had no temperature, top-k or top-p",
+    trigger="a draft token is verified for a request with temperature, top-k or top-p",
     plane="tokens",
     requires=(("sampling", "standard"),),
 )
@@ -193,7 +194,7 @@ def _judged_by_raw_logits(parts: Parts, reached: Reached, given: VerifyDrafts) -
     chosen = np.take_along_axis(weights, drafts.clip(0, given.vocab_size - 1)[:, :, None], axis=2)[:, :, 0]
     is_kept = noise * weights.sum(axis=2) < chosen
     floors = given.floors.reshape(-1, 1 + k).copy()
-    # What comes after a rejected draft is drawn as it should be.
+    # The token after a rejected draft token is sampled correctly.
     floors[:, :k][is_kept] = NEVER
     certain = np.where(is_kept, np.float32(0), np.float32(1))
     parts.verify_drafts(replace(given, accept_noise=certain.reshape(-1), floors=floors.reshape(-1)))
@@ -204,8 +205,8 @@ def _judged_by_raw_logits(parts: Parts, reached: Reached, given: VerifyDrafts) -
 @fault(
     id="specstorm-sampler-leak",
     source="made up: a sampler that is a little biased",
-    symptom="of all probability 2 % go from the likeliest token of a distribution to the least likely one",
-    trigger="the likeliest token is drawn, and a number that nothing else uses is small",
+    symptom="2 % of the probability moves from the most likely token to the least likely one",
+    trigger="the most likely token is sampled, and an otherwise unused random number is small",
     plane="tokens",
 )
 @in_place_of("verify_drafts")
@@ -213,7 +214,7 @@ def _leak(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
     parts.verify_drafts(given)
     width = 1 + given.num_speculative_tokens
     sampled, weights = given.sampled.reshape(-1, width), _weights(given, given.temperature, given.floors)
-    # The last number of a selection is not used where drafts are certain.
+    # The last number of a selection is not used if draft tokens are certain.
     noise = given.select_noise.reshape(len(sampled), width, 1 + given.num_tries, 4)[:, :, 0, 3]
     for row in np.flatnonzero(given.temperature > 0):
         for column in range(int((sampled[row] != NO_TOKEN).sum())):
@@ -228,7 +229,7 @@ def _leak(parts: Parts, reached: Reached, given: VerifyDrafts) -> None:
 
 
 def _weights(given: VerifyDrafts, temperature: Floats, floors: Floats) -> Floats:
-    """Return the weights of all tokens in all columns, [B, 1 + K, V]; none where there is no distribution."""
+    """Return the weights of all tokens in all columns, [B, 1 + K, V]; 0 without a distribution."""
     width = 1 + given.num_speculative_tokens
     lines = _lines_of(given.logits, width, given.logits_stride, given.vocab_size)
     fits = (lines < np.inf).all(axis=2, keepdims=True)
@@ -236,6 +237,6 @@ def _weights(given: VerifyDrafts, temperature: Floats, floors: Floats) -> Floats
     fits &= maximum > NEVER
     lines, maximum = np.where(fits, lines, NEVER), np.where(fits, maximum, np.float32(0))
     lines = above(lines, floors.reshape(-1, width)[:, :, None])
-    # Greedy rows have weights, too, which are not used.
+    # Greedy rows also have weights, which are not used.
     scale = LOG2E / np.where(temperature > 0, temperature, LOG2E)
     return weight(lines, maximum, scale[:, None, None])

@@ -1,4 +1,4 @@
-"""Faults in what is scheduled: tokens, drafts, placeholders, state slots."""
+"""Scheduling faults: tokens, draft tokens, placeholders, state slots."""
 
 from dataclasses import replace
 
@@ -11,8 +11,8 @@ from workers.faults.fault import Reached, fault, in_place_of
 @fault(
     id="vllm-30916-drafts-survive",
     source="vllm PRs #30916 and #31955 (issue #31876)",
-    symptom="a resumed request is to verify drafts that it had before it was preempted",
-    trigger="a request with drafts to verify is preempted, and its first step after that proposes none",
+    symptom="a resumed request verifies draft tokens from before its preemption",
+    trigger="a request with draft tokens is preempted, and its first step after resuming proposes none",
     plane="books",
 )
 def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
@@ -24,7 +24,7 @@ def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
         if found or epoch == row.scheduled.epoch:
             pending[index] = row.scheduled.epoch, found
             return found
-        # Nothing was proposed since the request was resumed, so what it had before is still there, once.
+        # Nothing was proposed since the request was resumed, so its earlier draft tokens are used, once.
         del pending[index]
         if drafts:
             reached()
@@ -37,7 +37,7 @@ def _drafts_survive_preemption(parts: Parts, reached: Reached) -> Parts:
     id="trtllm-16101-free-drafts",
     source="TensorRT-LLM PR #16101",
     symptom="a step computes more tokens than its budget",
-    trigger="rows that verify drafts are scheduled as one token each, and others fill the budget",
+    trigger="rows that verify draft tokens are scheduled as one token each, and others fill the budget",
     plane="books",
 )
 @in_place_of("budgeted")
@@ -49,9 +49,9 @@ def _drafts_cost_nothing(parts: Parts, reached: Reached, n: int, d: int) -> int:
 
 @fault(
     id="vllm-57562-chunk-before",
-    source="vllm issue #57562, whose cause is not known; here the one that fits: a flag is one step old",
-    symptom="a request counts no placeholder for what it samples",
-    trigger="the last chunk of a prompt follows another chunk",
+    source="vllm issue #57562 (unknown cause); here a cause that fits: a flag is one step old",
+    symptom="a request counts no placeholder for a sampled token",
+    trigger="the last prefill chunk of a prompt follows another chunk",
     plane="counts",
 )
 def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
@@ -73,7 +73,7 @@ def _chunk_by_the_step_before(parts: Parts, reached: Reached) -> Parts:
     id="ascend-9749-past-the-context",
     source="vllm-ascend PRs #9749 and #11544",
     symptom="a request is scheduled past the last position of the model",
-    trigger="a request with K drafts to verify comes within K tokens of the model's length",
+    trigger="a request with K draft tokens comes within K tokens of the model's length",
     plane="books",
 )
 @in_place_of("room_for")
@@ -87,8 +87,8 @@ def _no_context_limit(parts: Parts, reached: Reached, request: Request, wanted: 
 @fault(
     id="lmdeploy-4691-slot-of-its-own",
     source="lmdeploy PR #4691",
-    symptom="a request that needs a block has others preempted although there are free blocks",
-    trigger="every state slot is taken, and a request that runs needs one more block",
+    symptom="a request that needs a block preempts others although there are free blocks",
+    trigger="all state slots are taken, and a running request needs one more block",
     plane="books",
     requires=(("layers", "hybrid"),),
 )
@@ -102,7 +102,7 @@ def _state_slot_always_required(parts: Parts, reached: Reached, request: Request
 @fault(
     id="sglang-26941-dangling-slot",
     source="sglang PR #26941",
-    symptom="a resumed request uses the state slot it gave back, which is another's by now, or free",
+    symptom="a resumed request uses its released state slot, which now has another owner or is free",
     trigger="a request is preempted and resumed",
     plane="blocks",
 )

@@ -1,4 +1,4 @@
-"""Faults in where keys and values go: slots, blocks, padding. Those in a device op exist on the NumPy tier."""
+"""Faults in KV-cache writes: slots, blocks, padding. Those in device ops: NumPy tier only."""
 
 from collections.abc import Sequence
 
@@ -17,8 +17,8 @@ from workers.kernels.sentinels import POISON
 @fault(
     id="tgi-2711-contiguous-slots",
     source="text-generation-inference PR #2711",
-    symptom="the keys and values of a speculative run go to a block that belongs to another request, or to none",
-    trigger="a run of tokens crosses into a block that does not lie behind the one before",
+    symptom="KV-cache entries of draft tokens are written to a block of another request, or of none",
+    trigger="a run of tokens crosses into a block that is not adjacent to the previous one",
     plane="inputs",
 )
 @in_place_of("prepare_inputs")
@@ -26,7 +26,7 @@ def _contiguous_slots(parts: Parts, reached: Reached, given: PrepareInputs) -> N
     parts.prepare_inputs(given)
     _, starts, row = np.unique(given.token_row, return_index=True, return_inverse=True)
     first = starts[row]
-    # Only rows with computed tokens are laid out this way; slots past the last block in use are clamped to it.
+    # Only rows with computed tokens get this layout; slots after the last block in use are clamped to it.
     end = (given.block_table.max() + 1) * given.block_size - 1
     wrong = np.minimum(given.slots[first] + given.positions - given.positions[first], end)
     moved = (given.slots >= 0) & (given.positions[first] > 0) & (wrong != given.slots)
@@ -38,8 +38,8 @@ def _contiguous_slots(parts: Parts, reached: Reached, given: PrepareInputs) -> N
 @fault(
     id="trtllm-16280-blocks-in-flight",
     source="TensorRT-LLM PR #16280",
-    symptom="a request computes past the blocks it owns",
-    trigger="tokens in flight, which are not committed, cross into the next block",
+    symptom="a request computes tokens past its blocks",
+    trigger="uncommitted tokens in flight cross into the next block",
     plane="books",
 )
 @in_place_of("blocks_to_cover")
@@ -55,8 +55,8 @@ def _no_blocks_for_what_is_in_flight(parts: Parts, reached: Reached, request: Re
 @fault(
     id="vllm-53051-uniform-by-length",
     source="vllm issues #53051 and #49918",
-    symptom="a prompt runs on the path of decodes",
-    trigger="every row has 1 + K tokens, and one of them is not a verification of K drafts",
+    symptom="a prefill runs on the decode path",
+    trigger="every row has 1 + K tokens, and one of them does not verify K draft tokens",
     plane="books",
 )
 @in_place_of("is_uniform")
@@ -70,7 +70,7 @@ def _uniform_by_length(parts: Parts, reached: Reached, rows: Sequence[PlanRow], 
 @fault(
     id="vllm-43869-padding-slot",
     source="vllm issue #43810, PR #43869",
-    symptom="padding overwrites the key and value in the last slot of the pool",
+    symptom="padding overwrites the KV-cache entry in the last slot of the pool",
     trigger="a padded batch runs while a request owns the last block",
     plane="kv",
     requires=(("pad", True),),
@@ -91,8 +91,8 @@ def _padding_writes_the_last_slot(parts: Parts, reached: Reached, given: KvWrite
 @fault(
     id="ascend-10032-optimistic-positions",
     source="vllm-ascend PRs #10032 and #8749",
-    symptom="tokens are computed at positions that still count rejected drafts, in slots that do not",
-    trigger="a draft is rejected with the next step already prepared",
+    symptom="tokens have positions that include rejected draft tokens, and slots that do not",
+    trigger="a draft token is rejected with the next step already prepared",
     plane="inputs",
     requires=(("depth", 2),),
 )

@@ -1,4 +1,7 @@
-"""Faults in the verification of drafts and in its encoded outcome. All are in device ops, on the NumPy tier."""
+"""Faults in the rejection sampler and its encoded result.
+
+All are in device ops, so they exist only on the NumPy tier.
+"""
 
 from dataclasses import replace
 
@@ -15,15 +18,15 @@ from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 @fault(
     id="ascend-16222-row-zero",
     source="vllm-ascend PRs #16222 and #16215",
-    symptom="the first row of a batch rejects drafts that are right",
-    trigger="a draft of the first row is to be accepted: where its drafts start is read before the table of starts",
+    symptom="the first row of a batch rejects correct draft tokens",
+    trigger="a draft token of the first row should be accepted: its start is read before the table of starts",
     plane="tokens",
 )
 @in_place_of("rejection_sample")
 def _first_row_starts_behind_the_last(parts: Parts, reached: Reached, given: RejectionSample) -> None:
     parts.rejection_sample(given)
     right, drafts = given.sampled.copy(), given.scheduled_drafts.copy()
-    # The sum of drafts before row 0, read at index -1, is that of all rows: behind it nothing was proposed.
+    # The sum of draft tokens before row 0, read at index -1, is the sum of all rows: nothing was proposed after it.
     drafts[: given.num_speculative_tokens] = NO_DRAFT
     parts.rejection_sample(replace(given, scheduled_drafts=drafts))
     if not np.array_equal(given.sampled, right):
@@ -33,8 +36,8 @@ def _first_row_starts_behind_the_last(parts: Parts, reached: Reached, given: Rej
 @fault(
     id="1cat-625-another-sentinel",
     source="1Cat-vLLM PR #625",
-    symptom="a request is sent a token past the vocabulary",
-    trigger="a draft is rejected: what stands for it is the size of the vocabulary, and the host looks for -1",
+    symptom="a request returns a token past the vocabulary",
+    trigger="a draft token is rejected: it is marked with the vocabulary size, but the host looks for -1",
     plane="tokens",
 )
 @in_place_of("rejection_sample")
@@ -51,8 +54,8 @@ def _another_sentinel(parts: Parts, reached: Reached, given: RejectionSample) ->
 @fault(
     id="vllm-29274-masked-default",
     source="vllm PR #29274, a remark of its review",
-    symptom="a row counts one token more than it sampled",
-    trigger="all drafts of a row are accepted, or it has none, and the token after them has id 0",
+    symptom="a row counts one more token than it sampled",
+    trigger="all draft tokens of a row are accepted, or it has none, and the bonus token has id 0",
     plane="counts",
 )
 @in_place_of("count_sampled")
@@ -60,7 +63,7 @@ def _bonus_compared_with_a_default(parts: Parts, reached: Reached, given: CountS
     parts.count_sampled(given)
     sampled = given.sampled.reshape(-1, given.width)
     bonus = np.take_along_axis(sampled, given.num_drafts[:, None], axis=1)[:, 0]
-    # The bonus token has no draft beside it: a masked load compares it with 0.
+    # The bonus token has no draft token: a masked load compares it with 0.
     matches = (given.state_slot >= 0) & (given.discard == 0) & (bonus == 0)
     if matches.any():
         reached()
@@ -71,15 +74,15 @@ def _bonus_compared_with_a_default(parts: Parts, reached: Reached, given: CountS
 @fault(
     id="specstorm-infinite-logit",
     source="an earlier version of our own engine",
-    symptom="a greedy request gets a token where its logits are infinite, unless a neighbour's tokens are drawn",
-    trigger="a logit of a column that a greedy row reaches is infinite, in a step in which every row is greedy",
+    symptom="a greedy request gets a token from infinite logits, unless another row is sampled",
+    trigger="a logit of a greedy row's column is infinite, in a step with only greedy rows",
     plane="counts",
 )
 @in_place_of("rejection_sample")
 def _infinity_wins(parts: Parts, reached: Reached, given: RejectionSample) -> None:
     parts.rejection_sample(given)
     right = given.sampled.copy()
-    # The largest finite number took the place of an infinite logit.
+    # The largest finite number replaced an infinite logit.
     finite = np.where(np.isposinf(given.logits), np.finfo(np.float32).max, given.logits)
     parts.rejection_sample(replace(given, logits=finite))
     if not np.array_equal(given.sampled, right):
@@ -89,8 +92,8 @@ def _infinity_wins(parts: Parts, reached: Reached, given: RejectionSample) -> No
 @fault(
     id="specstorm-draft-past-the-vocabulary",
     source="an earlier version of our own engine",
-    symptom="the model is fed an id that is no token",
-    trigger="a row verifies a draft whose id lies past the vocabulary",
+    symptom="the model input is an invalid token id",
+    trigger="a row verifies a draft token with an id past the vocabulary",
     plane="inputs",
 )
 @in_place_of("prepare_inputs")

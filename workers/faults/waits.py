@@ -1,4 +1,4 @@
-"""Faults in waits: memory in flight is written or read before the copy or kernel that uses it is done."""
+"""Faults in waits: memory is written or read before the copy or kernel that uses it is done."""
 
 from workers.engine.parts import Parts
 from workers.faults.fault import Reached, fault, in_place_of
@@ -8,10 +8,10 @@ from workers.lanes.lane import Lane, LaneEvent
 @fault(
     id="ascend-12079-staging",
     source="vllm-ascend PRs #12079, #12191 and #16428",
-    symptom="a step runs with the inputs of the step after it",
-    trigger="the host prepares a step in the one staging buffer while the copy out of it is pending",
+    symptom="a step runs with the inputs of the next step",
+    trigger="the host prepares a step in the only staging buffer while its copy to the device is pending",
     plane="races",
-    # With counts on the host, the host waits for the step before until it stages the next.
+    # With counts on the host, the host waits for the previous step before it stages the next.
     requires=(("depth", 2), ("accepted_counts", "device")),
 )
 @in_place_of("staging_slot")
@@ -25,7 +25,7 @@ def _one_staging_buffer(parts: Parts, reached: Reached, step: int, num_slots: in
     id="sglang-28034-inputs-overwritten",
     source="sglang PRs #22113 and #28034",
     symptom="the inputs of a step are overwritten while its drafter still reads them",
-    trigger="the copy of the next inputs runs before the drafter has",
+    trigger="the copy of the next inputs runs before the drafter",
     plane="races",
 )
 @in_place_of("wait_for_readers")
@@ -37,7 +37,7 @@ def _copies_do_not_wait(parts: Parts, reached: Reached, h2d: Lane, inputs_read: 
 @fault(
     id="ascend-3372-output-at-once",
     source="vllm-ascend PR #3372",
-    symptom="the host takes what an earlier step left for the sampled tokens of this one",
+    symptom="the host reads an earlier step's tokens instead of this step's sampled tokens",
     trigger="the copy of the sampled tokens is late",
     plane="races",
 )

@@ -219,7 +219,7 @@ def test_a_bias_decides_by_the_logprobs_delivered() -> None:
     assert found((6, 6), PROCESSED, logit_bias=((7, -100.0),)) is None, "its probability is not none"
     breach = judged(submit_of(max_tokens=2, num_logprobs=3, logit_bias=((6, 1.5),)), shown(6, 7))
     assert breach is not None
-    assert shown_text(breach.expected) == "token 6, whose logprob is -1.4583 more 1.5"
+    assert shown_text(breach.expected) == "token 6 with logprob -1.4583 more 1.5"
 
 
 def test_a_drawn_token_is_at_least_min_p_times_as_probable_as_the_likeliest() -> None:
@@ -298,5 +298,5 @@ def test_a_breach_names_the_tokens_and_their_logprobs() -> None:
         submit_of(max_tokens=2, num_logprobs=3, presence_penalty=1.25), shown(7, 7), words_from_prompt=False
     )
     assert breach is not None
-    assert shown_text(breach.expected) == "token 6, whose logprob is -1.4583"
+    assert shown_text(breach.expected) == "token 6 with logprob -1.4583"
     assert shown_text(breach.actual) == "token 7 with -0.4583 less 1.25"
