@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_BAD_INPUT, EXIT_FOUND
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.bisect_command import bisect
 from cluster.cli.campaign import CampaignFailure, code_of, open_campaign, report_failure, resumed
-from cluster.cli.confirmation import confirmed
 from cluster.cli.doctor_command import doctor
 from cluster.cli.export_command import export
 from cluster.cli.fault_commands import list_faults, measure, show_fault
@@ -76,7 +75,8 @@ from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace, problems
 from workers.edits.fix import RACES
 from workers.record.verdict import Vacuous
-from workers.targets.target import SPECSTORM, DeviceError
+from workers.run.widening import Widened, widened
+from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
 UserError = (InputError, ScenarioError, CampaignError, DeviceError, ReachError, ServerError)
 
@@ -324,3 +324,22 @@ app.add_typer(probes_app, name="probes")
 faults_app.command("measure")(measure)
 faults_app.command("list")(list_faults)
 faults_app.command("show")(show_fault)
+
+
+def confirmed(trace: Trace, config: RunConfig, times: int, source: str) -> Iterator[Widened]:
+    """Return what comes of the races of a trace on the GPU of this machine, each as it is known.
+
+    An `engine_home` is that of the installation for GPUs.
+
+    Raises:
+        InputError: another device than the simulated one was asked for, too, or a GPU cannot run the trace.
+        DeviceError: one of the devices is not there.
+    """
+    if config.device != "sim":
+        raise InputError(
+            f"--device {config.device} and --confirm: races are found on the simulated device; use --device sim"
+        )
+    gpu = config.model_copy(update={"device": "cuda"})
+    check_trace(trace, gpu, source)
+    require_engine(gpu)
+    return widened(trace.explicit(), config.model_copy(update={"engine_home": ""}), gpu, times)

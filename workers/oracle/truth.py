@@ -102,7 +102,7 @@ class RowTruth:
     - `drafts`: draft tokens as scheduled, NO_DRAFT included; `drawn`: the distributions of sampled ones.
     - `chunk_end`: the drafter's KV word at the end of a discarded prefill chunk, computed with the last known token as
       the next token.
-    - `status`: bits of the row's sampler status, see `verified_drafts`. `drafted`: the draft tokens that it proposes.
+    - `status`: bits of the row's sampler status, see `state_oracle`. `drafted`: the draft tokens that it proposes.
     """
 
     truth: Truth

@@ -10,15 +10,13 @@ from collections.abc import Callable
 from tests.workers.simulated_torch import (
     batch_copy_checks,
     device_checks,
-    digest_checks,
     graph_checks,
-    memory_checks,
     order_checks,
 )
 from tests.workers.targets.child import layer_checks
 from workers.simulated_torch.device import Device, activate
 
-_MODULES = (batch_copy_checks, device_checks, digest_checks, graph_checks, layer_checks, memory_checks, order_checks)
+_MODULES = (batch_copy_checks, device_checks, graph_checks, layer_checks, order_checks)
 CHECKS: dict[str, Callable[[Device], None]] = {
     name: check
     for module in _MODULES

@@ -13,6 +13,8 @@ from scenarios.draw import draw
 from scenarios.events import Hold, Label, Schedule
 from workers.simulated_torch.backend import Event, Stream, current_stream, stream
 from workers.simulated_torch.device import Device, Watching, cuda_names
+from workers.simulated_torch.digests import RaceHarm, first_difference, harm_of
+from workers.simulated_torch.reports import Report
 
 LAZY = Schedule(policy="lazy")
 SIM = "sim"
@@ -368,3 +370,108 @@ def the_same_two_lines_are_one_race_however_often(device: Device) -> None:
 def a_schedule_of_lanes_is_refused(device: Device) -> None:
     with pytest.raises(ValueError, match="takes eager, lazy, random"):
         device.begin(Schedule(policy="lane_order"))
+
+
+def memory_bears_the_tag_that_was_set_as_it_was_handed_out(device: Device) -> None:
+    device.begin()
+    outer, inner = device.new_tag(), device.new_tag()
+    with device.tagging(outer):
+        one = torch.ones(5, device=SIM)
+        with device.tagging(inner):
+            other = torch.ones(7, dtype=torch.int64, device=SIM)
+        gone = torch.ones(9, device=SIM)
+    untagged = torch.ones(11, device=SIM)
+    address = gone.data_ptr()
+    del gone
+    (bytes_of_one,), (bytes_of_other,) = device.tagged(outer), device.tagged(inner)
+    assert (bytes_of_one.dtype, bytes_of_one.numel(), bytes_of_other.numel()) == (torch.uint8, 20, 56)
+    bytes_of_other.fill_(1)
+    assert other.tolist() == [0x0101010101010101] * 7
+    assert one.tolist() == [1] * 5
+    assert untagged.tolist() == [1] * 11
+    again = torch.ones(9, device=SIM)
+    assert again.data_ptr() == address
+    assert len(device.tagged(outer)) == 1
+
+
+def the_last_writers_of_memory_are_kept_newest_first(device: Device) -> None:
+    numbers = _written(device, Watching(writers=True))
+    found = [(access.op, access.step) for access in device.writers(numbers)]
+    assert found == [("zero_", 1), ("fill_", 0)]
+    assert [access.op for access in device.writers(numbers[4:])] == ["zero_"]
+    assert [access.op for access in device.writers(numbers[:4])] == ["fill_"]
+    (access,) = device.writers(numbers[:4])
+    assert access.lines[0].function == "_written"
+    # Written over as a whole, nothing is left of them; what is handed out again is nobody's yet.
+    numbers.add_(1)
+    assert [access.op for access in device.writers(numbers)] == ["add"]
+    del numbers
+    assert device.writers(torch.empty(8, device=SIM)) == ()
+    assert device.writers(_written(device, Watching())) == ()
+
+
+def _written(sim: Device, watching: Watching) -> torch.Tensor:
+    """Return eight numbers of which the first four are of one task, the others of one in the next step."""
+    sim.begin(LAZY, watching)
+    numbers = torch.empty(8, device=SIM)
+    numbers.fill_(1)
+    sim.step(1)
+    numbers[4:].zero_()
+    return numbers
+
+
+def digests_tell_a_race_that_did_harm_from_one_that_did_not(device: Device) -> None:
+    def run(schedule: Schedule, read: bool) -> None:
+        device.begin(schedule, Watching(digests=True), new_streams=True)
+        numbers, side = torch.ones(8, device=SIM), Stream()
+        with stream(side):
+            doubled = numbers * 2
+            # What was doubled too early matters only where the mask lets it through.
+            chosen = torch.where(torch.full((8,), read, device=SIM), doubled, torch.zeros(8, device=SIM))
+            side.synchronize()
+        assert chosen.shape == (8,)
+
+    for read in (True, False):
+        run(Schedule(), read)
+        eager = device.digests()
+        run(LAZY, read)
+        lazy = device.digests()
+        found = first_difference(eager, lazy)
+        assert found is not None
+        assert (found.task.op, found.what) == ("mul", "reads")
+        assert (eager[-1].writes == lazy[-1].writes) is not read
+    run(LAZY, True)
+    assert first_difference(lazy, lazy) is None
+
+
+def a_race_is_harmful_masked_or_benign_by_what_its_tasks_read_and_what_the_host_gets(device: Device) -> None:
+    def run(schedule: Schedule, order: str, factor: float, digests: bool) -> Report:
+        device.begin(schedule, Watching(digests=digests, fill=0xA5), new_streams=True)
+        device.step(0)
+        numbers, side, result = torch.ones(8, device=SIM), Stream(), torch.empty(8, pin_memory=True)
+        if order == "waits":
+            side.wait_stream(current_stream())
+        with stream(side):
+            given = (numbers * 2).clamp(max=factor)
+            result.copy_(given, non_blocking=True)
+            side.synchronize()
+        return device.end()
+
+    told = {"waits": 9.0, "masked": -9.0, "harmful": 9.0}
+    for name, factor in told.items():
+        eager_races = run(Schedule(), name, factor, False).races
+        runs = []
+        for schedule in (Schedule(), LAZY):
+            run(schedule, name, factor, True)
+            runs.append(device.digests())
+        if name == "waits":
+            assert eager_races == ()
+            continue
+        (race,) = eager_races
+        assert (race.first.op, race.second.op) == ("fill_", "mul")
+        harm = harm_of(race, *runs)
+        assert harm.kind == name
+        assert harm.first is not None
+        assert (harm.first.task.op, harm.first.task.step, harm.first.what) == ("mul", 0, "reads")
+        assert (harm.given is not None) is (name == "harmful")
+        assert harm_of(race, runs[0], runs[0]) == RaceHarm("benign")

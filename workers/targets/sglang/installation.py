@@ -69,3 +69,16 @@ def launch(home: Path, overlay: str = "", kernels: Kernels = "defined", fixes: s
 def keeper_of(home: Path, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
     """Return the keeper of the process of an installation with a tree laid over it and fixes; it ends with ours."""
     return kept(SGLANG, partial(launch, home, overlay, kernels, fixes))
+
+
+def overlay_text(tree: str, home: Path) -> str:
+    """Return what runs where files are laid over the installation in a folder."""
+    count = len([*Path(tree, "sglang").rglob("*.py")])
+    return f"{count} file{'s' * (count != 1)} of {tree} over SGLang {installed(home) or 'of an unknown version'}"
+
+
+def installed(home: Path) -> str:
+    """Return the version of the installation in a folder; nothing where none is told."""
+    for found in home.glob("lib/python*/site-packages/sglang-*.dist-info"):
+        return found.name.removesuffix(".dist-info").partition("-")[2]
+    return ""

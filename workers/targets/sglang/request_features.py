@@ -9,7 +9,7 @@ from scenarios.events import AnyEvent, Submit
 from scenarios.sampling import Output, SamplingParams
 from scenarios.spec import EngineSpec
 from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
-from workers.targets.child.inside.grammars import BROKEN, text_of
+from workers.targets.child.inside.tokenizer import BROKEN, text_of
 from workers.targets.child.request_features import Has, NotWith, RequestFeatures, of
 
 _DRAWN = "is not greedy: no call stands for that"

@@ -8,9 +8,9 @@ from workers.targets.child.process import Keeper
 from workers.targets.child.releases import Release, environment_of
 from workers.targets.child.target import ChildKind
 from workers.targets.exported import ExportedTest, Finding
-from workers.targets.sglang import limits, sources
+from workers.targets.sglang import limits
 from workers.targets.sglang.export.test_file import exported_test
-from workers.targets.sglang.installation import SGLANG, home_of, keeper_of, python_at
+from workers.targets.sglang.installation import SGLANG, home_of, installed, keeper_of, overlay_text, python_at
 from workers.targets.target import Kernels, RunConfig
 
 _DEFINITION_IS_WRONG = (
@@ -69,10 +69,10 @@ class Sglang(ChildKind):
         return keeper_of(home_of(config), config.engine_path, config.kernels, config.fixes)
 
     def laid_over(self, config: RunConfig) -> str:
-        return sources.told(config.engine_path, home_of(config)) if config.engine_path else ""
+        return overlay_text(config.engine_path, home_of(config)) if config.engine_path else ""
 
     def exported(self, finding: Finding) -> ExportedTest:
         return exported_test(finding, limits.CONTEXT_BEYOND)
 
     def version(self, config: RunConfig) -> str:
-        return sources.installed(home_of(config))
+        return installed(home_of(config))

@@ -9,8 +9,7 @@ from scenarios.events import AnyEvent, Submit
 from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
 from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
-from workers.targets.child.inside.grammars import BROKEN, text_of
-from workers.targets.child.inside.tokenizer import character_of, token_of
+from workers.targets.child.inside.tokenizer import BROKEN, character_of, text_of, token_of
 from workers.targets.child.request_features import Has, NotWith, RequestFeatures, of
 
 TEMPERATURE_MAX = 2.0

@@ -1,10 +1,12 @@
-"""Tokenizer that goes with a model: each of its tokens is one character."""
+"""Tokenizer of a model, each token of which is one character, and grammars over characters as xgrammar reads them."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-# A range of letters without white space, controls or what combines with its neighbour.
+from scenarios.events import Submit
+
+# A range of letters without white space, control characters and combining characters.
 _FIRST = 0x4E00
 
 
@@ -30,3 +32,21 @@ def tokenizer_files(vocab_size: int) -> Mapping[str, str]:
         "tokenizer.json": json.dumps(tokenizer),
         "tokenizer_config.json": json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}),
     }
+
+
+ROOT = "root"
+# A grammar that does not compile: it refers to a rule that does not exist.
+BROKEN = f"{ROOT} ::= nowhere"
+
+
+def text_of(event: Submit) -> str:
+    """Return the grammar of a request as EBNF, in which the stop tokens of the request are no characters.
+
+    Where the grammar allows a stop token, the text may end; an engine then allows only stop tokens.
+    """
+    rules = [f"{ROOT} ::= s0"]
+    for state, edges in enumerate(event.params.grammar):
+        going_on = [f'"{character_of(token)}" s{to}' for token, to in edges if token not in event.stop]
+        ends = ['""'] if len(going_on) < len(edges) or not edges else []
+        rules.append(f"s{state} ::= {' | '.join(going_on + ends)}")
+    return "\n".join(rules)

@@ -1,7 +1,7 @@
 """What vLLM's own GPU model runner needs beside it on the simulated device: a worker, and attention as tasks."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -22,7 +22,26 @@ from vllm.v1.worker.worker_base import CompilationTimes
 from workers.simulated_torch.device import activate
 from workers.targets.vllm.inside.drafting import telling_passes
 from workers.targets.vllm.inside.platform import DEVICE
-from workers.targets.vllm.inside.tagged_memory import TaggedMemory
+
+
+class TaggedMemory:
+    """What is allocated of the simulated device in the pools of one worker."""
+
+    def __init__(self) -> None:
+        self._tags: dict[str, int] = {}
+
+    @contextmanager
+    def pool(self, tag: str) -> Iterator[None]:
+        """Let what is allocated meanwhile bear a tag; of pools inside each other it is the inner one's."""
+        device = activate()
+        if tag not in self._tags:
+            self._tags[tag] = device.new_tag()
+        with device.tagging(self._tags[tag]):
+            yield
+
+    def parts(self) -> Mapping[str, Sequence[torch.Tensor]]:
+        """Return the bytes that are in use, by tag."""
+        return {tag: activate().tagged(number) for tag, number in self._tags.items()}
 
 
 class SimulatedWorker(Worker):  # type: ignore[misc]
