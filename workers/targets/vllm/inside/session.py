@@ -14,7 +14,6 @@ import torch
 
 from scenarios.events import Abort, AnyEvent, DisturbTransfer, EndSession, Preempt, ResetPrefixCache, Stall, Submit
 from workers.targets.child.answers import Delivery
-from workers.targets.child.inside.tokenizer import token_of
 from workers.targets.child.messages import Message
 from workers.targets.vllm.inside.control import ControlPlane, Surroundings
 from workers.targets.vllm.inside.drafting import drafter_of
@@ -23,61 +22,6 @@ from workers.targets.vllm.inside.requests import hand_in, request_of
 from workers.targets.vllm.inside.transfer.engine import flights_of
 from workers.targets.vllm.inside.transfer.flights import silent
 from workers.targets.vllm.request_features import Text, delivered, has_text
-
-
-def delivery_of(output: Any, name: str, width: int, is_late: bool) -> Delivery:
-    """Return a request's new tokens, why it has ended, and the logprobs of them and of its prompt, flat.
-
-    It `is_late` if the request was given up before.
-    Rows of logprobs are as wide as the widest request of the batch asks for: the first `width` of each are its own.
-    """
-    flat: list[int | float] = []
-    if output.new_logprobs is not None:
-        for ids, logprobs in zip(output.new_logprobs.logprob_token_ids, output.new_logprobs.logprobs, strict=True):
-            flat += _flat(ids[:width].tolist(), logprobs[:width].tolist())
-    of_prompt: list[int | float] = []
-    if output.new_prompt_logprobs_tensors is not None:
-        tensors = output.new_prompt_logprobs_tensors
-        of_prompt = _flat(tensors.logprob_token_ids.flatten().tolist(), tensors.logprobs.flatten().tolist())
-    return Delivery(
-        request=name,
-        tokens=tuple(output.new_token_ids),
-        finish_reason=None if output.finish_reason is None else str(output.finish_reason),
-        logprobs=tuple(flat),
-        prompt_logprobs=tuple(of_prompt),
-        is_late=is_late,
-    )
-
-
-def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
-    """Return ids, each followed by its logprob."""
-    return [value for pair in zip(ids, logprobs, strict=True) for value in pair]
-
-
-class Text:
-    """The text of one request so far; `has_stopped` if a word ended it of which its engine does not know."""
-
-    def __init__(self, tokenizer: Any, request: Any) -> None:
-        from vllm.v1.engine.detokenizer import IncrementalDetokenizer  # noqa: PLC0415
-
-        self._detokenizer = IncrementalDetokenizer.from_new_request(tokenizer, request)
-        self.has_stopped = False
-
-    def told(self, delivery: Delivery) -> Delivery:
-        """Return what a client sees of what an engine delivers: the tokens of the text up to the word that ends it."""
-        reason = delivery.finish_reason
-        word = self._detokenizer.update(list(delivery.tokens), reason == "stop")
-        self.has_stopped = word is not None and reason is None
-        reason = "stop" if word is not None else reason
-        text = self._detokenizer.get_next_output_text(finished=reason is not None, delta=True)
-        width = len(delivery.logprobs) // max(1, len(delivery.tokens))
-        told = {
-            "tokens": tuple(map(token_of, text)),
-            "finish_reason": reason,
-            "logprobs": delivery.logprobs[: width * len(text)],
-        }
-        return delivery.model_copy(update=told)
-
 
 # Bounds on the requests that run; releases before 0.31.0 have the first alone.
 _LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
