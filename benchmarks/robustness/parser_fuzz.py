@@ -79,7 +79,7 @@ SEEN = [
     {"point": "inputs", "step": 3, "requests": [0], "values": {"input_ids": [1], "slots": [[1]], "is": [True]}},
     {"point": "processed", "step": 3, "requests": [0], "values": {"sampled": [[1, 2]]}},
 ]
-DELIVERY = {"request": "a", "tokens": [1], "finish_reason": None, "logprobs": [1, -0.5], "prompt_logprobs": []}
+DELIVERY = {"request": "a", "output": [[1], None, [1, -0.5], []], "is_late": False}
 MESSAGES = (
     {"number": 3, "answer": {"seen": SEEN, "deliveries": [DELIVERY], "drained": False, "probes": {"x": 1}}},
     {"number": 3, "answer": {"seen": SEEN, "races": [], "counts": {"launches": 7}}},

@@ -11,7 +11,7 @@ from benchmarks.power.order_lines.runs import Runs
 from benchmarks.power.reversals.trial import installed
 from benchmarks.power.sglang_mutants.__main__ import Mutable
 from cluster.cli import main as cli
-from scenarios.capabilities import within
+from scenarios.capabilities import lacking, within
 from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
 from scenarios.strategies import random_trace
@@ -29,10 +29,16 @@ from workers.targets.child.target import ChildTarget
 from workers.targets.registry import kind_of
 from workers.targets.sglang.installation import ROOT, SGLANG, home_of, launch
 from workers.targets.target import RunConfig, Watch
+from workers.targets.vllm.names import VLLM
 
 CONFIG, TAPES = RunConfig(engine=SGLANG), Tapes()
 KIND = kind_of(SGLANG)
-FILES = find_scenarios([ROOT / "scenarios" / SGLANG])
+# Those of vLLM, too, that it can run.
+FILES = [
+    file
+    for file in find_scenarios([ROOT / "scenarios" / name for name in (SGLANG, VLLM)])
+    if lacking(load(file), KIND.capabilities) is None
+]
 
 
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
