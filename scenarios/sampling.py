@@ -260,6 +260,11 @@ def _added_stop_words(to: Addition) -> Mapping[str, object]:
     return {"stop_words": tuple(words)}
 
 
+def _added_stop_strings(to: Addition) -> Mapping[str, object]:
+    is_added = to.is_in_trace(6, "stop strings") and to.pick("without stop string", 2)
+    return {"include_stop_str_in_output": False} if is_added else {}
+
+
 def _added_no_repeats(to: Addition) -> Mapping[str, object]:
     return {"no_repeats": True} if to.pick("no repeats", 2) else {}
 
@@ -279,6 +284,7 @@ _MIN_TOKENS = Feature(
 _BAD_WORDS = Feature(("bad_words",), refused=_long_bad_words, drawn=_drawn_bad_words)
 _NO_REPEATS = Feature(("no_repeats",), added=_added_no_repeats)
 _STOP_WORDS = Feature(("stop_words",), refused=_vocabulary, added=_added_stop_words)
+_STOP_STRINGS = Feature(("text", "stop_reason"), added=_added_stop_strings)
 _ALLOWED_TOKENS = Feature(("allowed_tokens",), refused=_vocabulary, drawn=_drawn_allowed_tokens)
 _REPETITION = Feature(
     ("penalties",),
@@ -331,6 +337,8 @@ class SamplingParams(Value):
     With `no_repeats` no token of the output comes directly behind itself.
     Behind the first `min_tokens` an output ends with reason `stop` where one of `stop_words` is complete, as a client
     finds in its text.
+    The text of the output has the stop token or the stop word that ended it only if `include_stop_str_in_output`; its
+    tokens have it in any case.
     With a `grammar`, a token must be on an edge of the current state; state 0 is the first, and the output ends in a
     state without edges. A `broken_grammar` is one that no engine makes sense of: the request ends with reason `error`.
     At a `temperature` above 0 the token is drawn: of those at least `min_p` times as probable as the likeliest, of the
@@ -343,6 +351,7 @@ class SamplingParams(Value):
     bad_words: Annotated[tuple[Word, ...], Field(max_length=BAD_WORDS_MAX), _BAD_WORDS] = ()
     no_repeats: Annotated[bool, Field(strict=True), _NO_REPEATS] = False
     stop_words: Annotated[tuple[Word, ...], Field(max_length=BAD_WORDS_MAX), _STOP_WORDS] = ()
+    include_stop_str_in_output: Annotated[bool, Field(strict=True), _STOP_STRINGS] = True
     allowed_tokens: Annotated[Tokens, _ALLOWED_TOKENS] = ()
     presence_penalty: Annotated[PenaltyValue, _penalty("presence", PRESENCE)] = 0.0
     frequency_penalty: Annotated[PenaltyValue, _penalty("frequency", FREQUENCY)] = 0.0
@@ -398,13 +407,17 @@ class Output(NamedTuple):
     """The output of one request, as its client has it so far.
 
     `logprobs` and `prompt_logprobs` are flat: token ids, each followed by its logprob; of the prompt those of all
-    tokens after the first, if the request asks for them.
+    tokens after the first, if the request asks for them. `stop_reason` is the stop token or the tokens of the stop word
+    that ended the output, empty for any other end. Each token of `text` stands for its character. Both are None in an
+    engine that does not deliver them.
     """
 
     tokens: tuple[int, ...]
     finish_reason: str | None
     logprobs: tuple[int | float, ...] = ()
     prompt_logprobs: tuple[int | float, ...] = ()
+    stop_reason: int | tuple[int, ...] | None = None
+    text: tuple[int, ...] | None = None
 
     def with_more(self, more: "Output") -> "Output":
         """Return this output with what is delivered next."""
@@ -413,4 +426,6 @@ class Output(NamedTuple):
             finish_reason=more.finish_reason or self.finish_reason,
             logprobs=self.logprobs + more.logprobs,
             prompt_logprobs=self.prompt_logprobs + more.prompt_logprobs,
+            stop_reason=more.stop_reason if more.stop_reason is not None else self.stop_reason,
+            text=(self.text or ()) + more.text if more.text is not None else self.text,
         )

@@ -1,6 +1,7 @@
 """Contracts on tokens: allowed tokens, the end of an output, and its reason.
 
-Verifies: `vocabulary`, `max_tokens`, `stop`, `stop_words`, `finish_reason`, and every mask of the request.
+Verifies: `vocabulary`, `max_tokens`, `stop`, `stop_words`, `finish_reason`, `stop_reason`, `text`, and every mask of
+the request.
 Does not verify: which of the allowed tokens is chosen (`logprobs` and the oracle do).
 """
 
@@ -20,6 +21,8 @@ CONTRACTS: Mapping[str, str] = {
     "stop": "no token behind a stop token, and reason stop if that is the last one",
     "stop_words": "no token behind the stop word that is complete first, and reason stop with its last",
     "finish_reason": "a reason for every end: stop, length, abort if somebody asked for it, error without any choice",
+    "stop_reason": "the stop token or the stop word that is complete with the last token; none for another end",
+    "text": "the characters of the tokens; without the stop token or stop word at the end unless that is included",
     "min_tokens": "no stop token among the first tokens",
     "allowed_tokens": "no other token than those allowed",
     "bad_words": "no token that completes a bad word",
@@ -50,7 +53,9 @@ def token_breach(given: Delivery, terms: Terms) -> Breach | None:
             if contract is not None:
                 return Breach(contract, name, position, bans.demand(contract), fact("token", token=token))
             bans.follow(token)
-    return _end_breach(given, output, terms, bans)
+    return (
+        _end_breach(given, output, terms, bans) or _stop_reason_breach(submit, output) or _text_breach(submit, output)
+    )
 
 
 def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None) -> Breach | None:
@@ -74,6 +79,46 @@ def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None
         return None
     contract = {"stop": "stop", "length": "max_tokens"}.get(str(reason), "finish_reason")
     return Breach(contract, name, num_tokens, fact("more_tokens", count=num_tokens), fact("reason", reason=reason))
+
+
+def _stops(submit: Submit, output: Output) -> list[int | tuple[int, ...]]:
+    """Return the stop token and the stop words that are complete with the last token of an output that stopped.
+
+    A grammar may end with any token: then it is that token, or none.
+    """
+    if output.finish_reason != "stop":
+        return [()]
+    last = output.tokens[-1]
+    words = [word for word in submit.params.stop_words if output.tokens[-len(word) :] == word]
+    return [*([last] if last in submit.stop else ()), *words] or [last, ()]
+
+
+def _stop_reason_breach(submit: Submit, output: Output) -> Breach | None:
+    """Return the breach of the reason that is delivered for a stop, or None."""
+    stops, reason, num_tokens = _stops(submit, output), output.stop_reason, len(output.tokens)
+    if reason is None or any(type(stop) is type(reason) and stop == reason for stop in stops):
+        return None
+    return Breach("stop_reason", submit.request, num_tokens - 1, *map(_stop_fact, (stops[0], reason)))
+
+
+def _stop_fact(stop: int | tuple[int, ...]) -> Fact:
+    if isinstance(stop, int):
+        return fact("token", token=stop)
+    return fact("these_tokens", tokens=stop) if stop else fact("nothing")
+
+
+def _text_breach(submit: Submit, output: Output) -> Breach | None:
+    """Return the breach of the text that is delivered, or None; the text of an aborted request may end early."""
+    text, tokens = output.text, output.tokens
+    if text is None:
+        return None
+    cuts = [1 if isinstance(stop, int) else len(stop) for stop in _stops(submit, output)]
+    ends = [0] if submit.params.include_stop_str_in_output else cuts
+    due = [tokens[: len(tokens) - cut] for cut in ends]
+    if text in due or (output.finish_reason == "abort" and text == tokens[: len(text)]):
+        return None
+    position = next((at for at, (one, other) in enumerate(zip(text, due[0], strict=False)) if one != other), None)
+    return Breach("text", submit.request, position, *(fact("these_tokens", tokens=each) for each in (due[0], text)))
 
 
 def _reasons(due: str, seen: str | None) -> tuple[Fact, Fact]:

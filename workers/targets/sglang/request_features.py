@@ -9,7 +9,7 @@ from scenarios.events import AnyEvent, Submit
 from scenarios.sampling import Output, SamplingParams
 from scenarios.spec import EngineSpec
 from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
-from workers.targets.child.inside.tokenizer import BROKEN, text_of
+from workers.targets.child.inside.tokenizer import BROKEN, text_of, token_of
 from workers.targets.child.request_features import Has, NotWith, RequestFeatures, of
 
 _DRAWN = "is not greedy: no call stands for that"
@@ -58,6 +58,8 @@ FEATURES = RequestFeatures(
             for name in ("presence", "frequency", "repetition")
         ),
         Has("stop", {"stop_token_ids": lambda submit: sorted(set(submit.stop)) or None}),
+        # Its detokenizer, which is not part of the scheduler, leaves the stop token out of the text; tokens have it.
+        Has("include_stop_str_in_output", of("include_stop_str_in_output", "no_stop_trim")),
         Has(
             "logit_bias",
             {"logit_bias": lambda submit: {str(token): bias for token, bias in submit.params.logit_bias} or None},
@@ -101,7 +103,13 @@ def delivered(output: Any, row: int) -> Output:
     reason = _reason(output.finished_reasons[row])
     # Of a request that is refused its front end reports the reason alone, although a step was made of it.
     tokens = () if reason == "error" else tuple(output.output_ids[row])
-    return Output(tokens, reason, tuple(_logprobs(output, row)))
+    return Output(tokens, reason, tuple(_logprobs(output, row)), stop_reason=_stop(output.finished_reasons[row]))
+
+
+def _stop(finished: Mapping[str, Any] | None) -> int | tuple[int, ...] | None:
+    """Return the token that an output ended by, nothing for another end."""
+    matched = finished.get("matched", ()) if finished is not None else None
+    return tuple(map(token_of, matched)) if isinstance(matched, str) else matched
 
 
 def _reason(finished: Mapping[str, Any] | None) -> str | None:

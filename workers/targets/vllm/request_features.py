@@ -53,8 +53,8 @@ def _grammar(submit: Submit) -> str | None:
 
 
 def has_text(submit: Submit) -> bool:
-    """Return whether a request has text beside its tokens: it is needed to find stop words alone."""
-    return bool(submit.params.stop_words)
+    """Return whether a request has text beside its tokens: to find stop words, and to leave out what ended it."""
+    return bool(submit.params.stop_words) or not submit.params.include_stop_str_in_output
 
 
 SECOND = RequestFeatures(
@@ -110,6 +110,12 @@ SECOND = RequestFeatures(
             unwritten=_TEXT,
         ),
         Has(
+            "include_stop_str_in_output",
+            of("include_stop_str_in_output"),
+            limits=(_not_in_session("include_stop_str_in_output", "the text of a part is not that of a request"),),
+            unwritten="changes the text alone, and an exported test has tokens",
+        ),
+        Has(
             "grammar",
             {"structured_outputs": _grammar},
             limits=(_REASONING_IN_PARTS, grammars_end_by_stops, each_state_allows_a_token),
@@ -150,13 +156,15 @@ MADE_BY: Mapping[str, Mapping[str, str]] = {
         "update": "vllm/v1/engine/detokenizer.py",
         "process_outputs": "vllm/v1/engine/output_processor.py",
     },
+    "stop_reason": {"check_stop": _STOPS, "_update_request_as_session": _SCHEDULER},
+    "text": {"update": "vllm/v1/engine/detokenizer.py", "get_next_output_text": "vllm/v1/engine/detokenizer.py"},
     "broken_grammar": {"grammar_init": "vllm/v1/structured_output/__init__.py", "update_from_output": _SCHEDULER},
 }
 # Sampling parameters that are the same for every request.
-ALWAYS: Mapping[str, object] = {"ignore_eos": True, "include_stop_str_in_output": True}
+ALWAYS: Mapping[str, object] = {"ignore_eos": True}
 SAMPLING_KEYS = " ".join(("max_tokens", *ALWAYS, *(key for each in FIRST.rows for key in each.sampling)))
 # Fields of an output of the engine core that are read.
-OUTPUT_FIELDS = "request_id finish_reason new_token_ids new_logprobs new_prompt_logprobs_tensors"
+OUTPUT_FIELDS = "request_id finish_reason stop_reason new_token_ids new_logprobs new_prompt_logprobs_tensors"
 
 
 def _less_one(number: int) -> int | None:
@@ -177,7 +185,9 @@ def delivered(output: Any, width: int) -> Output:
         tensors = output.new_prompt_logprobs_tensors
         of_prompt = _flat(tensors.logprob_token_ids.flatten().tolist(), tensors.logprobs.flatten().tolist())
     reason = None if output.finish_reason is None else str(output.finish_reason)
-    return Output(tuple(output.new_token_ids), reason, tuple(flat), tuple(of_prompt))
+    # The front end reads the reason of a stop with the end alone.
+    stop = None if reason is None else () if output.stop_reason is None else output.stop_reason
+    return Output(tuple(output.new_token_ids), reason, tuple(flat), tuple(of_prompt), stop)
 
 
 def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
@@ -186,7 +196,7 @@ def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
 
 
 class Text:
-    """The text of a request with stop words, as a server makes it of tokens: vLLM's detokenizer finds the stop word.
+    """The text of a request, as a server makes it of tokens: vLLM's detokenizer finds the stop word.
 
     `has_stopped` if a stop word ended it that the engine core does not know.
     """
@@ -198,13 +208,18 @@ class Text:
         self.has_stopped = False
 
     def delivered(self, output: Output) -> Output:
-        """Return what a client gets of an output: the tokens up to the one that completes a stop word."""
-        reason = output.finish_reason
+        """Return what a client gets of an output: the tokens up to the one that completes a stop word, and the text."""
+        reason, num_before = output.finish_reason, self._detokenizer.num_output_tokens()
         word = self._detokenizer.update(list(output.tokens), reason == "stop")
         self.has_stopped = word is not None and reason is None
         reason = "stop" if word is not None else reason
         text = self._detokenizer.get_next_output_text(finished=reason is not None, delta=True)
+        kept = tuple(self._detokenizer.output_token_ids[num_before:])
         width = len(output.logprobs) // max(1, len(output.tokens))
         return output._replace(
-            tokens=tuple(map(token_of, text)), finish_reason=reason, logprobs=output.logprobs[: width * len(text)]
+            tokens=kept,
+            finish_reason=reason,
+            logprobs=output.logprobs[: width * len(kept)],
+            stop_reason=output.stop_reason if word is None else tuple(map(token_of, word)),
+            text=tuple(map(token_of, text)),
         )

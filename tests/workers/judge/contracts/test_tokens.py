@@ -239,3 +239,59 @@ def test_no_token_comes_directly_behind_itself_where_that_is_asked() -> None:
     assert broken(submit, Output((2, 3, 2, 3), "length")) is None
     assert broken(submit, Output((2, 3, 3, 2), "length")) == ("no_repeats", 2)
     assert broken(submit_of(), Output((2, 3, 3, 2), "length")) is None
+
+
+STOPS: dict[str, tuple[dict[str, object], Output, str | None]] = {
+    "the stop token": ({"stop": (5, 6)}, Output((0, 6), "stop", stop_reason=6), None),
+    "another stop token": ({"stop": (5, 6)}, Output((0, 6), "stop", stop_reason=5), "stop_reason"),
+    "no reason for a stop token": ({"stop": (5,)}, Output((0, 5), "stop", stop_reason=()), "stop_reason"),
+    "none delivered": ({"stop": (5,)}, Output((0, 5), "stop"), None),
+    "no stop": ({"stop": (5,)}, Output((0,) * 4, "length", stop_reason=()), None),
+    "a stop token at the length": ({"stop": (5,)}, Output((0,) * 4, "length", stop_reason=5), "stop_reason"),
+    "a stop word": ({"stop_words": ((7,), (3, 4))}, Output((0, 3, 4), "stop", stop_reason=(3, 4)), None),
+    "another stop word": ({"stop_words": ((7,), (3, 4))}, Output((3, 4), "stop", stop_reason=(7,)), "stop_reason"),
+    "a token for a word": ({"stop_words": ((4,),)}, Output((3, 4), "stop", stop_reason=4), "stop_reason"),
+    "both": ({"stop": (4,), "stop_words": ((3, 4),)}, Output((3, 4), "stop", stop_reason=(3, 4)), None),
+    "the end of a grammar": ({"grammar": GRAMMAR}, Output((3, 4), "stop", stop_reason=4), None),
+    "all of the text": ({}, Output((0,) * 4, "length", text=(0,) * 4), None),
+    "less text": ({}, Output((0,) * 4, "length", text=(0,) * 3), "text"),
+    "other text": ({}, Output((0,) * 4, "length", text=(0, 0, 1, 0)), "text"),
+    "text with the word": ({"stop_words": ((3, 4),)}, Output((0, 3, 4), "stop", text=(0, 3, 4)), None),
+    "text without the word": ({"stop_words": ((3, 4),)}, Output((0, 3, 4), "stop", text=(0,)), "text"),
+}
+WITHOUT: dict[str, tuple[dict[str, object], Output, str | None]] = {
+    "text without the word": ({"stop_words": ((3, 4),)}, Output((0, 3, 4), "stop", text=(0,)), None),
+    "text with the word": ({"stop_words": ((3, 4),)}, Output((0, 3, 4), "stop", text=(0, 3, 4)), "text"),
+    "text without the stop token": ({"stop": (5,)}, Output((0, 5), "stop", text=(0,)), None),
+    "text with the stop token": ({"stop": (5,)}, Output((0, 5), "stop", text=(0, 5)), "text"),
+    "no stop": ({"stop": (5,)}, Output((0,) * 4, "length", text=(0,) * 4), None),
+}
+
+
+@pytest.mark.parametrize("case", STOPS)
+def test_stop_reason_and_text_follow_from_request_and_tokens(case: str) -> None:
+    asked, output, contract = STOPS[case]
+    assert getattr(judged(submit_of(**asked), output), "contract", None) == contract  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("case", WITHOUT)
+def test_text_without_stop_string_lacks_what_ended_it(case: str) -> None:
+    asked, output, contract = WITHOUT[case]
+    submit = submit_of(include_stop_str_in_output=False, **asked)  # type: ignore[arg-type]
+    assert getattr(judged(submit, output), "contract", None) == contract
+
+
+def test_text_of_aborted_request_may_end_early() -> None:
+    submit, before = submit_of(), Output((0, 1), None)
+    for text, contract in (((0,), None), ((1,), "text")):
+        contracts = contracts_of(submit)
+        contracts.submitted(submit, None, before)
+        contracts.aborted(Abort(tick=1, request="a"), before)
+        found = contracts.first_breach({"a": Output((0, 1), "abort", text=text)})
+        assert getattr(found, "contract", None) == contract
+
+
+def test_output_with_more_keeps_stop_reason_and_joins_text() -> None:
+    first, last = Output((1,), None, text=()), Output((2,), "stop", stop_reason=2, text=(1,))
+    assert first.with_more(last) == Output((1, 2), "stop", stop_reason=2, text=(1,))
+    assert last.with_more(Output((), None)) == last
