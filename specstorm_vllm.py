@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from scenarios.events import Schedule
+from workers.judge.history import History
 from workers.judge.judge import End
-from workers.judge.plan_identities import PlanIdentities
+from workers.judge.model_inputs import ModelInputs
 from workers.judge.races import Races
-from workers.judge.step_identities import StepIdentities
+from workers.judge.scheduler_decisions import SchedulerDecisions
 from workers.record.evidence import Difference
-from workers.record.observation import Observation
+from workers.record.shown import Scheduled, Shown
 from workers.record.words import difference_lines
 from workers.targets.child.answers import Race
 from workers.targets.vllm.installation import ENVIRONMENT, FIRST_RUNNER, OF_CPUS, SECOND_RUNNER
@@ -27,6 +29,7 @@ POLICIES = ("eager", "lazy", "random")
 RUNNERS = {runner.name: runner for runner in (FIRST_RUNNER, SECOND_RUNNER)}
 # Of a test: a missing order is often the cause of many.
 RACES_MAX = 3
+SHOWN: TypeAdapter[Shown] = TypeAdapter(Shown)
 # What a test expects to be logged is.
 NOT_SET = ("VLLM_LOGGING_LEVEL",)
 
@@ -125,12 +128,9 @@ class Watch:
             texts[RACES_MAX:] = [f"{len(texts) - RACES_MAX} more races"]
         for each in shown:
             kind = ("engines", "steps") if each.has_runner else ("schedulers", "plans")
-            log = [
-                Observation(seen["point"], seen["step"], tuple(seen["requests"]), seen["values"], seen["of"])
-                for seen in each.seen
-            ]
+            log = [SHOWN.validate_python(seen) for seen in each.seen]
             self._counts[kind[0]] += 1
-            self._counts[kind[1]] += sum(seen.point == "scheduled" for seen in log)
+            self._counts[kind[1]] += sum(isinstance(seen, Scheduled) for seen in log)
             self._left.update([each.left] if each.left else [])
             difference = _broken(log, each.has_runner, each.is_drained)
             if difference is not None:
@@ -140,11 +140,13 @@ class Watch:
         return "\n\n".join(texts)
 
 
-def _broken(log: Sequence[Observation], has_runner: bool, is_drained: bool) -> Difference | None:
-    """Return the first broken identity in what was observed of an engine, or of a scheduler alone."""
-    judge = StepIdentities() if has_runner else PlanIdentities()
-    judge.see_log(log)
-    return judge.before_crash() if has_runner and not is_drained else judge.at_end(End(0, {}))
+def _broken(log: Sequence[Shown], has_runner: bool, is_drained: bool) -> Difference | None:
+    """Return the first broken identity in what an engine, or a scheduler alone, has shown."""
+    history = History.of(log)
+    if has_runner and not is_drained:
+        return ModelInputs().before_crash(history)
+    judge = ModelInputs() if has_runner else SchedulerDecisions()
+    return judge.at_end(End(0, {}, history=history))
 
 
 def _text(difference: Difference, *more: str) -> str:

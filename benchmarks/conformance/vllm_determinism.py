@@ -23,7 +23,6 @@ from scenarios.extensions import extended
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.oracle.tape import Tapes
-from workers.record.observation import Observation
 from workers.record.words import site_text
 from workers.run.engine_run import STEPS_MAX, Options, Run, error_text
 from workers.targets.child.answers import Reported
@@ -78,11 +77,11 @@ def scenarios_and_drawn(
 def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
     """Return digests of what a run shows, by what they are of; how often tasks ran, and how many races there were."""
     run = Run(trace, tapes, Options(), kind)
-    steps: list[Observation] = []
+    steps: list[object] = []
     try:
         while not run.feed.drained() and run.feed.tick <= STEPS_MAX:
             run.feed.step()
-            steps += [seen for seen in run.target.take_log() if isinstance(seen, Observation)]
+            steps += [seen.model_dump(mode="json", exclude={"writers"}) for seen in run.target.take_shown()]
         ended = "drained" if run.feed.drained() else "stuck"
     except EngineFailed as error:
         ended = f"{error_text(error)} in {site_text(error.where)}"

@@ -12,7 +12,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.due_captures import DueCaptures
 from workers.judge.host_columns import cached_difference, compare_columns, difference, host_drafts, processed_columns
-from workers.judge.judge import End, Judge
+from workers.judge.judge import Case, End, Judge
 from workers.judge.properties import Properties
 from workers.judge.referee import Referee
 from workers.oracle.expected_captures import (
@@ -78,6 +78,11 @@ class Checker(Judge):
         self._names = {0: 0}
         self._has_logprobs = any(submit.params.num_logprobs for submit in trace.submits())
         self._due = DueCaptures(trace, points)
+
+    @classmethod
+    def of(cls, case: Case) -> "Checker | None":
+        """Return the judge of an engine that logs its decisions."""
+        return cls(case.trace, case.tapes) if case.capabilities.logs_decisions else None
 
     def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
         """Fold new entries into the oracle and compare the host's observations."""

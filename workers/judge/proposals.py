@@ -9,26 +9,14 @@ of them are; names that are used again; engines that sleep or are given other we
 """
 
 from collections import Counter
-from collections.abc import Sequence
 
 from scenarios.events import LoadWeights, Sleep
 from scenarios.trace import Trace
-from workers.judge.drafter_identities import PLANES, DrafterIdentities
-from workers.judge.drafter_steps import Proposals
-from workers.judge.judge import End
+from workers.judge.drafter_inputs import PLANE, Proposals
 from workers.record.evidence import Difference
-from workers.record.observation import Observation
 
 # Logits of two drafts nearer to each other may change places with the batch they are computed in.
 DRAFT_MARGIN = 1e-3
-
-
-def proposals_of(steps: Sequence[Observation]) -> Proposals:
-    """Return what was proposed in a run, as far as its steps keep the drafter's identities."""
-    judge = DrafterIdentities()
-    judge.see_log(steps)
-    judge.at_end(End(len(steps), {}))
-    return judge.proposals
 
 
 def first_unlike(trace: Trace, seen: Proposals, wanted: Proposals) -> Difference | None:
@@ -51,7 +39,7 @@ def first_unlike(trace: Trace, seen: Proposals, wanted: Proposals) -> Difference
                 break
             if draft != due:
                 return Difference(
-                    plane=PLANES[0],
+                    plane=PLANE,
                     variable="proposed",
                     request=submit.request,
                     step=proposal.step,

@@ -9,7 +9,7 @@ Clocks are taken when an op is enqueued, so one run stands for every schedule of
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
-from workers.judge.judge import End, Judge
+from workers.judge.judge import Case, End, Judge
 from workers.lanes.lane import Buffer, EventRecord, Mode, Span
 from workers.record.evidence import HOST, RACES, Access, Difference, MissingOrder, fact
 
@@ -123,6 +123,11 @@ class Races(Judge):
 
     def __init__(self, first: Callable[[], MissingOrder | None]) -> None:
         self.first = first
+
+    @classmethod
+    def of(cls, case: Case) -> "Races | None":
+        """Return the judge of a run whose memory accesses are watched."""
+        return cls(case.first_race) if case.first_race is not None else None
 
     def at_end(self, end: End) -> Difference | None:
         race = self.first()

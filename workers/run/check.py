@@ -16,10 +16,10 @@ from scenarios.capabilities import lacking
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE
 from workers.judge.contracts.delivery import Delivery
+from workers.judge.history import History
 from workers.judge.outputs import Outputs
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Fact, fact
-from workers.record.observation import Observation
 from workers.record.verdict import (
     NO_STATS,
     Agreed,
@@ -141,14 +141,14 @@ def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, confi
         return ended.model_copy(update={"made_at": made_at})
     if not isinstance(ended, _Ended):
         return ended
-    found, stats, outputs, steps, taken = ended
+    found, stats, outputs, history, taken = ended
     if kind.capabilities.logs_decisions:
         return _as_expected(trace, stats) if found is None else Diverged(stats=stats, difference=found)
     explicit = run.explicit()
     requests = requests_of(explicit, taken)
     comparison = Comparison(trace, explicit, tapes, kind, config, options.compared or References(), requests)
     if found is None:
-        found = comparison.first_difference(outputs, stats.steps, steps)
+        found = comparison.first_difference(outputs, stats.steps, history)
         probes = {**stats.probes, NEAR_TIE: len(comparison.ties)} if comparison.ties and found is None else stats.probes
         stats = stats.model_copy(update={"captures": comparison.count, "probes": probes})
     elif found.plane == PLANE:
@@ -165,7 +165,7 @@ class _Ended(NamedTuple):
     found: Difference | None
     stats: Stats
     outputs: Outputs
-    steps: Sequence[Observation]
+    history: History
     taken: Sequence[Delivery]
 
 
@@ -196,7 +196,7 @@ def _driven(run: Run, options: Options) -> _Ended | Verdict:
             keeps(run.target.left_over(), run.target.digest())
         explained = run.explained(found) if found is not None else None
         taken = run.panel.contracts.taken if run.panel.contracts is not None else []
-        return _Ended(explained, run.stats(), run.target.outputs(), run.panel.observations, taken)
+        return _Ended(explained, run.stats(), run.target.outputs(), run.panel.history(), taken)
     except DeviceError:
         raise
     except Exception as error:

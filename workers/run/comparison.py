@@ -5,20 +5,21 @@ again, if the other run differs by its schedule alone or has each request alone;
 that a drafter proposes what it does in the synchronous run (`judge.proposals`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scenarios.trace import Trace
+from workers.judge.drafter_inputs import Proposals, proposals_of
+from workers.judge.history import History
+from workers.judge.judge import shows_steps
 from workers.judge.outputs import BrokenOff, Outputs, compare
-from workers.judge.proposals import first_unlike, proposals_of
+from workers.judge.proposals import first_unlike
 from workers.lanes.lane import Deadlock
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Difference, Elsewhere
-from workers.record.observation import Observation
 from workers.record.rules import Reference
 from workers.record.verdict import NotDrained
 from workers.run.engine_run import UNJUDGED, Options, Run, error_text, site_of
-from workers.run.panel import shows_steps
 from workers.run.references import (
     NUM_UNDECIDED,
     ReferenceRun,
@@ -84,7 +85,7 @@ class Comparison:
     count: int = 0
     ties: set[str] = field(default_factory=set)
 
-    def first_difference(self, seen: Outputs, steps: int, shown: Sequence[Observation] = ()) -> Difference | None:
+    def first_difference(self, seen: Outputs, steps: int, history: History | None = None) -> Difference | None:
         """Return the first output of a run of some steps, or draft, that is not as in a reference run."""
         for reference, other in self.compared.that_matter(self._references()):
             self.count += 1
@@ -103,7 +104,7 @@ class Comparison:
             proposed = self.compared.proposed.get(other.model_dump_json())
             # Not beside a store: a drafter may still write over the entries that were loaded for it.
             if proposed and reference is Reference.SYNCHRONOUS and not self.trace.spec.has_connector:
-                found = first_unlike(self.trace, proposals_of(shown), proposed)
+                found = first_unlike(self.trace, _proposals(history), proposed)
                 if found is not None:
                     return found.model_copy(update={"reference": reference})
         return None
@@ -152,7 +153,7 @@ class Comparison:
             return outputs_of(trace, self.tapes, self.kind, self.config)
 
         def keep(run: Run) -> None:
-            self.compared.proposed[trace.model_dump_json()] = proposals_of(run.panel.observations)
+            self.compared.proposed[trace.model_dump_json()] = proposals_of(run.panel.history())
 
         return outputs_of(trace, self.tapes, self.kind, self.config, Options(races=False), keep)
 
@@ -178,3 +179,7 @@ class Comparison:
         # A token's own id and logprob come first, those of the likeliest behind them.
         row = outputs[found.request].logprobs[width * position : width * (position + 1)]
         return len(row) == width and abs(float(row[3]) - float(row[5])) <= self.kind.capabilities.logit_margin
+
+
+def _proposals(history: History | None) -> Proposals:
+    return proposals_of(history) if history is not None else {}

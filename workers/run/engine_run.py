@@ -13,6 +13,7 @@ from scenarios.events import DisturbTransfer, NoValidToken, Pausing, Stall
 from scenarios.sampling import Output
 from scenarios.trace import Trace
 from workers.judge.checker import Checker
+from workers.judge.judge import Case, shows_steps
 from workers.judge.outputs import Outputs
 from workers.judge.races import RaceDetector
 from workers.lanes.lane import Deadlock, Observer
@@ -21,7 +22,7 @@ from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
 from workers.record.observation import HOST_POINTS, VARIABLES
 from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
 from workers.run.event_feed import EventFeed, scripts_of, with_prompts
-from workers.run.panel import Case, Panel, detector_of, first_race_of, panel_of, shows_steps
+from workers.run.panel import Panel, detector_of, first_race_of
 from workers.run.references import References
 from workers.run.varying_outputs import varying
 from workers.targets.registry import kind_of
@@ -90,7 +91,7 @@ class Run:
         self._first_race = first_race_of(self.target, self.detector, capabilities)
         # Judges know no run: in a cycle each engine would stay in memory until the garbage collector finds it.
         case = Case(trace, tapes, capabilities, self._first_race if options.races else None)
-        self.panel = panel_of(case) if options.judged else Panel()
+        self.panel = Panel.of(case) if options.judged else Panel()
         self.feed = EventFeed(trace, self.target, scripts, self.panel.contracts)
         # The bound on steps only grows: it is asked for again where the last answer is passed.
         self._steps_known = 0

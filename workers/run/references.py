@@ -27,7 +27,7 @@ from scenarios.events import (
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.judge.contracts.delivery import Delivery
-from workers.judge.drafter_steps import Proposals
+from workers.judge.drafter_inputs import Proposals
 from workers.judge.outputs import BrokenOff, Outputs
 from workers.record.rules import Reference
 from workers.run.agreed_run import AgreedRun

@@ -22,6 +22,7 @@ from workers.lanes.lane import Observer, Watcher
 from workers.record.evidence import Access, Fact, MissingOrder, Site
 from workers.record.log import Entry
 from workers.record.observation import Observation
+from workers.record.shown import Shown
 from workers.targets.exported import ExportedTest, ExportError, Finding
 
 Device: TypeAlias = Literal["sim", "triton-cpu", "cuda", "cpu"]
@@ -221,6 +222,10 @@ class Target(Protocol):
 
     def take_log(self) -> list[Entry | Observation]:
         """Return the host's decisions and observations since the last call, in order."""
+        return []
+
+    def take_shown(self) -> list[Shown]:
+        """Return what the engine has shown of its steps since the last call, in order."""
         return []
 
     def take_captures(self) -> list[Observation]:

@@ -7,12 +7,10 @@ from typing import NamedTuple, TypeVar
 from scenarios.events import Policy, Schedule
 from scenarios.spec import Value
 from scenarios.trace import Trace
-from workers.judge.drafter_identities import DrafterIdentities
-from workers.judge.drafter_steps import Proposals
+from workers.judge.drafter_inputs import DrafterInputs, Proposals, proposals_of
 from workers.judge.judge import End
+from workers.judge.model_inputs import ModelInputs
 from workers.judge.outputs import Outputs
-from workers.judge.proposals import proposals_of
-from workers.judge.step_identities import StepIdentities
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Access, Difference, MissingOrder
 from workers.record.verdict import NotDrained
@@ -130,14 +128,14 @@ class Runs:
         identity = (
             f"{wrong.variable}: {actual_text(wrong)}, expected {expected_text(wrong)}" if wrong is not None else ""
         )
-        proposals = proposals_of(run.panel.observations)
+        proposals = proposals_of(run.panel.history())
         return Seen(outputs, tuple(_text(race.order) for race in races), identity, lines, proposals)
 
 
 def _broken_identity(run: Run) -> Difference | None:
     """Return the first identity of steps that does not hold in a run that has ended."""
-    judges = (judge for judge in run.panel.judges if isinstance(judge, StepIdentities | DrafterIdentities))
-    broken = (judge.at_end(End(run.feed.tick, run.target.outputs())) for judge in judges)
+    judges = (judge for judge in run.panel.judges if isinstance(judge, ModelInputs | DrafterInputs))
+    broken = (judge.at_end(End(run.feed.tick, run.target.outputs(), history=run.panel.history())) for judge in judges)
     return next((found for found in broken if found is not None), None)
 
 

@@ -14,7 +14,7 @@ from workers.judge.contracts.contexts import context_breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.judge.contracts.logprobs import logprob_breach, prompt_logprob_breach
 from workers.judge.contracts.tokens import token_breach
-from workers.judge.judge import End, Judge
+from workers.judge.judge import Case, End, Judge
 from workers.record.evidence import Difference, Fact, fact
 
 NOTHING = Output((), None)
@@ -47,6 +47,12 @@ class Contracts(Judge):
         self.ended: list[Delivery] = []
         self.newest: dict[str, Delivery] = {}
         self.taken: list[Delivery] = []
+
+    @classmethod
+    def of(cls, case: Case) -> "Contracts":
+        """Return the judge of any engine; deliveries are followed step by step unless its decisions are logged."""
+        terms = Terms(case.trace, case.capabilities.words_from_prompt)
+        return cls(terms, sees_steps=not case.capabilities.logs_decisions)
 
     def is_known(self, name: str) -> bool:
         return name in self.newest

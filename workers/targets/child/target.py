@@ -17,9 +17,8 @@ from scenarios.trace import Trace
 from workers.edits.fix import Applied, applied, fixes_of, selected
 from workers.edits.functions import edits_of
 from workers.record.evidence import Access, MissingOrder
-from workers.record.log import Entry
-from workers.record.observation import Observation
-from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Ran, Reported, Seen, Stepped
+from workers.record.shown import Shown
+from workers.targets.child.answers import Delivery, Harmed, Kernels, Nothing, Ran, Reported, Stepped
 from workers.targets.child.installation import packages_of
 from workers.targets.child.messages import Message
 from workers.targets.child.process import INTERRUPTS, EngineProcess, EngineRaised, Keeper
@@ -81,7 +80,7 @@ class ChildTarget(Target):
         self._has_failed = False
         self._num_requests = 0
         self._num_outputs = 0
-        self._seen: list[Observation] = []
+        self._seen: list[Shown] = []
         self._writers: dict[tuple[int, str], tuple[Access, ...]] = {}
         self._sessions: dict[str, _Parts] = {}
         # The last part of each session that no event ends.
@@ -187,16 +186,16 @@ class ChildTarget(Target):
     def progress(self) -> Progress:
         return Progress(self._num_requests, self._num_outputs, self._depth - 1)
 
-    def take_log(self) -> list[Entry | Observation]:
+    def take_shown(self) -> list[Shown]:
         taken, self._seen = self._seen, []
-        return [*taken]
+        return taken
 
     def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
         return self._writers.get((step, variable), ())
 
-    def _show(self, seen: tuple[Seen, ...]) -> None:
+    def _show(self, seen: tuple[Shown, ...]) -> None:
         """Take in observations, and who wrote what was observed, of several of one step the newest first."""
-        self._seen += [Observation(each.point, each.step, each.requests, dict(each.values), each.of) for each in seen]
+        self._seen += seen
         for each in (each for each in seen if each.of == ENGINE):
             for variable, writers in each.writers.items():
                 before = self._writers.get((each.step, variable), ())

@@ -62,6 +62,23 @@ def of_windows(groups: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str,
     }
 
 
+def by_group(values: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """Return a step's inputs with one mapping for each KV-cache group, from names that end with the group's number."""
+    inputs: dict[str, Any] = {}
+    states: dict[int, dict[str, list[Any]]] = {}
+    windows: dict[int, dict[str, list[Any]]] = {}
+    for name, value in values.items():
+        kind, _, number = name.rpartition("_")
+        if not number.isdecimal():
+            inputs[name] = value
+        elif kind.startswith("window_"):
+            windows.setdefault(int(number), {})[kind.removeprefix("window_")] = value
+        else:
+            states.setdefault(int(number), {})[kind] = value
+    of_groups = {"states": states, "windows": windows}
+    return inputs | {name: [found[number] for number in sorted(found)] for name, found in of_groups.items()}
+
+
 def _judged(point: str, name: str) -> tuple[str, ...]:
     """Return the names that judges have for a tensor at a point; of a group of layers all groups have one."""
     kind, _, group = name.rpartition("_")
@@ -278,6 +295,13 @@ class StepRecorder(PlanRecorder):
         self._seen.observe("zeroed", [], {}, blocks=list(blocks))
 
     def _inputs(
-        self, names: list[str], drafts: list[int], tensors: Mapping[str, torch.Tensor | Parts], **values: list[int]
+        self,
+        names: list[str],
+        drafts: list[int],
+        tensors: Mapping[str, torch.Tensor | Parts],
+        bounds: Sequence[int] = (),
     ) -> None:
-        self._seen.observe("inputs", names, tensors, torch.Tensor.tolist, drafts=drafts, **values)
+        def made(views: Mapping[str, Parts]) -> Mapping[str, Any]:
+            return by_group({name: [row for view in given for row in view.tolist()] for name, given in views.items()})
+
+        self._seen.read("inputs", names, tensors, made, drafts=drafts, bounds=list(bounds))

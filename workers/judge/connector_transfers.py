@@ -1,0 +1,219 @@
+"""KV-connector transfers: the use of blocks while a store, a load or a hand-off reads or writes them.
+
+Verifies:
+- a block of a load or store in flight is not given to another request, written by a step, part of another load, free,
+  or registered in the prefix cache before it arrived;
+- a store that has what the prefix cache has stores a block once at a time;
+- every whole chunk that a request has computed was offered to a store of chunks by the request's own end;
+- every transfer that begins ends, once;
+- a request fails only if blocks were lost;
+- a request that is preempted for room frees its blocks at once;
+- a producer keeps all blocks of a prompt until the consumer has read them, and the consumer reads no others.
+
+Does not verify: what a block holds (`kv_content` does); the order of accesses within a step (`races` does).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scenarios.spec import ENGINE, PRODUCER, EngineName, Offloading
+from workers.judge.broken_identities import broken
+from workers.judge.history import EngineHistory, History
+from workers.judge.judge import Case, End, HistoryJudge, named_for
+from workers.record.evidence import Difference, fact
+from workers.record.shown import InFlight, Inputs, Offered, Preempted, Scheduled, Shown, Transfer
+
+PLANE = "transfers"
+PLANES = (PLANE,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A transfer in flight: its request, its kind, and the blocks that it uses."""
+
+    request: int
+    of: str
+    blocks: frozenset[int]
+    is_synchronous: bool
+
+
+class _Transfers:
+    """The transfers of one engine, in the order in which they were shown."""
+
+    def __init__(self, offloading: Offloading | None, history: EngineHistory | None) -> None:
+        self._offloading, self._history = offloading, history
+        self._stores_once = offloading is not None and offloading.connector == "simple"
+        self.block_size = history.sizes.block_size if history is not None else 0
+        self.flights: dict[int, _Flight] = {}
+        self.has_ended = False
+        self.num_lost = 0
+        # Blocks in flight, each with its request, by the step that was planned while they were.
+        self._used: dict[int, dict[int, int]] = {}
+
+    def see(self, seen: Shown) -> Iterator[Difference]:
+        """Yield what is wrong with something that was shown."""
+        match seen:
+            case Transfer() if seen.values.phase == "begins":
+                yield from self._begin(seen)
+            case Transfer() if seen.values.phase == "ends":
+                yield from self._end(seen)
+            case Transfer() if seen.values.of == "store" and self._stores_once:
+                yield from self._store(seen)
+            case Offered():
+                yield from self._offered(seen)
+            case Scheduled():
+                yield from self._planned(seen)
+            case Inputs():
+                yield from self._written(seen)
+            case InFlight(values=values):
+                yield from (self._misused(seen, "free", *pair) for pair in values.free)
+                yield from (self._misused(seen, "registered", *pair) for pair in values.registered)
+            case Preempted():
+                for block in seen.values.kept:
+                    actual = fact("block_kept", block=block)
+                    yield broken(PLANE, "preempted", seen.requests[0], (seen.step, None), fact("room_at_once"), actual)
+            case _:
+                pass
+
+    def left(self, steps: int) -> Iterator[Difference]:
+        """Yield transfers that have not ended when nothing is left to do."""
+        for number, flight in self.flights.items():
+            yield broken(PLANE, "ends", flight.request, (steps, None), fact("an_end"), fact("no_end", number=number))
+
+    def in_flight(self, request: int, of: str) -> Iterator[_Flight]:
+        """Yield the transfers of a request that are in flight."""
+        yield from (each for each in self.flights.values() if (each.request, each.of) == (request, of))
+
+    def _begin(self, seen: Transfer) -> Iterator[Difference]:
+        values, request = seen.values, seen.requests[0]
+        blocks = frozenset(values.blocks)
+        if values.of == "load":
+            for number, other in self.flights.items():
+                for block in sorted(blocks & other.blocks):
+                    actual = fact("block_of_transfer", block=block, number=number)
+                    yield broken(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
+        self.flights[values.number] = _Flight(request, values.of, blocks, values.is_synchronous)
+
+    def _store(self, seen: Transfer) -> Iterator[Difference]:
+        """Yield blocks that are copied to a store while another store of them has not ended."""
+        for other, flight in self.flights.items():
+            if flight.of != "store" or other == seen.values.number:
+                continue
+            for block in sorted(flight.blocks.intersection(seen.values.blocks)):
+                expected, actual = fact("a_block_of_its_own"), fact("block_of_transfer", block=block, number=other)
+                yield broken(PLANE, "stored", seen.requests[0], (seen.step, None), expected, actual)
+
+    def _end(self, seen: Transfer) -> Iterator[Difference]:
+        number, where = seen.values.number, (seen.step, None)
+        self.num_lost += len(seen.values.lost)
+        if self.flights.pop(number, None) is None:
+            facts = fact("one_end"), fact("ended_again", number=number)
+            yield broken(PLANE, "ends", seen.requests[0], where, *facts)
+        self.has_ended = True
+        if seen.values.is_ahead:
+            # A request that got its blocks in this step may write them.
+            for block in seen.values.blocks:
+                self._used.get(seen.step, {}).pop(block, None)
+
+    def _offered(self, seen: Offered) -> Iterator[Difference]:
+        """Yield the first chunk that an ended request has computed and that was not offered to its store."""
+        assert self._offloading is not None, "chunks are offered to its store"
+        values, size = seen.values, self.block_size * self._offloading.blocks_per_chunk
+        # The last token is never computed.
+        computed = max(values.prompt, values.tokens - 1)
+        kept = values.prompt if self._offloading.stored == "prompts" else computed
+        missing = set(range(values.found // size, kept // size)) - set(values.offered)
+        for chunk in sorted(missing)[:1]:
+            actual = fact("chunks_offered", chunks=list(values.offered))
+            yield broken(PLANE, "offered", seen.requests[0], (seen.step, None), fact("chunk", chunk=chunk), actual)
+
+    def _planned(self, seen: Scheduled) -> Iterator[Difference]:
+        """Yield blocks of loads in flight that a running request holds; note the blocks in flight."""
+        flights = [flight for flight in self.flights.values() if not flight.is_synchronous]
+        self._used[seen.step] = {block: flight.request for flight in flights for block in flight.blocks}
+        arriving = {block: each.request for each in flights if each.of == "load" for block in each.blocks}
+        states = dict(seen.values.states)
+        for request, blocks in seen.values.blocks if arriving else ():
+            for block in (block for held in (blocks, *states.get(request, ())) for block in held):
+                if block in arriving:
+                    actual = fact("block_arriving", block=block, other=arriving[block])
+                    yield broken(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
+
+    def _written(self, seen: Inputs) -> Iterator[Difference]:
+        """Yield blocks that a step writes and that were in flight when it was planned."""
+        assert self._history is not None, "its sizes came first"
+        used = self._used.pop(seen.step, {})
+        for row in self._history.steps[seen.step].rows if used else ():
+            written = {slot // self.block_size for slot in row.slots} | {state.block for state in row.states}
+            for block in sorted(written & used.keys()):
+                actual = fact("block_in_flight", block=block, other=used[block])
+                yield broken(PLANE, "written", row.request, (seen.step, None), fact("a_block_of_its_own"), actual)
+
+    def _misused(self, seen: InFlight, how: str, number: int, block: int) -> Difference:
+        flight = self.flights.get(number)
+        request = flight.request if flight is not None else None
+        actual = fact("block_free" if how == "free" else "block_registered", block=block)
+        return broken(PLANE, how, request, (seen.step, None), fact("held_until_end"), actual)
+
+
+class ConnectorTransfers(HistoryJudge):
+    """Judge of the transfers of a run, of all of its engines, with its `offloading` if it has one."""
+
+    def __init__(self, offloading: Offloading | None = None) -> None:
+        self._offloading = offloading
+
+    @classmethod
+    def of(cls, case: Case) -> "ConnectorTransfers | None":
+        """Return the judge of a run with a KV connector."""
+        return cls(case.trace.spec.offloading) if case.trace.spec.has_connector else None
+
+    def compared(self, history: History) -> tuple[str, ...]:
+        phases = {seen.values.phase for seen in history.shown if isinstance(seen, Transfer)}
+        return PLANES if phases & {"begins", "ends"} else ()
+
+    def differences(self, end: End) -> Iterator[Difference]:
+        engines = end.history.engines
+        of: dict[EngineName, _Transfers] = {
+            each: _Transfers(self._offloading, engines.get(each)) for each in (ENGINE, PRODUCER)
+        }
+        # By request the prompt length, of prompts that a producer computes.
+        prompts: dict[int, int] = {}
+        for seen in end.history.shown:
+            for found in _handed_over(seen, of, prompts):
+                yield named_for(found, seen.of)
+            for found in of[seen.of].see(seen):
+                yield named_for(found, seen.of)
+        for each, transfers in of.items():
+            for found in transfers.left(end.steps):
+                yield named_for(found, each)
+        if of[ENGINE].has_ended and not of[ENGINE].num_lost:
+            for name in sorted(name for name, output in end.outputs.items() if output.finish_reason == "error"):
+                yield broken(
+                    PLANE, "failures", name, (end.steps, None), fact("no_failure"), fact("reason", reason="error")
+                )
+
+
+def _handed_over(seen: Shown, of: dict[EngineName, _Transfers], prompts: dict[int, int]) -> Iterator[Difference]:
+    """Yield what is wrong with blocks that are handed over, before what was shown counts."""
+    if isinstance(seen, Scheduled) and seen.of == PRODUCER:
+        for number, tokens in seen.values.begun:
+            prompts.setdefault(number, len(tokens))
+    if not isinstance(seen, Transfer) or seen.values.phase == "copies":
+        return
+    (request,), values, producer, where = seen.requests, seen.values, of[PRODUCER], (seen.step, None)
+    match values.of, values.phase:
+        case "send", "begins":
+            expected = -(-prompts[request] // producer.block_size)
+            count = len(values.blocks) - values.num_states
+            if count != expected:
+                counts = (fact("blocks_handed_over", count=each) for each in (expected, count))
+                yield broken(PLANE, "sent", request, where, *counts)
+        case "send", "ends":
+            for _ in of[ENGINE].in_flight(request, "load"):
+                yield broken(PLANE, "ends", request, where, fact("held_until_end"), fact("given_back_in_load"))
+        case "load", "begins" if prompts:
+            kept = {block for each in producer.in_flight(request, "send") for block in each.blocks}
+            for block in values.slots:
+                if block not in kept:
+                    actual = fact("block_not_kept", block=block)
+                    yield broken(PLANE, "read", request, where, fact("held_until_end"), actual)

@@ -1,0 +1,425 @@
+"""Drafter inputs: what a drafter's model is given in each of its passes, and what its KV cache holds.
+
+Verifies:
+- first pass of a step: the request's known tokens up to the one just sampled, each at its position or at that of the
+  token before it; every later pass: the draft proposed last, one position further;
+- a parallel drafter stores everything that was computed, and is given the token just sampled and a mask per draft;
+- slots and sequence lengths that follow from positions and planned blocks; bounds that are upper bounds; no row, not
+  even a padded one, written into a block that its request does not hold;
+- every entry that a request attends to was written for that position and token, by the request itself unless it is part
+  of a prefix-cache hit or was loaded from a store;
+- the drafts that the target verifies next are the proposed ones;
+- the drafter runs in every step, unless a request of it is close to `max_model_len`, or a parallel drafter proposes
+  nothing, stores its entries, and nothing is verified.
+
+Does not verify: hidden states; rows of rejected drafts and positions after `max_model_len`, except where they are
+written; drafts of a prefill chunk, which are never verified; tokens of a stay to which an earlier result may come.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from scenarios.events import DisturbTransfer
+from scenarios.spec import ENGINE
+from workers.judge.broken_identities import broken
+from workers.judge.history import Blocks, History, Step
+from workers.judge.history import Row as InputRow
+from workers.judge.judge import Case, End, HistoryJudge
+from workers.record.evidence import Difference, Fact, fact
+from workers.record.shown import Drafting, Inputs, Transfer
+
+PLANE = "drafts"
+PLANES = (PLANE,)
+
+
+class Entry(NamedTuple):
+    """An entry of the drafter's KV cache: the request that wrote it, for which position and token.
+
+    Its token is None if it should have been written in a step without a pass.
+    """
+
+    request: int
+    position: int
+    token: int | None
+
+
+@dataclass(slots=True, eq=False)
+class _State:
+    """What the drafter's cache has of a stay.
+
+    `hit` counts the tokens that other requests may have computed. `is_whole` is false if entries may differ from what
+    the tokens say: entries of a prefix-cache hit, of a step without a pass, or of a chunk's end. `changed` is the first
+    position whose token was another one in the stay before.
+    """
+
+    hit: int
+    is_whole: bool
+    changed: int | None = None
+
+
+class Row(NamedTuple):
+    """A request in a step: its first position, and the number of its tokens that are computed and true after the step.
+
+    `tokens` are those known after the step, then the proposed drafts. `samples` is false for a prefill chunk, whose
+    drafts are never verified, and for a row whose result is dropped; such a row without drafts `is_chunk`. Nothing is
+    checked of a row that is not `is_open`.
+    """
+
+    request: int
+    first: int
+    num_scheduled: int
+    end: int
+    tokens: Sequence[int]
+    blocks: Blocks
+    samples: bool
+    is_chunk: bool
+    is_open: bool
+
+
+class Given(NamedTuple):
+    """Tokens, positions and slots that a row is given in a pass."""
+
+    input_ids: Sequence[int]
+    positions: Sequence[int]
+    slots: Sequence[int]
+
+
+class Proposal(NamedTuple):
+    """The drafts of one step after the tokens known then, with the margin of each over the next likeliest token.
+
+    Drafts proposed `at_once`, in one pass, may depend on their number: each position attends to all others.
+    """
+
+    step: int
+    tokens: tuple[int, ...]
+    drafts: tuple[int, ...]
+    margins: tuple[float, ...]
+    at_once: bool
+
+
+# Proposals of a run by request and number of known tokens.
+Proposals: TypeAlias = Mapping[tuple[int, int], Proposal]
+
+
+class DrafterInputs(HistoryJudge):
+    """Judge of the drafter of a run."""
+
+    @classmethod
+    def of(cls, case: Case) -> "DrafterInputs | None":
+        """Return the judge, unless the run shows too little of the drafter's cache.
+
+        A producer does not show what it keeps of its drafter, nor does a step that loses blocks it waits for show what
+        is computed after them.
+        """
+        spec, events = case.trace.spec, case.trace.events
+        loses_in_steps = (
+            spec.transfer is not None
+            and spec.transfer.loads == "synchronous"
+            and any(isinstance(event, DisturbTransfer) and event.how in ("drop", "fail") for event in events)
+        )
+        return cls() if case.shows_steps and spec.handoff is None and not loses_in_steps else None
+
+    def compared(self, history: History) -> tuple[str, ...]:
+        return PLANES if any(step.passes for step in history.steps_of(ENGINE).values()) else ()
+
+    def differences(self, end: End) -> Iterator[Difference]:
+        if self.compared(end.history):
+            yield from Drafter(end.history).every()
+
+
+def proposals_of(history: History) -> Proposals:
+    """Return what was proposed in a run, as far as its steps keep the drafter's identities."""
+    if ENGINE not in history.engines:
+        return {}
+    drafter = Drafter(history)
+    if DrafterInputs().compared(history):
+        next(drafter.every(), None)
+    return drafter.proposals
+
+
+class Drafter:
+    """The drafter of one run, judged step by step.
+
+    `proposals` are those that follow from tokens alone, of the steps judged so far.
+    """
+
+    def __init__(self, history: History) -> None:
+        own = history.engines[ENGINE]
+        self._sizes, self._steps = own.sizes, own.steps
+        self._states: dict[int, _State] = {}
+        self.proposals: dict[tuple[int, int], Proposal] = {}
+        # Wrong tokens at the end of a hit block that another request wrote, or of a token that changed.
+        self._last: list[Difference] = []
+        # The drafter's cache by slot, and what a store keeps of it.
+        self._cache: dict[int, Entry] = {}
+        self._store: dict[int, Entry] = {}
+        # What later passes write after a step.
+        self._late: dict[int, dict[int, Entry]] = {}
+        self._copies = _copies_of(history)
+
+    def every(self) -> Iterator[Difference]:
+        """Yield what is wrong in all steps."""
+        for number, step in self._steps.items():
+            self._copy(number, is_before=True)
+            yield from self._of_step(step)
+            self._cache |= self._late.pop(number, {})
+            self._copy(number, is_before=False)
+        # Everything else that is wrong comes first.
+        yield from self._last
+
+    def _copy(self, number: int, is_before: bool) -> None:
+        """Copy blocks between the cache and the store, except the lost ones."""
+        size = self._sizes.block_size
+        for seen in self._copies.get((number, is_before), ()):
+            is_load = seen.values.of == "load"
+            source, target = (self._store, self._cache) if is_load else (self._cache, self._store)
+            for index, pair in enumerate(zip(seen.values.slots, seen.values.blocks, strict=True)):
+                at, to = pair if is_load else reversed(pair)
+                for place in range(size) if index not in seen.values.lost else ():
+                    target.pop(to * size + place, None)
+                    if at * size + place in source:
+                        target[to * size + place] = source[at * size + place]
+
+    def _of_step(self, step: Step) -> Iterator[Difference]:
+        self._begin(step)
+        if step.inputs is None:
+            return
+        if step.plan.follows:
+            yield from self._verified(step)
+        rows = {row.request: self._row(step, row) for row in step.rows}
+        yield from self._are_shown(step, rows)
+        if step.context is not None:
+            yield from self._stores(step, step.inputs, rows)
+        for seen in step.passes:
+            yield from self._pass(step.number, seen, rows)
+        if not step.passes and step.context is None:
+            self._miss(rows.values())
+        self._note(step, rows)
+
+    def _begin(self, step: Step) -> None:
+        for request, tokens in step.plan.begun:
+            stay = step.turns[request].stay
+            self._states[request] = _State(stay.hit, is_whole=not stay.hit)
+            if stay.before is not None:
+                pairs = enumerate(zip(stay.before, tokens, strict=False))
+                self._states[request].changed = next((at for at, (was, now) in pairs if was != now), None)
+        for request, count in step.plan.shared:
+            self._states[request].hit = max(self._states[request].hit, count)
+
+    def _verified(self, step: Step) -> Iterator[Difference]:
+        """Yield drafts that the target is given and that are not those proposed in the step before."""
+        for row in step.rows:
+            turn, before = step.turns[row.request], self._steps.get(step.number - 1)
+            if before is None or turn.last != before.number or not turn.stay.is_followed:
+                continue
+            given = slice(max(0, len(row.positions) - row.num_drafts), None)
+            proposed = before.proposed.get(row.request, ())
+            for token, position, draft in zip(row.input_ids[given], row.positions[given], proposed, strict=False):
+                if token != draft:
+                    yield broken(PLANE, "verified", row.request, (step.number, position), draft, token)
+
+    def _row(self, step: Step, row: InputRow) -> Row:
+        turn, sampled = step.turns[row.request], step.sampled.get(row.request, ())
+        end = row.first + len(row.positions) - (row.num_drafts + 1 - len(sampled) if row.num_drafts else 0)
+        tokens, samples = [*turn.known, *sampled], bool(sampled)
+        return Row(
+            request=row.request,
+            first=row.first,
+            num_scheduled=len(row.positions),
+            end=end,
+            tokens=tokens + list(step.proposed.get(row.request, ())) if samples else tokens,
+            blocks=dict(step.plan.blocks).get(row.request, []),
+            samples=samples,
+            is_chunk=not samples and not row.num_drafts,
+            is_open=turn.stay.is_followed and (samples or not row.num_drafts),
+        )
+
+    def _are_shown(self, step: Step, rows: Mapping[int, Row]) -> Iterator[Difference]:
+        """Yield a step without a pass of the drafter, unless a request in it is close to the longest length."""
+        longest = max(computed + rows[request].num_scheduled for request, computed in step.computed.items())
+        # Room is kept for the most drafts, however few are asked for.
+        is_near = longest + self._sizes.drafts_max + 1 > self._length_max
+        if not step.passes and not is_near and not self._proposes_none(step):
+            expected, actual = fact("inputs_of_every_step"), fact("none_shown")
+            yield broken(PLANE, "passes", None, (step.number, None), expected, actual)
+
+    @property
+    def _length_max(self) -> int:
+        assert self._sizes.max_model_len is not None, "an engine with a drafter shows its longest length"
+        return self._sizes.max_model_len
+
+    def _proposes_none(self, step: Step) -> bool:
+        """Return whether a step proposes nothing, stores what it computed, and no request of it has drafts next."""
+        following = self._steps.get(step.number + 1)
+        drafts = {row.request: row.num_drafts for row in following.rows} if following is not None else {}
+        is_asked = any(drafts.get(request) for request in step.requests)
+        return step.context is not None and not any(step.proposed.values()) and not is_asked
+
+    def _miss(self, rows: Iterable[Row]) -> None:
+        """Note the entries missing after a step without a pass: its positions are never computed again."""
+        for row in rows:
+            self._states[row.request].is_whole = False
+            for position in range(row.first, row.end):
+                slot = self._slot(row, position)
+                if isinstance(slot, int):
+                    self._cache[slot] = Entry(row.request, position, None)
+
+    def _note(self, step: Step, rows: Mapping[int, Row]) -> None:
+        """Note the step's proposals, as far as they follow from tokens alone."""
+        for place, request in enumerate(step.passes[0].requests if step.passes else ()):
+            row, state, drafts = rows[request], self._states[request], step.proposed.get(request, ())
+            if not self._sizes.chunk_ends_known and self._sizes.draft_shift and not row.samples:
+                state.is_whole = False
+            if not (row.is_open and row.samples and state.is_whole and drafts):
+                continue
+            count, at_once = len(drafts), self._sizes.mask_token is not None
+            one_each = [margins[place] for margins in step.margins[:count]]
+            of_all = step.margins[0][place * count : (place + 1) * count] if step.margins else []
+            known = tuple(row.tokens[: len(row.tokens) - count])
+            proposal = Proposal(step.number, known, tuple(drafts), tuple(of_all if at_once else one_each), at_once)
+            self.proposals[request, len(known)] = proposal
+
+    def _stores(self, step: Step, inputs: Inputs, rows: Mapping[int, Row]) -> Iterator[Difference]:
+        """Yield wrong positions and slots of the target's hidden states that a parallel drafter stores."""
+        assert step.context is not None, "its caller has seen them"
+        context, starts = step.context.values, inputs.values.starts
+        for request, start, stop in zip(inputs.requests, starts, starts[1:], strict=False):
+            row = rows[request]
+            tokens = [*row.tokens[row.first : row.end], *[-1] * (stop - start)][: stop - start]
+            given = Given(tokens, context.positions[start:stop], context.slots[start:stop])
+            if row.is_open:
+                yield from self._places(step.number, row, row.first, row.end - row.first, given)
+            yield from self._writes(step.number, row, given, self._cache)
+
+    def _pass(self, number: int, seen: Drafting, rows: Mapping[int, Row]) -> Iterator[Difference]:
+        values = seen.values
+        held = dict(values.blocks)
+        written = self._late.setdefault(values.behind, {}) if values.behind > number else self._cache
+        starts = zip(seen.requests, values.starts, values.starts[1:], strict=False)
+        for place, (request, start, stop) in enumerate(starts):
+            row, length = rows[request], values.seq_lens[place]
+            if request in held:
+                row = row._replace(blocks=held[request])
+                yield from self._tables(number, row, values.tables[place])
+            given = Given(values.input_ids[start:stop], values.positions[start:stop], values.slots[start:stop])
+            if row.is_open:
+                yield from self._given(number, row, values.index, given, length)
+            for bound in values.bounds[place : place + 1]:
+                if bound < length:
+                    expected = fact("at_least", least=length)
+                    yield broken(PLANE, "draft_bounds", row.request, (number, None), expected, bound)
+            yield from self._writes(number, row, given, written)
+        for request in seen.requests if values.index == 0 else ():
+            if rows[request].is_open:
+                yield from self._reads(number, rows[request])
+
+    def _given(self, number: int, row: Row, index: int, given: Given, length: int) -> Iterator[Difference]:
+        """Yield wrong tokens, positions, slots and sequence length of a row in a pass."""
+        mask, shift = self._sizes.mask_token, self._sizes.draft_shift
+        if mask is not None:
+            first, last = row.end, row.end + len(given.positions) - 1
+        else:
+            # The row of a chunk's next token, at its own position, is computed again by the next chunk.
+            first, last = row.first if index == 0 else row.end - shift + index, self._last_position(row) + index
+        count = min(last, self._length_max - 1) + 1 - first
+        yield from self._places(number, row, first, count, given)
+        is_checked = row.samples or (index == 0 and mask is None)
+        for position, token in zip(range(first, first + count), given.input_ids, strict=False):
+            own = mask if mask is not None and position > row.end else self._token(row, position)
+            if is_checked and own is not None and token != own:
+                yield broken(PLANE, "draft_input_ids", row.request, (number, position), own, token)
+        covered = min(first + len(given.positions), self._length_max)
+        if count > 0 and length != covered:
+            yield broken(PLANE, "draft_seq_lens", row.request, (number, None), covered, length)
+
+    def _tables(self, number: int, row: Row, table: Blocks) -> Iterator[Difference]:
+        """Yield blocks that a later pass attends to and that its request does not hold."""
+        for index, (own, block) in enumerate(zip(row.blocks, table, strict=False)):
+            if own != block:
+                where = number, index * self._sizes.block_size
+                expected, actual = fact("block", block=own), fact("block", block=block)
+                yield broken(PLANE, "draft_tables", row.request, where, expected, actual)
+
+    def _places(self, number: int, row: Row, first: int, count: int, given: Given) -> Iterator[Difference]:
+        """Yield positions that do not continue from the first, and slots that are not in the planned blocks."""
+        for place, position in enumerate(range(first, first + count)):
+            where, slot = (number, position), given.slots[place]
+            if given.positions[place] != position:
+                yield broken(PLANE, "draft_positions", row.request, where, position, given.positions[place])
+            if slot != (own := self._slot(row, position)):
+                yield broken(PLANE, "draft_slots", row.request, where, own, slot)
+
+    def _last_position(self, row: Row) -> int:
+        """Return the last position of a row in the first pass: that of the token just sampled, or the one before."""
+        return row.end - self._sizes.draft_shift if row.samples else row.end - 1
+
+    def _token(self, row: Row, position: int) -> int | None:
+        """Return the token that a row must be given at a position, if it is known."""
+        if self._is_chunk_end(row, position):
+            return row.tokens[-1]
+        at = position + self._sizes.draft_shift
+        return row.tokens[at] if at < len(row.tokens) else None
+
+    def _is_chunk_end(self, row: Row, position: int) -> bool:
+        """Return whether a chunk ends at a position, and its last token stands in for the prompt's next one."""
+        is_end = position == row.end - 1 and self._sizes.draft_shift > 0 and row.is_chunk
+        return is_end and row.end < len(row.tokens) and not self._sizes.chunk_ends_known
+
+    def _slot(self, row: Row, position: int) -> int | Fact:
+        block, within = divmod(position, self._sizes.block_size)
+        if block >= len(row.blocks):
+            return fact("own_block", index=block)
+        return row.blocks[block] * self._sizes.block_size + within
+
+    def _writes(self, number: int, row: Row, given: Given, written: dict[int, Entry]) -> Iterator[Difference]:
+        """Note what a row writes in `written`; yield slots of blocks that its request does not hold."""
+        for token, position, slot in zip(*given, strict=True):
+            if slot < 0:
+                continue
+            block = slot // self._sizes.block_size
+            if block not in row.blocks:
+                expected, where = fact("a_block_of_its_own"), (number, position)
+                yield broken(PLANE, "draft_slots", row.request, where, expected, fact("block", block=block))
+            # What is given at the end of a chunk stands for the next token, in any stay.
+            meant = row.tokens[position + self._sizes.draft_shift] if self._is_chunk_end(row, position) else token
+            written[slot] = Entry(row.request, position, meant)
+
+    def _reads(self, number: int, row: Row) -> Iterator[Difference]:
+        """Yield entries that a request attends to in the first pass and that were not written for it."""
+        state, shift = self._states[row.request], self._sizes.draft_shift
+        last = min(self._last_position(row), self._length_max - 1, len(row.tokens) - 1 - shift)
+        for position in range(last + 1):
+            slot, token = self._slot(row, position), row.tokens[position + shift]
+            entry = self._cache.get(slot) if isinstance(slot, int) else None
+            is_position = entry is not None and entry.position == position
+            actual = fact("no_entry")
+            if entry is not None:
+                is_reached = entry.request == row.request or position < state.hit
+                if is_position and entry.token in (token, None) and is_reached:
+                    continue
+                actual = fact("entry_of", token=entry.token, position=entry.position, request=entry.request)
+            expected = fact("entry_of", token=token, position=position, request=row.request)
+            found = broken(PLANE, "draft_cache", row.request, (number, position), expected, actual)
+            is_end_of_hit = shift > 0 and (position + 1) % self._sizes.block_size == 0 and position < state.hit
+            # The token of a position may have changed when a session dropped it.
+            if position + shift == state.changed or (is_end_of_hit and is_position):
+                self._last.append(found)
+            else:
+                yield found
+
+
+def _copies_of(history: History) -> dict[tuple[int, bool], list[Transfer]]:
+    """Return copies from and to the store by step, and whether they come before its passes."""
+    copies: dict[tuple[int, bool], list[Transfer]] = {}
+    with_inputs: set[int] = set()
+    for seen in history.shown:
+        if seen.of != ENGINE:
+            continue
+        if isinstance(seen, Inputs):
+            with_inputs.add(seen.step)
+        elif isinstance(seen, Transfer) and seen.values.phase == "copies":
+            is_awaited = seen.values.of == "load" and seen.values.is_synchronous
+            is_before = is_awaited or seen.step < 0 or seen.step not in with_inputs
+            copies.setdefault((seen.step, is_before), []).append(seen)
+    return copies

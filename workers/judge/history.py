@@ -1,0 +1,304 @@
+"""History of a run: what its engines showed, joined into steps, batch rows and stays of requests, for all judges.
+
+A *stay* of a request lasts from the step that schedules it first, or again after a preemption, to its end or its next
+preemption. Steps are numbered from 0, requests by the order of their submits, positions by the request's tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from scenarios.spec import EngineName
+from workers.record.shown import (
+    Context,
+    Corrected,
+    Counted,
+    Drafting,
+    Drained,
+    Inputs,
+    Margins,
+    Opened,
+    OpenedValues,
+    Processed,
+    Proposed,
+    Scheduled,
+    ScheduledValues,
+    Shown,
+)
+
+Blocks: TypeAlias = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class StateInput:
+    """The recurrent state of a row in one KV-cache group: see `StateColumns`. It is written to `block` at the end.
+
+    `blocks` has one block for each token if a state is left after every token, else `block` alone.
+    """
+
+    block: int
+    blocks: Blocks
+    goes_on: bool
+    kept: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WindowInput:
+    """Slots and block table of a row in one group of sliding-window layers."""
+
+    slots: Sequence[int]
+    table: Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A batch row of a step, as the model is given it: tokens, their positions and slots, and the block table.
+
+    The last `num_drafts` tokens are drafts. `bound` is the host's upper bound of `seq_len`, None if it has none.
+    `copied` counts the tokens of a state that is copied to a new block, 0 if none is.
+    """
+
+    request: int
+    input_ids: Sequence[int]
+    positions: Sequence[int]
+    slots: Sequence[int]
+    seq_len: int
+    num_drafts: int
+    table: Blocks
+    bound: int | None
+    copied: int
+    states: Sequence[StateInput]
+    windows: Sequence[WindowInput]
+
+    @property
+    def first(self) -> int:
+        """Return the position of the row's first token."""
+        return self.positions[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """One stay of a request: the step that began it, and how many tokens were found computed then.
+
+    `before` has the tokens of the stay before at its end, None in the first stay. `is_followed` is false if results of
+    the stay before may still arrive: then the tokens of this one are not known for sure.
+    """
+
+    request: int
+    first: int
+    hit: int
+    before: Sequence[int] | None
+    is_followed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A request in one step: its stay, its tokens known before the step's result, and the last step before with it.
+
+    `last` is -1 if no step of this stay came before.
+    """
+
+    stay: Stay
+    known: Sequence[int]
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Everything shown of one step. `num_processed` steps had been processed when it was planned.
+
+    `rows` and `inputs` are None if its inputs were not shown; `padding` are the slots of padding tokens, and
+    `window_padding` those of each sliding-window group.
+    """
+
+    number: int
+    requests: tuple[int, ...]
+    plan: ScheduledValues
+    num_processed: int
+    turns: Mapping[int, Turn]
+    inputs: Inputs | None
+    rows: Sequence[Row]
+    padding: Sequence[int]
+    window_padding: Sequence[Sequence[int]]
+    corrected: Mapping[int, int]
+    sampled: Mapping[int, Sequence[int]]
+    counted: Sequence[int]
+    context: Context | None
+    passes: Sequence[Drafting]
+    margins: Sequence[Sequence[float]]
+    proposed: Mapping[int, Sequence[int]]
+
+    @property
+    def computed(self) -> Mapping[int, int]:
+        """Return by request the number of tokens that the scheduler takes for computed."""
+        return dict(zip(self.requests, self.plan.scheduled_computed, strict=True))
+
+    @property
+    def begun(self) -> Mapping[int, Sequence[int]]:
+        """Return by request all tokens of those whose stay begins in this step."""
+        return dict(self.plan.begun)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHistory:
+    """The steps of one engine by number, in order, its sizes, and what it still held at the end."""
+
+    sizes: OpenedValues
+    steps: Mapping[int, Step]
+    num_processed: int
+    drained: Sequence[Drained]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the engines of a run showed, in order, and the history of each engine that showed its sizes."""
+
+    shown: Sequence[Shown]
+    engines: Mapping[EngineName, EngineHistory]
+
+    @classmethod
+    def of(cls, shown: Sequence[Shown]) -> "History":
+        """Join everything that was shown."""
+        found = {each.of: _Joining(each.values) for each in shown if isinstance(each, Opened)}
+        for each in shown:
+            found[each.of].see(each)
+        return cls(shown, {of: joining.joined() for of, joining in found.items()})
+
+    def steps_of(self, of: EngineName) -> Mapping[int, Step]:
+        """Return the steps of an engine; none if it showed nothing."""
+        return self.engines[of].steps if of in self.engines else {}
+
+
+@dataclass(slots=True, eq=False)
+class _Parts:
+    """What was shown of one step so far."""
+
+    plan: Scheduled
+    num_processed: int
+    inputs: Inputs | None = None
+    corrected: Mapping[int, int] = field(default_factory=dict)
+    sampled: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    counted: Sequence[int] = ()
+    context: Context | None = None
+    passes: list[Drafting] = field(default_factory=list)
+    margins: list[Sequence[float]] = field(default_factory=list)
+    proposed: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+class _Joining:
+    """Joins what one engine showed, in order."""
+
+    def __init__(self, sizes: OpenedValues) -> None:
+        self._sizes = sizes
+        self._parts: dict[int, _Parts] = {}
+        self._num_processed = 0
+        self._drained: list[Drained] = []
+
+    def see(self, seen: Shown) -> None:
+        """Note what is part of a step."""
+        match seen:
+            case Scheduled():
+                assert seen.step not in self._parts, f"step {seen.step} is planned twice"
+                self._parts[seen.step] = _Parts(seen, self._num_processed)
+            case Inputs():
+                self._parts[seen.step].inputs = seen
+            case Corrected(values=values):
+                self._parts[seen.step].corrected = dict(zip(seen.requests, values.mirror_computed, strict=True))
+            case Processed(values=values):
+                assert seen.step == self._num_processed, f"step {seen.step} comes back out of turn"
+                self._num_processed += 1
+                self._parts[seen.step].sampled = dict(zip(seen.requests, values.sampled, strict=True))
+            case Counted(values=values):
+                self._parts[seen.step].counted = values.counted
+            case Context():
+                self._parts[seen.step].context = seen
+            case Drafting(values=values):
+                assert values.index == len(self._parts[seen.step].passes), "a pass is not shown"
+                self._parts[seen.step].passes.append(seen)
+            case Margins(values=values):
+                self._parts[seen.step].margins.append(values.margins)
+            case Proposed(values=values):
+                self._parts[seen.step].proposed = dict(zip(seen.requests, values.proposed, strict=True))
+            case Drained():
+                self._drained.append(seen)
+            case _:
+                pass
+
+    def joined(self) -> EngineHistory:
+        """Return the history of the engine."""
+        stays: dict[int, Stay] = {}
+        known: dict[int, list[int]] = {}
+        last: dict[int, int] = {}
+        steps = {}
+        for number in sorted(self._parts):
+            parts = self._parts[number]
+            computed = dict(zip(parts.plan.requests, parts.plan.values.scheduled_computed, strict=True))
+            for request, tokens in parts.plan.values.begun:
+                before = known.get(request)
+                is_followed = before is None or len(before) <= len(tokens)
+                stays[request] = Stay(request, number, computed[request], before, is_followed)
+                known[request], last[request] = list(tokens), -1
+            turns = {}
+            for request in parts.plan.requests:
+                turns[request] = Turn(stays[request], tuple(known[request]), last[request])
+                known[request] += parts.sampled.get(request, ())
+                last[request] = number
+            steps[number] = _step(number, parts, turns)
+        return EngineHistory(self._sizes, steps, self._num_processed, self._drained)
+
+
+def _step(number: int, parts: _Parts, turns: Mapping[int, Turn]) -> Step:
+    inputs, end = parts.inputs, 0
+    if inputs is not None:
+        end = inputs.values.starts[-1]
+    return Step(
+        number=number,
+        requests=parts.plan.requests,
+        plan=parts.plan.values,
+        num_processed=parts.num_processed,
+        turns=turns,
+        inputs=inputs,
+        rows=[] if inputs is None else rows_of(inputs),
+        padding=[] if inputs is None else inputs.values.slots[end:],
+        window_padding=[] if inputs is None else [each.slots[end:] for each in inputs.values.windows],
+        corrected=parts.corrected,
+        sampled=parts.sampled,
+        counted=parts.counted,
+        context=parts.context,
+        passes=parts.passes,
+        margins=parts.margins,
+        proposed=parts.proposed,
+    )
+
+
+def rows_of(inputs: Inputs) -> list[Row]:
+    """Return the batch rows of a step's inputs."""
+    values, rows = inputs.values, []
+    for row, (request, start, stop) in enumerate(zip(inputs.requests, values.starts, values.starts[1:], strict=False)):
+        states = [
+            StateInput(
+                block=group.states[row],
+                blocks=[group.states[row]] if group.left is None else group.left[row][: stop - start],
+                goes_on=group.goes_on[row],
+                kept=group.kept[row],
+                whole=group.whole[row],
+            )
+            for group in values.states
+        ]
+        rows.append(
+            Row(
+                request=request,
+                input_ids=values.input_ids[start:stop],
+                positions=values.positions[start:stop],
+                slots=values.slots[start:stop],
+                seq_len=values.seq_lens[row],
+                num_drafts=values.drafts[row],
+                table=values.tables[row],
+                bound=values.bounds[row] if row < len(values.bounds) else None,
+                copied=values.copied[row] if row < len(values.copied) else 0,
+                states=states,
+                windows=[WindowInput(group.slots[start:stop], group.tables[row]) for group in values.windows],
+            )
+        )
+    return rows

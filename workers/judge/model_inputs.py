@@ -1,0 +1,407 @@
+"""Model inputs: what a batched engine gives its model in each step, whatever the model and the engine.
+
+Verifies, in every step:
+- input ids: tokens of the vocabulary; the request's own tokens where they are not drafts; only drafts after its last
+  known token;
+- positions that continue from the computed tokens; sequence lengths and slots that follow from positions and blocks;
+- block tables: the blocks planned; no block written that another request holds, except a shared prefix; no slot used
+  twice, none written by padding tokens; no more blocks than a request of `max_model_len` needs;
+- recurrent states: in a block that only this request holds; started from the request's own state, which includes
+  exactly the tokens accepted in the step before, also where it is copied to another block;
+- counts: the scheduler's computed tokens are the true ones plus at most the drafts in flight; mirrors are true once
+  corrected;
+- no token sampled from a prefill chunk, and no drafts after one;
+- metrics count no more drafts than were verified;
+- every planned step is shown, and nothing is held at the end.
+
+Does not verify: values that the model computes; which requests are scheduled; draft tokens, if in the vocabulary.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scenarios.spec import ENGINE, PRODUCER, EngineName
+from workers.judge.broken_identities import broken
+from workers.judge.history import Blocks, EngineHistory, History, Row, Stay, Step
+from workers.judge.judge import PLANES_OF_STEPS, Case, End, HistoryJudge, named_for
+from workers.record.evidence import Difference, fact
+from workers.record.shown import Transfer
+
+# A step, and the position of a token in its request.
+Where = tuple[int, int]
+
+
+@dataclass(slots=True, eq=False)
+class Computed:
+    """What is true of a stay so far: how many tokens are computed, and what the last step with it had.
+
+    `num_given` counts the tokens of the last step besides its first and its drafts, where a state was left after each
+    token; `num_taken_in` its drafts, where the state includes them as a prefill's. `columns` says in which of its
+    blocks the last step left the state of each group. Once it `has_lost` a block that its step waited for, the computed
+    tokens are not known.
+    """
+
+    stay: Stay
+    count: int
+    num_scheduled: int = 0
+    num_drafts: int = 0
+    is_chunk: bool = False
+    has_lost: bool = False
+    columns: Sequence[int] = field(default_factory=list)
+    num_taken_in: int = 0
+    num_given: int = 0
+
+
+class ModelInputs(HistoryJudge):
+    """Judge of the steps of one engine of a run."""
+
+    def __init__(self, of: EngineName = ENGINE) -> None:
+        self._engine = of
+
+    @classmethod
+    def of(cls, case: Case) -> "ModelInputs | None":
+        """Return the judge of an engine that shows its steps."""
+        return cls() if case.shows_steps else None
+
+    def compared(self, history: History) -> tuple[str, ...]:
+        return PLANES_OF_STEPS if history.steps_of(self._engine) else ()
+
+    def differences(self, end: End) -> Iterator[Difference]:
+        history = end.history.engines.get(self._engine)
+        if history is not None:
+            judged = self._judged(history, end.history)
+            for found in judged.every(history.steps):
+                yield named_for(found, self._engine)
+            for found in leaks_of(history):
+                yield named_for(found, self._engine)
+
+    def before_crash(self, history: History) -> Difference | None:
+        """Return the first difference of a run that has crashed.
+
+        A step is judged in full if all steps before it were processed; of later ones only that tokens are in the
+        vocabulary.
+        """
+        own = history.engines.get(self._engine)
+        if own is None:
+            return None
+        judged = self._judged(own, history)
+        shown = (step for step in own.steps.values() if step.inputs is not None)
+        for step in shown:
+            found = judged.of_step(step) if step.number <= own.num_processed else judged.beyond_vocabulary(step)
+            difference = next(found, None)
+            if difference is not None:
+                return named_for(difference, self._engine)
+        return None
+
+    def _judged(self, own: EngineHistory, history: History) -> "Steps":
+        return Steps(own, _lost_by_step(history, self._engine))
+
+
+class ProducerInputs(ModelInputs):
+    """Judge of the steps of the engine that computes prompts for another one."""
+
+    def __init__(self) -> None:
+        super().__init__(PRODUCER)
+
+    @classmethod
+    def of(cls, case: Case) -> "ProducerInputs | None":
+        return cls() if case.shows_steps and case.trace.spec.handoff is not None else None
+
+
+def _lost_by_step(history: History, of: EngineName) -> dict[int, set[int]]:
+    """Return by step the blocks whose load it waited for, and that were lost."""
+    lost: dict[int, set[int]] = {}
+    for seen in history.shown:
+        if isinstance(seen, Transfer) and seen.of == of and seen.values.is_synchronous and seen.values.of == "load":
+            lost.setdefault(seen.step, set()).update(seen.values.blocks[index] for index in seen.values.lost)
+    return lost
+
+
+def leaks_of(history: EngineHistory) -> Iterator[Difference]:
+    """Yield what is still held once nothing is left to do."""
+    for drained in history.drained:
+        for what, count in drained.values.leaks.items():
+            yield broken("books", "leaks", None, (drained.step, None), fact("none_held", what=what), count)
+
+
+class Steps:
+    """The steps of one engine, judged in order; each step is judged once."""
+
+    def __init__(self, history: EngineHistory, lost: Mapping[int, set[int]]) -> None:
+        sizes = history.sizes
+        self._history, self._lost = history, lost
+        self._vocab_size, self._block_size = sizes.vocab_size, sizes.block_size
+        self._state_sizes = sizes.state_sizes
+        # A request of the longest length holds so many blocks; unknown where only a scheduler is tested.
+        self._blocks_max = -(-sizes.max_model_len // sizes.block_size) if sizes.max_model_len is not None else None
+        self._computed: dict[int, Computed] = {}
+
+    def every(self, steps: Mapping[int, Step]) -> Iterator[Difference]:
+        """Yield what is wrong in the steps."""
+        for step in steps.values():
+            yield from self.of_step(step)
+
+    def beyond_vocabulary(self, step: Step) -> Iterator[Difference]:
+        """Yield tokens of a step that are not in the vocabulary."""
+        for row in step.rows:
+            for token, position in zip(row.input_ids, row.positions, strict=True):
+                if not 0 <= token < self._vocab_size:
+                    yield self._no_token(step.number, row.request, position, token)
+
+    def _no_token(self, number: int, request: int, position: int, token: int) -> Difference:
+        expected = fact("below_vocabulary", size=self._vocab_size)
+        return broken("inputs", "input_ids", request, (number, position), expected, token)
+
+    def of_step(self, step: Step) -> Iterator[Difference]:
+        """Yield what is wrong in the next step."""
+        self.begin(step)
+        yield from self.counts(step)
+        yield from self._held(step)
+        where = step.number, None
+        if step.inputs is None:
+            yield broken("inputs", "inputs", None, where, fact("inputs_of_every_step"), fact("none_shown"))
+            return
+        if sorted(step.inputs.requests) != sorted(step.requests):
+            expected = fact("requests", requests=sorted(step.requests))
+            yield broken("inputs", "rows", None, where, expected, sorted(step.inputs.requests))
+            return
+        yield from self._inputs(step)
+        yield from self._mirrors(step)
+        yield from self._results(step)
+        yield from metrics_of(step)
+        self.advance(step)
+
+    def begin(self, step: Step) -> None:
+        """Begin the stays that a plan begins, and advance the computed counts of the others."""
+        for request, turn in step.turns.items():
+            if turn.last < 0:
+                self._computed[request] = Computed(turn.stay, turn.stay.hit)
+                continue
+            state = self._computed[request]
+            if not state.has_lost:
+                state.count += _progress(state, self._history.steps[turn.last].sampled.get(request, ()))
+        lost = self._lost.get(step.number, set())
+        for request, blocks in step.plan.blocks if lost else ():
+            if request in self._computed and not lost.isdisjoint(blocks):
+                self._computed[request].has_lost = True
+
+    def counts(self, step: Step) -> Iterator[Difference]:
+        """Yield counts of a plan that are below the true ones, or above these plus the drafts in flight."""
+        plans = [self._history.steps[each] for each in range(step.num_processed, step.number)]
+        flying = [(plan.number, dict(zip(plan.requests, plan.plan.planned_drafts, strict=True))) for plan in plans]
+        for request, planned in step.computed.items():
+            state = self._computed[request]
+            if state.has_lost:
+                continue
+            most = state.count + sum(drafts.get(request, 0) for each, drafts in flying if each >= state.stay.first)
+            if not state.count <= planned <= most:
+                expected = fact("between", least=state.count, most=most)
+                yield broken("counts", "scheduled_computed", request, (step.number, None), expected, planned)
+
+    def scheduled(self, request: int, num_tokens: int, num_drafts: int) -> int:
+        """Note what a step computes of a request, and return its first position."""
+        state = self._computed[request]
+        state.num_scheduled, state.num_drafts = num_tokens, num_drafts
+        return state.count
+
+    def _held(self, step: Step) -> Iterator[Difference]:
+        """Yield requests that hold more blocks than one of the longest length needs."""
+        for request, held in step.plan.blocks if self._blocks_max is not None else ():
+            if len(held) > (self._blocks_max or 0):
+                expected = fact("at_most_blocks", most=self._blocks_max)
+                yield broken("blocks", "held", request, (step.number, None), expected, len(held))
+
+    def _inputs(self, step: Step) -> Iterator[Difference]:
+        states = dict(step.plan.states)
+        owners, holders = owners_of(step.plan.blocks), _holders_of(step.plan.blocks, states)
+        for row in step.rows:
+            self.scheduled(row.request, len(row.positions), row.num_drafts)
+            state = self._computed[row.request]
+            if state.has_lost:
+                continue
+            if state.is_chunk and state.stay.is_followed and row.num_drafts:
+                where = step.number, state.count + state.num_scheduled - row.num_drafts
+                yield broken("inputs", "drafts", row.request, where, fact("no_drafts"), row.num_drafts)
+            yield from self._row(step, row)
+            yield from self._slots(step.number, row, owners)
+            yield from self._states(step, row, states.get(row.request, ()), holders)
+            is_whole = any(group.whole for group in row.states[: len(states.get(row.request, ()))])
+            state.num_taken_in = state.num_drafts if is_whole else 0
+            state.num_given = 0 if is_whole else state.num_scheduled - state.num_drafts - 1
+        for slot in step.padding:
+            if slot >= 0:
+                actual = fact("block", block=slot // self._block_size)
+                yield broken("inputs", "slots", None, (step.number, None), fact("padding_nowhere"), actual)
+
+    def _row(self, step: Step, row: Row) -> Iterator[Difference]:
+        """Yield wrong tokens and positions of a row, and lengths that are not the true ones or above their bound."""
+        number, state, known = step.number, self._computed[row.request], step.turns[row.request].known
+        first, count = state.count, state.num_scheduled
+        for index, (token, position) in enumerate(zip(row.input_ids, row.positions, strict=True)):
+            if position != first + index:
+                yield broken("inputs", "positions", row.request, (number, first + index), first + index, position)
+            if not 0 <= token < self._vocab_size:
+                yield self._no_token(number, row.request, position, token)
+            own = known[first + index : first + index + 1]
+            if state.stay.is_followed and index < count - state.num_drafts and list(own) != [token]:
+                expected = own[0] if own else fact("only_drafts")
+                yield broken("inputs", "input_ids", row.request, (number, position), expected, token)
+        if row.seq_len != first + count:
+            yield broken("inputs", "seq_lens", row.request, (number, None), first + count, row.seq_len)
+        if row.bound is not None and row.bound < row.seq_len:
+            expected = fact("at_least", least=row.seq_len)
+            yield broken("counts", "bounds", row.request, (number, None), expected, row.bound)
+
+    def _slots(self, number: int, row: Row, owners: Mapping[int, Mapping[int, int]]) -> Iterator[Difference]:
+        """Yield slots that are not those of the blocks planned, and blocks of other requests."""
+        size = self._block_size
+        for position, slot in enumerate(row.slots, self._computed[row.request].count):
+            block = row.table[position // size]
+            own = block * size + position % size
+            if slot != own:
+                yield broken("inputs", "slots", row.request, (number, position), own, slot)
+            yield from self.owner(number, row.request, position, block, owners)
+
+    def owner(
+        self, number: int, request: int, position: int, block: int | None, owners: Mapping[int, Mapping[int, int]]
+    ) -> Iterator[Difference]:
+        """Yield a block for a position, if any, that is not the one planned for it, or that another request holds."""
+        index, held = position // self._block_size, owners.get(block, {}) if block is not None else {}
+        if held.get(request) != index:
+            expected, actual = fact("own_block", index=index), fact("block", block=block)
+            yield broken("blocks", "tables", request, (number, position), expected, actual)
+        for other, index_there in held.items():
+            is_shared = index_there == index and (index + 1) * self._block_size <= self._computed[other].stay.hit
+            if other != request and not is_shared:
+                expected, actual = fact("a_block_of_its_own"), fact("block_of_another", block=block, other=other)
+                yield broken("blocks", "tables", request, (number, position), expected, actual)
+
+    def _states(
+        self, step: Step, row: Row, planned: Sequence[Blocks], holders: Mapping[int, list[int]]
+    ) -> Iterator[Difference]:
+        """Yield wrong recurrent states of a row: their blocks, and what they start from."""
+        state = self._computed[row.request]
+        where = step.number, state.count
+        columns = [(row.seq_len - 1) // size for size in self._state_sizes]
+        for group, (held, given) in enumerate(zip(planned, row.states, strict=False)):
+            yield from _blocks_of_state(row.request, where, given.blocks, held[columns[group] :], holders)
+            if given.goes_on != (where[1] > 0):
+                how = fact("begins"), fact("goes_on")
+                yield broken("inputs", "goes_on", row.request, where, how[not given.goes_on], how[given.goes_on])
+            is_in_place = state.columns[group : group + 1] == columns[group : group + 1]
+            yield from self._kept(step, row.request, given.kept, is_in_place)
+        yield from self._copied(step, row)
+        state.columns = columns
+
+    def _num_kept(self, step: Step, request: int) -> int:
+        """Return how many tokens of its last step the state left by a request includes."""
+        last = self._history.steps[step.turns[request].last]
+        return max(1, len(last.sampled.get(request, ()))) + self._computed[request].num_given
+
+    def _kept(self, step: Step, request: int, kept: int, is_in_place: bool) -> Iterator[Difference]:
+        """Yield a state that includes other tokens of the step before than those accepted.
+
+        A state in another block than the one that the last step left it in is a copy, which includes the first token of
+        that step. The state of a row with drafts that was computed as a prefill includes the rejected drafts, too.
+        """
+        state = self._computed[request]
+        if is_in_place and state.num_taken_in:
+            kept = 1 + state.num_taken_in
+        expected = self._num_kept(step, request) if is_in_place else 1
+        if kept != expected:
+            facts = fact("behind_kept", kept=expected), fact("behind_kept", kept=kept)
+            yield broken("inputs", "kept", request, (step.number, state.count), *facts)
+
+    def _copied(self, step: Step, row: Row) -> Iterator[Difference]:
+        """Yield a state that is copied to a new block and includes other tokens than those accepted.
+
+        At the end of a block the state includes the first token of the step before, as it does when a request begins;
+        the state of a prefill includes all of its tokens.
+        """
+        state = self._computed[row.request]
+        expected = 1
+        if state.columns and all(state.count % size for size in self._state_sizes):
+            expected = self._num_kept(step, row.request)
+        if row.copied and row.copied != expected and not state.num_taken_in:
+            facts = fact("behind_kept", kept=expected), fact("behind_kept", kept=row.copied)
+            yield broken("inputs", "copied", row.request, (step.number, state.count), *facts)
+
+    def _mirrors(self, step: Step) -> Iterator[Difference]:
+        """Yield counts of the host that are not the true ones once they have been corrected."""
+        for request, count in step.corrected.items():
+            state = self._computed[request]
+            if count != state.count and not state.has_lost:
+                yield broken("counts", "mirror_computed", request, (step.number, None), state.count, count)
+
+    def _results(self, step: Step) -> Iterator[Difference]:
+        """Yield tokens that were sampled from a prefill chunk."""
+        for request, tokens in step.sampled.items():
+            state = self._computed[request]
+            if tokens and self._is_chunk(step, request) and state.stay.is_followed and not state.has_lost:
+                where = step.number, state.count + state.num_scheduled
+                yield broken("inputs", "sampled", request, where, fact("no_token"), tokens)
+
+    def advance(self, step: Step) -> None:
+        """Note which requests the step computed a chunk of."""
+        for request in step.requests:
+            self._computed[request].is_chunk = self._is_chunk(step, request)
+
+    def _is_chunk(self, step: Step, request: int) -> bool:
+        """Return whether more tokens of a request are known than the step computes."""
+        state = self._computed[request]
+        return state.count + state.num_scheduled < len(step.turns[request].known)
+
+
+def _progress(state: Computed, sampled: Sequence[int]) -> int:
+    """Return the number of tokens that a step computed of a request: all but the rejected drafts."""
+    return state.num_scheduled - (state.num_drafts + 1 - len(sampled) if sampled else 0)
+
+
+def owners_of(blocks: Iterable[tuple[int, Blocks]]) -> dict[int, dict[int, int]]:
+    """Return by block the requests that hold it, each with the block's index in its table."""
+    owners: dict[int, dict[int, int]] = {}
+    for request, held in blocks:
+        for index, block in enumerate(held):
+            owners.setdefault(block, {})[request] = index
+    return owners
+
+
+def _holders_of(blocks: Iterable[tuple[int, Blocks]], states: Mapping[int, Iterable[Blocks]]) -> dict[int, list[int]]:
+    """Return by block the requests that hold it, once for tokens and once for each state; empty without states."""
+    holders: dict[int, list[int]] = {}
+    for request, held in blocks if states else ():
+        for block in (block for group in (held, *states[request]) for block in group):
+            holders.setdefault(block, []).append(request)
+    return holders
+
+
+def _blocks_of_state(
+    request: int, where: Where, given: Blocks, planned: Blocks, holders: Mapping[int, list[int]]
+) -> Iterator[Difference]:
+    """Yield states that are not in the blocks planned for them, or in a block that another holder has too.
+
+    A row has one state, after all of its tokens, or one after each token from `where` on.
+    """
+    step, first = where
+    for index, block in enumerate(given):
+        own = planned[index] if index < len(planned) else None
+        if block != own:
+            expected, actual = fact("state_in_block", block=own), fact("block", block=block)
+            yield broken("blocks", "states", request, (step, first + index), expected, actual)
+        if len(held_by := holders.get(block, [])) > 1:
+            actual = fact("block_of_several", block=block, holders=held_by)
+            yield broken("blocks", "states", request, (step, first + index), fact("a_block_for_its_state"), actual)
+
+
+def metrics_of(step: Step) -> Iterator[Difference]:
+    """Yield metrics that count more rows, drafts or accepted drafts than the step verified; they may count fewer.
+
+    Requests that have ended meanwhile are left out.
+    """
+    planned = dict(zip(step.requests, step.plan.planned_drafts, strict=True))
+    rows = {request: tokens for request, tokens in step.sampled.items() if tokens and planned.get(request)}
+    most = len(rows), sum(planned[request] for request in rows), sum(len(tokens) - 1 for tokens in rows.values())
+    names = "counted_rows", "counted_drafts", "counted_accepted"
+    for name, count, bound in zip(names, step.counted, most, strict=False):
+        if not 0 <= count <= bound:
+            yield broken("books", name, None, (step.number, None), fact("between", least=0, most=bound), count)

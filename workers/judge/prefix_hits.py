@@ -1,0 +1,151 @@
+"""Prefix-cache hits: a request finds at least as many of its tokens as the cache must still have.
+
+Verifies: a request that begins need not compute again what is in blocks that were registered in earlier steps and that
+have not been taken since. For full attention these are all such blocks; for sliding-window layers those just before the
+position where the request continues. With drafters that drop it, one more block after that is needed. Of a window so
+much of a prompt is kept that a request with the same prompt, or with a longer one that begins with it, finds it.
+
+Does not verify: that a hit is right (`window_groups` and `kv_content` do); output tokens, which may be registered late;
+what is registered in the same step; requests that may not read the cache; prompts that differ elsewhere.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import lcm
+
+from scenarios.spec import ENGINE
+from workers.judge.broken_identities import broken
+from workers.judge.history import History, Step
+from workers.judge.judge import Case, End, HistoryJudge
+from workers.judge.prefixes import Prefixes
+from workers.judge.window_groups import Group, groups_of
+from workers.record.evidence import Difference, fact
+from workers.record.shown import Controlled, OpenedValues, Scheduled
+
+PLANES = ("blocks",)
+
+
+class PrefixHits(HistoryJudge):
+    """Judge of the prefix-cache hits of a run. An engine with `drafts` may drop one block of each hit."""
+
+    def __init__(self, drafts: bool) -> None:
+        self._drafts = drafts
+
+    @classmethod
+    def of(cls, case: Case) -> "PrefixHits | None":
+        """Return the judge of an engine with a prefix cache and neither recurrent states nor a connector."""
+        spec = case.trace.spec
+        is_cached = spec.prefix_cache and spec.layers in ("attention", "windows") and not spec.has_connector
+        return cls(spec.num_speculative_tokens > 0) if is_cached and case.shows_steps else None
+
+    def compared(self, history: History) -> tuple[str, ...]:
+        return PLANES if any(step.begun for step in history.steps_of(ENGINE).values()) else ()
+
+    def differences(self, end: End) -> Iterator[Difference]:
+        own = end.history.engines[ENGINE]
+        cache = _Cache(own.sizes, self._drafts)
+        for seen in end.history.shown:
+            if isinstance(seen, Controlled) and seen.of == ENGINE and seen.values.what == "cleared":
+                cache.clear()
+            elif isinstance(seen, Scheduled) and seen.of == ENGINE:
+                yield from cache.planned(own.steps[seen.step])
+
+
+class _Cache:
+    """The blocks that are registered, by group and by the prefix at their end."""
+
+    def __init__(self, sizes: OpenedValues, drafts: bool) -> None:
+        self._prefixes, self._groups = Prefixes(), groups_of(sizes)
+        # A hit ends where a block of each group does.
+        self._step = lcm(*(group.size for group in self._groups))
+        # The hash of a block covers so many tokens after it; then nothing is dropped for what a drafter reads ahead.
+        self._ahead = sizes.hash_ahead
+        # What is kept of a window depends on the drop; of full attention all is kept.
+        self._drops = drafts and (not sizes.windows or sizes.draft_shift > 0) and not self._ahead
+        # Prefixes of each request, as far as it was known when it began, and the length of its prompt.
+        self._known: dict[int, list[int]] = {}
+        self._prompts: dict[int, int] = {}
+        self._registered: dict[tuple[int, int], set[int]] = {}
+        self._entry_of: dict[int, tuple[int, int]] = {}
+
+    def clear(self) -> None:
+        """Forget all blocks."""
+        self._registered.clear()
+        self._entry_of.clear()
+
+    def planned(self, step: Step) -> Iterator[Difference]:
+        """Yield requests that begin in a step with less than the cache has for them."""
+        taken, num_gone, hits = step.plan.taken, 0, step.computed
+        for request, tokens in step.plan.begun:
+            self._known[request] = self._prefixes.extended([], tokens)
+            self._prompts.setdefault(request, len(tokens))
+        for request, count in sorted(step.plan.lookups, key=lambda pair: pair[1]):
+            for block in taken[num_gone:count]:
+                self._forget(block)
+            num_gone = count
+            least = self._least(self._known[request])
+            if hits[request] < least:
+                where = step.number, hits[request]
+                yield broken("blocks", "hits", request, where, fact("at_least", least=least), hits[request])
+        for block in taken[num_gone:]:
+            self._forget(block)
+        if step.inputs is not None:
+            self._register(step)
+
+    def _forget(self, block: int) -> None:
+        entry = self._entry_of.pop(block, None)
+        if entry is not None:
+            self._registered[entry].discard(block)
+
+    def _needed(self, group: Group, length: int) -> range:
+        """Return which blocks a group needs for the first tokens of a request."""
+        stop = length // group.size
+        first = 0 if group.window is None else max(0, stop + (1 - group.window) // group.size)
+        return range(first, stop + self._drops)
+
+    def _kept(self, group: Group, prompt: int) -> set[int] | None:
+        """Return which blocks of a prompt are kept for others, None if all are."""
+        if group.window is None:
+            return None
+        step = self._step
+        lengths = (prompt - 1, prompt) if self._drops else (prompt - 1,)
+        ends = (max(0, length // step - self._drops) * step for length in lengths)
+        return {index for end in ends for index in self._needed(group, end)}
+
+    def _least(self, known: Sequence[int]) -> int:
+        """Return how many of a request's tokens the cache has at least; the last token is always computed."""
+        step = self._step
+        lengths = range((len(known) - 1) // step * step, 0, -step)
+        return next((length for length in lengths if self._is_cached(known, length)), 0)
+
+    def _is_cached(self, known: Sequence[int], length: int) -> bool:
+        """Return whether each group has the blocks that it needs for the first tokens of a request."""
+        for number, group in enumerate(self._groups):
+            needed = self._needed(group, length)
+            if group.window is not None and self._drops and group.size < self._step and length < group.window:
+                # A dropped short block takes the blocks up to the next longer one with it.
+                return False
+            # A token is left to compute, and what the last hash covers is known.
+            if needed.stop * group.size + max(1, self._ahead) > len(known):
+                return False
+            if not all(self._registered.get((number, self._hashed(known, group, index))) for index in needed):
+                return False
+        return True
+
+    def _hashed(self, known: Sequence[int], group: Group, index: int) -> int:
+        """Return the prefix that the hash of a block covers."""
+        return known[(index + 1) * group.size - 1 + self._ahead]
+
+    def _register(self, step: Step) -> None:
+        """Register the blocks that a step fills with tokens which were known when their request began."""
+        windows, blocks = dict(step.plan.windows), dict(step.plan.blocks)
+        for row in step.rows:
+            known = self._known[row.request]
+            end = min(row.first + len(row.positions), len(known) - self._ahead)
+            held_by_group = (blocks.get(row.request, []), *windows.get(row.request, ()))
+            for number, (group, held) in enumerate(zip(self._groups, held_by_group, strict=False)):
+                kept = self._kept(group, self._prompts[row.request])
+                for index, block in enumerate(held[: end // group.size]):
+                    if block and (kept is None or index in kept):
+                        self._forget(block)
+                        self._entry_of[block] = number, self._hashed(known, group, index)
+                        self._registered.setdefault(self._entry_of[block], set()).add(block)

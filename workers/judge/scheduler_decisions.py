@@ -1,0 +1,50 @@
+"""Scheduler decisions: the plans of a scheduler that is tested alone, without a model runner.
+
+Verifies:
+- counts: the scheduler's computed tokens are the true ones plus at most the drafts in flight;
+- block tables: a runner that is told the plan has a block for every token of a step, the one that the scheduler holds
+  for it, and none that another request holds, except a shared prefix;
+- metrics count no more drafts than were verified;
+- nothing is held at the end.
+
+Does not verify: model inputs and samples, which a test makes up; plans after the last result that was returned.
+"""
+
+from collections.abc import Iterator
+
+from scenarios.spec import ENGINE
+from workers.judge.history import History, Step
+from workers.judge.judge import End, HistoryJudge
+from workers.judge.model_inputs import Steps, leaks_of, metrics_of, owners_of
+from workers.record.evidence import Difference
+
+PLANES = ("blocks", "books", "counts")
+
+
+class SchedulerDecisions(HistoryJudge):
+    """Judge of the plans of one scheduler, with their numbers of tokens and the block tables that a runner is told."""
+
+    def compared(self, history: History) -> tuple[str, ...]:
+        return PLANES if history.steps_of(ENGINE) else ()
+
+    def differences(self, end: End) -> Iterator[Difference]:
+        history = end.history.engines[ENGINE]
+        steps = Steps(history, {})
+        for step in history.steps.values():
+            if step.number <= history.num_processed:
+                yield from _of_step(steps, step, history.sizes.block_size)
+        yield from leaks_of(history)
+
+
+def _of_step(steps: Steps, step: Step, size: int) -> Iterator[Difference]:
+    steps.begin(step)
+    yield from steps.counts(step)
+    owners = owners_of(step.plan.blocks)
+    planned = zip(step.requests, step.plan.num_tokens, step.plan.planned_drafts, step.plan.told, strict=True)
+    for request, count, num_drafts, table in planned:
+        first = steps.scheduled(request, count, num_drafts)
+        for index in range(first // size, -(-(first + count) // size)):
+            block = table[index] if index < len(table) else None
+            yield from steps.owner(step.number, request, max(first, index * size), block, owners)
+    yield from metrics_of(step)
+    steps.advance(step)

@@ -1,0 +1,175 @@
+"""Window groups: what each KV-cache group of sliding-window layers attends to.
+
+Such layers see only the last tokens of a request. The blocks before these are freed and may be given to any request in
+any group. The judge keeps a cache of its own, in which an entry is the identity of a whole prefix.
+
+Verifies:
+- what a window sees is in the blocks planned for it; none of these is freed, or held by another request or group except
+  for a shared prefix;
+- each token is written there, and padding tokens are written nowhere;
+- the entries that a group sees before a step are its own, of exactly the request's tokens.
+
+Does not verify: values; blocks of full attention (`model_inputs` does); entries before a window.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from scenarios.spec import ENGINE
+from workers.judge.broken_identities import broken
+from workers.judge.history import Blocks, History, Row, Step
+from workers.judge.judge import Case, End, HistoryJudge
+from workers.judge.prefixes import UNWRITTEN, Prefixes
+from workers.record.evidence import Difference, fact
+from workers.record.shown import OpenedValues
+
+PLANES = ("blocks", "inputs", "kv")
+# The block that stands for freed ones in a block table.
+_FREED = 0
+# By block its holders, each a request and a group, with the block's index in that holder's table.
+_Holders = Mapping[int, Mapping[tuple[int, int], int]]
+
+
+class Group(NamedTuple):
+    """A group of layers: its block size, and how many tokens it sees, None if all."""
+
+    size: int
+    window: int | None
+
+    def first_seen(self, position: int) -> int:
+        """Return the first position that is seen from another one."""
+        return 0 if self.window is None else max(0, position + 1 - self.window)
+
+
+def groups_of(sizes: OpenedValues) -> list[Group]:
+    """Return the groups of an engine, full attention first."""
+    return [Group(sizes.block_size, None), *(Group(size, window) for size, window in sizes.windows)]
+
+
+class _Part(NamedTuple):
+    """A row as one group is given it: its first position, the slots of its tokens, and the block table."""
+
+    request: int
+    first: int
+    slots: Sequence[int]
+    table: Blocks
+
+
+def _part(row: Row, group: int) -> _Part:
+    """Return a row as a group is given it, full attention being group 0."""
+    slots, table = row.slots, row.table
+    if group:
+        slots, table = row.windows[group - 1].slots, row.windows[group - 1].table
+    return _Part(row.request, row.first, slots, table)
+
+
+class WindowGroups(HistoryJudge):
+    """Judge of the KV-cache groups of a run."""
+
+    @classmethod
+    def of(cls, case: Case) -> "WindowGroups | None":
+        """Return the judge of an engine with sliding-window layers."""
+        return cls() if case.shows_steps and case.trace.spec.layers == "windows" else None
+
+    def compared(self, history: History) -> tuple[str, ...]:
+        return PLANES if any(step.inputs and step.begun for step in history.steps_of(ENGINE).values()) else ()
+
+    def differences(self, end: End) -> Iterator[Difference]:
+        own = end.history.engines[ENGINE]
+        caches = _Caches(groups_of(own.sizes))
+        for step in own.steps.values():
+            if step.inputs is not None:
+                yield from caches.step(step)
+
+
+class _Caches:
+    """What lies in the blocks of each group, by the tokens that it was computed from."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._groups, self._prefixes = groups, Prefixes()
+        # Prefixes of each request as far as it has computed them, and how many tokens it found computed.
+        self._known: dict[int, list[int]] = {}
+        self._hits: dict[int, int] = {}
+        # The group that wrote a block last, and its entries.
+        self._contents: dict[int, tuple[int, list[int]]] = {}
+
+    def step(self, step: Step) -> Iterator[Difference]:
+        """Yield what is wrong in a step."""
+        for request, tokens in step.plan.begun:
+            self._hits[request] = step.computed[request]
+            self._known[request] = self._prefixes.extended([], tokens[: step.computed[request]])
+        holders = _holders(step)
+        for number, group in enumerate(self._groups):
+            if group.window is not None:
+                for row in step.rows:
+                    yield from self._planned(step.number, number, _part(row, number), holders)
+                yield from self._padding(step, number)
+        for row in step.rows:
+            known = self._known.get(row.request, [])[: row.first]
+            self._known[row.request] = self._prefixes.extended(known, row.input_ids)
+        parts = [(number, _part(row, number)) for number in range(len(self._groups)) for row in step.rows]
+        for number, part in parts:
+            self._write(number, part)
+        for number, part in parts:
+            yield from self._seen(step.number, number, part)
+
+    def _planned(self, step: int, number: int, part: _Part, holders: _Holders) -> Iterator[Difference]:
+        """Yield blocks that a window sees and that are not those planned for it, and tokens written elsewhere."""
+        group = self._groups[number]
+        stop = part.first + len(part.slots)
+        for index in range(group.first_seen(part.first) // group.size, -(-stop // group.size)):
+            where = step, max(index * group.size, group.first_seen(part.first))
+            block = part.table[index] if index < len(part.table) else _FREED
+            held = holders.get(block, {})
+            if block == _FREED or held.get((part.request, number)) != index:
+                expected, actual = fact("own_block", index=index), fact("block", block=block)
+                yield broken("blocks", "window_tables", part.request, where, expected, actual)
+            # For blocks before the row's first token, their entries are checked, whoever holds them.
+            for (other, of), place in held.items() if index >= part.first // group.size else ():
+                is_shared = (index + 1) * group.size <= self._hits.get(other, 0)
+                if (other, of) != (part.request, number) and not (of == number and place == index and is_shared):
+                    expected, actual = fact("a_block_of_its_own"), fact("block_of_another", block=block, other=other)
+                    yield broken("blocks", "window_tables", part.request, where, expected, actual)
+        for position, slot in enumerate(part.slots, part.first):
+            index, place = divmod(position, group.size)
+            own = part.table[index] * group.size + place if index < len(part.table) else None
+            if slot != own:
+                yield broken("inputs", "window_slots", part.request, (step, position), own, slot)
+
+    def _padding(self, step: Step, number: int) -> Iterator[Difference]:
+        """Yield slots where a group writes padding tokens."""
+        for slot in step.window_padding[number - 1]:
+            if slot >= 0:
+                actual = fact("block", block=slot // self._groups[number].size)
+                yield broken("inputs", "window_slots", None, (step.number, None), fact("padding_nowhere"), actual)
+
+    def _write(self, number: int, part: _Part) -> None:
+        size, prefixes = self._groups[number].size, self._known[part.request][part.first :]
+        for slot, prefix in zip(part.slots, prefixes, strict=True):
+            of, entries = self._contents.get(slot // size, (-1, []))
+            if of != number:
+                entries = [UNWRITTEN] * size
+                self._contents[slot // size] = number, entries
+            entries[slot % size] = prefix
+
+    def _seen(self, step: int, number: int, part: _Part) -> Iterator[Difference]:
+        """Yield entries that a group sees before a row's first token and that are not of its request's tokens."""
+        group, known = self._groups[number], self._known[part.request]
+        for position in range(group.first_seen(part.first), part.first):
+            index, place = divmod(position, group.size)
+            of, entries = self._contents.get(part.table[index], (-1, []))
+            actual = entries[place] if of == number else UNWRITTEN
+            if actual != known[position]:
+                facts = self._prefixes.told(known[position], actual)
+                yield broken("kv", "attended", part.request, (step, position), *facts)
+
+
+def _holders(step: Step) -> _Holders:
+    """Return by block its holders."""
+    found: dict[int, dict[tuple[int, int], int]] = {}
+    windows = dict(step.plan.windows)
+    for request, blocks in step.plan.blocks:
+        for number, held in enumerate((blocks, *windows.get(request, ()))):
+            for index, block in enumerate(held):
+                found.setdefault(block, {})[request, number] = index
+    return found
