@@ -1,13 +1,14 @@
-"""Panel: which judges are asked of a trace on an engine."""
+"""Panel: which judges apply to a trace on an engine."""
 
 import pytest
 
 from scenarios.capabilities import Capabilities
 from scenarios.spec import EngineSpec, Transfer
 from scenarios.trace import Trace
-from workers.judge.attended_tokens import AttendedTokens
+from workers.judge.judge import Case
+from workers.judge.kv_content import KVContent
 from workers.oracle.tape import Tapes
-from workers.run.panel import Case, panel_of
+from workers.run.panel import Panel
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
 from workers.targets.vllm.names import VLLM
@@ -25,10 +26,10 @@ VLLMS = kind_of(VLLM).capabilities
         (EngineSpec(layers="windows", prefix_cache=True), VLLMS, False),
         (EngineSpec(layers="attention", prefix_cache=True), Specstorm.capabilities, False),
     ],
-    ids=["found in the cache", "loaded", "its own", "states", "windows", "an engine with an oracle"],
+    ids=["prefix cache", "connector", "neither", "states", "windows", "an engine with an oracle"],
 )
-def test_what_a_request_attends_to_is_judged_where_it_may_be_another_s(
+def test_kv_content_is_judged_where_blocks_may_come_from_others(
     spec: EngineSpec, capabilities: Capabilities, is_asked: bool
 ) -> None:
-    panel = panel_of(Case(Trace(spec=spec, events=()), Tapes(), capabilities, None))
-    assert any(isinstance(judge, AttendedTokens) for judge in panel.judges) is is_asked
+    panel = Panel.of(Case(Trace(spec=spec, events=()), Tapes(), capabilities, None))
+    assert any(isinstance(judge, KVContent) for judge in panel.judges) is is_asked

@@ -14,10 +14,9 @@ from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
 from scenarios.sampling import Output
 from scenarios.trace import Trace
-from workers.judge.step_identities import PLANES
+from workers.judge.judge import PLANES_OF_STEPS
 from workers.record.evidence import HOST, RACES, Access, MissingOrder, Site
-from workers.record.log import Entry
-from workers.record.observation import Observation
+from workers.record.shown import Drained, DrainedValues, Opened, OpenedValues, Shown
 from workers.record.verdict import CRASH
 from workers.targets.target import DeviceError, Progress, RunConfig, Target, TargetKind, Watch
 
@@ -114,11 +113,16 @@ class BlackBox(Target):
             for name, request in self.requests.items()
         }
 
-    def take_log(self) -> list[Entry | Observation]:
-        """Show what is held, as an engine does that was asked for its steps and has nothing left to do."""
+    def take_shown(self) -> list[Shown]:
+        """Return its sizes and what it still holds, once nothing is left to do; nothing if no steps are wanted."""
         if not self.shows_steps or not self.drained():
             return []
-        return [Observation("drained", self.num_commits, (), {"leaks": {"rows": 2} if self.mistake == "leak" else {}})]
+        sizes = OpenedValues(vocab_size=self.trace.spec.vocab_size, block_size=1, state_sizes=[])
+        leaks = DrainedValues(leaks={"rows": 2} if self.mistake == "leak" else {})
+        return [
+            Opened(step=-1, requests=(), values=sizes),
+            Drained(step=self.num_commits, requests=(), values=leaks),
+        ]
 
     def races(self) -> tuple[MissingOrder, ...]:
         """Return a race where the engine crashes or makes no progress."""
@@ -152,7 +156,7 @@ class BlackBoxKind(TargetKind):
             events=("abort",),
             places=("before_schedule",),
             spec={"depth": (1, 2), "vocab_size": (), "max_num_seqs": ()},
-            planes=(*PLANES, RACES),
+            planes=(*PLANES_OF_STEPS, RACES),
         )
 
     def require(self, config: RunConfig) -> None:

@@ -1,0 +1,167 @@
+"""Histories for tests of judges: typed values of steps, with defaults for what a test does not care about."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+from scenarios.spec import ENGINE, EngineName
+from workers.judge.history import Blocks, History
+from workers.judge.judge import End, HistoryJudge
+from workers.record.evidence import Difference
+from workers.record.observation import Output
+from workers.record.shown import ScheduledValues, Shown
+
+_SHOWN: TypeAdapter[Shown] = TypeAdapter(Shown)
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "opened": {"vocab_size": 32, "block_size": 4, "state_sizes": []},
+    "scheduled": {"begun": [], "blocks": [], "states": []},
+    "transfer": {
+        "number": 0,
+        "of": "load",
+        "is_synchronous": False,
+        "lost": [],
+        "num_states": 0,
+        "is_ahead": False,
+    },
+    "in_flight": {"free": [], "registered": []},
+    "controlled": {"version": 0, "tokens": []},
+}
+
+
+class Part(NamedTuple):
+    """A batch row of a step: the tokens of a request from position `first`, the last `num_drafts` of them drafts.
+
+    `begun` has all tokens of the request if a stay begins. `states` and `windows` have the blocks of each such group.
+    A state includes `kept` tokens of the step before.
+    """
+
+    request: int
+    first: int
+    input_ids: Sequence[int]
+    table: Blocks
+    num_drafts: int = 0
+    begun: Sequence[int] | None = None
+    states: Sequence[Blocks] = ()
+    windows: Sequence[Blocks] = ()
+    kept: int = 1
+
+    @property
+    def positions(self) -> range:
+        """Return the positions of the row's tokens."""
+        return range(self.first, self.first + len(self.input_ids))
+
+
+def shown(point: str, step: int = 0, requests: Sequence[int] = (), engine: EngineName = ENGINE, **values: Any) -> Shown:
+    """Return the values at a point of a step; columns that are missing are zero, counts match the rows."""
+    given = {**_DEFAULTS.get(point, {}), **values}
+    if point == "scheduled":
+        for name in ("scheduled_computed", "planned_drafts"):
+            given.setdefault(name, [0] * len(requests))
+    if point == "transfer":
+        given.setdefault("slots", range(len(given["blocks"])))
+    if point in ("inputs", "drafting"):
+        starts = given.setdefault("starts", range(len(requests) + 1))
+        for name in ("input_ids", "positions", "slots"):
+            given.setdefault(name, [0] * starts[-1])
+        given.setdefault("seq_lens", [given["positions"][stop - 1] + 1 for stop in starts[1:]])
+        given.setdefault("tables", [[]] * len(requests))
+    if point == "inputs":
+        given.setdefault("drafts", [0] * len(requests))
+    return _SHOWN.validate_python({"point": point, "step": step, "requests": requests, "values": given, "of": engine})
+
+
+def opened(engine: EngineName = ENGINE, **values: Any) -> Shown:
+    """Return the sizes of an engine."""
+    return shown("opened", -1, engine=engine, **values)
+
+
+def slots_of(positions: Sequence[int], table: Blocks, size: int) -> list[int]:
+    """Return the slots of positions in the blocks of a table."""
+    return [table[position // size] * size + position % size for position in positions]
+
+
+def step_of(number: int, *parts: Part, size: int = 4, engine: EngineName = ENGINE, **values: Any) -> list[Shown]:
+    """Return the plan and the inputs of a step with blocks of `size` tokens; `values` replace columns of either."""
+    requests = [part.request for part in parts]
+    plan: dict[str, Any] = {
+        "scheduled_computed": [part.first for part in parts],
+        "planned_drafts": [part.num_drafts for part in parts],
+        "begun": [(part.request, part.begun) for part in parts if part.begun is not None],
+        "blocks": [(part.request, part.table) for part in parts],
+        "states": [(part.request, part.states) for part in parts],
+        "windows": [(part.request, part.windows) for part in parts],
+    }
+    plan.update((name, value) for name, value in values.items() if name in ScheduledValues.model_fields)
+    inputs: dict[str, Any] = {
+        **_columns(parts, size),
+        "drafts": [part.num_drafts for part in parts],
+        "states": [_states(parts, group) for group in range(len(parts[0].states))],
+        "windows": [_windows(parts, group, size) for group in range(len(parts[0].windows))],
+    }
+    inputs.update((name, value) for name, value in values.items() if name not in ScheduledValues.model_fields)
+    return [shown("scheduled", number, requests, engine, **plan), shown("inputs", number, requests, engine, **inputs)]
+
+
+def pass_of(number: int, index: int, *parts: Part, size: int = 4, **values: Any) -> Shown:
+    """Return the inputs of a pass of a drafter; `values` replace its columns."""
+    columns = {**_columns(parts, size), **values}
+    return shown("drafting", number, [part.request for part in parts], index=index, **columns)
+
+
+def _columns(parts: Sequence[Part], size: int) -> dict[str, Any]:
+    return {
+        "input_ids": [token for part in parts for token in part.input_ids],
+        "positions": [position for part in parts for position in part.positions],
+        "slots": [slot for part in parts for slot in slots_of(part.positions, part.table, size)],
+        "starts": [sum(len(part.input_ids) for part in parts[:row]) for row in range(len(parts) + 1)],
+        "bounds": [part.positions.stop for part in parts],
+        "tables": [part.table for part in parts],
+    }
+
+
+def _states(parts: Sequence[Part], group: int) -> Mapping[str, Any]:
+    return {
+        "states": [part.states[group][-1] for part in parts],
+        "goes_on": [part.first > 0 for part in parts],
+        "kept": [part.kept for part in parts],
+        # A prefill chunk leaves one state, a row with drafts one after each token.
+        "whole": [len(part.input_ids) > 1 + part.num_drafts for part in parts],
+    }
+
+
+def _windows(parts: Sequence[Part], group: int, size: int) -> Mapping[str, Any]:
+    slots = [slot for part in parts for slot in slots_of(part.positions, part.windows[group], size)]
+    return {"slots": slots, "tables": [part.windows[group] for part in parts]}
+
+
+def changed(seen: Sequence[Shown], *changes: tuple[Any, ...]) -> list[Shown]:
+    """Return what was shown with some changes: a step, a point, the path of a value, and the new value.
+
+    The path of a value in another than the first pass of a drafter begins with the index of the pass.
+    """
+    found = [each.model_dump() for each in seen]
+    for step, point, *path, value in changes:
+        places = [each["values"] for each in found if (each["step"], each["point"]) == (step, point)]
+        place = places[path.pop(0)] if isinstance(path[0], int) else places[0]
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+    return [_SHOWN.validate_python(each) for each in found]
+
+
+def without(seen: Sequence[Shown], *points: str, step: int | None = None) -> list[Shown]:
+    """Return what was shown except at some points, of one step or of all."""
+    return [each for each in seen if each.point not in points or step not in (None, each.step)]
+
+
+def first_of(
+    judge: HistoryJudge, seen: Sequence[Shown], steps: int = 9, outputs: Mapping[str, Output] | None = None
+) -> Difference | None:
+    """Return the first difference that a judge finds in the history of a run."""
+    return judge.at_end(End(steps, outputs or {}, history=History.of(seen)))
+
+
+def reported(found: Difference | None, *names: str) -> tuple[object, ...] | None:
+    """Return fields of a difference, None if there is none."""
+    return None if found is None else tuple(getattr(found, name) for name in names)

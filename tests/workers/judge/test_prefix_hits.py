@@ -1,0 +1,87 @@
+"""Prefix-cache hits: what was registered and not taken since must be found."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.workers.judge.histories import Part, first_of, opened, reported, shown, step_of
+from workers.judge.prefix_hits import PrefixHits
+from workers.record.evidence import Difference, fact
+from workers.record.shown import Shown
+
+SIZE, WINDOW = 2, 3
+# Blocks of full attention are four times as long as those of windows.
+LONG = 8
+PROMPT = list(range(1, 22))
+
+
+def planned(number: int, request: int, hit: int, tokens: Sequence[int] = PROMPT, **plan: Any) -> list[Shown]:
+    """Return a step in which a request begins, and computes all of its tokens except its prefix-cache hit."""
+    full, held = (range(request * 100 + first, request * 100 + first + 50) for first in (1, 50))
+    blocks, windows = full[: -(-len(tokens) // LONG)], [held[: -(-len(tokens) // SIZE)]]
+    row = Part(request, hit, tokens[hit:], blocks, begun=tokens, windows=windows)
+    return step_of(number, row, size=LONG, **{"lookups": [(request, 0)], **plan})
+
+
+def judged(
+    seen: Sequence[Shown],
+    shift: int = 0,
+    windows: Sequence[tuple[int, int]] = ((SIZE, WINDOW),),
+    ahead: int = 0,
+) -> Difference | None:
+    """Judge an engine whose drafter, if it has one, reads tokens `shift` positions after its own."""
+    head = opened(block_size=LONG, windows=windows, draft_shift=shift, hash_ahead=ahead)
+    return first_of(PrefixHits(drafts=shift > 0), [head, *seen])
+
+
+FIRST = planned(0, 0, 0)
+
+
+@pytest.mark.parametrize(("shift", "least"), [(0, 16), (1, 8)], ids=["all whole blocks", "one less with a drafter"])
+def test_prompt_that_comes_again_is_found_up_to_its_last_whole_block(shift: int, least: int) -> None:
+    for hit, is_reported in ((least, False), (least - 8, True)):
+        found = judged([*FIRST, *planned(1, 1, hit)], shift)
+        expected = ("hits", 1, fact("at_least", least=least)) if is_reported else None
+        assert reported(found, "variable", "step", "expected") == expected
+
+
+@pytest.mark.parametrize(("ahead", "own", "least"), [(1, 17, 16), (1, 16, 0), (2, 17, 0), (2, 18, 16)])
+def test_block_whose_hash_covers_a_differing_token_is_not_found(ahead: int, own: int, least: int) -> None:
+    # A window's blocks before position 8 are not kept, so there is no shorter hit.
+    other = [*PROMPT[:own], *(30 + token for token in PROMPT[own:])]
+    for hit in (0, 16):
+        found = judged([*FIRST, *planned(1, 1, hit, other)], 1, ahead=ahead)
+        assert reported(found, "expected") == (None if hit >= least else (fact("at_least", least=least),))
+
+
+# The last block of the window before position 16.
+TAKEN = {"taken": [57]}
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_found"),
+    [
+        (planned(1, 1, 0), True),
+        (planned(1, 1, 0, **TAKEN, lookups=[(1, 0)]), True),
+        (planned(1, 1, 0, **TAKEN, lookups=[(1, 1)]), False),
+        ([shown("controlled", 0, what="cleared"), *planned(1, 1, 0)], False),
+        (planned(1, 1, 0, lookups=[]), False),
+    ],
+    ids=["kept", "taken after the lookup", "taken before the lookup", "cleared", "reads no cache"],
+)
+def test_block_taken_before_the_lookup_or_cleared_need_not_be_found(seen: list[Shown], is_found: bool) -> None:
+    assert (judged([*FIRST, *seen]) is not None) is is_found
+
+
+# Another prompt differs from the first one within its second long block.
+OTHER = [*PROMPT[:12], *range(40, 49)]
+
+
+@pytest.mark.parametrize(
+    ("windows", "hit", "is_reported"), [([(SIZE, WINDOW)], 0, False), ([], 0, True), ([], 8, False)]
+)
+def test_blocks_of_a_window_are_kept_only_where_a_prompt_ends(
+    windows: list[tuple[int, int]], hit: int, is_reported: bool
+) -> None:
+    assert (judged([*FIRST, *planned(1, 1, hit, OTHER)], windows=windows) is not None) is is_reported
