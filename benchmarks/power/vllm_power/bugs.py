@@ -16,7 +16,7 @@ from scenarios.capabilities import EVENTS, FEATURES, asks, lacking
 from scenarios.codec import SUFFIX, load
 from scenarios.spec import EngineSpec, Transfer
 from scenarios.trace import Trace
-from workers.judge import control_plane, drafter_identities
+from workers.judge import control_plane, drafter_inputs
 from workers.judge.contracts import breach
 from workers.targets.registry import kind_of
 from workers.targets.vllm.installation import ROOT
@@ -27,7 +27,7 @@ ENGINES = (VLLM, VLLM_V1)
 # Kinds of state that findings of a foreign engine are about: those it shows, those of judges, and of outputs and ends.
 PLANES = (
     *kind_of(VLLM).capabilities.planes,
-    *drafter_identities.PLANES,
+    *drafter_inputs.PLANES,
     control_plane.PLANE,
     breach.PLANE,
     *("tokens", "logits", "liveness", "crash"),

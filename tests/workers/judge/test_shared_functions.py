@@ -39,7 +39,9 @@ EXCUSED = {
 # Fields of other values that bear the name of a method in `scenarios`.
 NAMESAKES = {
     "allowed": "of a mask in memory, and of the tokens that a request allows; the method belongs to capabilities",
+    "number": "of a step in a history, and of a session in an answer; the method belongs to draws of scenarios",
     "of": "of an op's argument, and of an access to memory; the method belongs to draws of scenarios",
+    "trace": "of a case that judges are given, and of a report; the method belongs to edges and files of scenarios",
     "rank": "of a lane in an order, and of a request among those that wait; the method belongs to explanations",
 }
 

@@ -25,7 +25,7 @@ class Terms:
         self.are_logits = trace.spec.logprobs_mode.endswith("logits")
         self.words_from_prompt = words_from_prompt
         self.weights_stay = not any(isinstance(event, LoadWeights) for event in trace.events)
-        # Blocks may be shared: of whose loads one fails, who has it ends; `judge.transfer_identities` says who may.
+        # Requests may share a block whose load fails, and each may end: `judge.connector_transfers` judges which.
         loading = trace.spec.transfer or trace.spec.handoff
         is_failing = loading is not None and loading.failures == "fail"
         is_disturbed = any(isinstance(event, DisturbTransfer) for event in trace.events)

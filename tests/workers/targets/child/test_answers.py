@@ -1,7 +1,7 @@
-"""Answers are taken as they were meant or not at all: a field of another type, or none, is refused by its place."""
+"""Answers are read as they were sent or refused: a missing field or one of another type is reported by its path."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from scenarios.sampling import Output
 from scenarios.spec import Value
 from workers.record.evidence import Site
+from workers.record.shown import OpenedValues
 from workers.targets.child.answers import Failed, Greeting, Harmed, Nothing, Reported, Stepped, answer_in
 from workers.targets.child.messages import MessageError
 
@@ -17,9 +18,14 @@ _SIDE = {"lane": "main", "how": "read", "op": "copy", "step": 2, "replaced": Non
 _ORDER = {"first": _SIDE, "second": _SIDE, "memory": "rows", "reused_as": "more", "allocated": _SITE}
 # Keys of evidence that have a default.
 _OPTIONAL = {"how", "replaced", "site", "file", "line", "reused_as", "allocated"}
-_OPTIONAL |= {"task", "what", "given", "policy", "error", "callers", "writers"}
-# Keys of engines whose layers are of one kind, or that tell nothing of their free blocks.
-_OPTIONAL |= {"windows", "taken", "lookups", "hash_ahead", "behind"}
+_OPTIONAL |= {"task", "what", "given", "policy", "error", "callers", "writers", "of"}
+# By point, keys of values that have a default: not every engine has or shows them.
+_OPTIONAL_AT = {
+    "opened": set(OpenedValues.model_fields) - {"vocab_size", "block_size", "state_sizes"},
+    "scheduled": {"follows", "shared", "windows", "taken", "lookups", "num_tokens", "told"},
+    "inputs": {"bounds", "copied", "states", "windows", "left"},
+    "drafting": {"blocks", "bounds", "behind"},
+}
 _SEEN: dict[str, dict[str, Any]] = {
     "opened": {
         "vocab_size": 32,
@@ -45,8 +51,22 @@ _SEEN: dict[str, dict[str, Any]] = {
         "windows": [[0, [[0, 5]]]],
         "taken": [3],
         "lookups": [[0, 1]],
+        "num_tokens": [2],
+        "told": [[3]],
     },
-    "inputs": {"input_ids": [1, 2], "tables": [[3], [4]], "goes_on_1": [True]},
+    "inputs": {
+        "input_ids": [1, 2],
+        "positions": [0, 1],
+        "slots": [12, 13],
+        "starts": [0, 2],
+        "seq_lens": [2],
+        "tables": [[3]],
+        "drafts": [0],
+        "bounds": [4],
+        "copied": [1],
+        "states": [{"states": [4], "goes_on": [True], "kept": [1], "whole": [False], "left": [[4, 5]]}],
+        "windows": [{"slots": [8, 9], "tables": [[2]]}],
+    },
     "context": {"positions": [0], "slots": [4]},
     "drafting": {
         "index": 0,
@@ -64,6 +84,8 @@ _SEEN: dict[str, dict[str, Any]] = {
     "proposed": {"proposed": [[7]]},
     "corrected": {"mirror_computed": [2]},
     "processed": {"sampled": [[5]]},
+    "counted": {"counted": [1, 2, 1]},
+    "controlled": {"what": "weights", "version": 1, "tokens": [0]},
     "drained": {"leaks": {"blocks": 1}},
     "copied": {"blocks": [[3, 4]]},
     "zeroed": {"blocks": [3, 4]},
@@ -89,36 +111,35 @@ ANSWERS: dict[type[Value], dict[str, Any]] = {
     },
     Harmed: {"harm": {"kind": "masked", "task": _SIDE, "what": "reads", "given": _SIDE, "policy": "lazy", "error": ""}},
 }
-# Of another type than any field, and than any item of one.
+# Of another type than any field, and than any item of a field.
 WRONG = ({"wrong": "x"}, [["x", "x"]], 1.5, True, None)
-# What may be anything of these, or is an item of something that is.
+# Values of these that some fields accept, or items of such fields.
 ALSO = {
     # A finish reason may be missing, and logprobs are floats.
     "output": (None, 1.5),
     "margins": (1.5,),
-    "mask_token": (None,),
-    "follows": (True,),
-    "chunk_ends_known": (True,),
-    "goes_on_1": (True,),
+    **dict.fromkeys(("follows", "chunk_ends_known", "goes_on", "whole"), (True,)),
+    **dict.fromkeys(("mask_token", "max_model_len", "left"), (None,)),
     **dict.fromkeys(("replaced", "site", "allocated", "task", "given"), (None,)),
 }
 
 
-def spoilt(answer: Any, field: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield an answer with one value after the other of a wrong type, and one key after the other missing."""
+def spoilt(answer: Any, field: str = "", optional: Set[str] = frozenset(_OPTIONAL)) -> Iterator[tuple[str, Any]]:
+    """Yield an answer with each value in turn of a wrong type, and without each key in turn that is not optional."""
     for value in WRONG:
         is_same = type(value) is type(answer) or (isinstance(answer, bool) and isinstance(value, bool))
         if not is_same and not any(value is also or value == also for also in ALSO.get(field, ())):
             yield f"{field} {value}", value
     if isinstance(answer, dict):
         for name, value in answer.items():
-            if field not in ("probes", "counts", "leaks", "writers") and "input_ids" not in answer:
+            if field not in ("probes", "counts", "leaks", "writers"):
                 others = {key: other for key, other in answer.items() if key != name}
-                yield from () if name in _OPTIONAL else [(f"no {name}", others)]
-            yield from ((what, {**answer, name: other}) for what, other in spoilt(value, name))
+                yield from () if name in optional else [(f"no {name}", others)]
+            of_inner = _OPTIONAL_AT.get(answer["point"], set()) if name == "values" else optional
+            yield from ((what, {**answer, name: other}) for what, other in spoilt(value, name, of_inner))
     if isinstance(answer, list):
         for index, value in enumerate(answer):
-            for what, other in spoilt(value, field):
+            for what, other in spoilt(value, field, optional):
                 yield f"{what} at {index}", [*answer[:index], other, *answer[index + 1 :]]
 
 
@@ -134,14 +155,14 @@ def _without_harm(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
-def test_an_answer_is_taken_as_it_was_meant(kind: type[Value]) -> None:
+def test_answer_is_read_as_it_was_sent(kind: type[Value]) -> None:
     taken = answer_in(line_of(ANSWERS[kind]), 3, kind)
     assert isinstance(taken, kind)
     assert ANSWERS[kind] == _without_harm(taken.model_dump(mode="json"))
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
-def test_an_answer_with_a_value_of_a_wrong_type_or_a_key_too_few_is_refused(kind: type[Value]) -> None:
+def test_answer_with_a_wrong_type_or_a_missing_key_is_refused(kind: type[Value]) -> None:
     tried = list(spoilt(ANSWERS[kind]))
     assert len(tried) >= len(WRONG) - 1
     taken = []
@@ -154,7 +175,7 @@ def test_an_answer_with_a_value_of_a_wrong_type_or_a_key_too_few_is_refused(kind
     assert taken == []
 
 
-def test_what_the_engine_failed_with_is_taken_for_any_answer() -> None:
+def test_failure_of_the_engine_is_read_in_place_of_any_answer() -> None:
     line = json.dumps(
         {"number": 3, "error": "RuntimeError: no", "where": _SITE, "callers": [_SITE], "seen": SEEN}
     ).encode()
@@ -166,7 +187,7 @@ def test_what_the_engine_failed_with_is_taken_for_any_answer() -> None:
         answer_in(line, 4, Stepped)
 
 
-def test_a_misfit_is_said_in_one_line_with_its_place() -> None:
+def test_wrong_answer_is_reported_in_one_line_with_its_path() -> None:
     answer = {**ANSWERS[Stepped], "deliveries": [{**_DELIVERY, "output": [["x"], None]}]}
     with pytest.raises(MessageError, match=r"^deliveries\.0\.output\.0\.0: Input should be a valid integer$"):
         answer_in(line_of(answer), 3, Stepped)
