@@ -45,9 +45,9 @@ class Ran(Value):
 
 
 class Delivery(Value):
-    """What a step delivered to the client of one request.
+    """Output tokens that a step delivered to the client of one request, and logprobs of output and prompt tokens.
 
-    It `is_late` if the request was aborted before, as the engine was told: it delivers nothing after that.
+    `is_late` is true if the engine had processed an abort of the request before: then it should deliver no output tokens.
     """
 
     request: str
@@ -56,9 +56,10 @@ class Delivery(Value):
 
 
 class Failed(Value):
-    """An exception of the engine: its message, and where it was raised; behind it the process may be of no use.
+    """An exception of the engine: its message, and where it was raised. The process may be unusable after it.
 
-    `callers` are those of that place, the nearest first, `seen` is what was observed since the last answer.
+    `callers` are the callers of that function, nearest first. `seen` is what the scheduler, model runner and drafter
+    have shown since the last answer.
     """
 
     number: int
@@ -70,13 +71,13 @@ class Failed(Value):
 
 
 class _Answer(Value):
-    """Observations since the last answer, if they are wanted."""
+    """What the scheduler, model runner and drafter have shown since the last answer, if steps are watched."""
 
     seen: tuple[Shown, ...]
 
 
 class Stepped(_Answer):
-    """Result of a step: its deliveries, whether the engine has drained, and the probes so far."""
+    """Result of a step: output tokens by request, whether the engine has drained, and the probes so far."""
 
     deliveries: tuple[Delivery, ...]
     drained: bool

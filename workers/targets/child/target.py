@@ -91,7 +91,7 @@ class ChildTarget(Target):
         self._ask({"do": "open", **opened, "races": watch.races, "steps": watch.steps, "writers": watch.blame}, Nothing)
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
-        assert script == [], "its drafts are not scripted"
+        assert script == [], "draft tokens of an engine in a process of its own are not scripted"
         before = self._delivered.get(event.request)
         if event.session is not None:
             self._add_part(event, event.session)
