@@ -228,7 +228,7 @@ def test_drafter_keeps_room_for_the_most_drafts_even_without_proposals(drafts_ma
     assert reported(judged(seen, drafts_max=drafts_max), *WHERE) == expected
 
 
-def test_entry_at_the_end_of_a_hit_with_another_next_token_is_reported_last() -> None:
+def test_entry_at_the_end_of_a_hit_with_another_token_is_reported_last() -> None:
     seen = [
         *shifted(),
         *step_of(3, Part(1, 4, [6, 7], [7, 5], begun=[1, 2, 3, 4, 6, 7])),
