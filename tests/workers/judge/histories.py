@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
+from scenarios.sampling import Output
 from scenarios.spec import ENGINE, EngineName
 from workers.judge.history import Blocks, History
 from workers.judge.judge import End, HistoryJudge
 from workers.record.evidence import Difference
-from workers.record.observation import Output
 from workers.record.shown import ScheduledValues, Shown
 
 _SHOWN: TypeAdapter[Shown] = TypeAdapter(Shown)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from scenarios.sampling import Output
 from scenarios.spec import ENGINE, PRODUCER, EngineName, Offloading
 from tests.workers.judge.histories import first_of, opened, reported, shown
 from workers.judge.connector_transfers import ConnectorTransfers
 from workers.record.evidence import Difference
-from workers.record.observation import Output
 from workers.record.shown import Shown
 
 SIZE = 4

@@ -3,7 +3,7 @@
 They are read strictly: nothing is converted.
 """
 
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import to_json
@@ -47,7 +47,8 @@ class Ran(Value):
 class Delivery(Value):
     """Output tokens that a step delivered to the client of one request, and logprobs of output and prompt tokens.
 
-    `is_late` is true if the engine had processed an abort of the request before: then it should deliver no output tokens.
+    `is_late` is true if the engine had processed an abort of the request before: then it should deliver no output
+    tokens.
     """
 
     request: str
