@@ -6,6 +6,7 @@ import pytest
 
 from scenarios.codec import load
 from scenarios.events import EndSession, Schedule
+from workers.edits.fix import ALL
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed
 from workers.run.check import check
@@ -22,7 +23,7 @@ TAPES = Tapes()
 @pytest.mark.parametrize("name", ["sessions", "sessions_ended_by_tokens"])
 def test_parts_of_sessions_are_answered_as_requests_with_their_prompts(name: str, engine: str) -> None:
     trace = load(ROOT / "scenarios" / "vllm" / f"{name}.yaml").explicit()
-    verdict = check(trace, TAPES, config=RunConfig(engine=engine))
+    verdict = check(trace, TAPES, config=RunConfig(engine=engine, fixes=ALL))
     assert isinstance(verdict, Agreed)
     assert verdict.stats.probes["session_part"] >= 4
 
