@@ -16,6 +16,7 @@ Does not verify: hidden states; rows of rejected drafts and positions after `max
 written; drafts of a prefill chunk, which are never verified; tokens of a stay to which an earlier result may come.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -335,11 +336,10 @@ class Drafter:
 
     def _tables(self, number: int, row: Row, table: Blocks) -> Iterator[Difference]:
         """Yield blocks that a later pass attends to and that its request does not hold."""
-        for index, (own, block) in enumerate(zip(row.blocks, table, strict=False)):
+        for position, own, block in zip(itertools.count(step=self._sizes.block_size), row.blocks, table, strict=False):
             if own != block:
-                where = number, index * self._sizes.block_size
-                expected, actual = fact("block", block=own), fact("block", block=block)
-                yield broken(PLANE, "draft_tables", row.request, where, expected, actual)
+                facts = fact("block", block=own), fact("block", block=block)
+                yield broken(PLANE, "draft_tables", row.request, (number, position), *facts)
 
     def _places(self, number: int, row: Row, first: int, count: int, given: Given) -> Iterator[Difference]:
         """Yield positions that do not continue from the first, and slots that are not in the planned blocks."""
