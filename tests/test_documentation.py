@@ -126,6 +126,21 @@ def test_what_a_page_names_exists(page: Path) -> None:
     assert [*absent_options(text)] == []
 
 
+def leaves(command: Any, name: str = "specstorm") -> Iterator[tuple[str, Any]]:
+    """Yield each command without subcommands, by its full name."""
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for word, sub in command.commands.items():
+        yield from leaves(sub, f"{name} {word}")
+
+
+def test_help_of_each_command_ends_with_an_example_of_known_options() -> None:
+    examples = {name: command.epilog or "" for name, command in leaves(program())}
+    assert [name for name, example in examples.items() if not example.startswith(f"Example: {name}")] == []
+    assert [*absent_options("\n".join(f"`{example[9:]}`" for example in examples.values()))] == []
+
+
 @pytest.mark.parametrize("name", LINES_MAX)
 def test_a_page_is_as_short_as_was_said(name: str) -> None:
     assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= LINES_MAX[name]

@@ -175,7 +175,7 @@ def _end_of(code: int, seconds: float, said: str, words: list[str], out: Path) -
         return f"exit code {code}"
     if code == 3 and not re.search(r"specstorm: Ray's (GCS|raylet) .*: no answer for ", said):
         return "no cause was named"
-    if code == 3 and shlex.join(words[2:]) not in said.partition("; go on with: ")[2]:
+    if code == 3 and shlex.join(words[2:]) not in said.partition("; continue with: ")[2]:
         return "no command that goes on"
     if code == 3 and seconds > SECONDS_MAX:
         return f"it took {seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""Command `bisect`: which release of an engine, or which commit of its sources, shows a bug first."""
+"""Command `bisect`: find the first release or commit of an engine that shows a bug."""
 
 from pathlib import Path
 from typing import Annotated
@@ -54,7 +54,7 @@ def bisect(
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
-    """Try a failing trace on releases of an engine, or commits, as few as possible: which one shows the bug first."""
+    """Find the first release or commit of an engine that shows a failing trace's bug."""
     released = [name for name in known_engines() if kind_of(name).releases]
     asked = RunConfig(engine=engine or released[0], device=lanes, engine_home=engine_home, fixes=RACES)
     file = bundled(file)
@@ -82,7 +82,7 @@ def bisect(
 
 
 class Tried:
-    """Verdicts on a trace by build; the first finding is the bug that is looked for."""
+    """Verdicts on a trace by build; the first finding defines the bug."""
 
     def __init__(self, trace: Trace, builds: Releases | Commits) -> None:
         self._trace, self.builds = trace, builds
@@ -90,15 +90,15 @@ class Tried:
         self.entries: dict[str, ReleaseEntry] = {}
 
     def entry(self, name: str) -> ReleaseEntry:
-        """Judge the trace on a build."""
+        """Judge the trace on a build and return the entry."""
         status: Status
         try:
             with self.builds.running(name) as config:
                 status, seen = self._status(load_judge(WORKER).judge(self._trace, False, config))
         except DeviceError as error:
             status, seen = "skipped", visible_line(str(error))
-        if status == "skipped" and self.builds.told_good(name):
-            status, seen = "good", f"as told; {seen}"
+        if status == "skipped" and self.builds.is_declared_good(name):
+            status, seen = "good", f"as given by --good; {seen}"
         subject = visible_line(self.builds.subjects.get(name, ""))
         self.entries[name] = ReleaseEntry(version=name, subject=subject, status=status, seen=seen)
         return self.entries[name]
@@ -156,6 +156,6 @@ def _conclusion(document: BisectDocument, tried: Tried) -> str:
 
 
 def _named(name: str, tried: Tried) -> str:
-    """Return the name of a build with the first line of its message, if it is a commit."""
+    """Return the name of a build, with the first line of its message if it is a commit."""
     subject = tried.entries[name].subject
     return f"{name} ({subject})" if subject else name

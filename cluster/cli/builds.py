@@ -1,4 +1,4 @@
-"""Builds of an engine among which `bisect` looks for a bug: its releases, or commits of a checkout of its sources."""
+"""Builds of an engine for `bisect`: its releases, or commits of a checkout of its sources."""
 
 import re
 import tempfile
@@ -13,14 +13,14 @@ from cluster.cli.inputs import InputError
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import DeviceError, RunConfig
 
-# Folder of installed releases below the user's home.
+# Folder of installed releases, relative to the user's home.
 CACHE = Path(".cache", "specstorm", "engines")
 VERSION = re.compile(r"\d+(\.\d+)+(\.?(post|rc)\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Releases:
-    """Releases of an engine, each installed below a folder."""
+    """Releases of an engine, each installed in its own subfolder."""
 
     config: RunConfig
     names: Sequence[str]
@@ -28,7 +28,7 @@ class Releases:
     noun: str = "release"
     subjects: Mapping[str, str] = field(default_factory=dict)
 
-    def told_good(self, name: str) -> bool:
+    def is_declared_good(self, name: str) -> bool:
         return False
 
     def running(self, name: str) -> AbstractContextManager[RunConfig]:
@@ -37,12 +37,12 @@ class Releases:
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Commits of an engine's sources, each laid over what is installed."""
+    """Commits of an engine's sources, each overlaid on the installation."""
 
     config: RunConfig
     repository: Repository
     subjects: Mapping[str, str]
-    # The oldest, if a user says that it has not the bug.
+    # The oldest commit, if the user says that it does not have the bug.
     good: str
     noun: str = "commit"
 
@@ -50,7 +50,7 @@ class Commits:
     def names(self) -> Sequence[str]:
         return [*self.subjects]
 
-    def told_good(self, name: str) -> bool:
+    def is_declared_good(self, name: str) -> bool:
         return name == self.good
 
     @contextmanager
@@ -65,10 +65,10 @@ class Commits:
 
 
 def releases_of(config: RunConfig, versions: str, folder: Path | None, commit: str) -> Releases:
-    """Return the releases of an engine that an option names, by default those known.
+    """Return the releases of an engine that an option names; the known ones by default.
 
     Raises:
-        InputError: it has none, one is no version, they are not in order, or a commit is named.
+        InputError: the engine has none, a name is not a version, versions are not in order, or a commit is named.
     """
     if commit:
         raise InputError("--good and --bad need a git checkout; give it with --repository DIR")
@@ -80,10 +80,10 @@ def releases_of(config: RunConfig, versions: str, folder: Path | None, commit: s
 
 
 def _versions(text: str, releases: Sequence[str]) -> list[str]:
-    """Return the releases of an option, by default those known, oldest first.
+    """Return the versions in an option, oldest first; the known ones by default.
 
     Raises:
-        InputError: one is no version, or they are not in order.
+        InputError: a name is not a version, or versions are not in order.
     """
     versions = text.split(",") if text else list(releases)
     for version in versions:
@@ -98,10 +98,10 @@ def _versions(text: str, releases: Sequence[str]) -> list[str]:
 
 
 def commits_of(config: RunConfig, folder: Path, ends: tuple[str, str], are_releases_named: bool) -> Commits:
-    """Return the commits of a checkout between a good and a bad one, either of which may be the older.
+    """Return the commits of a checkout between a good and a bad one; either may be the older.
 
     Raises:
-        InputError: the engine has no sources of its own, the checkout no such commits, or releases are asked for, too.
+        InputError: the engine has no sources, the checkout lacks a commit, or releases are also named.
     """
     if are_releases_named:
         raise InputError("--repository cannot be combined with --versions or --environments, which select releases")

@@ -1,4 +1,4 @@
-"""Campaign folder of a command: made or found, refused if it holds something else, removed if it stayed unused."""
+"""Campaign folder of a command: created or resumed, checked, removed if unused."""
 
 import os
 import shlex
@@ -22,9 +22,9 @@ from cluster.storage.lock import IGNORED, Claim, claim, claim_next
 from cluster.storage.store import Store
 
 PARENT = Path("campaigns")
-# Either of them is there from the first moment of a campaign.
+# One of these exists from the first moment of a campaign.
 _OWN = ("campaign.sqlite", "campaign.lock")
-# What ends a campaign that can be gone on with.
+# Errors that end a campaign which can be resumed.
 CampaignFailure = OSError, StoreError, PoolError
 
 
@@ -32,13 +32,13 @@ CampaignFailure = OSError, StoreError, PoolError
 def open_campaign(
     out: Path | None, stem: str, context: typer.Context, seed: int | None = None, engine: str = ""
 ) -> Iterator[Store]:
-    """Provide the store of the folder that was named, else of a new one below `campaigns`.
+    """Provide the store of the named folder; of a new folder in `campaigns` if none is named.
 
-    A new campaign does not stay when it cannot be opened, or Ray cannot be reached. When the command is interrupted
-    meanwhile, the command that continues it is printed.
+    A new campaign folder is removed if it cannot be opened or Ray cannot be reached. If the command is interrupted, the
+    command that continues it is printed.
 
     Raises:
-        CampaignError: the folder cannot be made or written, or holds something else than a campaign.
+        CampaignError: the folder cannot be created or written, or holds something other than a campaign.
     """
     claimed = claim_campaign(out, stem)
     folder = claimed.folder
@@ -52,10 +52,10 @@ def open_campaign(
 
 
 def claim_campaign(out: Path | None, stem: str) -> Claim:
-    """Return a claim of the folder that was named, else of a new one below `campaigns`.
+    """Return a claim of the named folder, or of a new folder in `campaigns`.
 
     Raises:
-        CampaignError: it cannot be made, holds something else than a campaign, or another process writes it.
+        CampaignError: it cannot be created, holds something other than a campaign, or another process writes it.
     """
     if out is None:
         try:
@@ -70,9 +70,11 @@ def claim_campaign(out: Path | None, stem: str) -> Claim:
 
 @contextmanager
 def open_store(place: Path | Claim, seed: int | None = None, engine: str = "") -> Iterator[Store]:
-    """Open a campaign for writing; print what was damaged in it, and at the end what was restored or lost.
+    """Open a campaign for writing.
 
-    Its results are left as JSON lines, too.
+    Print damage at the start, and restored or lost data at the end.
+
+    Results are also written as JSON lines.
 
     Raises:
         CampaignError: it cannot be opened.
@@ -98,7 +100,7 @@ def open_store(place: Path | Claim, seed: int | None = None, engine: str = "") -
             store.is_kept = False
             return
         if not store.is_in_place:
-            say(f"{store.folder}: was removed or replaced while it was written; what was recorded last is lost")
+            say(f"{store.folder}: was removed or replaced while it was written; the latest results are lost")
             store.is_kept = False
     if losses:
         count = losses.total()
@@ -107,7 +109,7 @@ def open_store(place: Path | Claim, seed: int | None = None, engine: str = "") -
 
 
 def code_of(store: Store, code: int) -> int:
-    """Return an exit code, but never 0 if the results of a store that was open are not on the disk."""
+    """Return an exit code, but never 0 if the results of a store are not on the disk."""
     return code if store.is_kept else code or EXIT_NOT_JUDGED
 
 
@@ -122,19 +124,19 @@ def _check_folder(folder: Path) -> None:
 
 
 def cause(error: OSError | StoreError | PoolError, folder: Path) -> str:
-    """Describe in one sentence why a campaign cannot go on or be written."""
+    """Return one sentence that says why a campaign cannot continue or be written."""
     return str(store_error(folder, error) if isinstance(error, OSError) else error)
 
 
 def report_failure(error: OSError | StoreError | PoolError, folder: Path, context: typer.Context) -> None:
-    """Print why a campaign was given up, and how to go on with it."""
+    """Print why a campaign stopped, and the command that continues it."""
     say(f"{cause(error, folder)}; {resumed(context, folder)}")
 
 
 def write_results(
     folder: Path, texts: Mapping[str, str], also: Callable[[], object], code: int, context: typer.Context
 ) -> int:
-    """Write files by name, and what `also` writes; return the exit code, or another if that fails."""
+    """Write files by name and call `also`; return the exit code, or another one on failure."""
     try:
         for name, text in texts.items():
             write_inside(folder, name, text + "\n")
@@ -146,13 +148,13 @@ def write_results(
 
 
 def with_out(words: Sequence[str], folder: str) -> list[str]:
-    """Return a command with the folder of its campaign, if it names none."""
+    """Return a command with --out for its campaign folder, if it has none."""
     named = any(word == "--out" or word.startswith("--out=") for word in words)
     return [*words, *([] if named else ["--out", folder])]
 
 
 def resumed(context: typer.Context, folder: Path) -> str:
-    """Return the command that goes on with an unfinished campaign, in a sentence."""
+    """Return a sentence with the command that continues an unfinished campaign."""
     words = with_out(context.find_root().obj or (), str(folder))
     how = "submit " if job_id(os.environ) is not None else ""
-    return f"go on with: {program()} {how}{shlex.join(words)}"
+    return f"continue with: {program()} {how}{shlex.join(words)}"

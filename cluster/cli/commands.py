@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import typer
 
@@ -84,7 +84,6 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True, context_settings=HELP)
 faults_app = typer.Typer(no_args_is_help=True, help="Historical bugs that can be switched on.")
-app.add_typer(faults_app, name="faults")
 
 
 def _print_version(wanted: bool) -> None:
@@ -104,7 +103,10 @@ def specstorm(
 
 
 class WatchedSuite(Suite):
-    """Suite that times its scenarios and says when to stop; `stream` gets a line for each result, None for silence."""
+    """A suite that times its scenarios and decides when to stop.
+
+    `stream` gets a line per result; None prints nothing.
+    """
 
     def __init__(self, scenarios: Sequence[Scenario], store: Store, stream: TextIO | None, maxfail: int | None) -> None:
         super().__init__(scenarios, store)
@@ -132,12 +134,11 @@ class WatchedSuite(Suite):
         return budget.has_time() and (self._maxfail is None or self.counts().findings < self._maxfail)
 
     def slowest(self, count: int) -> list[str]:
-        """Return lines that name the scenarios that took longest, the longest first."""
+        """Return lines with the slowest scenarios, slowest first."""
         ranked = sorted(self.seconds.items(), key=lambda item: (-item[1], item[0]))[:count]
         return [f"{seconds:8.2f} s  {name}" for name, seconds in ranked]
 
 
-@app.command()
 def run(
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Scenario files or folders of them.")],
@@ -188,7 +189,7 @@ def run(
         remarks = [*_remarks(suite, lines, fault or (), num_refused), *suite.slowest(durations)]
         if code == EXIT_AGREED:
             code, twice = suite.exit_code(), store.contradictions()
-            remarks += [f"two attempts of job {job} came to different results: see table late" for job in twice]
+            remarks += [f"two attempts of job {job} had different results: see table late" for job in twice]
         code = weightiest(code, least)
         remarks += [*_cut_short(suite, budget, stop, resumed(context, store.folder)), f"results: {store.folder}"]
         if as_json:
@@ -200,20 +201,20 @@ def run(
 
 
 def _cut_short(suite: Suite, budget: Budget, stop: Stop, how: str) -> list[str]:
-    """Return why a run ended before all its scenarios had, and how to go on; nothing if they had."""
+    """Return why a run ended before all its scenarios, and how to continue; empty if it did not."""
     if stop.signum is not None:
         return [f"interrupted by {signal.Signals(stop.signum).name}; {how}"]
     if not suite.missing:
         return []
     if not budget.has_time():
-        return [f"the time limit of {duration_text(budget.seconds or 0)} is over; {how}"]
+        return [f"the time limit of {duration_text(budget.seconds or 0)} was reached; {how}"]
     findings = suite.counts().findings
     # Without findings, the reason has been printed already.
     return [f"stopped after {findings} findings; {how}"] if findings else []
 
 
 def _warn(traces: Mapping[str, Trace]) -> None:
-    """Print a warning for each feature that is switched off although it was asked for: where and why."""
+    """Print a warning for each requested feature that is switched off: where and why."""
     named: dict[str, list[str]] = {}
     for name, trace in traces.items():
         for rule in switched_off(trace.spec, trace.faults):
@@ -233,7 +234,7 @@ def _carry_out(
     budget: Budget,
     context: typer.Context,
 ) -> int:
-    """Run what has no result yet and return 0, or the exit code of what kept it from ending."""
+    """Run the missing results; return 0, or the exit code of an interruption."""
     try:
         if not suite.missing:
             return EXIT_AGREED
@@ -248,7 +249,7 @@ def _carry_out(
 
 
 def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_refused: int) -> list[str]:
-    remarks = [f"left out: {num_refused} that the engine cannot run"] if num_refused else []
+    remarks = [f"skipped: {num_refused} scenarios that the engine cannot run"] if num_refused else []
     if suite.kept:
         remarks.append(f"kept from an earlier run: {suite.kept} of {len(lines)} results")
     vacuous = {line.scenario: line.verdict for line in lines if isinstance(line.verdict, Vacuous)}
@@ -259,7 +260,6 @@ def _remarks(suite: Suite, lines: Sequence[Line], faults: Sequence[str], num_ref
     return [*remarks, *edited_lines(suite.scenarios[0].job.config, suite.ran())]
 
 
-@app.command()
 def replay(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Artefact or scenario file.")],
@@ -279,7 +279,10 @@ def replay(
     no_limits: NoLimits = False,
     as_json: Json = False,
 ) -> int:
-    """Run one trace under its file's schedule, in this process; rerun a finding under fixed schedules."""
+    """Run one trace under its file's schedule, in this process.
+
+    A finding is run again under fixed schedules, to show which of them reproduce it.
+    """
     file = bundled(file)
     config = config_for(file, asked_config(context), context)
     trace = read_trace(file, not no_limits)
@@ -303,37 +306,75 @@ def replay(
 
 
 def _replayed(line: Line) -> list[str]:
-    """Return what was run besides the schedule of the file, in a sentence; nothing if that was all."""
+    """Return a sentence about the schedules that ran in addition to the file's.
+
+    Empty if none did.
+    """
     others = line.judgement.schedules - 1 if line.judgement is not None else 0
     if others < 1:
         return []
     fixed = f"{others} fixed {'schedule' if others == 1 else 'schedules'}"
-    return [f"schedules: the one of the file, then {fixed}, which show where the finding depends on the schedule"]
+    return [f"schedules: the file's own, then {fixed} to show whether the finding depends on the schedule"]
 
 
-def _add(*commands: Callable[..., int]) -> None:
+# One example per command, shown at the end of its help.
+EXAMPLES: Mapping[str, str] = {
+    "run": "run scenarios/smoke --workers 2 -k 'abort and not drop'",
+    "hunt": "hunt --minutes 5 --seed 7 --out campaigns/mine",
+    "gate": "gate --engine vllm --engine-path ~/src/vllm --minutes 20",
+    "replay": "replay campaigns/mine/artefacts/tokens-0a1b2c3d.yaml",
+    "shrink": "shrink campaigns/mine/artefacts/tokens-0a1b2c3d.yaml --limit 200",
+    "bisect": "bisect findings/vllm_staged_twice/trace.yaml --engine vllm",
+    "export": "export findings/vllm_staged_twice/trace.yaml --out exported",
+    "triage": "triage 'tokens sampled' --state assigned --to ada --until 2027-01-31",
+    "report": "report campaigns/mine --out page",
+    "nightly": "nightly --hours 8 --out campaigns/tonight",
+    "watch": "watch campaigns/tonight --every 10",
+    "merge": "merge campaigns/monday campaigns/tuesday --out campaigns/week",
+    "submit": "submit hunt --minutes 60 --out campaigns/night",
+    "attach": "attach specstorm-hunt-1a2b3c4d",
+    "extract": "extract job.log",
+    "explain": "explain tokens",
+    "faults list": "faults list --plane drafts",
+    "faults show": "faults show vllm-38556-backup-token",
+    "faults measure": "faults measure vllm-38556-backup-token --trials 3",
+    "schema": "schema scenario",
+    "doctor": "doctor",
+    "validate": "validate scenarios/smoke",
+}
+
+
+def _add(group: str, *commands: Callable[..., int], owner: typer.Typer = app, **settings: Any) -> None:
+    """Add commands to a group of the help, each with its example."""
     for command in commands:
-        app.command()(command)
+        names = {measure: "faults measure", list_faults: "faults list", show_fault: "faults show"}
+        name = names.get(command, command.__name__)
+        example = f"Example: specstorm {EXAMPLES[name]}"
+        owner.command(name.rpartition(" ")[2], rich_help_panel=group, epilog=example, **settings)(command)
 
 
 # In the order of the help.
-_add(hunt, gate, nightly, triage, shrink, bisect, export, report, explain, schema, merge, watch)
-app.command(context_settings={"allow_interspersed_args": False})(submit)
-_add(attach, extract, doctor, validate)
-app.add_typer(probes_app, name="probes")
-faults_app.command("measure")(measure)
-faults_app.command("list")(list_faults)
-faults_app.command("show")(show_fault)
+_add("Test", run, hunt, gate)
+_add("Findings", replay, shrink, bisect, export, triage, report)
+_add("Nights and clusters", nightly, watch, merge)
+_add("Nights and clusters", submit, context_settings={"allow_interspersed_args": False})
+_add("Nights and clusters", attach, extract)
+_add("Reference", explain)
+app.add_typer(faults_app, name="faults", rich_help_panel="Reference")
+app.add_typer(probes_app, name="probes", rich_help_panel="Reference")
+_add("Reference", schema)
+_add("Setup", doctor, validate)
+_add("Faults", measure, list_faults, show_fault, owner=faults_app)
 
 
 def confirmed(trace: Trace, config: RunConfig, times: int, source: str) -> Iterator[Widened]:
-    """Return what comes of the races of a trace on the GPU of this machine, each as it is known.
+    """Yield the effect of each race of a trace on this machine's GPU.
 
-    An `engine_home` is that of the installation for GPUs.
+    `engine_home` is the installation for GPUs.
 
     Raises:
-        InputError: another device than the simulated one was asked for, too, or a GPU cannot run the trace.
-        DeviceError: one of the devices is not there.
+        InputError: a device other than the simulated one was named, or a GPU cannot run the trace.
+        DeviceError: a device is not available.
     """
     if config.device != "sim":
         raise InputError(

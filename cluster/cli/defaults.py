@@ -1,6 +1,8 @@
-"""Defaults of options from `[tool.specstorm]` in a pyproject.toml; the command line overrides them.
+"""Defaults of options from `[tool.specstorm]` in pyproject.toml.
 
-The file is the nearest one outside of any campaign: what was fetched from a cluster chooses nothing here.
+The command line overrides them.
+
+The nearest file outside any campaign is used, so files fetched from a cluster have no effect.
 """
 
 import difflib
@@ -21,22 +23,22 @@ TABLE = "[tool.specstorm]"
 FILE = "pyproject.toml"
 SHOWN_MAX = 60
 BYTES_MAX = 4 << 20
-# Parameters that say where programs are: of an engine, of its releases and commits, of a night's end, of a cluster.
+# Parameters that select programs: an engine, its releases and commits, a notification command, a cluster.
 PROGRAMS = frozenset(("engine_home", "engine_path", "folder", "repository", "notify", "ray", "address"))
-# Values by which `ray` names no cluster.
+# Values of `ray` that name no cluster.
 _OWN_RAY = ("auto", "local", "off")
 # Files that distinguish a campaign from other folders: one begun here, one being written, one fetched without a store.
 _CAMPAIGN = (("campaign.sqlite",), ("campaign.lock",), ("job.json", "artefacts"))
 
 
 def default_map(app: typer.Typer, here: Path) -> dict[str, Any]:
-    """Return the defaults by command and parameter; none where the file of a folder has no such table.
+    """Return the defaults by command and parameter; empty without such a table.
 
-    A key of the table itself is a default of every command that has such an option.
+    A key at the top of the table is a default of every command with such an option.
 
     Raises:
-        InputError: the file cannot be read, a key is no command and no option, or a key says where a program is and
-            the file is not the user's own.
+        InputError: the file cannot be read, a key is neither command nor option, or a key selects a program and the
+            file does not belong to the user alone.
     """
     file = defaults_file(here)
     table = None if file is None else _table(file)
@@ -46,30 +48,36 @@ def default_map(app: typer.Typer, here: Path) -> dict[str, Any]:
 
 
 def defaults_file(here: Path) -> Path | None:
-    """Return the nearest `pyproject.toml` from a folder upwards that is outside of any campaign."""
+    """Return the nearest `pyproject.toml` in this folder or above, outside any campaign."""
     outside = _outside(here)
     files = (folder / FILE for folder in (outside, *outside.parents))
     return next((file for file in files if file.is_file()), None)
 
 
 def may_name_programs(file: Path, here: Path) -> bool:
-    """Return whether a file belongs to the user alone, and is in or above the git repository of a folder."""
+    """Return whether a file may name programs.
+
+    It may if it belongs to the user alone and is in or above the folder's git repository.
+    """
     outside = _outside(here)
     state = file.stat()
     is_own = state.st_uid == os.geteuid() and not state.st_mode & stat.S_IWOTH
-    # The file was found from that folder upwards: it is in or above the repository if there is one.
+    # The search for the file went upwards from that folder: it is in or above the repository, if any.
     return is_own and any(os.path.lexists(folder / ".git") for folder in (outside, *outside.parents))
 
 
 def place_of(error: Exception, here: Path) -> str:
-    """Return the file and the table whose default an error of usage is about, empty if it is about what was typed."""
+    """Return the file and table of the default that an error of usage is about.
+
+    "" for typed values.
+    """
     context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
     source = None if context is None or parameter is None else context.get_parameter_source(parameter.name)
     return f"{defaults_file(here)}: {TABLE}: " if source is not None and source.name == "DEFAULT_MAP" else ""
 
 
 def _outside(here: Path) -> Path:
-    """Return the nearest folder from a folder upwards that is not inside a campaign."""
+    """Return the nearest folder, from this folder upwards, that is not inside a campaign."""
     folders = (here, *here.parents)
     inside = [folder for folder in folders if any(all((folder / n).exists() for n in names) for names in _CAMPAIGN)]
     return inside[-1].parent if inside else here
@@ -92,7 +100,7 @@ def _table(file: Path) -> Mapping[str, Any] | None:
 
 
 def shown(value: object) -> str:
-    """Return a value of a file in a few words."""
+    """Return a value of a file as a short text."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}... ({len(text):,} characters)"
 
@@ -124,7 +132,7 @@ def _defaults(table: Mapping[str, Any], group: Any, file: str, may_name: bool) -
 
 
 def _options(command: Any) -> dict[str, str]:
-    """Return the parameter of each long option of a command, by the option's name without dashes."""
+    """Return the parameter of each long option of a command, by name without dashes."""
     named = [(option, parameter.name) for parameter in command.params for option in parameter.opts]
     return {option.removeprefix("--"): name for option, name in named if option.startswith("--")}
 

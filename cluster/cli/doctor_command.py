@@ -1,4 +1,4 @@
-"""Command `doctor`: what this machine can run, by running it, and how to get the rest."""
+"""Command `doctor`: test what this machine can run, and say how to get the rest."""
 
 import os
 import subprocess
@@ -26,18 +26,18 @@ from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, DeviceError, RunConfig
 
 TRACE = Trace(events=(Submit(tick=0, request="a", prompt=(1, 2, 3), max_tokens=2),))
-# A first run may compile the simulated device, and read gigabytes of an engine from a cold disk.
+# The first run may compile the simulated device, and read gigabytes of an engine from a cold disk.
 TRIAL_SECONDS = 300.0
 _COLOURS = {"limited": "yellow", "no": "red"}
 
 
 def doctor(json: Json = False) -> int:
-    """Say what this machine can run, having tried each engine on each device and a private Ray, and how to get more.
+    """Test each engine on each device, and Ray, on this machine; say how to get what is missing.
 
-    Exit code 0 if our engine runs on sim, which is all that a scenario needs; else 3.
+    Exit code 0 if the built-in engine runs on sim, else 3.
     """
     if sys.stderr.isatty():
-        show("trying every engine on every device, and a private Ray ...", to=sys.stderr)
+        show("testing every engine on every device, and a private Ray ...", to=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="specstorm-") as folder:
         trials = _trials(Path(folder))
     checks = [
@@ -63,7 +63,7 @@ def trace_for(config: RunConfig) -> Trace:
 
 
 def _trials(folder: Path) -> list[Check]:
-    """Run one small trace on every engine and device, and under Ray, each in a process of its own."""
+    """Run one small trace per engine and device, and under Ray, each in its own process."""
     named = {}
     for engine in known_engines():
         for device in kind_of(engine).capabilities.devices:
@@ -73,14 +73,14 @@ def _trials(folder: Path) -> list[Check]:
             named[f"{engine} on {device}"] = ["replay", "--engine", engine, "--device", device, str(file)]
     named["a private ray"] = ["run", "--ray", "local", "--workers", "1", "--out", str(folder / "campaign")]
     named["a private ray"].append(str(folder / f"{SPECSTORM}-sim.yaml"))
-    # No more at a time than have a processor each: who waits for one is no slower engine.
+    # At most one per processor, so that no engine seems slow because it waits for one.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         trials = list(pool.map(lambda name: _trial(name, named[name]), named))
     return [*trials, *(check for engine in known_engines() if (check := _kernels(engine)) is not None)]
 
 
 def _defaults(here: Path) -> Check:
-    """Return which file the defaults of options were read from."""
+    """Return the file that the defaults of options were read from."""
     file = defaults_file(here)
     if file is None:
         return Check(name="defaults", state="yes", seen=f"none: no {FILE} from {here} upwards, outside of campaigns")
@@ -89,7 +89,7 @@ def _defaults(here: Path) -> Check:
 
 
 def _kernels(engine: str) -> Check | None:
-    """Tell whether kernels run as their definitions, of an engine that has some and can be started."""
+    """Return whether an engine's kernels run as their definitions; None if that does not apply."""
     kind = kind_of(engine)
     try:
         interpreted = kind.interpreted(DEFAULT_CONFIG.model_copy(update={"engine": engine})) if kind.kernels else None
@@ -97,7 +97,7 @@ def _kernels(engine: str) -> Check | None:
         return None
     if interpreted is None:
         return None
-    seen = kernels_text(interpreted) if interpreted else "each that has a definition runs as that"
+    seen = kernels_text(interpreted) if interpreted else "every kernel with a definition runs as its definition"
     return Check(name=f"kernels of {engine}", state="limited" if interpreted else "yes", seen=seen)
 
 

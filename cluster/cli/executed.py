@@ -1,8 +1,8 @@
-"""Record which functions of an engine, and which blocks of them, each of its scenarios executes.
+"""Record which functions and blocks of an engine each of its scenarios executes.
 
-Run once a release: `python -m cluster.cli.executed --engine NAME` writes the file by which
-`specstorm gate` selects scenarios for a change of that engine. Each scenario runs once, under the eager schedule, on
-new engines; what runs while the process starts is executed by all of them.
+Run it once per release: `python -m cluster.cli.executed --engine NAME` writes the file that `specstorm gate` uses to
+select scenarios for a change of that engine. Each scenario runs once, under the eager schedule, on new engines; code
+that runs at process start counts for all of them.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _PROGRAM = "workers.targets.child.inside.noting"
 
 
 def noting(kind: ChildKind, config: RunConfig) -> Keeper:
-    """Return the keeper of a process of an engine in which all functions of its package are noted."""
+    """Return the keeper of an engine process that records all executed functions of its package."""
 
     def launch() -> Launch:
         plain = kind.keeper(config).launch()
@@ -63,7 +63,7 @@ def executed_by_scenarios(kind: ChildKind, config: RunConfig) -> Iterator[tuple[
 
 
 def main() -> int:
-    """Write the record of an engine, return the exit code."""
+    """Write the record of an engine; return the exit code."""
     recorded = [name for name in known_engines() if kind_of(name).executed is not None]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=recorded, required=True)

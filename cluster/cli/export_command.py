@@ -1,4 +1,4 @@
-"""Command `export`: a finding of an engine as a test of its own kind, and as the text of an issue."""
+"""Command `export`: write a finding as a test of its engine, and as the text of an issue."""
 
 import sys
 from pathlib import Path
@@ -57,7 +57,7 @@ def export(
     ] = None,
     no_limits: NoLimits = False,
 ) -> int:
-    """Write a finding as a test that needs its engine and not this program, and as the text of an issue."""
+    """Write a finding as a test that needs only its engine, and as the text of an issue."""
     file = bundled(file)
     released = [name for name in known_engines() if kind_of(name).releases]
     asked = RunConfig(
@@ -72,7 +72,11 @@ def export(
         raise InputError(f"{file}: {there}; export needs a finding")
     found = finding_of(file)
     name = found or file.stem
-    page, change = (page_of(found), _patch(found, config)) if found else (_beside(file, ".md"), _beside(file, ".patch"))
+    page, change = (
+        (page_of(found), _patch(found, config))
+        if found
+        else (_sibling_text(file, ".md"), _sibling_text(file, ".patch"))
+    )
     title, source = title_of(page, seen.verdict), portable(str(file))
     finding = Finding(name, title, source, trace.explicit(), seen.verdict, seen.run_on.version)
     try:
@@ -93,7 +97,7 @@ def export(
 
 
 def _run(file: Path, trace: Trace, config: RunConfig) -> EvidenceDocument:
-    """Run a trace and return what is found."""
+    """Run a trace and return its verdict as evidence."""
     kind = kind_of(config.engine)
     if not kind.exports:
         exporting = ", ".join(name for name in known_engines() if kind_of(name).exports)
@@ -115,15 +119,15 @@ def _read(path: Path) -> EvidenceDocument:
     try:
         return EvidenceDocument.model_validate(read_json(read_file(path, CAMPAIGN_BYTES_MAX)))
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; wanted what `specstorm export` writes") from error
+        raise InputError(f"{path}: {error.strerror}; expected a file written by `specstorm export`") from error
     except ValidationError as error:
-        raise InputError(f"{path}: {first_problem(error)}; wanted what `specstorm export` writes") from error
+        raise InputError(f"{path}: {first_problem(error)}; expected a file written by `specstorm export`") from error
     except ValueError as error:
-        raise InputError(f"{path}: no JSON: {error}; wanted what `specstorm export` writes") from error
+        raise InputError(f"{path}: not JSON: {error}; expected a file written by `specstorm export`") from error
 
 
 def _patch(finding: str, config: RunConfig) -> str:
-    """Return the patch of a finding's fix for the installed engine; empty for a finding without a fix."""
+    """Return the patch of a finding's fix for the installed engine; "" without a fix."""
     kind = kind_of(config.engine)
     fix, root = fixes_of(kind.package).get(finding), kind.installed(config)
     if fix is None or root is None:
@@ -135,12 +139,12 @@ def _patch(finding: str, config: RunConfig) -> str:
         return ""
 
 
-def _beside(file: Path, suffix: str) -> str:
-    """Return the text of the file with another suffix and the same name, empty if there is none."""
+def _sibling_text(file: Path, suffix: str) -> str:
+    """Return the text of the file with the same name and another suffix; "" if there is none."""
     path = file.with_suffix(suffix)
     try:
         return read_file(path, codec.BYTES_MAX).decode("utf-8")
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: byte {error.start} is not UTF-8; wanted text") from error
+        raise InputError(f"{path}: byte {error.start} is not UTF-8; expected text") from error

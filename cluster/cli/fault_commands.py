@@ -47,7 +47,10 @@ def measure(
     device: OnDevice = "sim",
     json: Json = False,
 ) -> int:
-    """Measure how many generated traces it takes to find each fault, and what comparing outputs finds on the same."""
+    """Measure how many generated traces it takes to find each fault.
+
+    Unless --no-baseline is given, also measure whether comparing outputs alone finds it on the same traces.
+    """
     if pictures and find_spec("matplotlib") is None:
         raise InputError("--pictures needs matplotlib; pip install matplotlib")
     config = RunConfig(engine=check_engine(engine), device=device)
@@ -79,7 +82,7 @@ def measure(
     code = code if stop.signum is None else 128 + stop.signum
     report = json_text(measure_document(lines, taken, measurement.lost, code))
     text = text_of([*table(lines), *([elsewhere] if num_elsewhere else []), *measurement.lost])
-    # Printed before it is written: a full disk takes nothing away from what was measured.
+    # Printed before it is written, so that a full disk does not lose the measurement.
     show(*(report if json else text).split("\n"))
     if stop.signum is not None:
         show(f"interrupted; {resumed(context, folder)}", to=sys.stderr)
@@ -98,7 +101,7 @@ def _draw(folder: Path, trials: Sequence[Trial], lines: Sequence[Line]) -> None:
 def list_faults(
     plane: Annotated[str | None, typer.Option(help="List only faults of this plane.")] = None, json: Json = False
 ) -> int:
-    """List faults: id, plane, symptom."""
+    """List faults: id, plane (state category), symptom."""
     planes = sorted({fault.plane for fault in FAULTS.values()})
     if plane is not None and plane not in planes:
         raise InputError(f"--plane is {plane}; allowed are {', '.join(planes)}")
@@ -114,7 +117,7 @@ def list_faults(
 
 
 def show_fault(fault: Annotated[str, typer.Argument(metavar="ID")], json: Json = False) -> int:
-    """Show one fault: what the historical code did, and what it takes to see it."""
+    """Show one fault: its source, symptom, trigger and requirements."""
     document = faults_document([check_fault(fault)])
     if json:
         show_json(document)

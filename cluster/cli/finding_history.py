@@ -1,4 +1,4 @@
-"""History of findings: which of a hunt or a night are new, were seen by earlier nights, or are known to people."""
+"""History of findings: new, seen in earlier nights, or known."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -15,12 +15,12 @@ KNOWN = Path("scenarios/known")
 
 
 def known_folder(named: Path | None, engine: str, is_night: bool = False) -> Path:
-    """Return the folder of known findings of an engine: the one named, else `KNOWN`, or of another engine its part.
+    """Return the folder of an engine's known findings: the named one, or one in `KNOWN`.
 
-    A night, which writes there, makes the one that is named.
+    A night, which writes there, creates a named folder.
 
     Raises:
-        InputError: what was named is no folder, or cannot be made.
+        InputError: the named path is not a folder, or cannot be created.
     """
     if named is None:
         return KNOWN if engine == DEFAULT_CONFIG.engine else KNOWN / engine
@@ -35,12 +35,12 @@ def known_folder(named: Path | None, engine: str, is_night: bool = False) -> Pat
 
 
 class FindingHistory:
-    """Known findings and sightings of a folder, which need not exist; `lines` is the report of an update.
+    """Known findings and sightings of a folder, which need not exist; `lines` is the report.
 
-    A night writes what it has seen down, a hunt only looks it up.
+    A night writes its sightings; a hunt only reads them.
 
     Raises:
-        ScenarioError: a file in the folder is not what it must be.
+        ScenarioError: a file in the folder is invalid.
     """
 
     def __init__(self, folder: Path, is_night: bool = True) -> None:
@@ -51,11 +51,11 @@ class FindingHistory:
         self._seen = read_seen(folder)
 
     def update(self, bugs: Sequence[str], is_judged: bool = True) -> Recurrence:
-        """Return the findings as new, seen before or known, and those not met as gone; keep those of a night.
+        """Return findings as new, seen before, known or gone; store the sightings of a night.
 
         Without a judged trace (`is_judged`), no finding is gone.
         """
-        assert not self.lines, "a night is added once"
+        assert not self.lines, "a night must be added only once"
         today = date.today()
         if self._is_night and self.folder.is_dir():
             try:

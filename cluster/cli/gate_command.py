@@ -1,4 +1,4 @@
-"""Command `gate`: what a change of an engine's sources has to pass, selected by the functions that changed."""
+"""Command `gate`: test a change of an engine's sources, selected by the changed functions."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -85,14 +85,15 @@ def gate(
     github: Annotated[bool, typer.Option("--github", help="Print new findings as GitHub annotations.")] = False,
     json: Json = False,
 ) -> int:
-    """Run the scenarios that execute what a change of an engine's sources changes, then hunt with the same traces."""
+    """Run the scenarios that execute changed code of an engine, then hunt with the same traces."""
     config = _config_of(engine, engine_home, engine_path, fixes)
     settings = settings_of("mixed", SEED, (), CANARY, config)
     if junit is not None:
         check_writable(junit.parent)
     chosen = _chosen(config, base, traces)
     show(*chosen.lines, to=sys.stderr)
-    # Three of twelve traces of the hunt begin from what was selected; all scenarios say nothing of the change.
+    # Three of twelve traces of the hunt start from the selected scenarios; the set of all scenarios has no relation to
+    # the change.
     paths = [] if chosen.is_all else [SCENARIOS / each.name for each in chosen.scenarios]
     corpus = Corpus.read(paths) if paths else NO_CORPUS
     history = FindingHistory(known_folder(known, config.engine), is_night=False)
@@ -104,10 +105,10 @@ def gate(
         code = carry_out(_works(gated, stop), address, workers, deadline, stop, config, context=context, folder=folder)
         recurring = history.update(gated.bugs())
         code = weightiest(code, gated.exit_code(recurring.known))
-        told = _document(gated, chosen, recurring.known, code)
+        report_values = _document(gated, chosen, recurring.known, code)
         text = _text(gated, folder, [*history.lines, *edited_lines(config, gated.ran())], recurring.known, code)
     code = code_of(store, code)
-    report = json_text(told)
+    report = json_text(report_values)
     show(*(report if json else text).split("\n"))
     new: list[str] = []
 
@@ -119,30 +120,30 @@ def gate(
 
     texts = {"report.txt": f"{text_of(chosen.lines)}\n\n{text}", REPORT: report}
     code = write_results(folder, texts, write, code, context)
-    beside = sys.stderr if json else sys.stdout
+    stream = sys.stderr if json else sys.stdout
     for line in new if github else ():
-        show_workflow_command(line, beside)
-    show(f"results: {folder}, page: {folder / PAGE}", to=beside)
+        show_workflow_command(line, stream)
+    show(f"results: {folder}, page: {folder / PAGE}", to=stream)
     return code
 
 
 def _config_of(engine: str, home: str, path: str, fixes: str) -> RunConfig:
-    """Return the run configuration of an engine that scenarios are selected for, by default the first.
+    """Return the run configuration of an engine that `gate` supports; the first one by default.
 
     Raises:
-        InputError: as `config_of`, the engine has no record of executed functions, or no tree is named.
+        InputError: as `config_of`, or the engine has no record of executed functions, or no source tree is named.
     """
     having = [name for name in known_engines() if kind_of(name).executed is not None]
     engine = check_engine(engine or having[0])
     if engine not in having:
         raise InputError(f"--engine is {engine}; it has no separate sources to test; allowed are {', '.join(having)}")
     if not path:
-        raise InputError(f"--engine-path is not given; wanted the root of the sources of {kind_of(engine).package}")
+        raise InputError(f"--engine-path is missing; give the root of the sources of {kind_of(engine).package}")
     return config_of(RunConfig(engine=engine, engine_home=home, engine_path=path, fixes=fixes))
 
 
 class Chosen(NamedTuple):
-    """What differs, the scenarios that were selected for it, whether these are all, and the lines that say so."""
+    """The changed files, the selected scenarios, whether these are all, and a description."""
 
     changes: Changes
     scenarios: Sequence[Scenario]
@@ -185,7 +186,7 @@ def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
 
 
 def _works(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:
-    """Return the parts of a gate, in their order."""
+    """Return the parts of a gate, in order."""
     store, budget = gated.planner.store, gated.budget
 
     def scenarios_on(pool: WorkerPool) -> None:

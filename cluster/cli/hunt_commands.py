@@ -101,7 +101,7 @@ def hunt(
     fixes: Fixes = ALL,
     json: Json = False,
 ) -> int:
-    """Generate traces, judge each under three schedules, shrink every finding."""
+    """Generate traces, judge each under three schedules, and shrink every finding."""
     if minutes is not None and num_traces is not None:
         raise InputError("--minutes and --traces exclude each other; give one of them")
     if num_traces is None and minutes is None:
@@ -140,7 +140,7 @@ def hunt(
 
 
 def settings_of(profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig) -> HuntSettings:
-    """Return the settings of a hunt, whose faults exist.
+    """Return the settings of a hunt with existing faults.
 
     Raises:
         InputError: a profile or a fault is unknown.
@@ -157,7 +157,7 @@ def settings_of(profile: str, seed: int, faults: tuple[str, ...], canary: str, c
 
 
 def corpus_of(paths: Sequence[Path] | None, out: Path | None) -> Corpus:
-    """Return the corpus that was named, or that of the campaign which is resumed."""
+    """Return the named corpus, or that of the resumed campaign."""
     if not paths:
         return kept_corpus(out) if out is not None else NO_CORPUS
     corpus = Corpus.read([bundled(path) for path in paths])
@@ -176,9 +176,9 @@ def hunt_on_pool(
     num_traces: int | None,
     has_time: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Hunt on an open pool until nothing may begin, or all traces are judged, and every finding is closed.
+    """Hunt on an open pool until the limit is reached and all findings are closed.
 
-    Traces that hit seldom-hit probes are kept. With `has_time`, findings may stay open: the campaign goes on with them.
+    Traces that hit rare probes are kept. With `has_time`, findings may stay open; resuming the campaign continues them.
     """
     with closing(HuntLine(sys.stderr, seconds, num_traces, news=planner.take_news)) as progress:
         drive(planner, pool, stop, progress, store, has_time)
@@ -196,7 +196,10 @@ def carry_out(
     context: typer.Context,
     folder: Path,
 ) -> int:
-    """Do the works in their order, each on a pool of its own; return 0, or the exit code of what interrupted them."""
+    """Run the parts in order, each on its own pool.
+
+    Return 0, or the exit code of an interruption.
+    """
     try:
         with open_pools(address, workers, MANY, deadline, stop, config) as pools:
             for work in works:
@@ -232,8 +235,11 @@ def shrink(
     no_limits: NoLimits = False,
     json: Json = False,
 ) -> int:
-    """Make a failing trace small: events, schedule and specification, as long as it fails in the same variable."""
-    # Beside what comes with the distribution nothing is written.
+    """Make a failing trace smaller while it still fails in the same variable.
+
+    Removes events and simplifies the schedule and the specification.
+    """
+    # Nothing is written next to files of the distribution.
     folder = out if out is not None else file.parent if file == bundled(file) else Path()
     file = bundled(file)
     config = config_for(file, asked_config(context), context)
@@ -277,7 +283,7 @@ def shrink(
 def _shrunk(
     file: Path, folder: Path, triage: Triage, judgement: Judgement, config: RunConfig
 ) -> tuple[Line, list[str]]:
-    """Write the artefact of a trace that fails; return its line of the report, and remarks."""
+    """Write the artefact of a failing trace; return its line of the report, and remarks."""
     if not is_finding(judgement.verdict):
         return Line(str(file), judgement), ["nothing to shrink: the trace does not fail"]
     shrinking = triage.state.shrinking
@@ -286,9 +292,9 @@ def _shrunk(
     try:
         path = write_artefact(folder, judgement, str(file), config)
     except OSError as error:
-        # The disk may have filled up meanwhile; the shrunk trace is not lost with it.
+        # The disk may have filled up meanwhile; the shrunk trace is then printed.
         show(*artefact_text(judgement, str(file), config).split("\n"), to=sys.stderr)
         return Line(str(file), judgement), [*remarks, f"{cause(error, folder)}; the trace is on stderr"]
     if triage.is_open:
-        remarks.append(f"stopped before the end; go on with: {typed('shrink', path, config)}")
+        remarks.append(f"stopped before the end; continue with: {typed('shrink', path, config)}")
     return Line(str(file), judgement, str(path), typed("replay", path, config)), remarks

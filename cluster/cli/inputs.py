@@ -30,14 +30,14 @@ from workers.targets.devices import exists_on
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, RunConfig, TargetKind
 
-# Bytes that a file system takes for one name.
+# Maximum length in bytes of a file name.
 NAME_MAX = 255
 STEM_MAX = 100
-# Keys of a file by which it chooses how it is run.
+# Keys by which a scenario file selects how it is run.
 OPTIONS = ("engine", "device", "kernels", "fixes")
 SCENARIOS = ROOT / "scenarios"
 NO_FIXES = "none"
-# Folders of scenarios that come with the distribution: for any engine, and for one of its name.
+# Folders of bundled scenarios: for any engine, and for an engine of that name.
 BUNDLED = ("smoke", "seeds", "regressions", *known_engines())
 
 
@@ -53,17 +53,17 @@ def check_engine(engine: str) -> str:
 
 
 def asked_config(context: typer.Context) -> RunConfig:
-    """Return the configuration that the options of a command name, as they were given."""
+    """Return the configuration in a command's options, as typed."""
     return RunConfig.model_validate(
         {name: context.params[name] for name in RunConfig.model_fields if name in context.params}
     )
 
 
 def config_of(asked: RunConfig) -> RunConfig:
-    """Return the configuration that options ask for, with the folders they name absolute, and what is in them.
+    """Return the configuration of some options, with absolute folders and content digests.
 
     Raises:
-        InputError: an engine is unknown, has no installation of its own, or a folder does not hold it.
+        InputError: an engine is unknown or has no separate installation, or a folder does not contain it.
     """
     engine, home, path = check_engine(asked.engine), asked.engine_home, asked.engine_path
     package = kind_of(engine).package
@@ -74,7 +74,7 @@ def config_of(asked: RunConfig) -> RunConfig:
         if folder and not package:
             raise InputError(f"{option} is {folder}; engine {engine} has no separate installation")
         if folder and not Path(folder).is_dir():
-            raise InputError(f"{option} is {folder}; there is no such folder")
+            raise InputError(f"{option} is {folder}; the folder does not exist")
     path = sources_of(path, kind_of(engine)) if path else ""
     config = RunConfig(
         engine=engine,
@@ -89,24 +89,24 @@ def config_of(asked: RunConfig) -> RunConfig:
 
 
 def sources_of(root: str, kind: TargetKind) -> str:
-    """Return the folder that holds an engine's package, for the root of its sources or of a checkout.
+    """Return the folder with an engine's package, given the root of its sources or a checkout.
 
     Raises:
-        InputError: there is none.
+        InputError: the package is not found.
     """
     folders = [os.path.join(root, each) for each in kind.source_roots]
     for folder in folders:
         if Path(folder, kind.package, "__init__.py").is_file():
             return folder
     looked_for = " or ".join(os.path.join(folder, kind.package) for folder in folders)
-    raise InputError(f"--engine-path is {root}; package {kind.package} not found there: there is no {looked_for}")
+    raise InputError(f"--engine-path is {root}; package {kind.package} was not found: {looked_for} does not exist")
 
 
 def check_fixes(asked: str, package: str) -> str:
-    """Return the fixes that `--fixes` names as a configuration has them: sorted words, or nothing for `none`.
+    """Return the fixes that `--fixes` names, as sorted words; "" for `none`.
 
     Raises:
-        InputError: the package has no fix of a name.
+        InputError: the package has no fix of this name.
     """
     fixes = fixes_of(package) if package else {}
     words = sorted({word.strip() for word in asked.split(",")} - {"", NO_FIXES})
@@ -121,18 +121,21 @@ def check_fixes(asked: str, package: str) -> str:
 
 
 def is_typed(context: typer.Context, name: str) -> bool:
-    """Tell whether a parameter of a command was typed, and is no default, be it from pyproject.toml."""
+    """Return whether a parameter was typed on the command line, not taken from a default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfig:
-    """Return the configuration for one scenario file: where no engine is typed, the options that the file names.
+    """Return the configuration for one scenario file.
 
-    `context` is that of the command, which knows what was typed. Prints a line if the file was found on other sources.
+    Without a typed engine, the file's options.
+
+    `context` is the command's context, which knows the typed options. Prints a line if the file was found on other
+    sources.
 
     Raises:
-        InputError: as `config_of`, or the file names what is no device.
+        InputError: as `config_of`, or the file names an unknown device.
         ScenarioError: the file cannot be read.
     """
     typed = {name for name in RunConfig.model_fields if is_typed(context, name)}
@@ -150,26 +153,26 @@ def config_for(file: Path, asked: RunConfig, context: typer.Context) -> RunConfi
 
 
 def other_sources(found: RunOn, here: RunOn) -> str:
-    """Return how the sources that a trace was found on differ from those of a run; empty if they do not.
+    """Return how the sources that a trace was found on differ from a run's; "" if they do not.
 
-    A trace that records no version and no sources differs from nothing.
+    A trace that records neither version nor sources differs from nothing.
     """
     if not (found.version or found.sources):
         return ""
     seen, now = (_sources_text(each) for each in (found, here))
     if seen == now:
         return ""
-    hint = "; --engine-path names a tree of sources" if found.sources and not here.sources else ""
+    hint = "; use --engine-path to select a source tree" if found.sources and not here.sources else ""
     return f"was found on {seen}; this run has {now}{hint}"
 
 
 def _sources_text(run_on: RunOn) -> str:
     release = f"{run_on.engine or SPECSTORM} {run_on.version or 'without a version'}"
-    return f"{release} with sources {run_on.sources} laid over it" if run_on.sources else release
+    return f"{release} with overlaid sources {run_on.sources}" if run_on.sources else release
 
 
 def check_fault(fault: str) -> str:
-    """Return the id of a known fault."""
+    """Return the id of a known fault, or raise with suggestions."""
     if fault in FAULTS:
         return fault
     near = difflib.get_close_matches(fault, FAULTS, n=3, cutoff=0.5)
@@ -178,7 +181,10 @@ def check_fault(fault: str) -> str:
 
 
 def read_trace(path: Path, is_limited: bool = True) -> Trace:
-    """Return the trace of a file, all of whose faults are known; `is_limited` refuses what would cost too much."""
+    """Return the trace of a file with known faults.
+
+    `is_limited` refuses traces that cost too much.
+    """
     trace = codec.load(path, is_limited=is_limited)
     for index, fault in enumerate(trace.faults):
         try:
@@ -189,18 +195,21 @@ def read_trace(path: Path, is_limited: bool = True) -> Trace:
 
 
 def check_faults(faults: Sequence[str], config: RunConfig, source: str) -> None:
-    """Refuse faults that the engine does not have on the device: to ignore one would say that it was not found."""
+    """Raise if the engine does not have the faults on the device.
+
+    Ignoring them would mean reporting that they were not found.
+    """
     if faults and not kind_of(config.engine).capabilities.faults:
         raise InputError(f"{source}: fault {faults[0]}: engine {config.engine} has no faults to switch on")
     for fault in faults:
         devices = exists_on(FAULTS[fault])
         if config.device not in devices:
-            made = "it is made of NumPy code of a device op"
+            made = "it replaces the NumPy code of a device op"
             raise InputError(f"{source}: fault {fault} exists on --device {', '.join(devices)} only: {made}")
 
 
 def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
-    """Refuse a trace that asks for what the engine cannot do, or for a fault that does not exist on the device."""
+    """Raise if the engine cannot run a trace, or a fault does not exist on the device."""
     lacks = lacking(trace, kind_of(config.engine).capabilities_under(config))
     if lacks is not None:
         raise InputError(f"{source}: engine {config.engine} cannot run it: {lacks}")
@@ -208,7 +217,7 @@ def check_trace(trace: Trace, config: RunConfig, source: str) -> None:
 
 
 def bundled(path: Path) -> Path:
-    """Return a path, or if there is none that of the bundled scenarios it names: smoke, seeds, regressions."""
+    """Return a path; if it does not exist, the bundled scenarios of that name."""
     ours = SCENARIOS / path
     if os.path.lexists(path) or path.is_absolute() or path.parts[:1] not in {(name,) for name in BUNDLED}:
         return path
@@ -216,7 +225,7 @@ def bundled(path: Path) -> Path:
 
 
 def name_of(path: Path) -> str:
-    """Return the name of a scenario: its path as it was given, or a bundled one's path as it can be given anywhere."""
+    """Return the name of a scenario: its path as given, or a bundled one's portable path."""
     ours = path.relative_to(SCENARIOS) if path.is_absolute() and path.is_relative_to(SCENARIOS) else path
     return visible_line(str(ours if ours.parts[0] in BUNDLED else path))
 
@@ -229,16 +238,15 @@ def read_scenarios(
     is_limited: bool = True,
     keyword: str | None = None,
 ) -> tuple[list[Scenario], int]:
-    """Return the scenarios of files and folders, with another seed and more faults where they are given.
+    """Return the scenarios of files and folders, and how many in folders the engine cannot run.
 
-    The number behind them counts those below the folders that the engine cannot run. `keyword` selects by name, before
-    a file is read.
+    `seed` replaces the seed, `faults` are added, `keyword` selects by name before a file is read.
 
-    A trace that switches faults on shows a known bug: below a folder it is left out, and stderr says so. So is one that
-    the engine cannot run, each with its reason.
+    A trace with faults shows a known bug: in a folder it is skipped, and stderr says so. A trace that the engine cannot
+    run is also skipped, with the reason.
 
     Raises:
-        InputError: nothing is left, or a file that is named is wrong.
+        InputError: no scenario is left, or a named file is invalid.
     """
     added = tuple(check_fault(fault) for fault in faults)
     named = {os.path.realpath(path) for path in map(bundled, paths) if path.is_file()}
@@ -271,12 +279,12 @@ def read_scenarios(
     below = ", ".join(visible_line(str(path)) for path in paths if bundled(path).is_dir())
     how = "name the file of one to run it; `specstorm nightly` replays all"
     if not scenarios and refused:
-        more = f"; {len(refused) - 1} more are refused, and none is left to run" if len(refused) > 1 else ""
+        more = f"; {len(refused) - 1} more are refused, no scenario is left to run" if len(refused) > 1 else ""
         raise InputError(f"{refused[0]}{more}")
     if not scenarios:
         raise InputError(f"{below}: skipped all scenarios ({left_out}), which switch faults on; {how}")
     if left_out:
-        show(f"{below}: {left_out} scenarios that switch faults on are left out; {how}", to=sys.stderr)
+        show(f"{below}: {left_out} scenarios that switch faults on were skipped; {how}", to=sys.stderr)
     for reason in refused:
         say(reason)
     return scenarios, len(refused)
@@ -286,17 +294,17 @@ def read_regressions(folder: Path) -> dict[str, Trace]:
     """Return the traces of a folder by file.
 
     Raises:
-        ScenarioError: a file is no scenario.
+        ScenarioError: a file is not a scenario.
         InputError: a fault is unknown.
     """
     return {portable(str(path)): read_trace(path) for path in codec.find_scenarios([bundled(folder)])}
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder in which nothing can be written, before the work whose result goes there.
+    """Raise if nothing can be written in a folder, before the work whose result goes there.
 
     Raises:
-        InputError: it is no folder, cannot be made, or cannot be written.
+        InputError: it is not a folder, cannot be created, or cannot be written.
     """
     existing = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), folder)
     try:
@@ -310,7 +318,7 @@ def check_writable(folder: Path) -> None:
 
 
 def require_engine(config: RunConfig) -> None:
-    """Make sure that this process can run the engine; say what sources that are named are, and how their kernels run.
+    """Check that this process can run the engine; print its overlaid sources, fixes and kernels.
 
     Raises:
         DeviceError: it cannot; the message says why.
@@ -332,7 +340,7 @@ def require_engine(config: RunConfig) -> None:
 
 
 def kernels_text(interpreted: Mapping[str, str]) -> str:
-    """Format why kernels are interpreted, each by name."""
+    """Return which kernels are interpreted, and why."""
     named = ", ".join(f"{name} {why}" for name, why in sorted(interpreted.items()))
     return f"kernels that are interpreted, slowly: {named}"
 
@@ -340,9 +348,9 @@ def kernels_text(interpreted: Mapping[str, str]) -> str:
 def ray_address(
     setting: str, workers: int | None, config: RunConfig, context: typer.Context | None = None
 ) -> str | None:
-    """Return the address Ray is to be joined at, `local` for a private Ray, None for no Ray.
+    """Return the address of a Ray to join, `local` for a private Ray, None for no Ray.
 
-    Without Ray, a number of workers that was typed in the command of `context` is refused; another one yields.
+    Without Ray, a typed number of workers is refused; a default one is ignored.
 
     Raises:
         DeviceError: there is no Ray, and this process cannot run on the device.
@@ -355,16 +363,18 @@ def ray_address(
     address = (os.environ.get("RAY_ADDRESS") or "local") if setting == "auto" else setting
     if "://" in address:
         seen = "RAY_ADDRESS" if setting == "auto" else "--ray"
-        raise InputError(f"{seen} is {address}; wanted local, off or HOST:PORT (a job server takes `ray job submit`)")
+        raise InputError(
+            f"{seen} is {address}; expected local, off or HOST:PORT (for a job server use `specstorm submit`)"
+        )
     check_address(address)
     if address == "local" and kind_of(config.engine).package:
-        # Workers on this machine have the installation that this process sees.
+        # Workers on this machine use the same installation as this process.
         require_engine(config)
     return address
 
 
 def campaign_stem(paths: Sequence[Path]) -> str:
-    """Return the name of a new campaign's folder, less its number."""
+    """Return the name of a new campaign's folder, without its number."""
     name = Path(os.path.realpath(paths[0])).name.removesuffix(".yaml")
-    # A name that begins with a dot would be hidden, one with a dash an option.
+    # A leading dot would hide the folder, a leading dash would look like an option.
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:STEM_MAX].lstrip(".-") or "campaign"

@@ -1,9 +1,8 @@
-"""Python interface: judge one trace, run scenarios, hunt; each returns values. `import specstorm` provides it.
+"""Python interface: judge one trace, run scenarios, hunt. Use it as `import specstorm`.
 
-Wrong input raises ValueError with the message that the command line would print; what a trace does is a verdict.
-`config` says which engine runs, on which device.
-Without `out` a campaign lies in a temporary folder and its artefacts go with it.
-To be called in the main thread, which signals go to.
+Wrong input raises ValueError with the message of the command line; a failing trace returns a verdict. `config` selects
+the engine and the device. Without `out`, a campaign is kept in a temporary folder and deleted with its artefacts. Call
+it in the main thread, which receives signals.
 """
 
 import tempfile
@@ -49,10 +48,10 @@ def check(
     sweep: bool = False,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> Judgement:
-    """Judge one trace, or the file of one, in this process: under its own schedule, or with `sweep` under many.
+    """Judge one trace or trace file in this process; with `sweep`, under many schedules.
 
     Raises:
-        ValueError: the file is no scenario, or the engine cannot run it.
+        ValueError: the file is not a scenario, or the engine cannot run it.
     """
     check_engine(config.engine)
     source = "the trace" if isinstance(trace, Trace) else str(trace)
@@ -75,10 +74,10 @@ def run(
     time_limit: float | None = None,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> RunDocument:
-    """Run scenarios, each under many schedules, and return their judgements and the exit code.
+    """Run scenarios, each under many schedules; return their judgements and the exit code.
 
     Raises:
-        ValueError: a path is no scenario, or nothing answers at the address of Ray.
+        ValueError: a path is not a scenario, or Ray does not answer at its address.
     """
     check_engine(config.engine)
     scenarios, num_refused = read_scenarios([Path(path) for path in paths], seed, faults, config, keyword=keyword)
@@ -109,7 +108,7 @@ def hunt(
     """Judge generated traces, shrink every finding, and return the results.
 
     Raises:
-        ValueError: a fault or an engine is unknown, or nothing answers at the address of Ray.
+        ValueError: a fault or an engine is unknown, or Ray does not answer at its address.
     """
     check_engine(config.engine)
     canary = canary_of(config)

@@ -35,7 +35,7 @@ def validate(
     no_limits: NoLimits = False,
     json: Json = False,
 ) -> int:
-    """Read scenario files and say of each what is wrong with it; nothing is run."""
+    """Read scenario files and print what is wrong with each; run nothing."""
     config = RunConfig(engine=check_engine(engine), device=device)
     entries = []
     for path in codec.find_scenarios([bundled(path) for path in paths]):
@@ -59,9 +59,9 @@ def _problem(path: Path, config: RunConfig, is_limited: bool) -> str | None:
     return None
 
 
-@probes_app.command("list")
+@probes_app.command("list", epilog="Example: specstorm probes list")
 def list_probes(json: Json = False) -> int:
-    """List probes: id, and what has happened when one is counted."""
+    """List probes: id and meaning."""
     if json:
         show_json(probes_document())
         return EXIT_AGREED
@@ -75,7 +75,7 @@ def schema(
         str | None, typer.Argument(metavar="[NAME]", help="Show this document (default: list the names).")
     ] = None,
 ) -> int:
-    """Print the JSON Schema of a scenario file, or of the document that a command prints with --json."""
+    """Print the JSON Schema of a scenario file, or of a command's --json document."""
     names = (SCENARIO, *DOCUMENTS)
     if name is None:
         show(*names)

@@ -1,6 +1,6 @@
-"""Main function: check the installation, run a command, turn exceptions that escape it into an exit code.
+"""Main function: check the installation, run a command, turn exceptions into an exit code.
 
-Nothing of ours is imported before an exception can be caught: an import that fails is no finding.
+No module of ours is imported before exceptions are caught: a failing import must not look like a finding.
 """
 
 import os
@@ -11,17 +11,17 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-# Less than this fails somewhere in a library that is loaded: OpenBLAS then ends the process with the code of a finding.
+# With less memory, some library fails: OpenBLAS then ends the process with the exit code of a finding.
 MEMORY_MIN = 256 << 20
-# Less than this and a library cannot open its files somewhere on the way.
+# With fewer files, a library cannot open its files.
 FILES_MIN = 64
-# Of a longer message the beginning and the end are printed.
+# Only the start and the end of a longer message are printed.
 MESSAGE_MAX = 2000
 MEMORY_LIMITS = {resource.RLIMIT_AS: "v", resource.RLIMIT_DATA: "d"}
 
 
 def main() -> None:
-    """Run `specstorm` with the arguments of this process and exit, within seconds of a second signal."""
+    """Run `specstorm` with this process's arguments and exit, within seconds of a second signal."""
     code = run(sys.argv[1:], is_program=True)
     pool = sys.modules.get("cluster.dispatch.pool")
     if pool is not None and pool.is_stuck():
@@ -33,15 +33,15 @@ def main() -> None:
 def run(arguments: list[str], *, is_program: bool = False) -> int:
     """Return the exit code of one command; no exception escapes.
 
-    Where it `is_program`, a second signal ends this process.
+    With `is_program`, a second signal ends this process.
     """
     try:
         return _run(arguments, is_program)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except SystemExit as error:
-        # Shell completion exits by itself. Ray answers SIGTERM with SystemExit(SIGTERM) while it starts, before the
-        # handler of a campaign is in place.
+        # Shell completion exits by itself. While Ray starts, it answers SIGTERM with SystemExit(SIGTERM), before a
+        # campaign's signal handler is installed.
         if error.code in (0, None):
             return 0
         return 128 + signal.SIGTERM if error.code == signal.SIGTERM else 3
@@ -61,8 +61,8 @@ def _run(arguments: list[str], is_program: bool) -> int:
         most = resource.getrlimit(limit)[0]
         if most != resource.RLIM_INFINITY and most < MEMORY_MIN:
             seen = f"the memory of a process is limited to {most >> 10:,} kB here (ulimit -{flag})"
-            return _refuse(f"{seen}; at least {MEMORY_MIN >> 10:,} kB are wanted")
-    # Nothing here uses BLAS, whose threads each reserve memory, and interrupt the process where one cannot be started.
+            return _refuse(f"{seen}; at least {MEMORY_MIN >> 10:,} kB are required")
+    # Nothing here uses BLAS; each of its threads reserves memory, and the process is interrupted if one cannot start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from cluster.dispatch.origin import foreign_packages  # noqa: PLC0415
 
@@ -71,7 +71,7 @@ def _run(arguments: list[str], is_program: bool) -> int:
         _refuse(message)
     if foreign:
         return 2
-    # Not before the check above: these imports would already fail in a foreign package.
+    # Imported after the check above, because these imports would already fail in a foreign package.
     from cluster.dispatch.signals import signal_watch  # noqa: PLC0415
     from cluster.reports.terminal import guarded_streams, say  # noqa: PLC0415
 
@@ -103,7 +103,7 @@ def _command(arguments: list[str]) -> int:
         say(_shortened(str(error)))
         return 2
     except TyperException as error:
-        # A value of a list of words is validated by Pydantic, which puts this before its sentence.
+        # Pydantic validates lists of words, and prefixes its sentence with this text.
         message = error.format_message().replace(": Value error, ", ": ", 1)
         if message:
             say(_shortened(f"{place_of(error, Path.cwd())}{message}"))
@@ -136,7 +136,7 @@ def _internal(error: BaseException) -> int:
         print("specstorm: internal error, no verdict was reached:", file=sys.stderr)
         traceback.print_exception(error)
     except Exception as another:
-        # What escaped from here would end the process with the exit code of a finding.
+        # An exception here would end the process with the exit code of a finding.
         with suppress(OSError):
-            os.write(2, f"specstorm: no more can be told of it: {type(another).__name__}\n".encode())
+            os.write(2, f"specstorm: printing the error failed too: {type(another).__name__}\n".encode())
     return 3

@@ -1,4 +1,4 @@
-"""Command `merge`: one campaign of several."""
+"""Command `merge`: merge several campaigns into one."""
 
 from collections import Counter
 from pathlib import Path
@@ -21,7 +21,7 @@ def merge(
     campaigns: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Campaign folders.")],
     out: Annotated[Path | None, typer.Option(help="Merge into this campaign folder (default: a new one).")] = None,
 ) -> int:
-    """Merge campaigns into one: the same whatever their order, and however often one comes."""
+    """Merge campaigns into one; the result does not depend on their order or on duplicates."""
     for campaign in campaigns:
         Campaign(campaign).close()
     claimed = claim_campaign(out, "merged")
@@ -35,7 +35,7 @@ def merge(
 
 
 def _summary(merged: Campaign) -> tuple[list[str], int]:
-    """Return what a merged campaign holds, a line each, and its exit code."""
+    """Return the contents of a merged campaign, one line each, and its exit code."""
     verdicts: list[Verdict] = [result.judgement.verdict for result in merged.results()]
     lines, codes = [], [exit_code(verdicts)]
     if verdicts:

@@ -1,4 +1,4 @@
-"""Command `nightly`: regressions, a hunt, a part of the faults, and what becomes of them."""
+"""Command `nightly`: regressions, a hunt, a part of the faults, and a report."""
 
 import sys
 import time
@@ -68,7 +68,7 @@ from workers.targets.target import SPECSTORM
 
 
 class Night:
-    """Planners of a night, the store of its hunt and its trials, and the time that its parts have taken."""
+    """Planners of a night, the store of its hunt and trials, and the durations of its parts."""
 
     def __init__(self, replayed: Regressions, planner: HuntPlanner, measurement: Measurement) -> None:
         self.replayed = replayed
@@ -77,7 +77,7 @@ class Night:
         self.parts: dict[str, PartEntry] = {}
 
     def works(self, stop: Stop, hours: float) -> Sequence[Callable[[WorkerPool], None]]:
-        """Return the parts of a night, in their order; the budget begins with the first."""
+        """Return the parts of a night, in order; the time budget starts with the first."""
         seconds = 3600 * hours
         budget = Budget(seconds or None)
         suite, kept, store = self.replayed.suite, self.replayed.store, self.planner.store
@@ -104,7 +104,7 @@ class Night:
 
     @contextmanager
     def _timed(self, name: str, planner: Planner) -> Iterator[None]:
-        """Note how long a part takes, and what is done in it."""
+        """Record how long a part takes, and how much it does."""
         begin, done = time.monotonic(), planner.counts().done
         try:
             yield
@@ -140,7 +140,10 @@ def nightly(
     fixes: Fixes = ALL,
     json: Json = False,
 ) -> int:
-    """Replay the regressions, hunt for hours, measure a part of the faults, write report.html, .txt and .json."""
+    """Replay the regressions, hunt for hours, measure some faults, and write reports.
+
+    Writes report.html, report.txt and night.json.
+    """
     check_notify(notify)
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
     config = config_of(asked_config(context))
@@ -163,8 +166,8 @@ def nightly(
         works = night.works(stop, hours)
         code = carry_out(works, address, workers, deadline, stop, config, context=context, folder=folder)
         recurring = history.update(planner.bugs(), is_judged=bool(planner.hunt.totals.tally.traces))
-        code, text, report = _told(night, code, recurring, history.lines, tonight)
-    # Printed before it is written: a full disk takes nothing away from the night.
+        code, text, report = _report(night, code, recurring, history.lines, tonight)
+    # Printed before it is written, so that a full disk does not lose the results.
     show(*(report if json else text).split("\n"))
     page = partial(write_report, [folder], folder, TIMELINES, history.folder)
     code = code_of(kept, code_of(store, code))
@@ -184,7 +187,7 @@ def _stores(out: Path | None, seed: int, engine: str, context: typer.Context) ->
         yield store, kept
 
 
-def _told(
+def _report(
     night: Night, code: int, recurring: Recurrence, history: Sequence[str], tonight: Sequence[str]
 ) -> tuple[int, str, str]:
     """Return the exit code of a night, its report as text, and as JSON."""

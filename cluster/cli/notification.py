@@ -1,4 +1,4 @@
-"""Notification of a night: its JSON, given to a command or posted to an address."""
+"""Notification after a night: send its JSON to a command or a URL."""
 
 import shlex
 import shutil
@@ -16,7 +16,7 @@ from cluster.storage.provenance import without_secret
 
 SECONDS_MAX = 60.0
 _URLS = ("http://", "https://")
-# Of what a command says on stderr, so much is repeated.
+# At most this much of a command's stderr is repeated.
 _SAID_MAX = 200
 
 Notify = Annotated[
@@ -29,10 +29,10 @@ Notify = Annotated[
 
 
 def check_notify(target: str | None) -> None:
-    """Refuse what could not be notified at the end of a night.
+    """Raise if the target of a notification is not usable.
 
     Raises:
-        InputError: it is no command of this machine.
+        InputError: it is not a command of this machine.
     """
     if target is None or target.startswith(_URLS):
         return
@@ -42,11 +42,11 @@ def check_notify(target: str | None) -> None:
         raise InputError(f"--notify is {target!r}, which is not a valid command line: {error}") from error
     if not words or shutil.which(words[0]) is None:
         named = words[0] if words else target
-        raise InputError(f"--notify: there is no command {named!r}; wanted is a command, or a URL of http or https")
+        raise InputError(f"--notify: command {named!r} was not found; give a command, or an http or https URL")
 
 
 def notify_of(target: str | None, document: str) -> None:
-    """Give a document to a command, or post it to a URL; a failure is said on stderr, and that is all."""
+    """Send a document to a command or a URL; a failure is only printed to stderr."""
     if target is None:
         return
     problem = _posted(target, document) if target.startswith(_URLS) else _given(target, document)
@@ -55,7 +55,7 @@ def notify_of(target: str | None, document: str) -> None:
 
 
 def _posted(url: str, document: str) -> str:
-    """Return why a document could not be posted, empty if it was."""
+    """Return why a document could not be posted; "" if it was."""
     try:
         request = Request(url, document.encode(), {"Content-Type": "application/json"})
         with urlopen(request, timeout=SECONDS_MAX):
@@ -67,7 +67,7 @@ def _posted(url: str, document: str) -> str:
 
 
 def _given(command: str, document: str) -> str:
-    """Return why a command did not take a document, empty if it did; it runs without a shell."""
+    """Return why a command did not accept a document, "" if it did; runs without a shell."""
     try:
         done = subprocess.run(
             shlex.split(command), input=document.encode(), capture_output=True, timeout=SECONDS_MAX, check=False

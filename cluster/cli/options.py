@@ -42,7 +42,7 @@ Fixes = Annotated[
     str,
     typer.Option(
         metavar="all|races|none|NAME,...",
-        help="Fix these known bugs of the engine in memory before it runs: all, the races alone, none, or findings.",
+        help="Fix these known bugs of the engine in memory before it runs: all, races only, none, or named findings.",
     ),
 ]
 Known = Annotated[
@@ -54,7 +54,7 @@ Known = Annotated[
     ),
 ]
 NoLimits = Annotated[
-    bool, typer.Option("--no-limits", help="Run traces that exceed the limits on time and memory, too.")
+    bool, typer.Option("--no-limits", help="Also run traces that exceed the limits on time and memory.")
 ]
 Corpora = Annotated[
     list[Path] | None,

@@ -1,7 +1,7 @@
-"""pytest plugin: collects scenario files as tests, with `--specstorm` or `specstorm = true` in the settings.
+"""pytest plugin: collect scenario files as tests with `--specstorm` or `specstorm = true`.
 
-Without that it does nothing and loads nothing of Specstorm. It is loaded by `-p cluster.cli.pytest_plugin`: of a
-distribution that registers a plugin pytest rewrites every assertion, and an engine is to run as it is.
+Otherwise it does nothing and imports nothing of Specstorm. Load it with `-p cluster.cli.pytest_plugin`: pytest rewrites
+all assertions of a distribution that registers a plugin, and an engine must run unmodified.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 SUFFIX = ".yaml"
-# A line that distinguishes a scenario from other YAML files begins with this.
+# The start of a line that distinguishes a scenario from other YAML files.
 MARK = "events:"
 
 
@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioFile | None":
-    """Collect a file that has a key `events`."""
+    """Collect a file with a key `events`."""
     config = parent.config
     if file_path.suffix != SUFFIX or not (config.getoption("--specstorm") or config.getini("specstorm")):
         return None
@@ -38,11 +38,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "ScenarioF
 
 
 class ScenarioFailed(Exception):
-    """A scenario did not agree; its message is the report of the command line."""
+    """A scenario did not agree; the message is the command line's report."""
 
 
 class ScenarioFile(pytest.File):
-    """A scenario file: one test."""
+    """A scenario file with one test."""
 
     def collect(self) -> Iterator["ScenarioItem"]:
         """Yield the test."""
@@ -50,7 +50,10 @@ class ScenarioFile(pytest.File):
 
 
 class ScenarioItem(pytest.Item):
-    """A scenario under many schedules; it passes if all agree, and is skipped if it switches known bugs on."""
+    """A scenario under many schedules.
+
+    Passes if all agree, skipped if it switches known bugs on.
+    """
 
     def runtest(self) -> None:
         """Judge the scenario."""
@@ -62,7 +65,7 @@ class ScenarioItem(pytest.Item):
 
         trace = read_trace(self.path)
         if trace.faults:
-            pytest.skip(f"switches a known bug on: {', '.join(trace.faults)}")
+            pytest.skip(f"switches on a known bug: {', '.join(trace.faults)}")
         judgement = check(trace, sweep=True)
         if not isinstance(judgement.verdict, Agreed):
             raise ScenarioFailed("\n".join(block(Line(str(self.path), judgement))))

@@ -1,4 +1,4 @@
-"""Commands `report` and `explain`: a page on campaigns, and the meaning of a word in it."""
+"""Commands `report` and `explain`: a page on campaigns, and the meaning of words in it."""
 
 import difflib
 from collections.abc import Sequence
@@ -39,7 +39,10 @@ def report(
     known: Known = None,
     github: Annotated[bool, typer.Option("--github", help="Print new findings as GitHub annotations.")] = False,
 ) -> int:
-    """Write report.html (verdict, findings with timelines, coverage, in one offline file), junit.xml, report.sarif."""
+    """Write report.html, junit.xml and report.sarif about campaigns.
+
+    The page is one offline file with verdict, findings with timelines, and coverage.
+    """
     noted = known_folder(known, SPECSTORM) if known is not None else None
     folder = out if out is not None else folders[-1]
     try:
@@ -55,9 +58,9 @@ def report(
 def write_report(
     folders: Sequence[Path], folder: Path, timelines: int, known: Path | None
 ) -> tuple[str, Sequence[Finding]]:
-    """Write the page, junit.xml and report.sarif of campaigns; return its headline, and the findings not known.
+    """Write the page, junit.xml and report.sarif of campaigns; return headline and new findings.
 
-    Without a folder of known findings it is that of the engine whose findings they are, if it is one.
+    Without `known`, the folder of known findings is that of the campaigns' engine, if there is only one.
 
     Raises:
         OSError: the folder cannot be written.
@@ -86,7 +89,7 @@ def _read_once(folders: Sequence[Path]) -> list[Campaign]:
     found: dict[frozenset[str], tuple[Path, list[Campaign]]] = {}
     for folder in folders:
         campaigns = list(read_campaigns(folder))
-        # A folder that no process wrote is known by its path.
+        # A folder that no process wrote is identified by its path.
         written = {process.run.run for each in campaigns[:1] for process in each.processes} or {str(folder.resolve())}
         first, _ = found.setdefault(frozenset(written), (folder, campaigns))
         if first is not folder:
@@ -99,7 +102,10 @@ def explain(
         str | None, typer.Argument(metavar="[WORD]", help="Explain this word (default: list the words).")
     ] = None,
 ) -> int:
-    """Explain a word of reports and messages: a plane, a probe, a variable, a fault, an event, a policy, a verdict."""
+    """Explain a word of reports and messages.
+
+    Such as a plane (state category), probe, variable, fault, event, policy or verdict.
+    """
     if word is None:
         show(*GLOSSARY)
         return EXIT_AGREED

@@ -1,4 +1,4 @@
-"""Selection of scenarios by name: words joined by `and`, `or`, `not` and parentheses, as test runners have it."""
+"""Selection of scenarios by name: words joined by `and`, `or`, `not` and parentheses."""
 
 import re
 from collections.abc import Callable
@@ -8,17 +8,17 @@ Matcher: TypeAlias = Callable[[str], bool]
 
 
 class SelectionError(ValueError):
-    """An expression of words cannot be read."""
+    """A selection expression is invalid."""
 
 
 _PART = re.compile(r"\s*(?:([()])|([^\s()]+))")
 
 
 def matcher(text: str) -> Matcher:
-    """Return a predicate of names from an expression; a word matches names that contain it, whatever the case.
+    """Return a predicate on names for an expression; words match substrings, ignoring case.
 
     Raises:
-        SelectionError: the text is no such expression.
+        SelectionError: the text is not such an expression.
     """
     parts = [bracket or word for bracket, word in _PART.findall(text)]
     _Reading(text, parts, "").value()
@@ -26,7 +26,7 @@ def matcher(text: str) -> Matcher:
 
 
 class _Reading:
-    """Value of an expression for a name, by recursive descent: `or` binds least, then `and`, then `not`."""
+    """The value of an expression for a name, by recursive descent: `or`, then `and`, then `not`."""
 
     def __init__(self, text: str, parts: list[str], name: str) -> None:
         self._text = text
@@ -40,11 +40,11 @@ class _Reading:
     def _fail(self) -> NoReturn:
         seen = repr(self._left[-1]) if self._left else "its end"
         raise SelectionError(
-            f"-k is {self._text!r}: {seen} is unexpected; wanted words joined by and, or, not, ( and )"
+            f"-k is {self._text!r}: {seen} is unexpected; expected words joined by and, or, not, ( and )"
         )
 
     def _takes(self, wanted: str) -> bool:
-        """Take the next part if it is this one."""
+        """Take the next part if it is `wanted`; return whether it was."""
         is_next = self._left[-1:] == [wanted]
         if is_next:
             self._left.pop()

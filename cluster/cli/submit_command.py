@@ -1,4 +1,4 @@
-"""Commands `submit`, `attach` and `extract`: campaigns as jobs of a Ray cluster, and their results on this machine."""
+"""Commands `submit`, `attach` and `extract`: run campaigns as jobs of a Ray cluster."""
 
 import os
 import shlex
@@ -46,7 +46,7 @@ from scenarios.strict_yaml import seen
 
 PROBE_SECONDS = 120.0
 FETCH_SECONDS = 300.0
-# Attempts to fetch: another line written into the log spoils one.
+# Attempts to fetch: a foreign line in the log spoils one.
 FETCHES = 2
 LOG_BYTES_MAX = 64 << 20
 # Commands that make a campaign and take --out.
@@ -73,10 +73,10 @@ def submit(
     on_interrupt: OnInterrupt = "stop",
     install: Annotated[Install, typer.Option(help="Install packages for the job (auto: only missing ones).")] = "auto",
 ) -> int:
-    """Run a command as a job of a Ray cluster, wait for it, and bring its campaign home.
+    """Run a command as a job of a Ray cluster, wait for it, and fetch its campaign.
 
-    The exit code is the job's own. The campaign comes to the folder that --out of the command names, and the same
-    command with the same --out goes on with it.
+    The exit code is the job's own. The campaign is fetched to the folder that the command's --out names; the same
+    command with the same --out continues it.
     """
     parsed = _parsed(context, command)
     name = job or f"specstorm-{parsed.name.replace(' ', '-')}-{token_hex(4)}"
@@ -105,7 +105,7 @@ def submit(
     note_origin(home, name, server.address, campaign)
     show(f"job {name} at {server.address}: {how}", to=sys.stderr)
     if detach:
-        show(f"go on with: {_attach_line(name, server)}", to=sys.stderr)
+        show(f"continue with: {_attach_line(name, server)}", to=sys.stderr)
         return EXIT_AGREED
     return _follow_and_fetch(server, name, on_interrupt)
 
@@ -115,14 +115,14 @@ def attach(
     address: Address = None,
     on_interrupt: OnInterrupt = "detach",
 ) -> int:
-    """Follow a job to its end and bring its campaign home; the exit code is the job's own."""
+    """Follow a job to its end and fetch its campaign; the exit code is the job's own."""
     return _follow_and_fetch(JobServer(_address(address)), job, on_interrupt)
 
 
 def extract(
     file: Annotated[Path, typer.Argument(metavar="LOG", help="File with a job's log, or - for stdin.")],
 ) -> int:
-    """Write the artefacts that the log of a job holds, for when nothing else is left of it."""
+    """Write the artefacts that a job's log contains, if nothing else of the job is left."""
     content = sys.stdin.buffer.read(LOG_BYTES_MAX + 1) if str(file) == "-" else read_file(file, LOG_BYTES_MAX)
     if len(content) > LOG_BYTES_MAX:
         raise InputError(f"{file}: more than {LOG_BYTES_MAX} bytes; cut the log to its end, where artefacts are")
@@ -131,7 +131,7 @@ def extract(
     if not artefacts:
         raise InputError(f"{file}: has no artefacts of a job; a job without findings writes none")
     hindrances = [why for home in {path.parents[1] for path in artefacts} if (why := in_the_way(home)) is not None]
-    hindrances += [f"{path}: is there already, with another content" for path in artefacts if _differs(path, artefacts)]
+    hindrances += [f"{path}: exists with another content" for path in artefacts if _differs(path, artefacts)]
     if hindrances:
         raise InputError(f"{hindrances[0]}; run it in another folder")
     for path, text in artefacts.items():
@@ -143,15 +143,15 @@ def extract(
 
 
 def _differs(path: Path, artefacts: Mapping[Path, str]) -> bool:
-    """Return whether there is a file at the path of an artefact that holds something else."""
+    """Return whether a file with another content exists at the path of an artefact."""
     return os.path.lexists(path) and (not path.is_file() or read_file(path, LOG_BYTES_MAX) != artefacts[path].encode())
 
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
-    """A command that becomes a job: its name, its words as its working folder needs them, its --out, its extra.
+    """A command for a job: name, words for the job's working folder, --out, extra.
 
-    `sent` are inputs by the names under which they are sent along.
+    `sent` are input files by the names under which they are sent.
     """
 
     name: str
@@ -174,7 +174,7 @@ def _parsed(context: typer.Context, words: Sequence[str]) -> _Parsed:
         raise InputError(f"--ray is {values['ray']}; a submitted job uses the cluster of its job server")
     out = values["out"]
     if out is not None and not out.is_absolute() and home_of(str(out)) != out:
-        wanted = f"a folder below {CAMPAIGNS}/, which comes home, or an absolute one on shared storage"
+        wanted = f"a folder in {CAMPAIGNS}/, which is fetched, or an absolute one on shared storage"
         raise InputError(f"--out is {out}; a job takes {wanted}")
     inputs = [path for value in values.values() for path in _paths(value) if path != out]
     if is_checkout():
@@ -199,9 +199,9 @@ def _paths(value: object) -> Iterable[Path]:
 
 
 def _in_tree(path: Path) -> str:
-    """Return the path of an input in the working tree that is sent; an absolute one not found here is the cluster's.
+    """Return the path of an input in the working tree that is sent.
 
-    A bundled name means the same there.
+    An absolute path that does not exist here is on the cluster. A bundled name has the same meaning there.
     """
     absolute = Path(os.path.abspath(path))
     if bundled(path) != path:
@@ -225,14 +225,14 @@ def _address(given: str | None) -> str:
 def _environment(
     server: JobServer, job: str, tree: Path, install: Install, extras: Sequence[str]
 ) -> tuple[dict[str, Any], str]:
-    """Return the runtime environment of a job that is sent with a tree, and a description of it."""
+    """Return the runtime environment of a job that is sent with a tree, and its description."""
     wanted = requirements_of(tree, extras)
     what = "the working tree" if is_checkout() else f"the installed specstorm {build()}"
     if install == "no":
-        return runtime_env(tree, ()), f"{what} alone, as --install no says"
+        return runtime_env(tree, ()), f"{what} alone, because of --install no"
     if install == "yes":
         return runtime_env(tree, wanted.installable()), f"{what}, and all packages installed for it"
-    unknown = f"{server.address}: its packages could not be listed; say --install yes or --install no"
+    unknown = f"{server.address}: its packages could not be listed; use --install yes or --install no"
     try:
         installed = read_probe(server.output_of(f"{job}-probe-{token_hex(2)}", PROBE, PROBE_SECONDS))
     except ServerError as error:
@@ -253,44 +253,46 @@ def _attach_line(job: str, server: JobServer) -> str:
 
 
 def _resume_line(server: JobServer, state: JobState) -> str:
-    """Return the command that goes on with the campaign of a job that was stopped."""
+    """Return the command that continues the campaign of a stopped job."""
     words, campaign = _submitted(state.metadata)
     if not words or campaign is None:
-        return "submit it again with the same --out to go on"
+        return "submit it again with the same --out to continue"
     again = with_out(words, campaign)
-    return f"go on with: {program()} {shlex.join(['submit', '--address', server.address, *again])}"
+    return f"continue with: {program()} {shlex.join(['submit', '--address', server.address, *again])}"
 
 
 def _submitted(metadata: Mapping[str, str]) -> tuple[list[str], str | None]:
-    """Return the words of a job's command and the folder of its campaign, as `submit` wrote both into its metadata.
+    """Return a job's command and its campaign folder, from the metadata of `submit`.
 
-    A job that was submitted otherwise has no words, and a folder if it made a campaign.
+    A job submitted in another way has no words, and a folder only if it made a campaign.
 
     Raises:
-        InputError: they are not what `submit` writes.
+        InputError: the metadata were not written by `submit`.
     """
     command, campaign = metadata.get("command", ""), metadata.get("campaign") or metadata.get("folder")
     try:
         words = words_of(command)
     except ValueError as error:
-        raise InputError(f"its command is {seen(command)}: {error}; wanted what `submit` writes") from error
+        raise InputError(f"its command is {seen(command)}: {error}; expected a command written by `submit`") from error
     if words and campaign is None:
-        raise InputError(f"its command is {seen(command)}, and it names no campaign; wanted what `submit` writes")
+        raise InputError(
+            f"its command is {seen(command)}, and it names no campaign; expected a command written by `submit`"
+        )
     return words, campaign
 
 
 def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> int:
-    """Follow a job, bring home what it found, and return its exit code."""
+    """Follow a job, fetch its results, and return its exit code."""
     stop = Stop()
     printer = LinePrinter(WithoutArtefacts(show))
     try:
         with stop_on_signal(stop):
             state = server.follow(job, printer, stop, on_interrupt == "stop")
     except SilenceError as error:
-        say(f"{error}; the job may go on: {_attach_line(job, server)}")
+        say(f"{error}; the job may still be running: {_attach_line(job, server)}")
         return EXIT_NOT_JUDGED
     if not state.has_ended:
-        show(f"left job {job} running; go on with: {_attach_line(job, server)}", to=sys.stderr)
+        show(f"left job {job} running; continue with: {_attach_line(job, server)}", to=sys.stderr)
         return 128 + (stop.signum or 0)
     try:
         _submitted(state.metadata)
@@ -306,10 +308,12 @@ def _follow_and_fetch(server: JobServer, job: str, on_interrupt: Interrupt) -> i
 
 
 def _fetched(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked | None:
-    """Fetch a campaign by a small job that packs it; print the reason and return None on failure.
+    """Fetch a campaign with a small job that packs it.
+
+    On failure print the reason and return None.
 
     Raises:
-        ArchiveError: the archive is not one of a campaign.
+        ArchiveError: the archive is not that of a campaign.
     """
     for _ in range(FETCHES):
         fetch = f"{job}-fetch-{token_hex(4)}"
@@ -324,22 +328,22 @@ def _fetched(server: JobServer, job: str, campaign: str, home: Path) -> Unpacked
             raise ArchiveError(f"its campaign was not brought home: job {fetch} printed an archive: {error}") from error
         if unpacked is not None:
             return unpacked
-        say(f"what job {fetch} printed is no whole campaign: {output[-80:]!r}")
+        say(f"job {fetch} printed an incomplete campaign: {output[-80:]!r}")
     return None
 
 
 def _left_out_text(paths: Sequence[str]) -> str:
     if not paths:
         return ""
-    return f"; left out, since no campaign has them: {len(paths)} files, the first is {visible_name(paths[0])}"
+    return f"; skipped files that no campaign has: {len(paths)} files, the first is {visible_name(paths[0])}"
 
 
 def brought_home(server: JobServer, job: str, state: JobState) -> str:
-    """Bring the campaign of a job that has ended to this machine, and say where it is.
+    """Fetch the campaign of a finished job to this machine, and return where it is.
 
     Raises:
-        InputError: the job's folder belongs to another campaign of this machine, or its metadata name no folder.
-        ArchiveError: the archive is not one of a campaign.
+        InputError: the folder belongs to another campaign of this machine, or the metadata name no folder.
+        ArchiveError: the archive is not that of a campaign.
     """
     _, campaign = _submitted(state.metadata)
     if campaign is None:
@@ -352,12 +356,12 @@ def brought_home(server: JobServer, job: str, state: JobState) -> str:
     hindrance = in_the_way(home, job, server.address)
     if hindrance is not None:
         raise InputError(f"its campaign was not brought home: {hindrance}")
-    # What lay elsewhere in the job's working folder went with that.
+    # Other folders of the job's working folder were deleted with it.
     is_left = Path(campaign).is_absolute() or home == Path(campaign)
     unpacked = _fetched(server, job, campaign, home) if is_left else None
     if unpacked is not None:
         note_origin(home, job, server.address, campaign)
-        part = "" if unpacked.is_whole else ", less its store, which is too big for a log"
+        part = "" if unpacked.is_whole else ", without its store, which is too big for a log"
         number = f"{unpacked.artefacts} {'artefact' if unpacked.artefacts == 1 else 'artefacts'}"
         return f"brought home: {home} ({number}{part}{_left_out_text(unpacked.left_out)})"
     artefacts = from_log(server.log(job))
@@ -366,4 +370,4 @@ def brought_home(server: JobServer, job: str, state: JobState) -> str:
     if artefacts:
         note_origin(home, job, server.address, campaign)
         return f"the campaign could not be fetched; from the job's log: {len(artefacts)} artefacts in {home}"
-    return f"the campaign could not be fetched, and the job's log holds no artefact; it was {campaign} of the head node"
+    return f"the campaign could not be fetched, and the job's log has no artefacts; on the head node it was {campaign}"

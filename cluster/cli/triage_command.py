@@ -1,4 +1,4 @@
-"""Command `triage`: who deals with a finding, and until when nights need not report it."""
+"""Command `triage`: status of findings, and until when nights need not report them."""
 
 import difflib
 from contextlib import nullcontext
@@ -45,7 +45,7 @@ def triage(
     known: Known = None,
     engine: Engine = SPECSTORM,
 ) -> int:
-    """Show how findings stand, or change it: open, assigned, fixed upstream, expected or suppressed, until a day."""
+    """Show or change the status of findings: open, assigned, fixed, expected or suppressed."""
     folder = known_folder(known, check_engine(engine))
     given = {"status": state, "to": to, "until": until, "upstream": upstream, "note": note}
     changes: dict[str, str | None] = {key: value for key, value in given.items() if value is not None}
@@ -56,7 +56,7 @@ def triage(
         show(*_listed(folder))
         return EXIT_AGREED
     place = Path(which).parent if which.endswith(KNOWN_SUFFIX) else folder
-    # Looked up and changed at once: no other process changes the folder in between.
+    # Read and changed in one lock, so that no other process changes the folder in between.
     with editing(place) if changes else nullcontext():
         path, before = _found(which, folder, campaign)
         finding = edit_known(path, _decided(before, which, changes)) if changes else before
@@ -77,15 +77,17 @@ def _check_until(until: str | None) -> None:
 
 
 def _found(which: str, folder: Path, campaign: Path | None) -> tuple[Path, KnownFinding | None]:
-    """Return the file of a finding, which need not exist, and its state; None if it has none yet.
+    """Return the file of a finding (which may not exist yet) and its status.
+
+    None without a status.
 
     Raises:
-        InputError: the file does not exist, or no night and no campaign has met the finding.
+        InputError: the file does not exist, or no night and no campaign has seen the finding.
     """
     path = Path(which)
     if which.endswith(KNOWN_SUFFIX):
         if not path.is_file():
-            raise InputError(f"{which}: no such file; give the file or the fingerprint of a known finding")
+            raise InputError(f"{which}: the file does not exist; give the file or the fingerprint of a known finding")
         return path, known_in(path)
     files = read_files(folder)
     if which in files:
@@ -105,14 +107,17 @@ def _new_path(folder: Path, bug: str) -> Path:
     words = "".join(char if char.isascii() and char.isalnum() else " " for char in bug).split()
     name = "_".join(words)[:_NAME_MAX] or "finding"
     path = folder / f"{name}{KNOWN_SUFFIX}"
-    # Two fingerprints may differ in what a name leaves out.
+    # Two fingerprints may differ only in characters that a file name drops.
     return (
         folder / f"{name}-{blake2b(bug.encode(), digest_size=4).hexdigest()}{KNOWN_SUFFIX}" if path.exists() else path
     )
 
 
 def _decided(before: KnownFinding | None, bug: str, changes: dict[str, str | None]) -> dict[str, str | None]:
-    """Return the changes of keys: another status takes whom it was assigned and its date with it, unless given anew."""
+    """Return the keys to change.
+
+    A new status also clears `to` and `until` unless they are given.
+    """
     if before is None and "status" not in changes:
         raise InputError(f"{bug!r} has no status yet; give one with --state")
     if before is None:
@@ -122,13 +127,13 @@ def _decided(before: KnownFinding | None, bug: str, changes: dict[str, str | Non
 
 
 def _listed(folder: Path) -> list[str]:
-    """Return a line for each finding that is known or was seen."""
+    """Return one line for each finding that is known or was seen."""
     known, seen = read_known(folder), read_seen(folder)
     today = date.today()
     lines = []
     for bug in sorted({*known, *seen}):
-        standing = known[bug].standing if bug in known else "not looked at"
+        standing = known[bug].standing if bug in known else "no status"
         counts = "" if bug in known and known[bug].holds(today) else " (counts)"
         sighted = f"; seen {seen[bug].first} to {seen[bug].last}" if bug in seen else ""
         lines.append(f"{bug}: {standing}{counts}{sighted}")
-    return lines or [f"nothing is known in {folder}, and no night has seen anything"]
+    return lines or [f"{folder} has no known findings and no sightings"]

@@ -1,4 +1,4 @@
-"""Command `watch`: progress of a campaign that another process runs."""
+"""Command `watch`: show the progress of a campaign that another process runs."""
 
 import sys
 import time
@@ -21,7 +21,7 @@ def watch(
     every: Annotated[float, typer.Option(min=0.1, help="Refresh after this many seconds.")] = 2,
     once: Annotated[bool, typer.Option("--once", help="Print the progress once and exit.")] = False,
 ) -> int:
-    """Show rate, time left and findings of a campaign that is running elsewhere, until it ends."""
+    """Show rate, time left and findings of a running campaign until it ends."""
     on_terminal = sys.stdout.isatty()
     artefacts: set[str] = set()
     said: set[str] = set()
@@ -68,7 +68,7 @@ def _running(campaign: Path) -> Iterator[str]:
 
 
 def _ended(campaign: Path) -> Iterator[str]:
-    """Yield how much of a campaign was judged and its findings, as its page says."""
+    """Yield how much of a campaign was judged, and its findings, as on its page."""
     yield f"{campaign}: not running"
     parts = list(read_campaigns(campaign))
     amounts = [amount.text for part in parts for amount in part.amounts]

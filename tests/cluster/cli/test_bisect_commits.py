@@ -130,9 +130,8 @@ def test_a_good_commit_that_does_not_start_is_good_as_told(
     options = ["--repository", str(tmp_path / "checkout"), "--good", made["break the start"]]
     assert cli.run(["bisect", str(bug), *options]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert (
-        lines[1] == f"{made['break the start']} good     as told; engine vllm-v1: it does not start  (break the start)"
-    )
+    seen = "as given by --good; engine vllm-v1: it does not start"
+    assert lines[1] == f"{made['break the start']} good     {seen}  (break the start)"
     assert lines[-1].startswith(f"first bad: {made['mend the start']} (mend the start); last good: ")
 
 

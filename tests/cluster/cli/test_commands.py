@@ -117,7 +117,7 @@ def test_a_finding_exits_with_1_and_replays_to_the_same_verdict(tmp_path: Path, 
     told = document_of("replay", replayed.stdout)["scenarios"][0]
     assert told["verdict"] == entry["verdict"]
     last = here("replay", str(artefact)).stdout.splitlines()[-1]
-    assert last.startswith(f"schedules: the one of the file, then {told['schedules'] - 1} fixed schedules, ")
+    assert last.startswith(f"schedules: the file's own, then {told['schedules'] - 1} ")
     result = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "out", "--fault", FOUND)
     assert result.returncode == 1
     (line,) = [line for line in result.stdout.splitlines() if "replay: " in line]
@@ -151,7 +151,7 @@ BAD = [
     (["run", "scn", "--fault", "vllm-38556-backup"], f"did you mean {FOUND} or "),
     (["run", "faulty.yaml"], f"faulty.yaml:9: unknown fault 'vllm-38556-backup'; did you mean {FOUND} or "),
     (["run", "huge.yaml"], "1,000,000 ticks until the end of the last event; allowed are 20,000"),
-    (["run", "scn", "--ray", "http://127.0.0.1:8265"], "wanted local, off or HOST:PORT"),
+    (["run", "scn", "--ray", "http://127.0.0.1:8265"], "expected local, off or HOST:PORT"),
     (["run", "scn", "--ray", "off", "--workers", "2"], "--ray off runs one engine"),
     (["run", "scn", "--workers", "0"], "--workers"),
     (["run", "scn", "--seed", "-1"], "--seed"),
@@ -254,7 +254,7 @@ def test_a_signal_stops_a_run_that_a_second_run_completes(
     out, err = process.communicate(timeout=SECONDS_MAX)
     assert process.returncode == code, out + err
     assert "not run" in out
-    assert f"interrupted by {signum.name}; go on with: " in out
+    assert f"interrupted by {signum.name}; continue with: " in out
     assert "cluster run scn --ray" in out
     kept = num_results(tmp_path / "out")
     assert 1 <= kept < STOPPED
@@ -281,7 +281,7 @@ def test_a_second_signal_stops_what_runs_in_this_process_at_once_and_it_runs_aga
     out, err = process.communicate(timeout=SECONDS_MAX)
     assert process.returncode == 130, out + err
     # The first one may have come before the trace was begun.
-    assert "interrupted; go on with: " in err or "interrupted by SIGINT; go on with: " in out
+    assert "interrupted; continue with: " in err or "interrupted by SIGINT; go on with: " in out
     assert num_results(tmp_path / "out") == 0
     assert specstorm(tmp_path, "run", "long.yaml", "--ray", "off", "--out", "out").returncode == 0
     assert num_results(tmp_path / "out") == 1
@@ -382,7 +382,7 @@ def test_traces_of_known_faults_are_left_out_below_a_folder_and_run_where_they_a
     assert done.returncode == 0, done.stderr
     assert "1 scenario: 1 agreed" in done.stdout
     (complaint,) = complaints(done)
-    assert complaint.startswith("scn: 1 scenarios that switch faults on are left out; name the file")
+    assert complaint.startswith("scn: 1 scenarios that switch faults on were skipped; name the file")
     assert here("run", "scn/regressions/known.yaml", "--ray", "off").returncode == 1
     done = here("run", "scn/regressions", "--ray", "off")
     assert done.returncode == 2

@@ -112,7 +112,7 @@ def test_a_crash_that_cannot_be_told_is_not_taken_for_a_finding_either(
     monkeypatch.setitem(sys.modules, "cluster.cli.commands", None)
     monkeypatch.setattr("traceback.print_exception", fail)
     assert cli.run(["faults", "list"]) == 3
-    assert capfd.readouterr().err.endswith("specstorm: no more can be told of it: MemoryError\n")
+    assert capfd.readouterr().err.endswith("specstorm: printing the error failed too: MemoryError\n")
 
 
 @pytest.mark.parametrize(("flag", "size"), [("v", 40_000), ("v", 150_000), ("d", 95_000), ("d", 100_000)])
@@ -121,7 +121,7 @@ def test_too_little_memory_to_load_is_one_line_and_never_passes_for_a_finding(
 ) -> None:
     done = shell(tmp_path, f"ulimit -{flag} {size}; specstorm faults list")
     seen = f"the memory of a process is limited to {size:,} kB here (ulimit -{flag})"
-    assert (done.returncode, done.stderr) == (2, f"specstorm: {seen}; at least 262,144 kB are wanted\n")
+    assert (done.returncode, done.stderr) == (2, f"specstorm: {seen}; at least 262,144 kB are required\n")
 
 
 @pytest.mark.parametrize("size", [300_000, 600_000])
@@ -178,7 +178,7 @@ def test_a_store_that_fills_up_leaves_a_table_of_what_is_done_and_goes_on(tmp_pa
     done = shell(tmp_path, "specstorm run scn --ray off --out out", small_files(90_000))
     assert done.returncode == 3, done.stdout + done.stderr
     (told,) = [line for line in done.stderr.splitlines() if " scenarios, " not in line]
-    assert "files may have at most 90000 bytes here (ulimit -f); go on with: " in told
+    assert "files may have at most 90000 bytes here (ulimit -f); continue with: " in told
     assert told.endswith("-m cluster run scn --ray off --out out")
     judged = done.stdout.count(" agreed") - 1
     assert 1 <= judged < 8

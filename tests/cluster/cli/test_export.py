@@ -107,7 +107,7 @@ def test_evidence_that_is_none_is_refused_with_the_command_that_writes_it(here: 
     Path("found.yaml").write_text(f"spec: {{{SPEC}}}\nevents: [{SUBMIT}]\n")
     Path("seen.json").write_text("{}")
     done = here("export", "found.yaml", "--evidence", "seen.json")
-    assert (done.returncode, "wanted what `specstorm export` writes" in done.stderr) == (2, True)
+    assert (done.returncode, "expected a file written by `specstorm export`" in done.stderr) == (2, True)
     assert here("export", "found.yaml", "--evidence", "none.json").returncode == 2
     assert "export supports findings of" in here("export", "found.yaml", "--engine", "specstorm").stderr
 

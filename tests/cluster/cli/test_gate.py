@@ -228,9 +228,9 @@ def test_a_folder_that_is_no_checkout_is_compared_with_what_is_installed(tmp_pat
     ("options", "said"),
     [
         (("--base", "gone"), "--base is gone: gone is no commit of it; --base REV names a commit"),
-        (("--engine-path", "none"), "--engine-path is none; there is no such folder"),
+        (("--engine-path", "none"), "--engine-path is none; the folder does not exist"),
         (("--engine-path", "."), "package seeds not found there: there is no ./seeds or ./python/seeds"),
-        (("--engine-path", ""), "--engine-path is not given; wanted the root of the sources of seeds"),
+        (("--engine-path", ""), "--engine-path is missing; give the root of the sources of seeds"),
         (("--engine", "specstorm"), "--engine is specstorm; it has no separate sources to test; allowed are "),
         (("--engine", "gone"), "--engine is gone; known are specstorm, "),
         (("--minutes", "0"), "--minutes"),

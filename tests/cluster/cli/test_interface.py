@@ -82,7 +82,7 @@ def test_pytest_collects_scenario_files_where_it_is_asked_to(tmp_path: Path) -> 
     assert "VACUOUS" in done.stdout
     assert "eviction: expected at least 1, seen 0" in done.stdout
     assert "wrong.yaml:1: unknown event" in done.stdout
-    assert f"switches a known bug on: {FOUND}" in done.stdout
+    assert f"switches on a known bug: {FOUND}" in done.stdout
     assert "Traceback" not in done.stdout
 
 

@@ -91,7 +91,7 @@ def test_a_file_is_run_on_the_device_that_it_names_unless_one_is_typed(
     assert [IN_AN_OP in faults_on(RunConfig(device=device)) for device in DEVICES] == [True, False, False]
     path = on(tmp_path, device="triton-cpu")
     refused = (
-        f"specstorm: {path}: fault {IN_AN_OP} exists on --device sim only: it is made of NumPy code of a device op"
+        f"specstorm: {path}: fault {IN_AN_OP} exists on --device sim only: it replaces the NumPy code of a device op"
     )
     assert cli.run([command, str(path)]) == 2
     assert capsys.readouterr().err.splitlines() == [refused]
@@ -151,19 +151,19 @@ LAID_OVER = RunOn(engine="vllm", version="0.32.0", sources="0a1b")
         (
             LAID_OVER,
             RunOn(engine="vllm", version="0.32.0"),
-            "was found on vllm 0.32.0 with sources 0a1b laid over it; this run has vllm 0.32.0"
-            "; --engine-path names a tree of sources",
+            "was found on vllm 0.32.0 with overlaid sources 0a1b; this run has vllm 0.32.0"
+            "; use --engine-path to select a source tree",
         ),
         (
             RunOn(engine="vllm", version="0.31.0"),
             LAID_OVER,
-            "was found on vllm 0.31.0; this run has vllm 0.32.0 with sources 0a1b laid over it",
+            "was found on vllm 0.31.0; this run has vllm 0.32.0 with overlaid sources 0a1b",
         ),
         (
             RunOn(engine="sglang", sources="0a1b"),
             RunOn(engine="sglang", sources="0a1c"),
-            "was found on sglang without a version with sources 0a1b laid over it"
-            "; this run has sglang without a version with sources 0a1c laid over it",
+            "was found on sglang without a version with overlaid sources 0a1b"
+            "; this run has sglang without a version with overlaid sources 0a1c",
         ),
     ],
 )
@@ -181,7 +181,7 @@ def test_replay_on_other_sources_says_so_in_one_line(
     assert "/tree" not in path.read_text()
     assert cli.run([command, str(path), *(["--limit", "1"] if command == "shrink" else [])]) == 1
     first, *_ = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"specstorm: {path}: was found on other 1.0 with sources 00ff laid over it; this run has ")
+    assert first.startswith(f"specstorm: {path}: was found on other 1.0 with overlaid sources 00ff; this run has ")
     same = write_artefact(tmp_path, judgement, "a.yaml", RunConfig(engine=OTHER))
     assert cli.run(["replay", str(same)]) == 1
     assert capsys.readouterr().err == ""

@@ -42,7 +42,7 @@ def test_names_are_matched_by_words_and_connectives(text: str, name: str, fits: 
 
 @pytest.mark.parametrize("text", ["", "and", "a b", "a or", "(a", "a)", "not"])
 def test_what_is_no_expression_is_refused(text: str) -> None:
-    with pytest.raises(SelectionError, match="is unexpected; wanted words"):
+    with pytest.raises(SelectionError, match="is unexpected; expected words"):
         matcher(text)
 
 
@@ -62,14 +62,14 @@ def test_a_run_stops_after_so_many_findings_and_says_how_to_go_on(folder: Path, 
         assert cli.run([*run, *options, "-q"]) == 1
         out = capsys.readouterr().out
         assert f"3 scenarios: {found} diverged, {3 - found} not run" in out
-        assert f"stopped after {found} findings; go on with: " in out
+        assert f"stopped after {found} findings; continue with: " in out
 
 
 def test_a_run_that_is_out_of_time_was_not_judged_and_goes_on(folder: Path, capsys: Capture) -> None:
     run = ["run", "scn", "--ray", "off", "--out", "out", "-q"]
     assert cli.run([*run, "--time-limit", "0.001"]) == 3
     out = capsys.readouterr().out
-    assert "the time limit of 0.001 s is over; go on with: " in out
+    assert "the time limit of 0.001 s was reached; continue with: " in out
     assert "not run" in out
     assert cli.run(run) == 0
 

@@ -78,7 +78,7 @@ def test_what_a_night_has_seen_gets_a_file_of_its_own(known: Path, capsys: pytes
         ((BUG, "--until", str(TODAY)), "which is not in the future"),
         ((BUG, "--state", "suppressed"), ".known.yaml:2: until is a date with status suppressed"),
         ((BUG, "--to", "ada"), ".known.yaml:2: to is a name with status assigned"),
-        (("nowhere.known.yaml",), "no such file"),
+        (("nowhere.known.yaml",), "the file does not exist"),
         ((BUG, "--engine", "elsewhere"), "--engine is elsewhere; known are"),
         ((BUG, "--state", "gone"), "Invalid value for '--state': 'gone' is not one of 'open', 'assigned', "),
     ],

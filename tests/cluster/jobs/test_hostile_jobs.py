@@ -111,4 +111,4 @@ def test_extract_overwrites_no_artefact_of_another_campaign(
         Path("log").write_text("----- artefact campaigns/a/artefacts/kv-00000000.yaml\nx\n----- end of artefact\n")
         assert cli.run(["extract", "log"]) == code
         assert mine.read_text() == content
-    assert "is there already, with another content" in capsys.readouterr().err
+    assert "exists with another content" in capsys.readouterr().err

@@ -158,7 +158,7 @@ def test_a_job_that_is_stopped_closes_its_campaign_and_submitted_again_it_goes_o
     done = ended(process)
     assert done.returncode == 143, done.stderr
     assert "Python 3" in done.stderr, "the packages of the cluster were looked at"
-    assert re.search(r"the job was stopped; go on with: .* submit --address .* hunt", done.stderr)
+    assert re.search(r"the job was stopped; continue with: .* submit --address .* hunt", done.stderr)
     folder = tmp_path / "campaigns" / "tonight"
     assert sorted(path.name for path in folder.glob("campaign.sqlite*")) == ["campaign.sqlite"], done.stderr
     kept = shards_of(folder)

@@ -299,7 +299,7 @@ def test_missing_packages_are_installed_and_what_cannot_be_installed_is_refused(
 REFUSED = [
     (["replay", SCENARIO], "'replay' cannot be submitted"),
     (["run", SCENARIO, "--ray", "local"], "--ray is local"),
-    (["run", SCENARIO, "--out", "here"], "--out is here; a job takes a folder below campaigns/"),
+    (["run", SCENARIO, "--out", "here"], "--out is here; a job takes a folder in campaigns/"),
     (["run", "scenarios/smoke/nothing.yaml"], "no such file or folder"),
     (["run", "/etc/hostname"], "is outside of"),
     (["run", SCENARIO, "--seed", "x"], "Invalid value for '--seed'"),
