@@ -1,1 +1,1 @@
-"""Campaigns: planners of what runs next, and the driver that carries them out."""
+"""Campaigns: planners that choose the next jobs, and the driver that runs them."""

@@ -1,26 +1,26 @@
 """Bisection: find the first release of an engine that shows a bug, in few trials.
 
-The newest release and the oldest are tried first. If the bug is in one of them alone, what lies between is halved; a
-release that cannot tell is passed over for its neighbours.
+The newest and the oldest release are tried first. If only one of them has the bug, the range between them is halved. A
+skipped release is replaced by the nearest one that is not tried yet.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
-# `skipped`: it cannot be installed or run, or shows something else than the bug.
+# # `skipped`: the release cannot be installed or run, or it shows another failure than the bug.
 Status: TypeAlias = Literal["bad", "good", "skipped"]
 
 
 class Change(NamedTuple):
-    """Two releases, the older one first, of which one shows the bug; no release between them is left to be tried."""
+    """Two releases, the older one first, exactly one with the bug; no untried release lies between them."""
 
     older: str
     newer: str
 
 
 class Bisection:
-    """Search among releases, oldest first; `known` has the status of those that were tried."""
+    """Search among releases, oldest first; `known` has the status of the tried ones."""
 
     def __init__(self, versions: Sequence[str]) -> None:
         assert len(versions) == len(set(versions)) > 0, "releases, each once"
@@ -34,7 +34,7 @@ class Bisection:
         self.known[version] = status
 
     def next(self) -> str | None:
-        """Return the release to try next, None when no other can tell more."""
+        """Return the release to try next, None when the search is over."""
         for end in (self._first_conclusive(reversed(self.versions)), self._first_conclusive(self.versions)):
             if end is not None and end not in self.known:
                 return end
@@ -46,7 +46,7 @@ class Bisection:
         return self.versions[min(left, key=lambda index: (abs(2 * index - low - high), index))] if left else None
 
     def change(self) -> Change | None:
-        """Return the newest change between releases that were tried; None if they all show the same."""
+        """Return the newest change between tried releases; None if all have the same status."""
         tried = [version for version in self.versions if self.known.get(version) in ("bad", "good")]
         changes = [Change(*pair) for pair in pairwise(tried)]
         return next((each for each in reversed(changes) if self.known[each.older] != self.known[each.newer]), None)

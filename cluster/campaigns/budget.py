@@ -1,20 +1,23 @@
-"""Time budget of a campaign, divided between parts that follow one another; what one does not use goes to the next."""
+"""Time budget of a campaign, divided between consecutive parts; the time that a part leaves goes to the next one."""
 
 import time
 from collections.abc import Callable
 
 
 class Budget:
-    """Time budget: seconds from now on, None for no bound; the clock is `time.monotonic` outside tests."""
+    """Time budget in seconds from now on, None for no bound.
+
+    The clock is `time.monotonic` outside tests.
+    """
 
     def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        assert seconds is None or seconds > 0, f"a budget of {seconds} s; no bound is None"
+        assert seconds is None or seconds > 0, f"a budget of {seconds} s; pass None for no bound"
         self.seconds = seconds
         self._clock = clock
         self._begin = clock()
 
     def left(self, share: float = 1.0) -> float | None:
-        """Return the seconds until a share of the budget is used up, None where there is no bound."""
+        """Return the seconds until a share of the budget is used up, None without a bound."""
         return None if self.seconds is None else self._begin + share * self.seconds - self._clock()
 
     def has_time(self, share: float = 1.0) -> bool:

@@ -1,6 +1,6 @@
-"""Commits of a git checkout that change a package's Python sources, the sources of each, and files that differ.
+"""Commits of a git checkout that change a package's Python sources, and files that differ from a commit.
 
-The checkout is read alone: neither its files nor its index change.
+The checkout is only read: neither its files nor its index change.
 """
 
 import subprocess
@@ -13,21 +13,21 @@ from pathlib import Path
 
 from cluster.dispatch.git import git
 
-# How far back it is looked where no commit is named.
+# # Number of commits that are searched if no oldest commit is given.
 COMMITS_MAX = 256
 _DIGITS = 12
 _GIT_SECONDS = 300
-# What a change is held against unless a commit is named: the first of them that is there.
+# # Base commit of a change if none is given: the first of these that exists.
 MAIN = ("origin/main", "main")
 
 
 class RepositoryError(Exception):
-    """What is no checkout, or no commit of it; the message says which, in one line."""
+    """A folder that is no git checkout, or an unknown commit; the message says which, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit by the digits that it is named with, and the first line of its message."""
+    """A commit: its abbreviated hash and the first line of its message."""
 
     revision: str
     subject: str
@@ -35,9 +35,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Files of a tree that differ, by path from its root, and what they were compared with.
+    """Changed files of a tree, as paths relative to its root, and the name of the base they were compared with.
 
-    `before` returns the content of a file there, None if it has no such file.
+    `before` returns the content of a file in the base, None if the base lacks it.
     """
 
     files: tuple[str, ...]
@@ -47,19 +47,19 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A git checkout in a folder that holds the sources of a package."""
+    """A git checkout in a folder with the sources of a package."""
 
     folder: Path
     package: str
 
     def commits(self, older: str, newer: str) -> list[Commit]:
-        """Return what changed the package's Python sources up to a commit, oldest first, behind an older one or since.
+        """Return the commits up to `newer` that change the package's Python sources, oldest first.
 
-        The older one is the first of them; without one, the last `COMMITS_MAX` are returned. Of a merge all that it
-        brings is one change.
+        `older` must be an ancestor: the list begins with the last such commit up to it, and has all later ones. If it
+        is empty, the last `COMMITS_MAX` commits are returned. Only first parents are followed: a merge is one commit.
 
         Raises:
-            RepositoryError: this is no checkout, a name is no commit, or the one is no ancestor of the other.
+            RepositoryError: the folder is no checkout, a commit is unknown, or `older` is no ancestor of `newer`.
         """
         end = self._revision(newer)
         start = self._revision(older) if older else ""
@@ -76,15 +76,15 @@ class Repository:
         return found[::-1]
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """Tell whether a commit is another one, or what that descends from."""
+        """Whether a commit is an ancestor of another one, or the same commit."""
         asked = (self._revision(older), self._revision(newer))
         return self._run("merge-base", "--is-ancestor", *asked).returncode == 0
 
     def extract(self, commit: str, folder: Path) -> None:
-        """Write the package's Python sources of a commit below a folder.
+        """Write the package's Python sources as of a commit into a folder.
 
         Raises:
-            RepositoryError: it has no such package.
+            RepositoryError: the commit lacks the package.
         """
         done = self._run("archive", "--format=tar", commit, "--", f":(glob){self.package}/**/*.py")
         if done.returncode:
@@ -95,25 +95,28 @@ class Repository:
             raise RepositoryError(f"it has no {self.package}/__init__.py")
 
     def holds_package(self) -> bool:
-        """Tell whether the folder is of a git checkout that has the package, and not only inside one.
+        """Whether git tracks the package in this folder.
+
+        An installed package may lie inside a git checkout that does not track it.
 
         Raises:
-            RepositoryError: git cannot say.
+            RepositoryError: git failed.
         """
         first = f"{self.package}/__init__.py"
         done = self._run("ls-files", "--error-unmatch", "--", first)
         said = done.stderr.decode(errors="replace").strip()
         if done.returncode and not any(why in said for why in ("not a git repository", "did not match any file")):
-            raise RepositoryError(said.partition("\n")[0].removeprefix("fatal: ") or f"git told nothing of {first}")
+            raise RepositoryError(said.partition("\n")[0].removeprefix("fatal: ") or f"git failed on {first}")
         return not done.returncode
 
     def changed(self, base: str = "") -> Changes:
-        """Return the files that differ from where a commit and this one parted, uncommitted and new ones, too.
+        """Return the files that differ from the merge base of HEAD and a commit.
 
-        Without a commit it is the first of `MAIN`, or else the one that is checked out.
+        Uncommitted and untracked files are included. The default commit is the first of `MAIN` that exists, or else
+        HEAD.
 
         Raises:
-            RepositoryError: the name is no commit, or has none in common with this one.
+            RepositoryError: the commit is unknown, or it has no common ancestor with HEAD.
         """
         there = (each for each in MAIN if not self._run("rev-parse", "--verify", "--quiet", each).returncode)
         name = base or next(there, "HEAD")
@@ -127,7 +130,7 @@ class Repository:
         return Changes(tuple(files), f"{name} ({start[:_DIGITS]})", partial(self._content, start))
 
     def _content(self, commit: str, file: str) -> bytes | None:
-        """Return the content of a file in a commit, None if it has no such file."""
+        """Return the content of a file in a commit, None if the commit lacks it."""
         done = self._run("cat-file", "blob", f"{commit}:./{file}")
         return None if done.returncode else done.stdout
 

@@ -1,4 +1,4 @@
-"""Driver: the one loop between a planner, the coordinator, a pool and a store."""
+"""Driver: the main loop of a campaign, between its planner, the coordinator, the worker pool and the store."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -26,10 +26,10 @@ WAIT_SECONDS = 0.25
 
 
 class Progress(Protocol):
-    """Display of how far a campaign is."""
+    """Display of a campaign's progress."""
 
     def update(self, counts: Counts) -> None:
-        """Take the newest counts; called several times a second."""
+        """Show the newest counts; called several times a second."""
 
 
 def drive(
@@ -40,10 +40,9 @@ def drive(
     store: Store | None = None,
     has_time: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Run a planner's tasks until it is done, a stop is requested, or there is no time left.
+    """Run a planner's tasks until it is done, a stop is requested, or the time is over.
 
-    With a store, lost attempts and late answers are written down, and the attempts of a job are numbered on from those
-    that were made before.
+    A store records lost attempts and late answers, and gives the number of earlier attempts of each job.
 
     Raises:
         PoolError: no worker can be started, or Ray is gone; jobs without a result run again with the same command.
@@ -66,7 +65,7 @@ def drive(
 
 
 class _Driver:
-    """The jobs that have no result yet, and the coordinator that decides where they run."""
+    """The jobs without a result, and the coordinator that assigns them to workers."""
 
     def __init__(self, planner: Planner, pool: WorkerPool, store: Store | None) -> None:
         self._planner = planner
@@ -76,7 +75,7 @@ class _Driver:
         self._jobs: dict[str, AnyJob] = {}
 
     def add_tasks(self) -> None:
-        """Give the planner's next tasks to the coordinator, which holds one more than there are slots."""
+        """Add the planner's next tasks to the coordinator, which holds one more than there are slots."""
         slots = self._pool.slots
         for task in self._planner.tasks(slots, slots + 1 - self._coordinator.backlog):
             key = task.job.key
@@ -86,10 +85,10 @@ class _Driver:
             self._carry_out(self._coordinator.handle(JobAdded(key, attempts, task.losses_max, task.avoid)))
 
     def wait(self) -> None:
-        """Wait for events of the pool and carry out the coordinator's instructions.
+        """Wait for events of the pool and execute the coordinator's instructions.
 
         Raises:
-            PoolError: no slot has a worker, and jobs wait; the results that came before are written.
+            PoolError: jobs wait and no slot has a worker; earlier results are stored.
         """
         events = self._pool.wait(WAIT_SECONDS)
         with self._store.transaction() if self._store is not None else nullcontext():

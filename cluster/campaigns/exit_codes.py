@@ -1,4 +1,4 @@
-"""Exit codes of commands, from the verdicts they reached."""
+"""Exit codes of commands, computed from the verdicts of their scenarios."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ EXIT_AGREED, EXIT_FOUND, EXIT_BAD_INPUT, EXIT_NOT_JUDGED = 0, 1, 2, 3
 
 
 def exit_code(verdicts: Iterable[Verdict | None]) -> int:
-    """Return the exit code of verdicts, None for a scenario without one; findings weigh more than gaps."""
+    """Return the exit code for verdicts, None for a scenario without one; findings outweigh missing verdicts."""
     seen = list(verdicts)
     if any(verdict is not None and is_finding(verdict) for verdict in seen):
         return EXIT_FOUND
@@ -17,7 +17,7 @@ def exit_code(verdicts: Iterable[Verdict | None]) -> int:
 
 
 def weightiest(*codes: int) -> int:
-    """Return the exit code of several parts of a campaign: findings outweigh gaps, a signal outweighs both."""
+    """Return the exit code of several parts: a finding outweighs a missing verdict, a signal outweighs both."""
     return max(codes, key=lambda code: _WEIGHTS.get(code, len(_WEIGHTS)))
 
 

@@ -1,4 +1,4 @@
-"""Measurement: planner of trials, which tell how many traces it takes to find each fault."""
+"""Measurement: planner of trials, which count the traces needed to find each fault."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 
 class Measurement:
-    """Planner of trials of faults in a campaign directory, which goes on where it was stopped."""
+    """Planner of trials of faults in a campaign directory; it resumes a stopped measurement."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Measurement:
         store: Store,
         config: RunConfig = DEFAULT_CONFIG,
     ) -> None:
-        # All faults have a first trial before any has a second: a measurement that is stopped covers each of them.
+        # # All faults have a first trial before any has a second: a stopped measurement covers each of them.
         each = [(fault, number) for number in range(num_trials) for fault in faults]
         jobs = [TrialJob.of(fault, number, traces_max, baseline, config) for fault, number in each]
         self._jobs = {job.key: job for job in jobs}
@@ -68,16 +68,16 @@ class Measurement:
 
 
 def measured_code(measurement: Measurement, lines: Sequence[Line]) -> int:
-    """Return the exit code of a measurement: a fault that some trial did not find was not judged to the end.
+    """Return the exit code of a measurement: a fault that was not found in every trial counts as not judged.
 
-    That trials were not made, because the time for them ended or a signal came, is not theirs.
+    Trials that were not started because of the time or a signal do not count.
     """
     found = all(line.detected == line.trials for line in lines)
     return EXIT_AGREED if found and not measurement.lost else EXIT_NOT_JUDGED
 
 
 def measured_lines(lines: Sequence[Line], faults: Sequence[str]) -> list[str]:
-    """Return the table of a measurement of faults, and how many of them were not measured."""
+    """Return the table of a measurement of faults, and the number of faults without a measurement."""
     if not lines:
         return [f"faults: none of {len(faults)} was measured before the time for it ended"] if faults else []
     found, left = table(lines), len(faults) - len(lines)

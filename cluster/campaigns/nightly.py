@@ -1,6 +1,6 @@
-"""Nightly run: planner of regressions, which replays traces of known faults, and the faults measured that night.
+"""Nightly run: planner of the regressions, which replay traces of known faults, and choice of the faults to measure.
 
-Each trace must still be found, and the clean engine must agree on it.
+Each trace must still reveal its fault, and the clean engine must agree with the model on it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,18 +22,18 @@ from workers.targets.devices import faults_on
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 NIGHTS = 7
-# Shares of a night at which its parts end: the replay, the hunt's last new trace, its shrinking, the measurement.
+# # Shares of a night at which its parts end: the replay, the hunt's last new trace, its shrinking, the measurement.
 REPLAY_END, TRACES_END, HUNT_END, NIGHT_END = 0.4, 0.7, 0.8, 1.0
 TRIALS = 3
 TRACES = 200
-# Fractions of it lie as evenly in a list as any, however many nights there are.
+# # Multiples of it modulo 1 are spread evenly over a list, for any number of nights.
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-# The most files without a verdict that are named; report.json has all.
+# # The most files without a verdict that are listed; report.json has all.
 _NAMED = 5
 
 
 def division(hours: float, num_faults: int) -> str:
-    """Return the division of a night's time between its parts, in a sentence."""
+    """Return a sentence that says how a night's time is divided between its parts."""
     if not hours:
         return f"nightly: no bound: the regressions, no hunt, {num_faults} faults measured"
     ends = (duration_text(3600 * hours * share) for share in (REPLAY_END, TRACES_END, HUNT_END, NIGHT_END))
@@ -45,7 +45,10 @@ def division(hours: float, num_faults: int) -> str:
 
 
 def night_number(seed: int) -> int:
-    """Return the number of a night, that of its day where its seed is a date; nights in a row have numbers in a row."""
+    """Return the number of a night: the ordinal day if its seed is a date, else the seed.
+
+    The numbers of consecutive nights differ by 1.
+    """
     try:
         return date.fromisoformat(str(seed)).toordinal()
     except ValueError:
@@ -53,20 +56,20 @@ def night_number(seed: int) -> int:
 
 
 def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONFIG) -> list[str]:
-    """Return the faults measured tonight; those of `nights` nights in a row are all that exist on the device.
+    """Return the faults to measure tonight; `nights` consecutive nights measure all that the device supports.
 
-    A part begins with another of its faults each time.
+    A part is rotated each time, so that it begins with another fault.
     """
     return rotated(faults_on(config)[night % nights :: nights], night // nights)
 
 
 def rotated(names: Sequence[str], night: int) -> list[str]:
-    """Return names from another place of their list each night, so that nights that end early come to each."""
+    """Return names rotated by a different amount each night, so that nights that end early reach each of them."""
     begin = int(len(names) * (night * GOLDEN_RATIO % 1.0))
     return [*names[begin:], *names[:begin]]
 
 
-# State of a regression to which the night did not come.
+# # State of a regression that the night did not reach.
 NOT_JUDGED = "not judged"
 
 
@@ -78,7 +81,7 @@ class PartEntry(Value):
 
 
 class RegressionEntry(Value):
-    """A trace of known faults: the plane they were found in, and the verdicts with them and on the clean engine."""
+    """A trace of known faults: the plane that reveals them, and the verdicts with them and on the clean engine."""
 
     file: str
     faults: tuple[str, ...]
@@ -88,7 +91,7 @@ class RegressionEntry(Value):
 
 
 class Replay(Suite):
-    """Suite of traces of known faults: a finding with its faults on is expected."""
+    """Suite of traces of known faults: a finding is expected while the faults are on."""
 
     def regressions(self) -> RegressionCounts:
         """Return the counts of the regressions so far."""
@@ -97,7 +100,7 @@ class Replay(Suite):
         return regression_counts(planned_jobs(self.scenarios), seen)
 
     def counts(self) -> Counts:
-        """Return how far the replay is, in regressions."""
+        """Return the progress of the replay, in regressions."""
         regressions = self.regressions()
         findings = [each.judgement for each in self.results.values() if is_finding(each.judgement.verdict)]
         others = sum(not each.trace.faults for each in findings)
@@ -105,10 +108,11 @@ class Replay(Suite):
 
 
 class Regressions:
-    """Traces of known faults by file, and the verdicts on each, with its faults on and without, under its own schedule.
+    """Traces of known faults by file, and the verdicts on each with and without its faults, under its own schedule.
 
-    `suite` is their planner, which begins with another of them each night. `refused` are those that no engine runs
-    without their faults, `elsewhere` those whose faults do not exist on the device; the clean engine runs these too.
+    `suite` is their planner; each night it starts with another trace. `refused` are the traces that no engine runs
+    without their faults, `elsewhere` those with faults that the device does not support; the clean engine runs the
+    latter.
     """
 
     def __init__(
@@ -116,10 +120,10 @@ class Regressions:
     ) -> None:
         self.traces = traces
         self.store = store
-        # Of the time that the replay has taken.
+        # # Seconds of the replay so far.
         self.seconds = 0.0
         clean = {name: trace.model_copy(update={"faults": ()}) for name, trace in traces.items()}
-        # A fault may lift a refusal: without it no engine runs the trace at all.
+        # # A fault may lift a refusal: without it no engine runs the trace.
         self.refused = [name for name, trace in clean.items() if problems(trace)]
         here = set(faults_on(config))
         self.elsewhere = [name for name, trace in traces.items() if not here.issuperset(trace.faults)]
@@ -143,12 +147,12 @@ class Regressions:
 
     @property
     def faulty(self) -> dict[str, Verdict | None]:
-        """Return the verdict on each trace with its faults on, None where it was not judged."""
+        """Return the verdict on each trace with its faults on, None without one."""
         return self._verdicts(self._faulty)
 
     @property
     def clean(self) -> dict[str, Verdict | None]:
-        """Return the verdict on each trace without its faults, None where it was not judged."""
+        """Return the verdict on each trace without its faults, None without one."""
         return self._verdicts(self._clean)
 
     def _verdicts(self, jobs: Mapping[str, Job]) -> dict[str, Verdict | None]:
@@ -157,7 +161,7 @@ class Regressions:
 
     @property
     def missed(self) -> list[str]:
-        """Return the files whose faults were looked for and are not found any more."""
+        """Return the files whose faults are not found any more."""
         looked_for = {name: verdict for name, verdict in self.faulty.items() if self.traces[name].faults}
         return [name for name, verdict in looked_for.items() if _is_judged(verdict) and not is_finding(verdict)]
 
@@ -168,20 +172,20 @@ class Regressions:
 
     @property
     def lost(self) -> dict[str, Lost]:
-        """Return the files whose judgement was lost, with the reason."""
+        """Return the reasons of lost judgements, by file."""
         both = (*self.faulty.items(), *self.clean.items())
         return {name: verdict for name, verdict in both if isinstance(verdict, Lost)}
 
     @property
     def unjudged(self) -> list[str]:
-        """Return the files that were not judged, with their faults or without, when the time for it ended."""
+        """Return the files without all of their verdicts when the time ended."""
         verdicts = (self.faulty, self.clean)
         return [name for name in self.traces if any(name in each and each[name] is None for each in verdicts)]
 
     def exit_code(self) -> int:
         """Return the exit code of the replay: a clean engine that fails outweighs a fault that is missed.
 
-        That a budget ended before all were judged is no failure, unless none was.
+        A replay that is cut short by its budget does not fail, unless it judged nothing.
         """
         if any(verdict is not None and is_finding(verdict) for verdict in self.clean.values()):
             return EXIT_FOUND
@@ -189,7 +193,7 @@ class Regressions:
         return EXIT_NOT_JUDGED if self.failing or self.missed or self.lost or is_none_judged else EXIT_AGREED
 
     def lines(self) -> Iterator[str]:
-        """Yield the report, a line at a time."""
+        """Yield the lines of the report."""
         clean = self.clean
         yield f"regressions: {self._counted()}"
         if self.elsewhere:
@@ -220,7 +224,7 @@ class Regressions:
         return ", ".join(texts)
 
     def _needed(self) -> str:
-        """Return the time that all would need, as far as the pace of those that were judged says."""
+        """Return the time for all regressions, estimated from the judged ones."""
         judged = len(self.suite.results) - self.suite.kept
         if not judged or not self.seconds:
             return ""

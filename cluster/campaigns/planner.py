@@ -1,4 +1,4 @@
-"""Planner: decides what a campaign runs next and takes the results; it knows nothing of pools and processes."""
+"""Planner: decides which jobs a campaign runs next and handles their results, independent of pools and processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from cluster.dispatch.job import AnyJob
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A job, the number of lost attempts after which it is given up, and the slot it should not run on."""
+    """A job, its maximum of lost attempts, and the slot to avoid."""
 
     job: AnyJob
     losses_max: int = LOSSES_MAX
@@ -19,10 +19,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How far a campaign is: units done of `total` (None if there is no bound), findings, those being shrunk.
+    """Progress of a campaign: units done of `total` (None for no bound), findings, and findings that are being shrunk.
 
-    What was lost is done: nothing more comes of it.
-    `expected` are those that a campaign looks for, beside the others; None where it looks for none in particular.
+    Lost units are done as well. `expected` counts findings of planted faults, which are no part of `findings`; None for
+    a campaign without planted faults.
     """
 
     done: int
@@ -35,20 +35,20 @@ class Counts:
 class Planner(Protocol):
     """A campaign as its driver sees it.
 
-    The same answers in the same order give the same tasks; what must not be lost it writes to a store of its own.
+    Tasks depend only on the answers and their order. A planner stores the results that a resumed campaign needs.
     """
 
     def tasks(self, slots: int, room: int) -> Sequence[Task]:
-        """Return the tasks to add for about this many slots; `room` are wanted, owed ones come regardless."""
+        """Return the tasks to add for about this many slots: `room` new ones at most, and all required ones."""
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
-        """Write an attempt of a task down, just before it runs on a slot."""
+        """Record an attempt of a task just before it runs on a slot."""
 
     def take(self, record: Record) -> None:
-        """Take the only result of a task."""
+        """Handle the only result of a task."""
 
     def is_done(self) -> bool:
-        """Whether nothing is left to run or to wait for, as of the last `tasks`."""
+        """Whether there is nothing to run and nothing to wait for, as of the last `tasks`."""
 
     def counts(self) -> Counts:
-        """Return how far the campaign is, in units of its own: scenarios, traces, trials or candidates."""
+        """Return the progress of the campaign, in its units: scenarios, traces, trials or candidates."""

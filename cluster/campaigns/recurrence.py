@@ -1,4 +1,4 @@
-"""Recurrence of findings over nights: new ones, those seen before, known ones, and those not found any more."""
+"""Recurrence of findings over nights: new, seen before, known, or not found any more."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
@@ -10,8 +10,8 @@ from scenarios.spec import Value
 class Recurrence(Value):
     """The findings of a night by fingerprint.
 
-    `again` were seen by earlier nights, and are not recorded as known; `gone` were seen by earlier nights and not met
-    by this one, which judged something.
+    `again` were seen on earlier nights and are not recorded as known. `gone` were seen on earlier nights and not on
+    this one, if it judged anything.
     """
 
     new: tuple[str, ...]
@@ -27,9 +27,9 @@ def recurrence(
     today: date,
     is_judged: bool = True,
 ) -> Recurrence:
-    """Classify the findings of tonight; `seen` is what earlier nights saw, and may hold tonight already.
+    """Classify the findings of tonight; `seen` has the findings of earlier nights, and may include tonight's.
 
-    Where nothing is judged, no finding is gone.
+    Without a verdict tonight, no finding is gone.
     """
     tonight = tuple(dict.fromkeys(bugs))
     held = tuple(bug for bug in tonight if bug in known and known[bug].holds(today))
@@ -43,7 +43,7 @@ def recurrence(
 def recurrence_lines(
     result: Recurrence, known: Mapping[str, KnownFinding], seen: Mapping[str, Sighting], is_night: bool = True
 ) -> Iterator[str]:
-    """Yield the lines of the report; a hunt never reports a finding as gone, as it is too short."""
+    """Yield the lines of the report; a hunt is too short to report a finding as gone."""
     counts = f"{len(result.new)} new, {len(result.again)} seen before, {len(result.known)} known"
     gone = f", {len(result.gone)} not met tonight" if is_night else ""
     yield f"findings over nights: {counts}{gone}"

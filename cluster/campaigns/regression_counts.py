@@ -1,4 +1,4 @@
-"""Count a night's regression traces: used by the report, the progress line and the page."""
+"""Counts of a night's regression traces, for the report, the progress line and the page."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ _LOST = "lost"
 
 @dataclass(frozen=True, slots=True)
 class RegressionCounts:
-    """Numbers of regressions; a regression is a trace of known bugs that a night runs again.
+    """Numbers of regressions; a regression is a trace of known faults that each night runs again.
 
-    A regression has up to two runs: with its faults switched on, where the device has them, and on the clean engine,
-    where that can run the trace. It is judged once each of its runs has a verdict. `faulty` and `clean` are the judged
-    runs of each kind; in `found` of them the faults were found, in `agreed` of them the clean engine agreed.
+    It has up to two runs: with its faults on, if the device supports them, and on the clean engine, if that can run the
+    trace. It is judged once each of its runs has a verdict. `faulty` and `clean` count the judged runs of each kind,
+    `found` the runs that found their faults, `agreed` the runs on which the clean engine agreed.
     """
 
     planned: int
@@ -25,9 +25,9 @@ class RegressionCounts:
 
 
 def regression_counts(planned: Mapping[str, Iterable[str]], seen: Mapping[str, tuple[bool, str]]) -> RegressionCounts:
-    """Return the counts of regressions, given the job keys of each, and faults and verdict of each job.
+    """Return the counts of regressions from the job keys of each and the verdicts so far.
 
-    A job that was lost has no verdict. `seen` has, by job key, whether faults were on, and the kind of the verdict.
+    `seen` has, by job key, whether faults were on, and the kind of the verdict. A lost job has no verdict.
     """
     judged = {key for key, (_, kind) in seen.items() if kind != _LOST}
     runs = [(key, *seen[key]) for keys in planned.values() for key in dict.fromkeys(keys) if key in judged]

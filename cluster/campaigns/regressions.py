@@ -32,7 +32,7 @@ SEEDS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of one finding: its trace before and after, candidates tried, seconds."""
+    """The shrinking of one finding: its trace before and after, candidates tried, seconds."""
 
     fault: str
     seed: int
@@ -53,7 +53,7 @@ HEAD = f"{'fault':<40} {'seed':>5} {'events':>7} {'shrunk':>6} {'exceptions':>10
 
 
 def findings(fault: Fault, tapes: Tapes) -> Iterator[tuple[int, Trace, Diverged]]:
-    """Yield random traces on which a fault is found in its plane: eagerly, or else with a late device."""
+    """Yield random traces that reveal a fault in its plane: with an eager device, or else with a late one."""
     for seed in range(SEEDS):
         for policy in ("eager", "lazy"):
             trace = fitted(random_trace(seed), fault.requires, (fault.id,)).explicit()
@@ -77,20 +77,20 @@ def shrunk(fault: Fault, count: int, tapes: Tapes) -> list[Row]:
 
 
 def problem(fault: Fault, row: Row, tapes: Tapes) -> str | None:
-    """Return what is wrong with a regression of a fault, or None."""
+    """Return a message if a regression does not show its fault as expected, else None."""
     verdict = check(row.small, tapes)
     if not isinstance(verdict, Diverged) or verdict.difference.plane != fault.plane:
         return f"{fault.id}: expected plane {fault.plane}, the trace comes to {verdict.kind}"
     without = row.small.model_copy(update={"faults": ()})
     if problems(without):
-        # The fault lifts a refusal: without it no engine runs this trace at all.
+        # # The fault lifts a refusal: without it no engine runs this trace.
         return None
     clean = check(without, tapes)
     return None if isinstance(clean, Agreed) else f"{fault.id}: the clean engine does not agree: {clean.kind}"
 
 
 def write(fault: Fault, row: Row) -> None:
-    """Write the regression of a fault."""
+    """Write the regression file of a fault."""
     FOLDER.mkdir(exist_ok=True)
     head = schema_line(FOLDER) + comment([f"{fault.source}: {fault.symptom}."])
     (FOLDER / f"{fault.id}.yaml").write_text(head + codec.dumps(row.small), encoding="utf-8", newline="\n")

@@ -1,4 +1,4 @@
-"""Suite: scenarios that are judged once each, and the store that holds their results."""
+"""Suite: scenarios that are judged once each, and the store of their results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +16,14 @@ from workers.record.verdict import Judgement, Lost, Verdict, is_finding
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A job under the name the user knows it by; two scenarios with the same trace share a job."""
+    """A job with its scenario name; two scenarios with the same trace share a job."""
 
     name: str
     job: Job
 
 
 def planned_jobs(scenarios: Sequence[Scenario]) -> dict[str, tuple[str, ...]]:
-    """Return the keys of the jobs of each scenario, by its name; a name may have several."""
+    """Return the job keys of each scenario name; a name may have several."""
     keys: dict[str, list[str]] = {}
     for scenario in scenarios:
         keys.setdefault(scenario.name, []).append(scenario.job.key)
@@ -31,7 +31,7 @@ def planned_jobs(scenarios: Sequence[Scenario]) -> dict[str, tuple[str, ...]]:
 
 
 class Suite:
-    """Planner of scenarios; scenarios with a result in the store are not run again."""
+    """Planner of scenarios; those with a stored result do not run again."""
 
     def __init__(self, scenarios: Sequence[Scenario], store: Store) -> None:
         self.scenarios = scenarios
@@ -58,7 +58,7 @@ class Suite:
         return [scenario.job for key, scenario in self._by_key.items() if key not in self.results]
 
     def verdicts(self) -> list[Verdict | None]:
-        """Return the verdict of each scenario, None where there is no result."""
+        """Return the verdict of each scenario, None without a result."""
         results = (self.results.get(scenario.job.key) for scenario in self.scenarios)
         return [None if result is None else result.judgement.verdict for result in results]
 
@@ -67,7 +67,7 @@ class Suite:
         return frozenset(name for result in self.results.values() for name in result.judgement.ran)
 
     def exit_code(self) -> int:
-        """Return the exit code of the scenarios so far; attempts that contradict each other leave them unjudged."""
+        """Return the exit code of the scenarios so far; contradictory attempts count as not judged."""
         code = exit_code(self.verdicts())
         return EXIT_NOT_JUDGED if code == EXIT_AGREED and self._store.contradictions() else code
 
@@ -85,7 +85,7 @@ class Suite:
         if isinstance(judgement, Lost):
             judgement = Judgement(verdict=judgement, trace=scenario.job.trace, schedules=0)
         assert isinstance(judgement, Judgement), "a job of a trace is answered by a judgement"
-        # Should it not be written, for a full disk, it is still known until the command has reported it.
+        # # The result is available for the report even if the disk is full.
         self.results[record.job] = Result(record.job, judgement, None)
         self._num_findings += is_finding(judgement.verdict)
         self.results[record.job] = self._store.record(scenario.job, record.attempt, judgement, scenario.name)
@@ -98,7 +98,7 @@ class Suite:
 
 
 def _sharing(result: Result, trace: Trace) -> Result:
-    """Return a result whose trace is the scenario's own wherever they are equal: it takes a quarter of the memory."""
+    """Return a result that shares an equal trace with its scenario, which saves three quarters of the memory."""
     if result.judgement.trace != trace:
         return result
     return replace(result, judgement=result.judgement.model_copy(update={"trace": trace}))

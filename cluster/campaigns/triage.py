@@ -1,6 +1,6 @@
-"""Triage of a finding, from the trace it was met on to a small artefact: explain, shrink, confirm.
+"""Triage of a finding: judge its trace alone, shrink it, confirm the small trace.
 
-A pure state machine: it asks for jobs and takes their results; `FindingState` is all that has to be kept.
+A pure state machine: it proposes jobs and handles their results; `FindingState` is its complete stored state.
 """
 
 from dataclasses import dataclass
@@ -26,26 +26,26 @@ from workers.shrink.shrinker import LIMIT, Finding, Shrinking, Tried
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 CANDIDATES_PER_JOB = 8
-NOT_FOUND_AGAIN = Lost(reason="what was found is not found when its trace is judged alone")
+NOT_FOUND_AGAIN = Lost(reason="the finding is not reproduced when its trace is judged alone")
 
 
 def killed(deaths: tuple[str, ...]) -> Crashed:
-    """Return the verdict on a trace whose workers die, or have to be killed, whenever it runs."""
+    """Return the verdict on a trace whose workers always die or have to be killed."""
     return Crashed(stats=NO_STATS, error="; ".join(dict.fromkeys(deaths)), where=KILLED)
 
 
 @dataclass(slots=True)
 class _Part:
-    """Candidates that run as one job, and the answer once it has come."""
+    """Candidates that run as one job, and their answer once it has arrived."""
 
     candidates: tuple[Trace, ...]
     answer: Tried | None = None
 
 
 class Triage:
-    """State machine of one finding: judge it again, shrink it, confirm it; `count` traces of the hunt met it.
+    """State machine of one finding: judge it again, shrink it, confirm it; `count` traces of the hunt have it.
 
-    Also the planner of that alone, of which nothing is kept.
+    It is also a planner by itself, without a store.
     """
 
     def __init__(self, state: FindingState, limit: int = LIMIT, config: RunConfig = DEFAULT_CONFIG) -> None:
@@ -61,11 +61,11 @@ class Triage:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not confirmed yet."""
+        """Whether the finding is not confirmed yet."""
         return self.state.stage in ("explain", "shrink", "confirm")
 
     def tasks(self, slots: int, room: int = 0) -> list[Task]:
-        """Return the jobs to run next on about this many slots; none while some are still out."""
+        """Return the jobs to run next on about this many slots; none while earlier ones run."""
         again, self._again = self._again, []
         if again or self._waiting:
             return again
@@ -80,7 +80,7 @@ class Triage:
         return []
 
     def take(self, record: Record) -> None:
-        """Process the result of a job; answers and losses of jobs that are not waited for are ignored."""
+        """Handle the result of a job; results and losses of jobs that are no longer needed are ignored."""
         if record.job not in self._waiting:
             return
         self._waiting.discard(record.job)
@@ -121,7 +121,7 @@ class Triage:
         return Task(job, losses_max=1 if self.state.kills else 2)
 
     def _lost_part(self, key: str, deaths: tuple[str, ...]) -> None:
-        """Process the loss of candidates: several run again, each alone; one that kills its worker is a crash."""
+        """Handle the loss of candidates: several run again, each alone; one that kills its worker crashed."""
         part = self._parts[key]
         if deaths and len(part.candidates) > 1:
             before = self._parts
@@ -137,7 +137,7 @@ class Triage:
         self._settle()
 
     def _settle(self) -> None:
-        """Advance the shrinking once the first candidate that fails alike is known; those after it are ignored."""
+        """Advance the shrinking once the first candidate with the same failure is known; later ones are ignored."""
         shrinking, count = self.state.shrinking, 0
         assert shrinking is not None, "it has begun"
         for part in self._parts.values():
@@ -158,7 +158,7 @@ class Triage:
         state = self.state
         verdict = result if isinstance(result, Lost) else result.verdict
         if isinstance(result, Judgement) and state.bug and known_of(verdict):
-            # A hunt has met a bug whose smallest trace is known.
+            # # The hunt has found a bug with a known smallest trace.
             self._update(stage="confirmed", judgement=result)
         elif isinstance(result, Judgement) and not isinstance(verdict, Agreed | Vacuous | Lost):
             why = unconfirmed_of(verdict)
@@ -169,7 +169,8 @@ class Triage:
             lost = result if isinstance(result, Lost) else NOT_FOUND_AGAIN
             self._confirmed_as(lost, state.trace)
         elif state.verdict is not None:
-            # It fails under its own schedule only, or kills the workers that judge it again: it stays as it was found.
+            # # It fails only under its original schedule, or kills the workers that judge it again: the first verdict
+            # stays.
             self._confirmed_as(state.verdict, state.trace)
         elif isinstance(result, Lost) and deaths:
             self._update(verdict=killed(deaths))
@@ -186,10 +187,10 @@ class Triage:
         elif isinstance(result, Lost) is self.state.kills:
             self._confirmed_as(shrinking.verdict, shrinking.trace)
         elif isinstance(result, Lost) and not deaths and unconfirmed_of(met) is not None:
-            # Too long to be confirmed as it was met, it was not confirmed when it was small.
+            # # The long trace was never confirmed, and the small one was not confirmed either.
             self._confirmed_as(result, self.state.trace)
         elif self.state.kills:
-            # Workers that are killed from outside die as well, whatever they run.
+            # # Workers that were killed from outside die with any trace.
             self._confirmed_as(Lost(reason="its workers died, and did not when it was run again"), self.state.trace)
         else:
             self._confirmed_as(met, self.state.trace)

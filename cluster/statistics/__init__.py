@@ -1,1 +1,1 @@
-"""Estimates over many trials: survival, fault tables, figures."""
+"""Statistics over many trials of faults: survival curves, fault tables, figures."""

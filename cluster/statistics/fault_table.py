@@ -55,7 +55,7 @@ class Document(Value):
 
 
 class FaultValues(Value):
-    """Results of trials of faults, fault by fault and trial by trial; `lost` says which were not judged."""
+    """Results of trials of faults: a line for each fault, all trials, and `lost` ones with their reasons."""
 
     faults: tuple[Line, ...]
     trials: tuple[Trial, ...]
@@ -148,7 +148,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def measure_document(lines: Sequence[Line], trials: Sequence[Trial], lost: Sequence[str], code: int) -> MeasureDocument:
-    """Return the results of all trials as a document of its own."""
+    """Return the results of all trials as a JSON document."""
     return MeasureDocument(
         specstorm=build(), exit_code=code, faults=tuple(lines), trials=tuple(trials), lost=tuple(lost)
     )

@@ -1,6 +1,6 @@
 """Figures of a measurement of faults: survival curves and the kill matrix.
 
-Needs matplotlib (the extra `figures`); it is loaded when a picture is drawn, and nowhere else.
+They need matplotlib (extra `figures`), which is imported only when a picture is drawn.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _INCHES_PER_FAULT = 0.22
 
 
 def ways_of(trials: Sequence[Trial]) -> dict[str, list[Time]]:
-    """Return the number of traces that each trial took to find its fault, by each way of checking."""
+    """Return the number of traces until each trial found its fault, for each way of checking."""
     ways = {
         "every check": [(trial.detected.at, trial.traces_max) for trial in trials],
         "outputs against correct code": [(trial.against_correct.at, trial.traces_max) for trial in trials],
@@ -33,7 +33,7 @@ def ways_of(trials: Sequence[Trial]) -> dict[str, list[Time]]:
 
 
 def draw_survival(trials: Sequence[Trial], path: Path) -> None:
-    """Draw the share of trials, of all faults together, in which each way of checking has not found the fault yet."""
+    """Draw the share of trials, over all faults, whose fault is not found yet, for each way of checking."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     ways = ways_of(trials)
@@ -59,7 +59,7 @@ def draw_survival(trials: Sequence[Trial], path: Path) -> None:
 
 
 def draw_kill_matrix(lines: Sequence[Line], path: Path) -> None:
-    """Draw, for each fault, the share of trials that each plane, and each comparison of outputs, found it in."""
+    """Draw a matrix of faults and planes: the share of trials that found the fault in each."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     planes = sorted({plane for line in lines for plane in line.by_plane})
@@ -79,7 +79,7 @@ def draw_kill_matrix(lines: Sequence[Line], path: Path) -> None:
 
 
 def _save(figure: "Figure", path: Path) -> None:
-    """Write a picture with letters as text, the same bytes for the same values."""
+    """Write a picture with selectable text; the same values give the same bytes."""
     from matplotlib import rc_context  # noqa: PLC0415
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "specstorm"}):
@@ -90,7 +90,7 @@ def _save(figure: "Figure", path: Path) -> None:
 
 
 def share_found(line: Line, column: str) -> float:
-    """Return the share of trials that a plane found the fault in first, or a comparison of outputs found it in."""
+    """Return the share of trials that a plane was first to find, or that a comparison of outputs found."""
     match column:
         case "outputs: correct":
             return line.against_correct / line.trials

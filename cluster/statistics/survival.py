@@ -14,14 +14,14 @@ Z_95 = 1.959963984540054
 
 
 class Time(NamedTuple):
-    """One trial: when it ended, and whether that was the event; otherwise it was given up then (censored)."""
+    """One trial: when it ended, and whether the event happened then; otherwise it is censored."""
 
     at: float
     happened: bool
 
 
 class Point(NamedTuple):
-    """The share of trials in which the event has not happened after a time, with bounds of 95 % confidence."""
+    """The share of trials without the event after a time, with bounds of 95 % confidence."""
 
     at: float
     survival: float
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class Median(Value):
-    """The time by which half of the trials are over, with its bounds; None is beyond what was observed."""
+    """The time by which half of the trials have the event, with its bounds; None if it was not observed."""
 
     at: float | None
     low: float | None
@@ -57,7 +57,7 @@ def curve(times: Sequence[Time]) -> list[Point]:
 def median(times: Sequence[Time]) -> Median:
     """Return the median time to the event.
 
-    Its bounds are where the bounds of the curve pass one half: the lower one first.
+    Its bounds are the times at which the bounds of the curve pass one half, the lower one first.
     """
     points = curve(times)
 

@@ -1,1 +1,1 @@
-"""Hunt: a campaign of generated traces, split by what is decided: which shards run, the canary, repeats, findings."""
+"""Hunt: a campaign of generated traces; shards, canary, repeated shards and findings."""

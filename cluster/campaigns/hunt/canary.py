@@ -1,4 +1,4 @@
-"""Canary: a planted fault that a hunt must find again and again, or it is blind and proves nothing."""
+"""Canary: a planted fault that a hunt must find at regular intervals; if it does not, its results prove nothing."""
 
 from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, Ledger, ShardJobs
 from cluster.campaigns.planner import Task
@@ -10,10 +10,10 @@ CANARY_SHARDS_MAX = 8
 
 
 class CanarySearch:
-    """Search for the planted fault, begun anew every so many shards of the hunt; one shard of it runs at a time.
+    """Search for the planted fault, restarted every `CANARY_EVERY` shards of the hunt; its shards run one at a time.
 
-    `rounds` counts how often it was found, `tried` the shards since then; `first` is the hit that gave it away first,
-    in trace number `traces`.
+    `rounds` counts the finished searches and `tried` the shards since the last one. `first` is the first hit, after
+    `traces` traces of the first search.
     """
 
     def __init__(self, jobs: ShardJobs, ledger: Ledger) -> None:
@@ -26,11 +26,11 @@ class CanarySearch:
 
     @property
     def is_blind(self) -> bool:
-        """Whether so many shards in a row did not find it that the hunt proves nothing."""
+        """Whether the last `CANARY_SHARDS_MAX` shards did not find the fault, so that the hunt proves nothing."""
         return self.tried >= CANARY_SHARDS_MAX
 
     def task(self, num_judged: int) -> Task | None:
-        """Return the next job of the search, if one is due after so many judged shards of the hunt."""
+        """Return the next shard of the search, None unless one is due after `num_judged` judged shards of the hunt."""
         while self._jobs.settings.canary and not self._is_running and not self.is_blind:
             if self.rounds * CANARY_EVERY > num_judged:
                 break
@@ -43,7 +43,7 @@ class CanarySearch:
         return None
 
     def take(self, report: ShardReport | None) -> None:
-        """Take the report of the shard that ran, None if it was lost."""
+        """Handle the report of a finished shard, None if it was lost."""
         self._is_running = False
         self._number += 1
         self.tried += 1

@@ -1,4 +1,4 @@
-"""Findings of a hunt: each is triaged, and closed in the order in which they were met, duplicates as such."""
+"""Findings of a hunt: each one is triaged; they are closed in the order of discovery, and duplicates are marked."""
 
 from collections.abc import Iterator
 
@@ -16,10 +16,10 @@ from workers.shrink.fingerprint import signature_of
 
 
 class Findings:
-    """Findings by fingerprint, in the order in which they were met; iterating leaves out those that were refuted.
+    """Findings by fingerprint, in the order of discovery; iteration skips refuted ones.
 
-    Those that share a cause count as one. Two share it where they came out as the same when they were shrunk, or where
-    the smallest traces of both need the same planted fault, and no other.
+    Findings with the same cause count as one. The cause is the same if their shrunk traces have the same fingerprint,
+    or if the smallest traces of both need the same single planted fault.
     """
 
     def __init__(self, settings: HuntSettings, ledger: Ledger) -> None:
@@ -30,7 +30,7 @@ class Findings:
         self._news: list[News] = []
 
     def distinct(self) -> list[Triage]:
-        """Return the findings that are of a cause of their own."""
+        """Return the findings without those that share the cause of an earlier one."""
         return [triage for triage in self if triage.state.is_distinct]
 
     def __iter__(self) -> Iterator[Triage]:
@@ -40,19 +40,19 @@ class Findings:
         return sum(triage.state.is_distinct for triage in self)
 
     def faces(self, triage: Triage) -> list[Triage]:
-        """Return what else a finding was met as."""
+        """Return the other findings that have the same cause as a finding."""
         bug = triage.state.bug
         alike = {bug, *(each.state.bug for each in self if each.state.face_of == bug)}
         return [each for each in self if each.state.face_of == bug or each.state.same_as in alike]
 
     @property
     def num_open(self) -> int:
-        """Return the number of findings that are being shrunk."""
+        """Return the number of findings that are still being shrunk."""
         return sum(triage.is_open for triage in self.by_bug.values())
 
     @property
     def refuted(self) -> dict[int, str]:
-        """Return why closed findings turned out to be none, by the shards that they leave unjudged."""
+        """Return the reasons of refuted findings, by the number of the shard that each leaves unjudged."""
         reasons: dict[int, str] = {}
         for triage in self.by_bug.values():
             state = triage.state
@@ -61,7 +61,7 @@ class Findings:
         return reasons
 
     def add(self, hit: Hit, first: int) -> None:
-        """Count a hit whose first trace has a number; one of a new fingerprint is a new finding."""
+        """Count a hit with the number of its first trace; a new fingerprint becomes a new finding."""
         bug = hit.signature.bug
         if bug not in self.by_bug:
             kept = self._ledger.finding(_name(bug))
@@ -70,12 +70,12 @@ class Findings:
             if state.artefact is not None and state.judgement is not None:
                 self._ledger.restore_artefact(state.judgement, self._trace_name(state), self._settings.config)
             if kept is None:
-                # Whoever reads the campaign shall know of it, should nobody ever have the time to look into it.
+                # # The finding is stored at once: a campaign that ends before its triage still reports it.
                 self._keep(state)
         self.by_bug[bug].count += hit.count
 
     def tasks(self, slots: int) -> list[Task]:
-        """Return the jobs that the first open findings ask for, on about this many slots."""
+        """Return the jobs that the first open findings need, for about this many slots."""
         tasks = []
         for triage in [each for each in self.by_bug.values() if each.is_open][:slots]:
             for task in triage.tasks(slots):
@@ -84,7 +84,7 @@ class Findings:
         return tasks
 
     def take(self, record: Record) -> None:
-        """Take the result of a job that a finding asked for."""
+        """Handle the result of a job of a finding."""
         triage = self._owner.pop(record.job)
         before = triage.state
         triage.take(record)
@@ -92,12 +92,15 @@ class Findings:
         self._keep(triage.state)
 
     def take_news(self) -> list[News]:
-        """Return what was confirmed or dropped since the last call."""
+        """Return the findings that were confirmed or dropped since the last call."""
         news, self._news = self._news, []
         return news
 
     def keep_open(self) -> None:
-        """Write the smallest trace so far of each open finding as its artefact; a hunt that goes on shrinks it."""
+        """Write the smallest trace so far of each open finding as its artefact.
+
+        A resumed hunt continues to shrink it.
+        """
         for triage in self.by_bug.values():
             state, small = triage.state, triage.state.smallest
             if not triage.is_open or small is None or not is_finding(small.verdict):
@@ -107,7 +110,7 @@ class Findings:
             self._keep(triage.state)
 
     def close(self) -> None:
-        """Close the confirmed findings that no open one was met before."""
+        """Close each confirmed finding that has no open finding before it."""
         for triage in self.by_bug.values():
             if triage.state.stage == "closed":
                 continue
@@ -117,7 +120,7 @@ class Findings:
             self._keep(triage.state)
 
     def _closed(self, state: FindingState) -> FindingState:
-        """Return a confirmed finding as closed, with an artefact unless it was refuted or became another finding."""
+        """Return a confirmed finding as closed; it gets an artefact unless it is refuted or a duplicate."""
         judgement = state.judgement
         assert judgement is not None, "a confirmed finding was judged"
         changes: dict[str, object] = {"stage": "closed"}
@@ -133,7 +136,7 @@ class Findings:
         return f"trace {state.first} of hunt {self._settings.profile} {self._settings.seed}"
 
     def _same_as(self, state: FindingState, judgement: Judgement) -> str | None:
-        """Return the earlier finding that this one came out as when it had been shrunk."""
+        """Return the earlier finding with the fingerprint of the shrunk trace, None without one."""
         signature = signature_of(judgement.verdict, judgement.trace)
         assert signature is not None, "a finding has a signature"
         for bug, triage in self.by_bug.items():
@@ -148,7 +151,7 @@ class Findings:
         return None
 
     def _face_of(self, state: FindingState) -> str | None:
-        """Return the first of the earlier findings that has the same cause."""
+        """Return the first earlier finding with the same cause, None without one."""
         if state.cause is None:
             return None
         for bug, triage in self.by_bug.items():
@@ -163,5 +166,5 @@ class Findings:
 
 
 def _name(bug: str) -> str:
-    # Edited code may fail otherwise: what was found with other code is not gone on with.
+    # # The key has the build: edited code may fail in another way, so findings of other code are not continued.
     return f"{build()} {bug}"

@@ -1,4 +1,4 @@
-"""Gate for a change of an engine's sources: the scenarios that execute what changed, then a hunt."""
+"""Gate for a change of an engine's sources: the scenarios that execute the changed code, then a hunt."""
 
 from collections.abc import Collection
 from functools import partial
@@ -13,20 +13,20 @@ from cluster.storage.provenance import Planned
 from workers.record.verdict import is_finding
 from workers.shrink.fingerprint import signature_of
 
-# Every gate hunts with the same traces.
+# # Every gate hunts with the same traces.
 SEED = 0
 TRACES_MIN = 200
-# Shares of the time after which no scenario is begun, and no trace: a third at least is for the hunt, and its end for
-# traces that run, and for shrinking.
+# # Shares of the time after which no new scenario, and no new trace, is started. The hunt gets a third at least; the
+# rest # after `TRACES_END` is for running traces and for shrinking.
 SCENARIOS_END = 2 / 3
 TRACES_END = 0.85
 
 
 def changes_of(tree: Path, package: str, base: str, installed: Path | None) -> Changes:
-    """Return the files of a tree that differ from a commit, or from what is installed if it is no git checkout.
+    """Return the files of a source tree that differ from a commit, or from the installed files without a git checkout.
 
     Raises:
-        RepositoryError: the commit, or what to hold the tree against, is not there.
+        RepositoryError: the commit is unknown, or the base is missing.
     """
     repository = Repository(tree, package)
     if base or installed is None or repository.holds_package():
@@ -40,7 +40,7 @@ def changes_of(tree: Path, package: str, base: str, installed: Path | None) -> C
 
 
 def content_in(folder: Path | None, file: str) -> bytes | None:
-    """Return the content of a file below a folder, None if it is not there."""
+    """Return the content of a file in a folder, None if it is missing."""
     path = folder / file if folder is not None else None
     return path.read_bytes() if path is not None and path.is_file() else None
 
@@ -50,7 +50,7 @@ def _is_alike(file: Path, other: Path) -> bool:
 
 
 class Gate:
-    """Suite of the selected scenarios, and planner of the hunt after it, in one campaign; `budget` is for both."""
+    """Suite of the selected scenarios and planner of the hunt after it, in one campaign; `budget` is shared."""
 
     def __init__(self, suite: Suite, planner: HuntPlanner, budget: Budget, traces_min: int) -> None:
         self.suite = suite
@@ -62,32 +62,32 @@ class Gate:
 
     @property
     def traces(self) -> int:
-        """Return the number of traces of the hunt that were judged."""
+        """Return the number of judged traces of the hunt."""
         return self.planner.hunt.totals.tally.traces
 
     def bugs(self) -> list[str]:
-        """Return the fingerprints of all findings, in the order in which they were met."""
+        """Return the fingerprints of all findings, in the order of discovery."""
         return list(dict.fromkeys([*self._by_scenario().values(), *self.planner.bugs()]))
 
     def judged(self) -> str:
-        """Return how many scenarios and traces were judged, of how many that are to be judged."""
+        """Return the numbers of judged and required scenarios and traces as text."""
         count = len(self.suite.scenarios)
         scenarios = f"{count - len(self.suite.missing)} of {count} scenarios"
         return f"{scenarios} and {self.traces} traces of at least {self._traces_min}"
 
     def cut_short(self) -> str:
-        """Return a sentence if the time ended before all was judged that is to be, an empty string if all was."""
+        """Return a sentence if the time ended before all required judgements, else an empty string."""
         if not self.suite.missing and self.traces >= self._traces_min:
             return ""
         seconds = f" in {duration_text(self.budget.seconds)}" if self.budget.seconds is not None else ""
         return f"cut short: {self.judged()} were judged{seconds}; give more --minutes or --workers"
 
     def ran(self) -> frozenset[str]:
-        """Return the edited functions that have run, in scenarios or in traces."""
+        """Return the edited functions that were executed by scenarios or traces."""
         return self.suite.ran() | self.planner.hunt.totals.ran
 
     def exit_code(self, known: Collection[str]) -> int:
-        """Return the exit code of both parts; known findings are left out, what is cut short was not judged."""
+        """Return the exit code of both parts without known findings; a part that was cut short counts as not judged."""
         by_scenario = self._by_scenario()
         if any(bug not in known for bug in by_scenario.values()):
             return EXIT_FOUND
@@ -99,7 +99,7 @@ class Gate:
         return weightiest(code, self.planner.exit_code(known), short)
 
     def _by_scenario(self) -> dict[str, str]:
-        """Return the fingerprint of each scenario that is a finding, by name."""
+        """Return the fingerprints of the scenarios with a finding, by scenario name."""
         found = {}
         for scenario in self.suite.scenarios:
             result = self.suite.results.get(scenario.job.key)

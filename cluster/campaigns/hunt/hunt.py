@@ -1,7 +1,7 @@
-"""Hunt: the decisions of a campaign of generated traces, pure but for the ledger that keeps what must not be lost.
+"""Hunt: the state machine of a campaign of generated traces; its only side effect is the ledger of results.
 
-Reports are taken in the order of their shards, whoever is faster: the findings of a hunt, their counts and the trace
-each was first met on do not depend on how many workers there are.
+Reports are processed in the order of their shards, not of their arrival: the findings of a hunt, their counts and
+their first traces do not depend on the number of workers.
 """
 
 from pathlib import Path
@@ -24,9 +24,9 @@ UNJUDGED_MAX = 3
 
 
 class Hunt:
-    """A hunt: shards in order, the search for the canary, the sample that is judged twice, and the findings.
+    """A hunt: shards in order, the canary search, the shards that are judged twice, and the findings.
 
-    `num_traces` bounds it, None is no bound.
+    `num_traces` is its length, None for no bound.
     """
 
     def __init__(
@@ -46,16 +46,16 @@ class Hunt:
 
     @property
     def unjudged(self) -> dict[int, str]:
-        """Return the shards that were not judged to the end, by number, with the reason."""
+        """Return the reasons of the shards that were not judged completely, by shard number."""
         return self._lost | self.findings.refuted
 
     @property
     def num_done(self) -> int:
-        """Return the number of traces that were judged or lost, whatever traces before them have come to."""
+        """Return the number of judged or lost traces, including those of shards that wait for earlier ones."""
         return self.totals.num_done + self._split.num_done
 
     def tasks(self, slots: int, room: int, may_begin: bool) -> list[Task]:
-        """Return jobs to run: findings first, then what earlier shards are owed, then new ones if there is room."""
+        """Return jobs to run: of findings first, then required ones of earlier shards, then new shards up to `room`."""
         self._take_known()
         tasks = [*self.findings.tasks(slots), *self._split.tasks(), *self.repeats.tasks()]
         canary = self.canary.task(self.totals.num_shards)
@@ -68,11 +68,11 @@ class Hunt:
         return tasks
 
     def is_done(self, may_begin: bool) -> bool:
-        """Whether nothing is left to run or to wait for, once `tasks` returned nothing."""
+        """Whether there is nothing to run and nothing to wait for, once `tasks` returned nothing."""
         return not (self._out or self.findings.num_open or (may_begin and self._has_more()))
 
     def take(self, record: Record, slot: int) -> None:
-        """Take the result of a job that ran on a slot."""
+        """Handle the result of a job that ran on a slot."""
         job, result = self._out.pop(record.job, None), record.result
         if job is None:
             self.findings.take(record)
@@ -89,7 +89,7 @@ class Hunt:
         return (bound is None or self._next < bound) and len(self.unjudged) < UNJUDGED_MAX
 
     def _take_known(self) -> None:
-        """Take the next shards from the ledger, as far as they have reports."""
+        """Take the reports of the next shards from the ledger, as far as it has them."""
         while self._has_more():
             job = self.jobs.job("hunt", self._next)
             known = self._ledger.shard(job.key)
@@ -119,7 +119,7 @@ class Hunt:
         self.repeats.add(number, report, slot)
 
     def _take_loss(self, job: ShardJob, lost: Lost, deaths: tuple[str, ...]) -> None:
-        """Take the loss of a shard. One that kills its workers is split, to find the trace that does it."""
+        """Handle the loss of a shard; a shard that kills its workers is split to find the trace that does."""
         shard = job.shard
         match job.role:
             case "canary":
@@ -127,7 +127,7 @@ class Hunt:
             case "again":
                 self._lost[shard.number] = f"run again: {lost.reason}"
             case "hunt" if not deaths:
-                # Of a shard that was split another trace may have been lost before.
+                # # If the shard was split, another of its traces may have been lost before.
                 if shard.number not in self._lost:
                     self._lost[shard.number] = lost.reason
                     self.totals.add(shard.number, unjudged_report(*self._split.give_up(shard.number)))

@@ -1,4 +1,7 @@
-"""Settings of a hunt; jobs of its shards and its traces by number, functions of these alone; the ledger of results."""
+"""Settings of a hunt, the jobs of its shards and traces by number, and the ledger of its results.
+
+A job depends only on the settings and the number.
+"""
 
 from pathlib import Path
 from typing import Protocol
@@ -14,12 +17,12 @@ from workers.run.shard import ShardReport, shard_traces
 from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig
 
-# A shard that was judged before, or whose fault kills nobody, is not what its workers die of.
+# # Such a shard was judged before, or its fault kills no worker: its lost attempts have another cause.
 LOSSES_MAX_AGAIN = 10
 
 
 class HuntSettings(Value):
-    """Settings of a hunt that runs: those of its plan, and a run configuration, which says where the engine is."""
+    """Settings of a running hunt: its plan, and the run configuration with the location of the engine."""
 
     profile: Profile = "mixed"
     seed: int = 0
@@ -29,18 +32,18 @@ class HuntSettings(Value):
     corpus: str = ""
 
     def plan(self) -> HuntPlan:
-        """Return what is stored of the settings."""
+        """Return the stored part of the settings."""
         values = {name: value for name, value in self if name in HuntPlan.model_fields}
         return HuntPlan.model_validate({**values, "run_on": self.config.run_on()})
 
 
 def canary_of(config: RunConfig) -> str:
-    """Return the fault that a hunt must find unless it is told otherwise; none in an engine without any."""
+    """Return the default fault that a hunt must find; an empty string for an engine without planted faults."""
     return CANARY if kind_of(config.engine).capabilities.faults else ""
 
 
 class ShardJobs:
-    """Jobs of shards by role and number; `num_traces` bounds the hunt, None is no bound."""
+    """Jobs of shards by role and number; `num_traces` is the length of the hunt, None for no bound."""
 
     def __init__(self, settings: HuntSettings, running: Path, num_traces: int | None, corpus: Corpus) -> None:
         assert settings.corpus == corpus.digest, f"it is to begin from {settings.corpus}, given is {corpus.digest}"
@@ -51,7 +54,7 @@ class ShardJobs:
 
     @property
     def num_shards(self) -> int | None:
-        """Return the number of shards, None if it is not bounded."""
+        """Return the number of shards, None for no bound."""
         return None if self.num_traces is None else -(-self.num_traces // TRACES_PER_SHARD)
 
     def job(self, role: Role, number: int, **changes: object) -> ShardJob:
@@ -62,7 +65,7 @@ class ShardJobs:
         faults = (self.settings.canary,) if role == "canary" else self.settings.faults
         profile, seed = self.settings.profile, self.settings.seed
         shard = Shard(profile=profile, seed=seed, number=number, traces=count, faults=faults)
-        # A corpus may hold the canary's own trace: generated traces alone must find it.
+        # # A corpus may have the trace of the canary: the search must succeed with generated traces alone.
         if role != "canary":
             changes |= {"corpus": self.corpus.digest, "parents": self.corpus.parents(number)}
         return ShardJob.of(role, shard.model_copy(update=changes), self._running, self.settings.config)
@@ -78,22 +81,22 @@ class ShardJobs:
 
 
 class Ledger(Protocol):
-    """Reports of shards and states of findings; what is written is there when the hunt is gone on with."""
+    """Stored reports of shards and states of findings; a resumed hunt reads them again."""
 
     def shard(self, job: str) -> ShardReport | None:
-        """Return the report of a shard."""
+        """Return the stored report of a shard, None without one."""
 
     def keep_shard(self, job: ShardJob, attempt: int, report: ShardReport) -> None:
-        """Write the report of a shard down."""
+        """Store the report of a shard."""
 
     def finding(self, bug: str) -> str | None:
-        """Return the state of a finding in JSON, None if there is none."""
+        """Return the stored state of a finding in JSON, None without one."""
 
     def keep_finding(self, bug: str, state: str) -> None:
-        """Write the state of a finding down, in JSON."""
+        """Store the state of a finding, in JSON."""
 
     def keep_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> str:
         """Write the artefact of a finding and return its path in the campaign."""
 
     def restore_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> None:
-        """Write the artefact of a finding again, if it is missing or damaged."""
+        """Write the artefact of a finding again if it is missing or damaged."""

@@ -1,4 +1,4 @@
-"""News of a hunt: each finding when it is met, and again when it is confirmed or dropped."""
+"""News of a hunt: a finding is announced when it is discovered, and again when it is confirmed or dropped."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -10,7 +10,7 @@ from workers.shrink.shrinker import Finding
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A trace shows a bug that no trace of the hunt has shown before; `verdict` says whether it is confirmed."""
+    """A trace shows a bug that is new in this hunt; `verdict` says whether it is confirmed."""
 
     trace: int
     bug: str
@@ -19,7 +19,7 @@ class Met:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """A finding that was unconfirmed is confirmed."""
+    """An unconfirmed finding is now confirmed."""
 
     trace: int
     bug: str
@@ -27,7 +27,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A finding turned out to be none."""
+    """An unconfirmed finding could not be reproduced."""
 
     trace: int
     bug: str
@@ -38,7 +38,7 @@ News: TypeAlias = Met | Confirmed | Dropped
 
 
 def news_of(before: FindingState, after: FindingState) -> list[News]:
-    """Return what a result changed in a finding that its readers have to know."""
+    """Return the news that a change of a finding's state makes."""
     if after.judgement is not None and isinstance(after.judgement.verdict, Lost):
         return [] if before.is_refuted else [Dropped(after.first, after.bug, after.judgement.verdict.reason)]
     if before.is_unconfirmed and not after.is_unconfirmed:

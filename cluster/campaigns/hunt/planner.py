@@ -1,4 +1,4 @@
-"""Planner of a hunt in a campaign directory, which goes on where it was stopped."""
+"""Planner of a hunt in a campaign directory; it resumes a stopped hunt."""
 
 from collections.abc import Callable, Collection
 
@@ -19,9 +19,9 @@ from workers.run.shard import ShardReport
 
 
 class HuntPlanner:
-    """Planner of a hunt that is kept in a store, with a snapshot of its corpus.
+    """Planner of a hunt with its results in a store, and with a snapshot of its corpus.
 
-    New shards are begun while `may_begin` says so.
+    New shards are started while `may_begin` returns True.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class HuntPlanner:
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
         self._slot[job.key] = slot
-        # A shard's traces are written ahead by its worker; the shrinker's candidates are proposed again if lost.
+        # # The worker records the traces of a shard itself; lost candidates of the shrinker are proposed again.
         if isinstance(job, ShardJob):
             self.store.begin_attempt(job.key, attempt, slot)
 
     def take(self, record: Record) -> None:
         job = self._jobs.pop(record.job)
         report = record.result
-        # A report that ended with a finding is joined with the reports of the other traces of its shard first.
+        # # A report that ended early with a finding is first joined with the reports of the shard's other traces.
         if isinstance(job, ShardJob) and isinstance(report, ShardReport) and report.traces == job.shard.traces:
             self.store.keep_shard(job, record.attempt, report)
         if isinstance(job, ShardJob) and isinstance(report, ShardReport) and job.role == "hunt":
@@ -67,7 +67,7 @@ class HuntPlanner:
             self.store.keep_unjudged(job, unjudged_report())
 
     def _meet(self, shard: int, report: ShardReport) -> None:
-        """Keep the findings of a report that no report before has shown, to be told at once."""
+        """Note the findings of a report with a new fingerprint, for immediate display."""
         for hit in report.hits:
             bug = hit.signature.bug
             if bug not in self._bugs_met and bug not in self.hunt.findings.by_bug:
@@ -75,7 +75,7 @@ class HuntPlanner:
             self._bugs_met.add(bug)
 
     def take_news(self) -> list[News]:
-        """Return the findings that were met, confirmed or dropped since the last call."""
+        """Return the findings that were discovered, confirmed or dropped since the last call."""
         met, self._met = self._met, []
         return [*met, *self.hunt.findings.take_news()]
 
@@ -87,11 +87,11 @@ class HuntPlanner:
         return Counts(self.hunt.num_done, self._num_traces, len(findings), findings.num_open)
 
     def bugs(self) -> list[str]:
-        """Return the fingerprints of the findings, in the order in which they were met."""
+        """Return the fingerprints of the findings, in the order of discovery."""
         return list(dict.fromkeys(each.state.same_as or each.state.bug for each in self.hunt.findings))
 
     def exit_code(self, known: Collection[str] = ()) -> int:
-        """Return the exit code of the hunt; findings that are not known outweigh gaps."""
+        """Return the exit code of the hunt; new findings outweigh missing verdicts."""
         hunt = self.hunt
         if any(bug not in known for bug in self.bugs()):
             return EXIT_FOUND

@@ -1,4 +1,4 @@
-"""Determinism of a hunt: a sample of its shards is judged twice, and both reports must be equal."""
+"""Determinism check of a hunt: a sample of its shards is judged twice, and both reports must be equal."""
 
 from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, Ledger, ShardJobs
 from cluster.campaigns.planner import Task
@@ -11,7 +11,7 @@ AGAIN_EVERY = 16
 
 
 class MismatchEntry(Value):
-    """A trace that was judged twice with different digests of its captures."""
+    """A trace with different captures when it is judged again, and both digests."""
 
     trace: int
     first: str
@@ -19,7 +19,7 @@ class MismatchEntry(Value):
 
 
 class Repeats:
-    """Shards of the sample; `num_judged` were judged twice, `num_elsewhere` of them by another worker."""
+    """Shards of the sample; `num_judged` were judged twice, `num_elsewhere` of them by two workers."""
 
     def __init__(self, jobs: ShardJobs, ledger: Ledger) -> None:
         self.mismatches: list[MismatchEntry] = []
@@ -35,7 +35,7 @@ class Repeats:
         return due
 
     def add(self, number: int, report: ShardReport, slot: int | None) -> None:
-        """Have a judged shard judged again if it is of the sample, on another worker than before if there is one."""
+        """Judge a shard of the sample again, on another worker than the first time if possible."""
         if number % AGAIN_EVERY or any(kills_worker(hit.verdict) for hit in report.hits):
             return
         job = self._jobs.job("again", number)
@@ -47,7 +47,7 @@ class Repeats:
             self.take(number, known, None)
 
     def take(self, number: int, again: ShardReport, slot: int | None) -> None:
-        """Compare the second report of a shard with its first."""
+        """Compare the second report of a shard with the first."""
         report, slot_before = self._first.pop(number)
         self.num_judged += 1
         self.num_elsewhere += slot != slot_before

@@ -1,4 +1,4 @@
-"""Probes seldom hit by a hunt: their first traces are kept, for a later hunt to begin from."""
+"""Rarely hit probes of a hunt: the first trace of each is written to a file, as a start for later hunts."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ SELDOM_SHARE_MAX = 0.02
 
 
 def seldom_hit(hunt: Hunt) -> list[str]:
-    """Return the probes that at most one trace of fifty has hit, and at least one."""
+    """Return the probes that were hit by one trace at least, and by one of fifty traces at most."""
     tally = hunt.totals.tally
     return [probe for probe in PROBES if 0 < tally.probes[probe] <= SELDOM_SHARE_MAX * tally.traces]
 
 
 def keep_seldom_hit(hunt: Hunt, campaign: Path) -> None:
-    """Write the first trace that hit each probe seldom hit, derived again from its key, and expecting to hit it."""
+    """Write the first trace of each rarely hit probe, generated again from its key; it expects to hit the probe."""
     folder, seldom, tally = campaign / SELDOM_FOLDER, seldom_hit(hunt), hunt.totals.tally
     for probe in seldom:
         number = hunt.totals.firsts[probe]

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from workers.edits.functions import MODULE, Edit, edits_of, functions_of
 from workers.targets.executed import Executed
 
-# The most functions that a sentence names.
+# # The most functions that a sentence lists.
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Scenarios for a change, in the order in which they are judged, and the sentences that say why.
+    """Scenarios for a change, in the order of judgement, and sentences that explain the choice.
 
-    `is_all` says that no scenario was left out.
+    `is_all` means that no scenario was left out.
     """
 
     scenarios: tuple[str, ...]
@@ -31,8 +31,8 @@ def edits_in(
 ) -> list[Edit]:
     """Return the changed functions of each Python file in a package.
 
-    `recorded` returns a file of the release that the record of executed functions was made on: where a function was
-    not the same there before the change, it differs as a whole.
+    `recorded` returns a file of the release on which the executed functions were recorded. If a function was already
+    different from that release before the change, the whole function counts as changed.
     """
     found = []
     for file in files:
@@ -61,11 +61,11 @@ def _of_recorded_blocks(edits: Sequence[Edit], before: str | None, recorded: str
 
 
 def selection_of(edits: Sequence[Edit], record: Executed, names: Sequence[str], smoke: Sequence[str]) -> Selection:
-    """Select scenarios, by name, that execute the changed functions.
+    """Select the scenarios, by name, that execute the changed functions.
 
-    Scenarios that execute what differs come first: of several the one that executes most functions and blocks of the
-    changed files that no scenario before it executes. Scenarios without a record follow. If no scenario executes what
-    differs, those for smoke are selected. All others are left out.
+    Scenarios that execute changed blocks come first: next is always the one that executes most blocks of the changed
+    files that no earlier one does. Scenarios without a record follow. If no scenario executes a changed block, those
+    for smoke are selected. All others are left out.
     """
     if not edits:
         few = [name for name in names if name in smoke]
@@ -92,10 +92,10 @@ def selection_of(edits: Sequence[Edit], record: Executed, names: Sequence[str], 
 
 
 def executing(edit: Edit, record: Executed) -> frozenset[str]:
-    """Return the scenarios that execute what differs.
+    """Return the scenarios that execute the changed blocks.
 
-    A new method may be called in the place of another class's: it counts as its class. Other new functions are
-    executed by what calls them, which then differs as well. Statements outside functions count as their whole file.
+    A new method may override one of another class: it counts as its class. Other new functions are executed by their
+    callers, which then differ too. Statements outside functions count as their whole file.
     """
     if edit.function == MODULE or edit.is_compiled:
         return record.of_file(edit.file)
@@ -107,7 +107,7 @@ def executing(edit: Edit, record: Executed) -> frozenset[str]:
 
 
 def _in_order(names: Sequence[str], edits: Sequence[Edit], record: Executed) -> list[str]:
-    """Return the names so that each executes as much as possible of the changed files that is not executed before."""
+    """Return the names so that each scenario adds as many executed blocks of the changed files as possible."""
     executes: Mapping[str, set[tuple[str, int]]] = {name: set() for name in names}
     for function, blocks in record.of_files({edit.file for edit in edits}):
         for number, scenarios in enumerate(blocks):

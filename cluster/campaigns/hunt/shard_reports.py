@@ -1,4 +1,4 @@
-"""Arithmetic on shard reports: sums, totals in the order of the shards, and the join of parts of a shard."""
+"""Arithmetic on shard reports: sums, totals in the order of the shards, and the join of a shard's parts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,15 +13,16 @@ from workers.run.coverage import joined_coverage
 from workers.run.shard import Hit, ShardReport, shard_traces
 from workers.shrink.fingerprint import signature_of
 
-# What is a number for each trace, and is added up.
+# # Fields of a report that are added up.
 SUMS = ("traces", "runs", "steps", "commits", "captures", "reached")
 
 
 @dataclass(slots=True)
 class Tally:
-    """Sums over the traces of a hunt, or of one generator in it.
+    """Sums over the traces of a hunt, or over the traces of one generator.
 
-    `lengths` counts traces by engine steps, `probes` traces that hit each, `bugs` those that met each.
+    `lengths` counts traces by engine steps, `probes` the traces that hit each probe, `bugs` the traces with each
+    finding.
     """
 
     traces: int = 0
@@ -49,10 +50,10 @@ class Tally:
 
 
 class Totals:
-    """Sums over the first `num_shards` shards: `tally` over all, `shares` over the traces of each generator.
+    """Sums over the first `num_shards` shards: `tally` for all traces, `shares` for the traces of each generator.
 
-    `firsts` has the number of the first trace that hit each probe; `num_done` counts the traces of all shards that have
-    a report, those that wait and those that were lost among them. `ran` are the edited functions that have run.
+    `firsts` has the number of the first trace that hit each probe. `num_done` counts the traces of all shards with a
+    report, including lost ones and those that wait for earlier shards. `ran` are the executed edited functions.
     """
 
     def __init__(self, jobs: ShardJobs) -> None:
@@ -65,13 +66,13 @@ class Totals:
         self._waiting: dict[int, ShardReport] = {}
 
     def add(self, number: int, report: ShardReport) -> None:
-        """Add the report of a shard, which waits for those of all shards before it."""
+        """Add the report of a shard; it counts once all shards before it have reports."""
         self._waiting[number] = report
         self.ran.update(report.ran)
         self.num_done += self._jobs.job("hunt", number).shard.traces
 
     def fold(self) -> Iterator[tuple[int, ShardReport]]:
-        """Sum up the reports that wait for none before them, and yield each with the number of its shard."""
+        """Add up the reports that have all reports before them, and yield each with its shard number."""
         while self.num_shards in self._waiting:
             number, report = self.num_shards, self._waiting.pop(self.num_shards)
             self.num_shards += 1
@@ -83,7 +84,7 @@ class Totals:
 
 
 def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
-    """Return the hit of a trace, alone in its shard, that kills its workers."""
+    """Return the hit for a trace that kills its workers even when it is alone in its shard."""
     (trace,) = shard_traces(shard)
     trace = trace.model_copy(update={"schedule": Schedule()})
     verdict = killed(deaths)
@@ -93,7 +94,7 @@ def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
 
 
 def unjudged_report(*hits: Hit) -> ShardReport:
-    """Return the report of a shard that was not judged, or whose only trace kills its workers: a hit."""
+    """Return an empty report for a shard that was not judged; `hits` are the traces in it that kill their workers."""
     return joined([]).model_copy(update={"traces": len(hits), "hits": hits})
 
 

@@ -1,7 +1,7 @@
-"""Split shards: a shard is judged in several jobs, and its report joined from their reports.
+"""Split shards: a shard is judged in several jobs, and their reports are joined.
 
-One that kills its workers is judged trace by trace, to find the trace that does it; one whose report ended with a
-finding is continued with the next trace.
+A shard that kills its workers is judged trace by trace, to find the fatal one. A shard whose report ended with a
+finding continues with the next trace.
 """
 
 from cluster.campaigns.hunt.jobs import Ledger, ShardJobs
@@ -12,7 +12,7 @@ from workers.run.shard import Hit, ShardReport
 
 
 class SplitShards:
-    """Shards that were split, with the reports of their parts so far by the index of the first trace."""
+    """Split shards, with the reports of their parts so far by the index of the first trace."""
 
     def __init__(self, jobs: ShardJobs, ledger: Ledger) -> None:
         self._jobs = jobs
@@ -27,7 +27,7 @@ class SplitShards:
 
     @property
     def num_done(self) -> int:
-        """Return the number of traces judged so far of shards whose others are not."""
+        """Return the number of judged traces in shards that are not complete."""
         return sum(report.traces for parts in self._parts.values() for report in parts.values())
 
     def tasks(self) -> list[Task]:
@@ -36,13 +36,13 @@ class SplitShards:
         return due
 
     def split(self, shard: Shard) -> None:
-        """Have each trace of a shard judged in a job of its own."""
+        """Split a shard into one job for each trace."""
         self._parts.setdefault(shard.number, {})
         indexes = range(shard.first, shard.first + shard.traces)
         self._due += [Task(self._jobs.of_trace(shard.number, index)) for index in indexes]
 
     def take(self, shard: Shard, report: ShardReport) -> ShardReport | None:
-        """Take the report of a part; return the report of the whole shard, which is kept, once there are all."""
+        """Handle the report of a part; once all parts have one, store and return the report of the whole shard."""
         if shard.number in self._given_up:
             return None
         parts = self._parts.setdefault(shard.number, {})
@@ -62,9 +62,9 @@ class SplitShards:
         return report
 
     def give_up(self, number: int) -> tuple[Hit, ...]:
-        """Ignore what was judged and will be judged of a split shard with a trace that could not be judged.
+        """Discard the reports of a split shard after one of its traces could not be judged.
 
-        Returns the hits of the reports that ended with a finding: these findings were shown already.
+        Returns the hits of the reports that ended with a finding: these findings were already displayed.
         """
         if self._parts.pop(number, None) is not None:
             self._given_up.add(number)

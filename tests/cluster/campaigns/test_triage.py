@@ -90,7 +90,7 @@ def _unconfirmed() -> Triage:
 def test_an_unconfirmed_finding_is_dropped_if_its_first_judgement_does_not_confirm_it() -> None:
     for result, reason in (
         (RAISED, RAISED.reason),
-        (None, "what was found is not found when its trace is judged alone"),
+        (None, "the finding is not reproduced when its trace is judged alone"),
     ):
         triage = _unconfirmed()
         assert triage.state.is_unconfirmed
