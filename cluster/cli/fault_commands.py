@@ -47,10 +47,7 @@ def measure(
     device: OnDevice = "sim",
     json: Json = False,
 ) -> int:
-    """Measure how many generated traces it takes to find each fault.
-
-    Unless --no-baseline is given, also measure whether comparing outputs alone finds it on the same traces.
-    """
+    """Measure how many generated traces it takes to find each fault, and whether outputs alone reveal it."""
     if pictures and find_spec("matplotlib") is None:
         raise InputError("--pictures needs matplotlib; pip install matplotlib")
     config = RunConfig(engine=check_engine(engine), device=device)

@@ -92,8 +92,7 @@ def gate(
         check_writable(junit.parent)
     chosen = _chosen(config, base, traces)
     show(*chosen.lines, to=sys.stderr)
-    # Three of twelve traces of the hunt start from the selected scenarios; the set of all scenarios has no relation to
-    # the change.
+    # The selected scenarios are parents of three of twelve traces; all scenarios would be unrelated to the change.
     paths = [] if chosen.is_all else [SCENARIOS / each.name for each in chosen.scenarios]
     corpus = Corpus.read(paths) if paths else NO_CORPUS
     history = FindingHistory(known_folder(known, config.engine), is_night=False)

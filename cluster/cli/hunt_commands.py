@@ -235,10 +235,7 @@ def shrink(
     no_limits: NoLimits = False,
     json: Json = False,
 ) -> int:
-    """Make a failing trace smaller while it still fails in the same variable.
-
-    Removes events and simplifies the schedule and the specification.
-    """
+    """Remove events and settings from a failing trace while it still fails in the same variable."""
     # Nothing is written next to files of the distribution.
     folder = out if out is not None else file.parent if file == bundled(file) else Path()
     file = bundled(file)
