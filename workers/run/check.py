@@ -1,31 +1,25 @@
-"""Check of one trace: run it under its own schedule, let the panel judge it, and compare outputs with other runs.
+"""Check of one trace: run it under its own schedule, compare it with reference runs, and confirm a finding.
 
-Verifies: what the judges of the panel verify, progress, and that what was expected happened. Of an engine whose
-decisions are its own besides: an asynchronous run against a synchronous one, where the engine has both, one against one
-without speculation, and requests batched against the same requests alone. A finding on an engine that was used before
-is verified on a new one.
-Does not verify: other schedules of the same trace (`worker` runs those); a mistake that all of these runs share and no
-judge sees.
+The order is that of `check`: run and compare (`judged`), again on a new engine, then with slower kernels
+(`_confirmed`). `Worker.judge` runs the other schedules and explains what is found.
+
+Verifies: what the judges of the panel verify; progress; that expected probes were hit. For an engine that does not log
+its decisions also its outputs: asynchronous against synchronous, with drafts against without, batched against alone.
+Does not verify: other schedules of the same trace; a mistake that all of these runs share and no judge sees.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from scenarios.capabilities import lacking
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE
-from workers.judge.contracts.delivery import Delivery
-from workers.judge.history import History
-from workers.judge.outputs import Outputs
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Difference, Fact, fact
+from workers.record.evidence import Fact, fact
 from workers.record.verdict import (
     NO_STATS,
     Agreed,
     Crashed,
     Diverged,
-    NotDrained,
     Stats,
     Stuck,
     Vacuous,
@@ -33,26 +27,25 @@ from workers.record.verdict import (
     is_finding,
 )
 from workers.run.comparison import Comparison
-from workers.run.engine_run import DEFAULT_OPTIONS, Options, Run, error_text, site_of
+from workers.run.engine_run import DEFAULT_OPTIONS, Ended, Options, Run, error_text, site_of
 from workers.run.places import of_crash, placed, ranked
 from workers.run.references import References, numbered, requests_of
-from workers.run.repetition import kept_by, repeated
 from workers.targets.registry import kind_of
 from workers.targets.target import (
     DEFAULT_CONFIG,
     Confirmation,
     DeviceError,
-    EngineFailed,
+    Places,
     RunConfig,
     TargetKind,
     Unconfirmed,
 )
 
-# Counts the requests that part from another run where two logits are too close for the engine's arithmetic.
+# Counts requests whose tokens diverge from another run where two logits are too close for the engine's arithmetic.
 NEAR_TIE = "near_tie"
 _LEFT_BEHIND = (
-    "what is found is not found in a process in which no other trace ran before: the engine's process keeps something "
-    "of other traces, which is a mistake of ours"
+    "the finding does not reproduce in a new process of the engine: either the engine's process keeps something of "
+    "earlier traces, which is our mistake, or the engine behaves differently in each process"
 )
 
 
@@ -63,13 +56,13 @@ def check(
     kind: TargetKind | None = None,
     config: RunConfig = DEFAULT_CONFIG,
 ) -> Verdict:
-    """Run an explicit trace under its own schedule and return the verdict.
+    """Run an explicit trace under its own schedule, compare it with reference runs, and confirm what is found.
 
     `kind` is the engine of the configuration, if it is not given.
 
     Raises:
         DeviceError: the trace cannot run on that device.
-        Unconfirmed: a finding is none of the engine's.
+        Unconfirmed: a finding is not the engine's.
     """
     kind = kind if kind is not None else kind_of(config.engine)
     lacks = lacking(trace, kind.capabilities_under(config))
@@ -78,30 +71,86 @@ def check(
     if unmet is not None:
         return Vacuous(stats=NO_STATS, missing=(unmet,))
     kind.prepare(config)
+    verdict = _repeated(trace, tapes, options, kind, config) or judged(trace, tapes, options, kind, config)
+    # A verdict depends on the trace alone, not on what the engine did before.
+    if not is_finding(verdict) or not kind.renew(config):
+        return verdict
+    # The message of a crash depends on whether races are watched. A finding that is reported carries its race.
+    races = options.races or options.confirm != "never" or isinstance(verdict, Crashed)
+    until = options.compared.until if options.compared is not None else "all"
+    again = replace(options, races=races, compared=References(until))
+    verdict = judged(trace, tapes, again, kind, config)
+    confirmation = kind.confirmation(config) if options.confirm != "never" else None
+    if confirmation is None or not isinstance(verdict, Diverged | Crashed | Stuck):
+        return verdict
+    steps = verdict.stats.steps
+    if steps > confirmation.steps_max:
+        why = fact("unconfirmed", steps=steps, steps_max=confirmation.steps_max)
+        return verdict.model_copy(update={"unconfirmed": why})
+    if options.confirm == "later":
+        return verdict.model_copy(update={"unconfirmed": fact("unconfirmed_yet")})
+    return _confirmed(trace, tapes, replace(again, compared=References(until)), kind, config, confirmation)
+
+
+def _repeated(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict | None:
+    """Return the verdict of a run that repeats one of its trace under another schedule, None if none is known to.
+
+    On simulated lanes a run that has to be judged after all repeats exactly.
+    """
     agreed = options.compared.agreed if options.compared is not None else None
-    if agreed is not None and agreed.is_of(trace) and config.device != "cuda":
-        # On simulated lanes a run that has to be judged after all repeats exactly.
-        stats = repeated(lambda: Run(trace, tapes, options, kind, config), agreed)
-        if stats is not None:
-            return _as_expected(trace, stats)
-    verdict = judged(trace, tapes, options, kind, config)
-    # A verdict depends on the trace alone: not on what the engine did before.
-    if is_finding(verdict) and kind.renew(config):
-        # The message of a crash depends on whether races are watched. A finding that is reported carries its race.
-        races = options.races or options.confirm != "never" or isinstance(verdict, Crashed)
-        until = options.compared.until if options.compared is not None else "all"
-        options = replace(options, races=races, compared=References(until))
-        verdict = judged(trace, tapes, options, kind, config)
-        confirmation = kind.confirmation(config) if options.confirm != "never" else None
-        if confirmation is not None and isinstance(verdict, Diverged | Crashed | Stuck):
-            steps = verdict.stats.steps
-            if steps > confirmation.steps_max:
-                why = fact("unconfirmed", steps=steps, steps_max=confirmation.steps_max)
-                return verdict.model_copy(update={"unconfirmed": why})
-            if options.confirm == "later":
-                return verdict.model_copy(update={"unconfirmed": fact("unconfirmed_yet")})
-            return _confirmed(trace, tapes, replace(options, compared=References(until)), kind, config, confirmation)
-    return verdict
+    if agreed is None or not agreed.is_of(trace) or config.device == "cuda":
+        return None
+    try:
+        stats = Run(trace, tapes, options, kind, config).repeats(agreed)
+    except DeviceError:
+        raise
+    except Exception:
+        return None
+    return _as_expected(trace, stats) if stats is not None else None
+
+
+def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict:
+    """Run a trace to its end, and compare its outputs with reference runs if the engine does not log its decisions."""
+    try:
+        run = Run(trace, tapes, options, kind, config)
+    except DeviceError:
+        raise
+    except Exception as error:
+        where = site_of(error)
+        made_at = ranked(None, kind.places, of_crash([where], kind.places))
+        return Crashed(stats=NO_STATS, error=error_text(error), where=where, made_at=made_at)
+    ended = run.ended()
+    if not isinstance(ended, Ended):
+        return _placed(ended, kind.places, trace)
+    found, stats = ended.found, ended.stats
+    if kind.capabilities.logs_decisions:
+        return _as_expected(trace, stats) if found is None else Diverged(stats=stats, difference=found)
+    explicit = run.explicit()
+    requests = requests_of(explicit, ended.taken)
+    comparison = Comparison(trace, explicit, tapes, kind, config, options.compared or References(), requests)
+    if found is None:
+        found = comparison.first_difference(ended.outputs, stats.steps, ended.history)
+        probes = {**stats.probes, NEAR_TIE: len(comparison.ties)} if comparison.ties and found is None else stats.probes
+        stats = stats.model_copy(update={"captures": comparison.count, "probes": probes})
+    elif found.plane == PLANE:
+        found = found.model_copy(update={"elsewhere": comparison.elsewhere(found)})
+    if found is None:
+        return _as_expected(trace, stats)
+    return Diverged(stats=stats, difference=placed(found, kind.places, numbered(explicit, ended.taken)))
+
+
+def _placed(verdict: Crashed | Diverged | Stuck, places: Places, trace: Trace) -> Verdict:
+    """Return the verdict of a run that did not come to its end, with the source locations of its cause."""
+    match verdict:
+        case Crashed():
+            before = placed(verdict.before, places, trace) if verdict.before is not None else None
+            made_at = ranked(verdict.missing_order, places, of_crash((verdict.where, *verdict.callers), places))
+            return verdict.model_copy(update={"before": before, "made_at": made_at})
+        case Stuck():
+            made_at = ranked(verdict.missing_order, places, places.get(("liveness", "progress"), ()))
+            return verdict.model_copy(update={"made_at": made_at})
+        case Diverged():
+            return verdict
 
 
 def _confirmed(
@@ -119,90 +168,6 @@ def _confirmed(
         is_there = is_finding(judged(trace, tapes, options, kind, config))
         raise Unconfirmed(confirmation.otherwise if is_there else _LEFT_BEHIND)
     return verdict
-
-
-def judged(trace: Trace, tapes: Tapes, options: Options, kind: TargetKind, config: RunConfig) -> Verdict:
-    """Run a trace and let the panel judge it; outputs alone are compared with those of other runs."""
-    try:
-        run = Run(trace, tapes, options, kind, config)
-    except DeviceError:
-        raise
-    except Exception as error:
-        where = site_of(error)
-        made_at = ranked(None, kind.places, of_crash([where], kind.places))
-        return Crashed(stats=NO_STATS, error=error_text(error), where=where, made_at=made_at)
-    ended = _ended(run, options)
-    if isinstance(ended, Crashed):
-        before = placed(ended.before, kind.places, trace) if ended.before is not None else None
-        made_at = ranked(ended.missing_order, kind.places, of_crash((ended.where, *ended.callers), kind.places))
-        return ended.model_copy(update={"before": before, "made_at": made_at})
-    if isinstance(ended, Stuck):
-        made_at = ranked(ended.missing_order, kind.places, kind.places.get(("liveness", "progress"), ()))
-        return ended.model_copy(update={"made_at": made_at})
-    if not isinstance(ended, _Ended):
-        return ended
-    found, stats, outputs, history, taken = ended
-    if kind.capabilities.logs_decisions:
-        return _as_expected(trace, stats) if found is None else Diverged(stats=stats, difference=found)
-    explicit = run.explicit()
-    requests = requests_of(explicit, taken)
-    comparison = Comparison(trace, explicit, tapes, kind, config, options.compared or References(), requests)
-    if found is None:
-        found = comparison.first_difference(outputs, stats.steps, history)
-        probes = {**stats.probes, NEAR_TIE: len(comparison.ties)} if comparison.ties and found is None else stats.probes
-        stats = stats.model_copy(update={"captures": comparison.count, "probes": probes})
-    elif found.plane == PLANE:
-        found = found.model_copy(update={"elsewhere": comparison.elsewhere(found)})
-    if found is None:
-        return _as_expected(trace, stats)
-    by_number = numbered(explicit, taken)
-    return Diverged(stats=stats, difference=placed(found, kind.places, by_number))
-
-
-class _Ended(NamedTuple):
-    """The end of a run: the first difference, what the engine has shown, and the requests that it took in."""
-
-    found: Difference | None
-    stats: Stats
-    outputs: Outputs
-    history: History
-    taken: Sequence[Delivery]
-
-
-def _ended(run: Run, options: Options) -> _Ended | Verdict:
-    """Drive a run to its end, and close its engine; return a verdict where it does not come to an end."""
-    try:
-        ended = _driven(run, options)
-    except BaseException:
-        run.target.close()
-        raise
-    try:
-        run.target.close()
-    except EngineFailed as error:
-        # It failed to give the engine back; what was found before comes first.
-        if isinstance(ended, _Ended) and ended.found is None:
-            return Crashed(stats=ended.stats, error=error_text(error), where=error.where)
-    return ended
-
-
-def _driven(run: Run, options: Options) -> _Ended | Verdict:
-    """Drive a run to its end; return a verdict where it does not come to one."""
-    try:
-        keeps = kept_by(run, options.compared)
-        found = run.to_end()
-        if isinstance(found, NotDrained):
-            return run.stuck(found)
-        if found is None and keeps is not None:
-            keeps(run.target.left_over(), run.target.digest())
-        explained = run.explained(found) if found is not None else None
-        taken = run.panel.contracts.taken if run.panel.contracts is not None else []
-        return _Ended(explained, run.stats(), run.target.outputs(), run.panel.history(), taken)
-    except DeviceError:
-        raise
-    except Exception as error:
-        if isinstance(error.__cause__, DeviceError):
-            raise error.__cause__ from None
-        return run.broken_off(error)
 
 
 def _as_expected(trace: Trace, stats: Stats) -> Verdict:

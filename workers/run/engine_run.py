@@ -1,18 +1,20 @@
-"""Run of one engine: step, judges look, first difference.
+"""Run of one engine under a trace: step, show the judges what happened, stop at the first difference.
 
 Does not verify: other schedules of the same trace, and other runs that outputs are compared with (`check` does).
 """
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from scenarios.events import DisturbTransfer, NoValidToken, Pausing, Stall
 from scenarios.sampling import Output
 from scenarios.trace import Trace
 from workers.judge.checker import Checker
+from workers.judge.contracts.delivery import Delivery
+from workers.judge.history import History
 from workers.judge.judge import Case, shows_steps
 from workers.judge.outputs import Outputs
 from workers.judge.races import RaceDetector
@@ -21,12 +23,13 @@ from workers.oracle.tape import Tapes
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site
 from workers.record.observation import HOST_POINTS, VARIABLES
 from workers.record.verdict import Crashed, Diverged, LanesWait, LaneWait, NotDrained, Stats, Stuck
+from workers.run.agreed_run import AgreedRun, Repetition
 from workers.run.event_feed import EventFeed, scripts_of, with_prompts
 from workers.run.panel import Panel, detector_of, first_race_of
 from workers.run.references import References
 from workers.run.varying_outputs import varying
 from workers.targets.registry import kind_of
-from workers.targets.target import DEFAULT_CONFIG, EngineFailed, RunConfig, TargetKind, Watch
+from workers.targets.target import DEFAULT_CONFIG, DeviceError, EngineFailed, RunConfig, TargetKind, Watch
 
 # Of an engine whose preemptions are its own: the most steps of a run, and those in which nobody gets a result, beside
 # the ones in which the longest request is computed, a token a step, or held back by events.
@@ -68,6 +71,16 @@ def digest_of(outputs: Outputs, *, is_exact: bool) -> str:
     if not is_exact:
         outputs = {name: Output(each.tokens, each.finish_reason) for name, each in outputs.items()}
     return blake2b(repr(sorted(outputs.items())).encode(), digest_size=16).hexdigest()
+
+
+class Ended(NamedTuple):
+    """A run that came to its end: the first difference, what the engine showed, and the requests that it took in."""
+
+    found: Difference | None
+    stats: Stats
+    outputs: Outputs
+    history: History
+    taken: Sequence[Delivery]
 
 
 class Run:
@@ -151,6 +164,74 @@ class Run:
         left_out = varying(self.trace, self._capabilities.scripts_drafts)
         return digest_of({name: outputs[name] for name in outputs if name not in left_out}, is_exact=self._is_exact)
 
+    def ended(self) -> Ended | Crashed | Diverged | Stuck:
+        """Drive the run to its end, and close its engine; return a verdict if it does not come to an end.
+
+        Raises:
+            DeviceError: the trace cannot run on that device.
+        """
+        try:
+            ended = self._driven()
+        except BaseException:
+            self.target.close()
+            raise
+        try:
+            self.target.close()
+        except EngineFailed as error:
+            # It failed to give the engine back; what was found before comes first.
+            if isinstance(ended, Ended) and ended.found is None:
+                return Crashed(stats=ended.stats, error=error_text(error), where=error.where)
+        return ended
+
+    def _driven(self) -> Ended | Crashed | Diverged | Stuck:
+        compared, checker = self._options.compared, self.panel.checker
+        kept = AgreedRun(self.trace, checker) if compared is not None and checker is not None else None
+        self.panel.kept = kept.keep if kept is not None else None
+        try:
+            found = self.to_end()
+            if isinstance(found, NotDrained):
+                return self._stuck(found)
+            if found is None and compared is not None and kept is not None:
+                kept.ended(self.target.left_over(), self.target.digest())
+                compared.agreed = kept
+            explained = self._explained(found) if found is not None else None
+            taken = self.panel.contracts.taken if self.panel.contracts is not None else []
+            return Ended(explained, self.stats(), self.target.outputs(), self.panel.history(), taken)
+        except DeviceError:
+            raise
+        except Exception as error:
+            if isinstance(error.__cause__, DeviceError):
+                raise error.__cause__ from None
+            return self._broken_off(error)
+
+    def repeats(self, agreed: AgreedRun) -> Stats | None:
+        """Drive the run as long as it shows what a run of its trace under another schedule showed.
+
+        Returns its statistics if it shows the same to its end, and neither a race nor a broken contract.
+        """
+        try:
+            return self._repeated(agreed)
+        finally:
+            self.target.close()
+
+    def _repeated(self, agreed: AgreedRun) -> Stats | None:
+        feed, target, repetition = self.feed, self.target, Repetition(agreed)
+        while not feed.drained():
+            if feed.tick > agreed.steps:
+                return None
+            feed.step()
+            if not repetition.goes_on(target.take_log(), target.take_captures()):
+                return None
+        target.drain()
+        left, digest = target.left_over(), target.digest()
+        is_same = repetition.goes_on(target.take_log(), target.take_captures()) and repetition.ends(left, digest)
+        others = tuple(judge for judge in self.panel.judges if judge is not self.panel.checker)
+        if not is_same or Panel(others).at_end(target, feed.tick) is not None:
+            return None
+        # What was compared is what the checker of the other run compared.
+        self.panel = Panel((agreed.checker, *others))
+        return self.stats()
+
     def to_end(self) -> Difference | NotDrained | None:
         """Step until the engine has drained, something differs, or it makes no progress."""
         feed, target, panel = self.feed, self.target, self.panel
@@ -181,7 +262,7 @@ class Run:
             return self._options.steps_max
         return steps_max(self.trace, self.target.probes) if self._capabilities.logs_decisions else STEPS_MAX
 
-    def explained(self, found: Difference) -> Difference:
+    def _explained(self, found: Difference) -> Difference:
         """Return a difference with the last writers of the value, and the first race of the run."""
         race = found.missing_order or self.missing_order()
         return self._with_writers(found).model_copy(update={"missing_order": race})
@@ -194,18 +275,18 @@ class Run:
             writers = (Access(lane=HOST, op=variable.point, step=found.step),)
         return found.model_copy(update={"writers": writers})
 
-    def stuck(self, waits: NotDrained | LanesWait) -> Stuck:
+    def _stuck(self, waits: NotDrained | LanesWait) -> Stuck:
         """Return the verdict on a run that makes no progress, with the first race of the run."""
         return Stuck(stats=self.stats(), waits=waits, missing_order=self.missing_order())
 
-    def broken_off(self, error: Exception) -> Crashed | Diverged | Stuck:
+    def _broken_off(self, error: Exception) -> Crashed | Diverged | Stuck:
         """Return the verdict on a run that raised: observations before may explain it."""
         if isinstance(error, Deadlock):
             lanes = tuple(LaneWait(lane=lane, on=on, step=step) for lane, on, step in error.waits)
-            return self.stuck(LanesWait(host=error.host, lanes=lanes))
+            return self._stuck(LanesWait(host=error.host, lanes=lanes))
         found = self.panel.before_crash(self.target)
         if found is not None:
-            return Diverged(stats=self.stats(), difference=self.explained(found))
+            return Diverged(stats=self.stats(), difference=self._explained(found))
         order = self.missing_order()
         before = self.panel.wrong_before_crash(self.target)
         return Crashed(

@@ -45,20 +45,32 @@ class Worker:
         self._known_bugs = KnownBugs(self._tapes)
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
-        """Run a trace under its own schedule, or with `sweep` under those that are run on its device.
+        """Run a trace under its own schedule, or with `sweep` under those of its device; explain what is found.
 
-        All schedules of a sweep must capture the same bytes. A finding is explained by running it again: which of
-        the fixed schedules show it, and who wrote the value last. A run that found only a race is searched for a
-        schedule in which the race does harm, and the trace returned is that one.
+        All schedules of a sweep must capture the same bytes. The trace returned has the schedule that shows the
+        finding; for a race it is one under which the race does harm, if one of the fixed schedules is.
         """
         trace = trace.explicit()
         if not trace.events:
             nothing = Vacuous(stats=NO_STATS, missing=(fact("no_event"),))
             return Judgement(verdict=nothing, trace=trace, schedules=0)
-        if not sweep:
-            verdict = check(trace, self._tapes, Options(confirm=self._confirm), config=config)
-            return self._found(trace, verdict, 1, config)
-        return self._sweep(trace, config)
+        # Run, compare and confirm, under one schedule after the other.
+        if sweep:
+            trace, verdict, tried = self._swept(trace, config)
+        else:
+            verdict, tried = check(trace, self._tapes, Options(confirm=self._confirm), config=config), 1
+        if isinstance(verdict, Agreed | Vacuous):
+            return Judgement(verdict=verdict, trace=trace, schedules=tried)
+        # Explain: which fixed schedules show it, who wrote the value last, which race came before, which bug is known.
+        outcomes, worst = self._outcomes(trace, config)
+        order = missing_order_of(verdict)
+        is_harmless = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
+        if is_harmless and worst is not None:
+            trace = trace.model_copy(update={"schedule": worst})
+        verdict = explained(verdict, trace, self._tapes, config, self._confirm)
+        verdict = with_missing_order(verdict, order or self._race_before(verdict, trace, config))
+        verdict = with_known(verdict, self._known_bugs.of(verdict, trace, config))
+        return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
 
     def hunt(
         self,
@@ -75,7 +87,8 @@ class Worker:
         """Try candidates of the shrinker in order until one fails as the target does."""
         return first_alike(candidates, target, self._tapes, config)
 
-    def _sweep(self, trace: Trace, config: RunConfig) -> Judgement:
+    def _swept(self, trace: Trace, config: RunConfig) -> tuple[Trace, Verdict, int]:
+        """Check a trace under one schedule after the other; return the first with a finding, and how many ran."""
         first: Agreed | None = None
         ahead = 0
         compared = References()
@@ -85,27 +98,14 @@ class Worker:
             options = Options(races=tried == 1, compared=compared, confirm=self._confirm)
             verdict = check(candidate, self._tapes, options, config=config)
             if not isinstance(verdict, Agreed):
-                return self._found(candidate, verdict, tried, config)
+                return candidate, verdict, tried
             ahead = max(ahead, verdict.stats.run_ahead_max)
             first = first or verdict
             if verdict.stats.digest != first.stats.digest:
-                return self._found(candidate, differs(verdict, first, schedule), tried, config)
-        assert first is not None
+                return candidate, differs(verdict, first, schedule), tried
+        assert first is not None, "a device has a schedule"
         stats = first.stats.model_copy(update={"run_ahead_max": ahead})
-        return Judgement(verdict=Agreed(stats=stats), trace=trace, schedules=len(schedules))
-
-    def _found(self, trace: Trace, verdict: Verdict, tried: int, config: RunConfig) -> Judgement:
-        if isinstance(verdict, Agreed | Vacuous):
-            return Judgement(verdict=verdict, trace=trace, schedules=tried)
-        outcomes, worst = self._outcomes(trace, config)
-        order = missing_order_of(verdict)
-        harmless = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
-        if harmless and worst is not None:
-            trace = trace.model_copy(update={"schedule": worst})
-        verdict = explained(verdict, trace, self._tapes, config, self._confirm)
-        verdict = with_missing_order(verdict, order or self._race_before(verdict, trace, config))
-        verdict = with_known(verdict, self._known_bugs.of(verdict, trace, config))
-        return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
+        return trace, Agreed(stats=stats), len(schedules)
 
     def _outcomes(self, trace: Trace, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
         """Run the fixed schedules without the race detector; return how each ended, and the first with a finding."""

@@ -13,7 +13,6 @@ from workers.run import agreed_run
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.run.references import References
-from workers.run.repetition import Repetition
 
 TAPES = Tapes()
 SCHEDULES = (Schedule(), Schedule(policy="lazy"), Schedule(policy="random", seed=3))
