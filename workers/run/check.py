@@ -1,35 +1,44 @@
-"""Check of one trace: run it under its own schedule, compare it with reference runs, and confirm a finding.
+"""The way of a finding: run a trace, compare it with reference runs, confirm what is found, and explain it.
 
-The order is that of `check`: run and compare (`judged`), again on a new engine, then with slower kernels
-(`_confirmed`). `Worker.judge` runs the other schedules and explains what is found.
+`judgement` has these steps in order. Hunts and the shrinker need only `check`, which runs one schedule, compares, and
+confirms: on a new engine, then with slower kernels.
 
-Verifies: what the judges of the panel verify; progress; that expected probes were hit. For an engine that does not log
-its decisions also its outputs: asynchronous against synchronous, with drafts against without, batched against alone.
-Does not verify: other schedules of the same trace; a mistake that all of these runs share and no judge sees.
+Verifies: what the judges of the panel verify; progress; that expected probes were hit; that all schedules capture the
+same bytes. For an engine that does not log its decisions also its outputs: asynchronous against synchronous, with
+drafts against without, batched against alone.
+Does not verify: a mistake that all of these runs share and no judge sees.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from scenarios.capabilities import lacking
+from scenarios.events import Schedule
 from scenarios.trace import Trace
 from workers.judge.contracts.breach import PLANE
 from workers.oracle.tape import Tapes
-from workers.record.evidence import Fact, fact
+from workers.record.evidence import RACES, Fact, MissingOrder, fact
 from workers.record.verdict import (
     NO_STATS,
     Agreed,
     Crashed,
     Diverged,
+    Judgement,
+    Outcome,
     Stats,
     Stuck,
     Vacuous,
     Verdict,
     is_finding,
+    missing_order_of,
+    with_known,
+    with_missing_order,
 )
 from workers.run.comparison import Comparison
-from workers.run.engine_run import DEFAULT_OPTIONS, Ended, Options, Run, error_text, site_of
+from workers.run.engine_run import DEFAULT_OPTIONS, Confirm, Ended, Options, Run, error_text, site_of
 from workers.run.places import of_crash, placed, ranked
 from workers.run.references import References, numbered, requests_of
+from workers.run.schedules import differs, has_lanes, schedules_on
 from workers.targets.registry import kind_of
 from workers.targets.target import (
     DEFAULT_CONFIG,
@@ -47,6 +56,100 @@ _LEFT_BEHIND = (
     "the finding does not reproduce in a new process of the engine: either the engine's process keeps something of "
     "earlier traces, which is our mistake, or the engine behaves differently in each process"
 )
+
+
+def judgement(
+    trace: Trace,
+    sweep: bool,
+    tapes: Tapes,
+    known_bugs: Callable[[Verdict, Trace, RunConfig], tuple[str, ...]],
+    config: RunConfig = DEFAULT_CONFIG,
+    confirm: Confirm = "now",
+) -> Judgement:
+    """Run a trace under its own schedule, or with `sweep` under those of its device; compare, confirm and explain.
+
+    All schedules of a sweep must capture the same bytes. The trace returned has the schedule that shows the finding;
+    for a race it is one under which the race does harm, if one of the fixed schedules is. `known_bugs` names the known
+    bugs with whose fixes a finding disappears.
+    """
+    trace = trace.explicit()
+    if not trace.events:
+        nothing = Vacuous(stats=NO_STATS, missing=(fact("no_event"),))
+        return Judgement(verdict=nothing, trace=trace, schedules=0)
+    # Run, compare and confirm, under one schedule after the other.
+    if sweep:
+        trace, verdict, tried = _swept(trace, tapes, config, confirm)
+    else:
+        verdict, tried = check(trace, tapes, Options(confirm=confirm), config=config), 1
+    if isinstance(verdict, Agreed | Vacuous):
+        return Judgement(verdict=verdict, trace=trace, schedules=tried)
+    # Explain: which fixed schedules show it, who wrote the value last, which race came before, which bug is known.
+    outcomes, worst = _outcomes(trace, tapes, config)
+    order = missing_order_of(verdict)
+    is_harmless = isinstance(verdict, Diverged) and verdict.difference.plane == RACES
+    if is_harmless and worst is not None:
+        trace = trace.model_copy(update={"schedule": worst})
+    verdict = explained(verdict, trace, tapes, config, confirm)
+    verdict = with_missing_order(verdict, order or _race_before(verdict, trace, tapes, config))
+    verdict = with_known(verdict, known_bugs(verdict, trace, config))
+    return Judgement(verdict=verdict, trace=trace, schedules=tried + len(outcomes), outcomes=outcomes)
+
+
+def _swept(trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm) -> tuple[Trace, Verdict, int]:
+    """Check a trace under one schedule after the other; return the first with a finding, and how many ran."""
+    first: Agreed | None = None
+    ahead = 0
+    compared = References()
+    schedules = [each.model_copy(update={"holds": trace.schedule.holds}) for each in schedules_on(config)]
+    for tried, schedule in enumerate(schedules, 1):
+        candidate = trace.model_copy(update={"schedule": schedule})
+        options = Options(races=tried == 1, compared=compared, confirm=confirm)
+        verdict = check(candidate, tapes, options, config=config)
+        if not isinstance(verdict, Agreed):
+            return candidate, verdict, tried
+        ahead = max(ahead, verdict.stats.run_ahead_max)
+        first = first or verdict
+        if verdict.stats.digest != first.stats.digest:
+            return candidate, differs(verdict, first, schedule), tried
+    assert first is not None, "a device has a schedule"
+    stats = first.stats.model_copy(update={"run_ahead_max": ahead})
+    return trace, Agreed(stats=stats), len(schedules)
+
+
+def _outcomes(trace: Trace, tapes: Tapes, config: RunConfig) -> tuple[tuple[Outcome, ...], Schedule | None]:
+    """Run the fixed schedules without the race detector; return how each ended, and the first with a finding."""
+    outcomes, worst = [], None
+    options = Options(races=False, compared=References(), confirm="never")
+    for schedule in schedules_on(config, fixed=True):
+        verdict = check(trace.model_copy(update={"schedule": schedule}), tapes, options, config=config)
+        if worst is None and is_finding(verdict):
+            worst = schedule
+        outcomes.append(Outcome.of(schedule, verdict))
+    return tuple(outcomes), worst
+
+
+def explained(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig, confirm: Confirm = "now") -> Verdict:
+    """Return a finding as it is reported: a difference with the last writers of its value, a race with its harm.
+
+    The trace is run again for that; a crash has its source location and its race already.
+    """
+    if not isinstance(verdict, Diverged | Stuck):
+        return verdict
+    again = check(trace, tapes, Options(blame=True, confirm=confirm), config=config)
+    return again if is_finding(again) else verdict
+
+
+def _race_before(verdict: Verdict, trace: Trace, tapes: Tapes, config: RunConfig) -> MissingOrder | None:
+    """Return the first race under eager of a trace that ends the engine under another schedule.
+
+    A process that has ended reports no race of its run.
+    """
+    if not isinstance(verdict, Crashed) or verdict.missing_order:
+        return None
+    if trace.schedule == Schedule() or not has_lanes(config):
+        return None
+    eager = trace.model_copy(update={"schedule": Schedule()})
+    return missing_order_of(check(eager, tapes, Options(confirm="never"), config=config))
 
 
 def check(

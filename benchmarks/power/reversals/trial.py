@@ -22,8 +22,8 @@ from workers.edits.tree import overlay
 from workers.oracle.tape import Tapes
 from workers.record.evidence import Site
 from workers.record.verdict import Verdict
+from workers.run.check import explained
 from workers.run.shard import judged_by_sample, judged_in_full, shard_traces
-from workers.run.worker import explained
 from workers.shrink.fingerprint import Signature, signature_of
 from workers.targets.child.process import Keeper
 from workers.targets.child.target import ChildKind

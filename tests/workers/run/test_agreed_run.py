@@ -10,6 +10,7 @@ from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged, Verdict
 from workers.run import agreed_run
+from workers.run.agreed_run import Repetition
 from workers.run.check import check
 from workers.run.engine_run import Options
 from workers.run.references import References

@@ -63,7 +63,7 @@ def test_what_a_slower_run_does_not_show_is_our_own_mistake() -> None:
 
 def test_what_a_new_process_does_not_show_either_was_left_behind_by_other_traces() -> None:
     kind = DefinedKind("max_tokens", wrong=("defined",), is_left_behind=True)
-    with pytest.raises(Unconfirmed, match="not found in a process in which no other trace ran before"):
+    with pytest.raises(Unconfirmed, match="does not reproduce in a new process"):
         check(TRACE, Tapes(), kind=kind)
     assert kind.restarted == ["defined"]
 
