@@ -89,11 +89,12 @@ class Waiting(Value):
 class NotDrained(Value):
     """Requests are still alive after the maximum number of steps.
 
-    `waiting` is set for an engine that logs its decisions.
+    In the last `idle` of these steps no request got a result. `waiting` is set for an engine that logs its decisions.
     """
 
     kind: Literal["not_drained"] = "not_drained"
     steps: int
+    idle: int = 0
     waiting: tuple[Waiting, ...] | None = None
 
 

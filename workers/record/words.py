@@ -186,8 +186,8 @@ def _task_text(task: Access) -> str:
 def reason_text(verdict: Stuck) -> str:
     """Format the reason why a run made no progress."""
     match verdict.waits:
-        case NotDrained(steps=steps, waiting=waiting):
-            text = f"not drained after {steps} steps"
+        case NotDrained(steps=steps, idle=idle, waiting=waiting):
+            text = f"not drained after {steps} steps" + (f", the last {idle} without a result" if idle else "")
             if waiting is None:
                 return text
             names = [f"{wait.request} waits: {wait.reason}" for wait in waiting]

@@ -24,6 +24,7 @@ from workers.record.verdict import (
     Crashed,
     Diverged,
     Judgement,
+    NotDrained,
     Outcome,
     Stats,
     Stuck,
@@ -187,6 +188,9 @@ def check(
     if confirmation is None or not isinstance(verdict, Diverged | Crashed | Stuck):
         return verdict
     steps = verdict.stats.steps
+    if isinstance(verdict, Stuck) and isinstance(verdict.waits, NotDrained):
+        # Steps without a result take the slower kernels little time.
+        steps -= verdict.waits.idle
     if steps > confirmation.steps_max:
         why = fact("unconfirmed", steps=steps, steps_max=confirmation.steps_max)
         return verdict.model_copy(update={"unconfirmed": why})

@@ -240,13 +240,13 @@ class Run:
                 self._steps_known = self._steps_max()
                 if feed.tick > self._steps_known:
                     waiting = panel.checker.referee.waiting() if panel.checker is not None else None
-                    return NotDrained(steps=feed.tick, waiting=waiting)
+                    return NotDrained(steps=feed.tick, idle=self._idle_steps(), waiting=waiting)
             feed.step()
             found = panel.look(target)
             if found is not None:
                 return found
-            if self._idle_max is not None and self._idle_steps() > self._idle_max:
-                return NotDrained(steps=feed.tick)
+            if self._idle_max is not None and (idle := self._idle_steps()) > self._idle_max:
+                return NotDrained(steps=feed.tick, idle=idle)
         target.drain()
         return panel.look(target) or panel.at_end(target, feed.tick)
 

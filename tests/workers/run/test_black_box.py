@@ -9,7 +9,9 @@ import pytest
 from cluster.cli import main as cli
 from scenarios.capabilities import Capabilities, lacking, within
 from scenarios.codec import dumps, loads
+from scenarios.events import Submit
 from scenarios.shards import Shard
+from scenarios.spec import EngineSpec
 from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from tests.workers.targets.black_box import RACE, SUBMIT, BlackBox, BlackBoxKind, Mistake
@@ -52,7 +54,11 @@ def test_a_generated_trace_is_brought_within_what_the_engine_has_and_agrees(seed
 
 @pytest.mark.parametrize(
     ("mistake", "variable", "reference"),
-    [("neighbour", "tokens", Reference.ALONE), ("ahead", "tokens", Reference.SYNCHRONOUS)],
+    [
+        ("neighbour", "tokens", Reference.ALONE),
+        ("ahead", "tokens", Reference.SYNCHRONOUS),
+        ("heir", "tokens", Reference.ALONE),
+    ],
 )
 def test_a_mistake_shows_in_the_run_that_does_not_share_it(
     mistake: Mistake, variable: str, reference: Reference
@@ -62,6 +68,15 @@ def test_a_mistake_shows_in_the_run_that_does_not_share_it(
     assert found
     assert {each.variable for each in found} == {variable}
     assert reference in {each.reference for each in found}
+
+
+def test_row_state_of_an_ended_request_shows_when_requests_run_alone() -> None:
+    # Both run in the same row, one after the other. Alone, the second request comes first.
+    submits = (Submit(tick=tick, request=name, prompt=(1, 2), max_tokens=3) for tick, name in ((0, "a"), (30, "b")))
+    trace = Trace(spec=EngineSpec(vocab_size=7), events=tuple(submits))
+    verdict = check(trace, TAPES, kind=BlackBoxKind("heir"))
+    assert isinstance(verdict, Diverged)
+    assert (verdict.difference.reference, verdict.difference.request) == (Reference.ALONE, "b")
 
 
 def test_an_engine_that_raises_is_crashed_where_it_raised_also_when_it_cannot_be_started() -> None:
@@ -85,7 +100,7 @@ def test_an_engine_that_raises_is_crashed_where_it_raised_also_when_it_cannot_be
 def test_an_engine_that_does_not_end_is_stuck() -> None:
     verdict = check(trace_of(0), TAPES, kind=BlackBoxKind("endless"))
     assert isinstance(verdict, Stuck)
-    assert verdict.waits == NotDrained(steps=STEPS_MAX + 1)
+    assert verdict.waits == NotDrained(steps=STEPS_MAX + 1, idle=verdict.waits.idle)
     assert (verdict.missing_order, verdict.made_at) == (None, (SUBMIT,))
 
 
@@ -108,7 +123,7 @@ def test_an_engine_that_gives_nobody_a_result_is_stuck_long_before() -> None:
     verdict = check(trace, TAPES, kind=BlackBoxKind("idle"))
     assert isinstance(verdict, Stuck)
     last_tick = max(event.tick for event in trace.events)
-    assert verdict.waits == NotDrained(steps=last_tick + 1 + idle_max(trace))
+    assert verdict.waits == NotDrained(steps=last_tick + 1 + idle_max(trace), idle=idle_max(trace) + 1)
     assert verdict.stats.steps < STEPS_MAX // 4
 
 

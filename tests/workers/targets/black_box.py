@@ -8,6 +8,7 @@ guess, which the engine has to correct.
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Literal
 
 from scenarios.capabilities import Capabilities
@@ -26,7 +27,7 @@ RACE = MissingOrder(
     memory="rows",
 )
 SUBMIT = Site(function="submit", file="black_box.py")
-Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless", "idle", "leak"]
+Mistake = Literal["none", "neighbour", "ahead", "crash", "start", "endless", "idle", "leak", "heir"]
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class Request:
     tokens: list[int]
     num_prompt: int
     length: int
+    row: int
     finish_reason: str | None = None
 
 
@@ -51,6 +53,8 @@ class BlackBox(Target):
     num_commits: int = 0
     is_closed: bool = False
     has_raced: bool = False
+    # By row the last token of the request that it belonged to last.
+    last_tokens: dict[int, int] = field(default_factory=dict)
     probes: Mapping[str, int] = field(default_factory=dict)
 
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
@@ -59,7 +63,9 @@ class BlackBox(Target):
         if before is None or before.finish_reason is not None:
             assert isinstance(event.prompt, tuple)
             tokens = list(event.prompt)
-            self.requests[event.request] = Request(tokens, len(tokens), len(tokens) + event.max_tokens)
+            taken = {each.row for each in self.requests.values() if each.finish_reason is None}
+            row = next(row for row in count() if row not in taken)
+            self.requests[event.request] = Request(tokens, len(tokens), len(tokens) + event.max_tokens, row)
 
     def abort(self, event: Abort) -> None:
         request = self.requests.get(event.request)
@@ -84,6 +90,8 @@ class BlackBox(Target):
         tokens = list(request.tokens)
         if self.mistake == "neighbour" and len(live) > 1:
             tokens += next(iter(live.values())).tokens[-1:]
+        if self.mistake == "heir":
+            tokens.append(self.last_tokens.get(request.row, 0))
         if len(self.in_flight) and self.mistake == "ahead":
             tokens += tokens[-1:]
         return (1 + sum(token * token for token in tokens)) % self.trace.spec.vocab_size
@@ -102,6 +110,7 @@ class BlackBox(Target):
         request.tokens.append(token)
         if len(request.tokens) >= request.length and self.mistake != "endless":
             request.finish_reason = "length"
+            self.last_tokens[request.row] = token
 
     def drained(self) -> bool:
         return all(request.finish_reason is not None for request in self.requests.values())
