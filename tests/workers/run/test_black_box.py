@@ -72,7 +72,7 @@ def test_a_mistake_shows_in_the_run_that_does_not_share_it(
 
 def test_row_state_of_an_ended_request_shows_when_requests_run_alone() -> None:
     # Both run in the same row, one after the other. Alone, the second request comes first.
-    submits = (Submit(tick=tick, request=name, prompt=(1, 2), max_tokens=3) for tick, name in ((0, "a"), (30, "b")))
+    submits = (Submit(tick=tick, request=name, prompt=(1, 2), max_tokens=1) for tick, name in ((0, "a"), (30, "b")))
     trace = Trace(spec=EngineSpec(vocab_size=7), events=tuple(submits))
     verdict = check(trace, TAPES, kind=BlackBoxKind("heir"))
     assert isinstance(verdict, Diverged)

@@ -8,7 +8,6 @@ guess, which the engine has to correct.
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Literal
 
 from scenarios.capabilities import Capabilities
@@ -37,7 +36,7 @@ class Request:
     tokens: list[int]
     num_prompt: int
     length: int
-    row: int
+    row: int | None = None
     finish_reason: str | None = None
 
 
@@ -63,9 +62,7 @@ class BlackBox(Target):
         if before is None or before.finish_reason is not None:
             assert isinstance(event.prompt, tuple)
             tokens = list(event.prompt)
-            taken = {each.row for each in self.requests.values() if each.finish_reason is None}
-            row = next(row for row in count() if row not in taken)
-            self.requests[event.request] = Request(tokens, len(tokens), len(tokens) + event.max_tokens, row)
+            self.requests[event.request] = Request(tokens, len(tokens), len(tokens) + event.max_tokens)
 
     def abort(self, event: Abort) -> None:
         request = self.requests.get(event.request)
@@ -77,7 +74,7 @@ class BlackBox(Target):
 
     def step(self, happen: Callable[[Place], None]) -> None:
         happen("before_schedule")
-        live = {name: request for name, request in self.requests.items() if request.finish_reason is None}
+        live = self._live()
         if self.mistake == "crash" and len(live) > 2:
             self.has_raced = True
             raise RuntimeError("three requests are too many")
@@ -86,12 +83,20 @@ class BlackBox(Target):
             for request, token in self.in_flight.popleft():
                 self._commit(request, token)
 
+    def _live(self) -> dict[str, Request]:
+        """Give rows to the requests that wait, in order, and return those that have one."""
+        live = {name: request for name, request in self.requests.items() if request.finish_reason is None}
+        free = sorted(set(range(self.trace.spec.max_num_seqs)) - {request.row for request in live.values()})
+        for request, row in zip((each for each in live.values() if each.row is None), free, strict=False):
+            request.row = row
+        return {name: request for name, request in live.items() if request.row is not None}
+
     def _next(self, request: Request, live: Mapping[str, Request]) -> int:
         tokens = list(request.tokens)
         if self.mistake == "neighbour" and len(live) > 1:
             tokens += next(iter(live.values())).tokens[-1:]
         if self.mistake == "heir":
-            tokens.append(self.last_tokens.get(request.row, 0))
+            tokens.append(self.last_tokens.get(request.row or 0, 0))
         if len(self.in_flight) and self.mistake == "ahead":
             tokens += tokens[-1:]
         return (1 + sum(token * token for token in tokens)) % self.trace.spec.vocab_size
@@ -110,7 +115,7 @@ class BlackBox(Target):
         request.tokens.append(token)
         if len(request.tokens) >= request.length and self.mistake != "endless":
             request.finish_reason = "length"
-            self.last_tokens[request.row] = token
+            self.last_tokens[request.row or 0] = token
 
     def drained(self) -> bool:
         return all(request.finish_reason is not None for request in self.requests.values())
