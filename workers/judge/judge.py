@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from scenarios.capabilities import Capabilities
+from scenarios.events import Submit
 from scenarios.sampling import Output
 from scenarios.spec import ENGINE, EngineName
 from scenarios.trace import Trace
@@ -46,7 +47,8 @@ def shows_steps(capabilities: Capabilities) -> bool:
 class End(NamedTuple):
     """Final state of a run that drained after `steps` steps, and what its engines showed of them.
 
-    `left` is what the host still holds and `digest` that of all captures, of an engine that shows them.
+    `submits` are the requests that the engine took in, by their numbers. An engine that logs its decisions also has
+    `left`, what the host still holds, and `digest`, that of all captures.
     """
 
     steps: int
@@ -54,6 +56,7 @@ class End(NamedTuple):
     left: Observation | None = None
     digest: str = ""
     history: History = History((), {})
+    submits: Sequence[Submit] = ()
 
 
 class Judge:

@@ -132,6 +132,41 @@ class DraftingValues(Value):
     behind: int = -1
 
 
+class SamplerRow(Value):
+    """What a sampler has stored for the request of a batch row, None where an engine stores nothing of the kind.
+
+    `tokens` are the request's tokens, of which the first `num_prompt_tokens` are its prompt. `output_counts` are pairs
+    of an output token and how often it was sampled, `prompt_tokens` the distinct tokens of the prompt; both matter only
+    with a penalty. `min_tokens` is the minimum number of output tokens before a token of `stop`.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    num_logprobs: int | None = None
+    logprob_tokens: Integers | None = None
+    allowed_tokens: Integers | None = None
+    logit_bias: list[tuple[int, float]] | None = None
+    min_tokens: int | None = None
+    stop: Integers | None = None
+    bad_words: list[Integers] | None = None
+    num_prompt_tokens: int | None = None
+    tokens: Integers | None = None
+    output_counts: list[tuple[int, int]] | None = None
+    prompt_tokens: Integers | None = None
+
+
+class SamplerValues(Value):
+    """What a sampler has stored for the requests of a step, by row, before it samples."""
+
+    rows: list[SamplerRow]
+
+
 class ContextValues(Value):
     """Positions and slots where a drafter stores the target's hidden states, by token of the target's inputs."""
 
@@ -282,6 +317,12 @@ class Inputs(_Shown[InputsValues]):
     point: Literal["inputs"] = "inputs"
 
 
+class Sampler(_Shown[SamplerValues]):
+    """The state of the sampler in a step."""
+
+    point: Literal["sampler"] = "sampler"
+
+
 class Context(_Shown[ContextValues]):
     """Where a parallel drafter stores the target's hidden states of a step."""
 
@@ -382,6 +423,7 @@ Shown: TypeAlias = Annotated[
     Opened
     | Scheduled
     | Inputs
+    | Sampler
     | Context
     | Drafting
     | Margins

@@ -16,6 +16,7 @@ from workers.judge.model_inputs import ModelInputs, ProducerInputs
 from workers.judge.ngram_lookups import NgramLookups
 from workers.judge.prefix_hits import PrefixHits
 from workers.judge.races import RaceDetector, Races
+from workers.judge.sampler_state import SamplerState
 from workers.judge.window_groups import WindowGroups
 from workers.record.evidence import Difference, MissingOrder
 from workers.record.log import Entry
@@ -37,6 +38,7 @@ _JUDGES = (
     WindowGroups,
     PrefixHits,
     ControlPlane,
+    SamplerState,
     Contracts,
     DrafterInputs,
     NgramLookups,
@@ -116,7 +118,8 @@ class Panel:
     def at_end(self, target: Target, steps: int) -> Difference | None:
         """Show the judges the end of a run; return the first difference."""
         left = target.left_over() if self.checker is not None else None
-        end = End(steps, target.outputs(), left, target.digest(), self.history())
+        submits = [taken.submit for taken in self.contracts.taken] if self.contracts is not None else []
+        end = End(steps, target.outputs(), left, target.digest(), self.history(), submits)
         return next((found for judge in self.judges if (found := judge.at_end(end)) is not None), None)
 
     def before_crash(self, target: Target) -> Difference | None:

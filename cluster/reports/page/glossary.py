@@ -129,6 +129,7 @@ _PLANES: Mapping[str, str] = {
     "crash": "exceptions of the engine",
     "determinism": "equal captures under all schedules of a trace",
     "liveness": "progress: that every run ends",
+    "sampler": "what the sampler has stored for a request: its parameters, tokens and counts",
     "races": "orders between accesses of the same memory",
 }
 

@@ -264,6 +264,7 @@ SECOND_RUNNER = replace(
     spec={key: each for key, each in FIRST_RUNNER.spec.items() if key not in ("decodes_first", "logits_processor")},
     features=SECOND.names,
     own_draws=OwnDraws(),
+    planes=(*FIRST_RUNNER.planes, "sampler"),
     limits=replace(
         FIRST_RUNNER.limits,
         features=SECOND.lacks,

@@ -17,6 +17,7 @@ from workers.targets.vllm.inside.drafting import NO_DRAFTER, DrafterObserver, dr
 from workers.targets.vllm.inside.graphs import bounds_of
 from workers.targets.vllm.inside.plans import PlanRecorder
 from workers.targets.vllm.inside.recurrent_states import copies_of, states_of
+from workers.targets.vllm.inside.sampler_states import SamplerObserver
 from workers.targets.vllm.inside.transfer.groups import group_numbers, window_numbers
 from workers.targets.vllm.names import RunnerName
 
@@ -252,6 +253,7 @@ class StepRecorder(PlanRecorder):
         self.opened(engine.vllm_config, traits)
         self._runner = _RUNNERS[runner](runner_of(engine), self._inputs)
         self._drafter = DrafterObserver(drafter, runner_of(engine), self._seen) if drafter is not None else None
+        self._sampler = SamplerObserver(runner_of(engine), self._seen) if runner == "v2" else None
         self._zeroer = zeroer_of(runner_of(engine))
         if self._zeroer is not None:
             self._zero: Callable[..., None] = self._zeroer.zero_block_ids
@@ -261,6 +263,8 @@ class StepRecorder(PlanRecorder):
         if self._zeroer is not None:
             del self._zeroer.zero_block_ids
         self._runner.release()
+        if self._sampler is not None:
+            self._sampler.release()
         if self._drafter is not None:
             self._drafter.release()
         super().release()

@@ -1,0 +1,93 @@
+"""Sampler state: what the sampler has stored for each request, compared with the request itself in every step.
+
+A wrong value shows here in the step in which it is stored, before a token differs, and also if no token ever does.
+
+Verifies, for each batch row, that the state is its request's:
+- sampling parameters: temperature, top-k, top-p, min-p, the seed of a request that is sampled by chance, penalties;
+- logits processing: allowed tokens, logit biases, bad words, the minimum number of tokens and its stop tokens;
+- the logprobs that are returned: their number, or the named tokens;
+- the request's tokens, its prompt length, and, with a penalty, how often each output token was sampled.
+
+Does not verify: parts of sessions; rows of a stay to which an earlier result may still come; grammars (contracts do).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from scenarios.events import Submit
+from scenarios.spec import ENGINE
+from workers.judge.broken_identities import broken
+from workers.judge.history import EngineHistory, History, Turn
+from workers.judge.judge import Case, End, HistoryJudge
+from workers.record.evidence import Difference
+from workers.record.shown import Sampler, SamplerRow
+
+PLANE = "sampler"
+
+
+class SamplerState(HistoryJudge):
+    """Judge of the sampler of an engine that shows its state."""
+
+    @classmethod
+    def of(cls, case: Case) -> "SamplerState | None":
+        """Return the judge of an engine with the plane."""
+        return cls() if PLANE in case.capabilities.planes else None
+
+    def compared(self, history: History) -> tuple[str, ...]:
+        return (PLANE,) if any(isinstance(seen, Sampler) for seen in history.shown) else ()
+
+    def differences(self, end: End) -> Iterator[Difference]:
+        own = end.history.engines.get(ENGINE)
+        for seen in end.history.shown if own is not None else ():
+            if isinstance(seen, Sampler) and seen.of == ENGINE:
+                assert own is not None, "it has shown something"
+                yield from _of_step(seen, own, end.submits)
+
+
+def _of_step(seen: Sampler, history: EngineHistory, submits: Sequence[Submit]) -> Iterator[Difference]:
+    step = history.steps[seen.step]
+    for request, row in zip(seen.requests, seen.values.rows, strict=True):
+        submit, turn = submits[request], step.turns[request]
+        if submit.session is not None or not turn.stay.is_followed:
+            continue
+        expected = _expected(submit, turn, history.sizes.vocab_size)
+        for name, value in row:
+            if value is not None and name in expected and value != expected[name]:
+                yield broken(PLANE, name, request, (seen.step, None), expected[name], value)
+
+
+def _expected(submit: Submit, turn: Turn, vocab_size: int) -> dict[str, object]:
+    """Return what a sampler must have stored for a request, by the names of `SamplerRow`."""
+    params, prompt = submit.params, submit.prompt
+    assert isinstance(prompt, tuple), "the trace is explicit"
+    has_penalty = (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) != (0.0, 0.0, 1.0)
+    has_minimum = params.min_tokens > 0 and bool(submit.stop)
+    expected = SamplerRow(
+        temperature=_single(params.temperature),
+        top_k=params.top_k if 0 < params.top_k <= vocab_size else vocab_size,
+        top_p=_single(params.top_p),
+        min_p=_single(params.min_p),
+        seed=params.seed if params.temperature else None,
+        presence_penalty=_single(params.presence_penalty),
+        frequency_penalty=_single(params.frequency_penalty),
+        repetition_penalty=_single(params.repetition_penalty),
+        num_logprobs=params.num_logprobs,
+        logprob_tokens=list(params.logprob_tokens),
+        allowed_tokens=list(params.allowed_tokens),
+        logit_bias=[(token, _single(bias)) for token, bias in params.logit_bias],
+        min_tokens=params.min_tokens if has_minimum else 0,
+        stop=sorted(set(submit.stop)) if has_minimum else [],
+        bad_words=[list(word) for word in params.bad_words],
+        num_prompt_tokens=len(prompt),
+        tokens=list(turn.known),
+        output_counts=sorted(Counter(turn.known[len(prompt) :]).items()) if has_penalty else None,
+        prompt_tokens=sorted(set(prompt)) if has_penalty else None,
+    )
+    return {name: value for name, value in expected if value is not None}
+
+
+def _single(value: float) -> float:
+    """Return a number as it is stored in single precision."""
+    return float(np.float32(value))

@@ -1,0 +1,104 @@
+"""Observer of the second model runner's sampler: what it has stored for each request of a step, before it samples."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from workers.targets.child.inside.observations import Observations
+
+
+class SamplerObserver:
+    """Observer of one runner's sampler, which wraps its calls until it is released."""
+
+    def __init__(self, runner: Any, record: Observations) -> None:
+        self._runner, self._record = runner, record
+        self._sample: Callable[..., Any] = runner.sample
+        runner.sample = self._observed_sample
+
+    def release(self) -> None:
+        """Take the wrapper off."""
+        del self._runner.sample
+
+    def _observed_sample(self, hidden_states: Any, batch: Any, *arguments: Any, **options: Any) -> Any:
+        indexes = [int(index) for index in batch.idx_mapping_np[: batch.num_reqs]]
+        # A step of padding alone has no request.
+        if indexes:
+            num_logprobs = self._runner.sampler.sampling_states.num_logprobs[indexes].tolist()
+            self._record.read(
+                "sampler",
+                list(batch.req_ids),
+                self._tensors(),
+                lambda views: {"rows": _rows({name: part for name, (part,) in views.items()}, indexes, num_logprobs)},
+            )
+        return self._sample(hidden_states, batch, *arguments, **options)
+
+    def _tensors(self) -> Mapping[str, Any]:
+        sampler, requests = self._runner.sampler, self._runner.req_states
+        bias, penalties, bad_words = sampler.logits_processors[:3]
+        of_states = {
+            name: getattr(sampler.sampling_states, name) for name in ("temperature", "top_k", "top_p", "min_p")
+        }
+        of_penalties = {f"{name}_penalty": getattr(penalties, f"{name}_penalty") for name in _PENALTIES}
+        backed = {
+            **of_states,
+            "seed": sampler.sampling_states.seeds,
+            **of_penalties,
+            "num_allowed": bias.num_allowed_token_ids,
+            "allowed_tokens": bias.allowed_token_ids,
+            "num_biases": bias.num_logit_bias,
+            "biased": bias.logit_bias_token_ids,
+            "logit_bias": bias.logit_bias,
+            "min_tokens": bias.min_lens,
+            "num_stop": bias.num_stop_token_ids,
+            "stop": bias.stop_token_ids,
+            "num_bad_words": bad_words.num_bad_words,
+            "bad_word_ends": bad_words.bad_word_offsets,
+            "bad_words": bad_words.bad_word_token_ids,
+            "num_named": sampler.logprob_token_ids_state.num_token_ids,
+            "logprob_tokens": sampler.logprob_token_ids_state.token_ids,
+            "num_prompt_tokens": requests.prompt_len,
+            "num_tokens": requests.total_len,
+            "tokens": requests.all_token_ids,
+        }
+        counts = {"output_counts": penalties.output_bin_counts, "prompt_tokens": penalties.prompt_bin_mask}
+        return {name: tensor.gpu for name, tensor in backed.items()} | counts
+
+
+_PENALTIES = ("presence", "frequency", "repetition")
+
+
+def _rows(state: Mapping[str, Any], indexes: Sequence[int], num_logprobs: Sequence[int]) -> list[dict[str, Any]]:
+    """Return what is stored at some indexes."""
+    return [
+        _row({name: part[index] for name, part in state.items()}, of)
+        for index, of in zip(indexes, num_logprobs, strict=True)
+    ]
+
+
+def _row(of: Mapping[str, Any], num_logprobs: int) -> dict[str, Any]:
+    """Return what is stored of one request, in the form that judges compare."""
+
+    def first(name: str, count: str) -> list[Any]:
+        found: list[Any] = of[name][: int(of[count])].tolist()
+        return found
+
+    prompt = int(of["num_prompt_tokens"])
+    scalars = ("temperature", "top_k", "top_p", "min_p", "seed", *(f"{name}_penalty" for name in _PENALTIES))
+    ends = of["bad_word_ends"][: int(of["num_bad_words"]) + 1].tolist()
+    counts = of["output_counts"].tolist()
+    words = of["prompt_tokens"].tolist()
+    has_minimum = int(of["num_stop"]) > 0
+    return {
+        **{name: of[name].item() for name in scalars},
+        "num_logprobs": num_logprobs + 1,
+        "logprob_tokens": first("logprob_tokens", "num_named"),
+        "allowed_tokens": first("allowed_tokens", "num_allowed"),
+        "logit_bias": list(zip(first("biased", "num_biases"), first("logit_bias", "num_biases"), strict=True)),
+        "min_tokens": int(of["min_tokens"]) - prompt if has_minimum else 0,
+        "stop": sorted(first("stop", "num_stop")),
+        "bad_words": [of["bad_words"][start:stop].tolist() for start, stop in pairwise(ends)],
+        "num_prompt_tokens": prompt,
+        "tokens": first("tokens", "num_tokens"),
+        "output_counts": [(token, count) for token, count in enumerate(counts) if count],
+        "prompt_tokens": [token for token in range(32 * len(words)) if words[token // 32] >> token % 32 & 1],
+    }
