@@ -11,8 +11,8 @@ from scenarios.spec import Value
 from scenarios.strict_yaml import ScenarioError, read
 from workers.edits.edit import Edit
 
-# What the number of a reversal is: a merged fix; a report of a bug whose fix has another number; a merged change of which
-# one part is taken back; a running number of plants, which are mistakes that no merged fix corresponds to.
+# What the number of a reversal is: a merged fix; a report of a bug whose fix has another number; a merged change, of
+# which one part is taken back; a running number of plants, which are mistakes that no merged fix corresponds to.
 Origin: TypeAlias = Literal["fix", "report", "change", "plant"]
 
 

@@ -234,6 +234,16 @@ _SECOND_INPUTS = _at(add_requests=f"{_SECOND}/model_runner.py", prepare_inputs=f
 _SECOND_STEP = _at(prepare_inputs=f"{_SECOND}/model_runner.py")
 _SECOND_STATES = _at(prepare_attn=f"{_SECOND}/model_runner.py", postprocess_sampled=f"{_SECOND}/model_runner.py")
 _SECOND_DRAFTER = _at(_copy_request_inputs=f"{_SECOND}/spec_decode/speculator.py")
+# The functions that store the state of the sampler, by the file that they are in.
+_SAMPLER_STATE = {
+    "sample/states.py": ("temperature", "top_k", "top_p", "min_p", "seed", "num_logprobs"),
+    "sample/penalties.py": (*_PENALTIES, "output_counts", "prompt_tokens"),
+    "sample/logprob.py": ("logprob_tokens",),
+    "sample/logit_bias.py": ("allowed_tokens", "logit_bias", "min_tokens", "stop"),
+    "sample/bad_words.py": ("bad_words",),
+    "states.py": ("tokens", "num_prompt_tokens"),
+}
+_SAMPLED = _at(postprocess_sampled=f"{_SECOND}/model_runner.py")
 SECOND_RUNNER: Places = {
     **_OF_SCHEDULER,
     **_OF_RACES,
@@ -249,6 +259,12 @@ SECOND_RUNNER: Places = {
         _verify=f"{_SECOND}/spec_decode/rejection_sampler.py",
     ),
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=f"{_SECOND}/spec_decode/speculator.py")),
+    **{
+        ("sampler", name): _at(add_request=f"{_SECOND}/{file}")
+        + (_SAMPLED if name in ("tokens", "output_counts") else ())
+        for file, names in _SAMPLER_STATE.items()
+        for name in names
+    },
     ("drafts", "draft_bounds"): _at(_build_attn_metadata=f"{_SECOND}/spec_decode/speculator.py"),
     ("inputs", "sampled"): _at(sample_tokens=f"{_SECOND}/model_runner.py"),
     ("crash", "update_connector_output"): _at(pre_forward=_SECOND_LOADER, finish_forward=_SECOND_LOADER),
