@@ -21,8 +21,8 @@ from workers.oracle.incremental_tape import depends_on_drafts
 from workers.record.evidence import Difference, Site, fact, shown
 from workers.record.observation import width_of
 
-# Engines sum float32 exponentials of logits: their errors stay below it. A logit is rounded in proportion to itself,
-# and elsewhere in another batch: the logprob of an unlikely token is off by that.
+# Error of a sum of float32 exponentials of logits. It is larger for an engine that rounds logits differently in each
+# batch: its `logit_margin`. A logit is rounded in proportion to itself: logprobs of unlikely tokens have larger errors.
 TOLERANCE, RELATIVE_TOLERANCE = 1e-4, 1e-5
 # A probability below the smallest normal float32 may be nothing to an engine whose arithmetic is not exact: beside a
 # request with a top-p such tokens are masked for all. Where logits are shown it is so far below the largest of them.
@@ -203,7 +203,7 @@ class _Pair:
         if self._margin > 0:
             seen, wanted = self._possible(seen), self._possible(wanted)
         for rank in range(1, len(wanted), 2):
-            if not _is_close(seen[rank], wanted[rank], self._factor):
+            if not _is_close(seen[rank], wanted[rank], self._factor * max(TOLERANCE, self._margin)):
                 return False
             if seen[rank - 1] != wanted[rank - 1] and not _is_tied(seen, wanted, rank, self._margin * self._factor):
                 return False
@@ -221,11 +221,11 @@ def _shown(output: Output, position: int) -> tuple[int | float, ...]:
     return output.logprobs[2 * width * position : 2 * width * (position + 1)]
 
 
-def _is_close(seen: float, wanted: float, factor: float) -> bool:
-    """Return whether two values are equal but for rounding, which processing multiplies by a factor."""
+def _is_close(seen: float, wanted: float, tolerance: float) -> bool:
+    """Return whether two values are equal up to rounding of the logits, and of the value itself."""
     # Relative to what is infinite anything would be close.
-    tolerance = factor * TOLERANCE + RELATIVE_TOLERANCE * abs(wanted) if isfinite(wanted) else 0.0
-    return seen == wanted or abs(seen - wanted) <= tolerance
+    rounding = tolerance + RELATIVE_TOLERANCE * abs(wanted) if isfinite(wanted) else 0.0
+    return seen == wanted or abs(seen - wanted) <= rounding
 
 
 def _is_tied(seen: Sequence[int | float], wanted: Sequence[int | float], rank: int, margin: float) -> bool:

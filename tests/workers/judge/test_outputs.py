@@ -140,6 +140,15 @@ def test_logprobs_are_close(value: float, is_close: bool) -> None:
         assert (compared(seen, output(FIRST), margin).difference is None) is is_close
 
 
+@pytest.mark.parametrize(("margin", "is_close"), [(MARGIN, False), (1e-3, True)])
+def test_logprobs_within_the_margin_of_logits_are_close(margin: float, is_close: bool) -> None:
+    # Found with vLLM and two allowed tokens: a request alone, and the same request in a batch of four rows.
+    seen, wanted = (
+        output((14, first, 14, first, 21, second)) for first, second in ((-0.203805, -1.690762), (-0.203834, -1.690634))
+    )
+    assert (compared(seen, wanted, margin).difference is None) is is_close
+
+
 @pytest.mark.parametrize(
     ("mode", "params", "is_close"),
     [

@@ -39,7 +39,7 @@ def context_breach(deliveries: Sequence[Delivery], terms: Terms) -> Breach | Non
         for place, token in enumerate((*submit.prompt, *output.tokens)):
             for named, logit in rows.get(place, ()):
                 before = known.setdefault((context, named), logit)
-                if not _is_close(logit, before):
+                if not _is_close(logit, before, max(TOLERANCE, terms.logit_margin)):
                     return _breach(given, place, named, before, logit)
             # Contexts are numbered as they come.
             context = contexts.setdefault((context, token), 1 + len(contexts))
@@ -70,8 +70,8 @@ def _is_changed(submit: Submit) -> bool:
     return bool(masks or asked.logit_bias) or asked.temperature > 0 or has_penalties(asked)
 
 
-def _is_close(logit: float, before: float) -> bool:
-    return abs(logit - before) <= TOLERANCE + RELATIVE_TOLERANCE * abs(before)
+def _is_close(logit: float, before: float, tolerance: float) -> bool:
+    return abs(logit - before) <= tolerance + RELATIVE_TOLERANCE * abs(before)
 
 
 def _breach(given: Delivery, place: int, token: int, before: float, logit: float) -> Breach:

@@ -13,10 +13,11 @@ class Terms:
     Masks do not bind where drafts are kept whatever they are; `is_processed`: logprobs are those of processed logits;
     `are_logits`: they are these logits themselves;
     `reasoning_end`: the token behind which a grammar binds;
-    `words_from_prompt`: a bad word may begin in the prompt.
+    `words_from_prompt`: a bad word may begin in the prompt;
+    `logit_margin`: differences of logits between two batches that may be rounding.
     """
 
-    def __init__(self, trace: Trace, words_from_prompt: bool) -> None:
+    def __init__(self, trace: Trace, words_from_prompt: bool, logit_margin: float = 0.0) -> None:
         self.vocab_size = trace.spec.vocab_size
         self.max_model_len = trace.spec.max_model_len
         self.reasoning_end = trace.spec.reasoning_end
@@ -24,6 +25,7 @@ class Terms:
         self.is_processed = trace.spec.logprobs_mode.startswith("processed")
         self.are_logits = trace.spec.logprobs_mode.endswith("logits")
         self.words_from_prompt = words_from_prompt
+        self.logit_margin = logit_margin
         self.weights_stay = not any(isinstance(event, LoadWeights) for event in trace.events)
         # Requests may share a block whose load fails, and each may end: `judge.connector_transfers` judges which.
         loading = trace.spec.transfer or trace.spec.handoff

@@ -51,7 +51,7 @@ class Contracts(Judge):
     @classmethod
     def of(cls, case: Case) -> "Contracts":
         """Return the judge of any engine; deliveries are followed step by step unless its decisions are logged."""
-        terms = Terms(case.trace, case.capabilities.words_from_prompt)
+        terms = Terms(case.trace, case.capabilities.words_from_prompt, case.capabilities.logit_margin)
         return cls(terms, sees_steps=not case.capabilities.logs_decisions)
 
     def is_known(self, name: str) -> bool:

@@ -250,7 +250,9 @@ FIRST_RUNNER = Capabilities(
     ),
     own_draws=OwnDraws(keys=own_keys),
     planes=("races", "blocks", "books", "counts", "inputs", "kv", "transfers"),
-    logit_margin=1e-4,
+    # A row alone and among others is rounded differently. Of 420 positions of a model with sliding windows, the gap
+    # between two of the five highest logits changed by more than 9e-5 at 1 in 100, and by 2.2e-4 at one.
+    logit_margin=1e-3,
     words_from_prompt=False,
     is_costly=True,
 )

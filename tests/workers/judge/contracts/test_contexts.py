@@ -19,10 +19,12 @@ SECOND = submit_of(prompt=(1, 2, 3, 4), max_tokens=1, num_prompt_logprobs=2).mod
 OF_PROMPT = (2, 5.0, 6, 7.5, 3, 9.0, 3, 9.0, 4, 8.0, 4, 8.0)
 
 
-def breach_of(of_prompt: tuple[int | float, ...], mode: str = "raw_logits", *more: AnyEvent) -> Breach | None:
+def breach_of(
+    of_prompt: tuple[int | float, ...], mode: str = "raw_logits", *more: AnyEvent, margin: float = 0.0
+) -> Breach | None:
     spec = SPEC.model_copy(update={"logprobs_mode": mode})
     outputs = {"a": Output((3, 4), "length", (3, 9.0, 4, 8.0)), "b": Output((5,), "length", (), of_prompt)}
-    contracts = Contracts(Terms(Trace(spec=spec, events=(FIRST, SECOND, *more)), True))
+    contracts = Contracts(Terms(Trace(spec=spec, events=(FIRST, SECOND, *more)), True, margin))
     for submit in (FIRST, SECOND):
         contracts.submitted(submit, None, None)
     return contracts.first_breach(outputs)
@@ -31,6 +33,12 @@ def breach_of(of_prompt: tuple[int | float, ...], mode: str = "raw_logits", *mor
 def test_logits_of_a_prompt_are_those_that_came_with_the_same_tokens() -> None:
     assert breach_of(OF_PROMPT) is None
     assert breach_of((*OF_PROMPT[:9], 8.00005, *OF_PROMPT[10:11], 8.00005)) is None
+
+
+@pytest.mark.parametrize(("margin", "is_found"), [(0.0, True), (1e-3, False)])
+def test_logits_of_a_prompt_within_the_margin_agree(margin: float, is_found: bool) -> None:
+    rounded = (*OF_PROMPT[:9], 8.0005, *OF_PROMPT[10:11], 8.0005)
+    assert (breach_of(rounded, margin=margin) is not None) is is_found
 
 
 @pytest.mark.parametrize("mode", ["raw_logits", "processed_logits"])
