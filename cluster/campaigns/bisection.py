@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
-# # `skipped`: the release cannot be installed or run, or it shows another failure than the bug.
+# `skipped`: the release cannot be installed or run, or it shows another failure than the bug.
 Status: TypeAlias = Literal["bad", "good", "skipped"]
 
 

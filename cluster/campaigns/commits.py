@@ -13,11 +13,11 @@ from pathlib import Path
 
 from cluster.dispatch.git import git
 
-# # Number of commits that are searched if no oldest commit is given.
+# Number of commits that are searched if no oldest commit is given.
 COMMITS_MAX = 256
 _DIGITS = 12
 _GIT_SECONDS = 300
-# # Base commit of a change if none is given: the first of these that exists.
+# Base commit of a change if none is given: the first of these that exists.
 MAIN = ("origin/main", "main")
 
 

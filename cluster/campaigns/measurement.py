@@ -26,7 +26,7 @@ class Measurement:
         store: Store,
         config: RunConfig = DEFAULT_CONFIG,
     ) -> None:
-        # # All faults have a first trial before any has a second: a stopped measurement covers each of them.
+        # All faults have a first trial before any has a second: a stopped measurement covers each of them.
         each = [(fault, number) for number in range(num_trials) for fault in faults]
         jobs = [TrialJob.of(fault, number, traces_max, baseline, config) for fault, number in each]
         self._jobs = {job.key: job for job in jobs}

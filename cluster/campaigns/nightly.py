@@ -22,13 +22,13 @@ from workers.targets.devices import faults_on
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 NIGHTS = 7
-# # Shares of a night at which its parts end: the replay, the hunt's last new trace, its shrinking, the measurement.
+# Shares of a night at which its parts end: the replay, the hunt's last new trace, its shrinking, the measurement.
 REPLAY_END, TRACES_END, HUNT_END, NIGHT_END = 0.4, 0.7, 0.8, 1.0
 TRIALS = 3
 TRACES = 200
-# # Multiples of it modulo 1 are spread evenly over a list, for any number of nights.
+# Multiples of it modulo 1 are spread evenly over a list, for any number of nights.
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-# # The most files without a verdict that are listed; report.json has all.
+# The most files without a verdict that are listed; report.json has all.
 _NAMED = 5
 
 
@@ -69,7 +69,7 @@ def rotated(names: Sequence[str], night: int) -> list[str]:
     return [*names[begin:], *names[:begin]]
 
 
-# # State of a regression that the night did not reach.
+# State of a regression that the night did not reach.
 NOT_JUDGED = "not judged"
 
 
@@ -120,10 +120,10 @@ class Regressions:
     ) -> None:
         self.traces = traces
         self.store = store
-        # # Seconds of the replay so far.
+        # Seconds of the replay so far.
         self.seconds = 0.0
         clean = {name: trace.model_copy(update={"faults": ()}) for name, trace in traces.items()}
-        # # A fault may lift a refusal: without it no engine runs the trace.
+        # A fault may lift a refusal: without it no engine runs the trace.
         self.refused = [name for name, trace in clean.items() if problems(trace)]
         here = set(faults_on(config))
         self.elsewhere = [name for name, trace in traces.items() if not here.issuperset(trace.faults)]

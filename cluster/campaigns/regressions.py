@@ -83,7 +83,7 @@ def problem(fault: Fault, row: Row, tapes: Tapes) -> str | None:
         return f"{fault.id}: expected plane {fault.plane}, the trace comes to {verdict.kind}"
     without = row.small.model_copy(update={"faults": ()})
     if problems(without):
-        # # The fault lifts a refusal: without it no engine runs this trace.
+        # The fault lifts a refusal: without it no engine runs this trace.
         return None
     clean = check(without, tapes)
     return None if isinstance(clean, Agreed) else f"{fault.id}: the clean engine does not agree: {clean.kind}"

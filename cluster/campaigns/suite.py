@@ -85,7 +85,7 @@ class Suite:
         if isinstance(judgement, Lost):
             judgement = Judgement(verdict=judgement, trace=scenario.job.trace, schedules=0)
         assert isinstance(judgement, Judgement), "a job of a trace is answered by a judgement"
-        # # The result is available for the report even if the disk is full.
+        # The result is available for the report even if the disk is full.
         self.results[record.job] = Result(record.job, judgement, None)
         self._num_findings += is_finding(judgement.verdict)
         self.results[record.job] = self._store.record(scenario.job, record.attempt, judgement, scenario.name)

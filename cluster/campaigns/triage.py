@@ -158,7 +158,7 @@ class Triage:
         state = self.state
         verdict = result if isinstance(result, Lost) else result.verdict
         if isinstance(result, Judgement) and state.bug and known_of(verdict):
-            # # The hunt has found a bug with a known smallest trace.
+            # The hunt has found a bug with a known smallest trace.
             self._update(stage="confirmed", judgement=result)
         elif isinstance(result, Judgement) and not isinstance(verdict, Agreed | Vacuous | Lost):
             why = unconfirmed_of(verdict)
@@ -169,7 +169,7 @@ class Triage:
             lost = result if isinstance(result, Lost) else NOT_FOUND_AGAIN
             self._confirmed_as(lost, state.trace)
         elif state.verdict is not None:
-            # # It fails only under its original schedule, or kills the workers that judge it again: the first verdict
+            # It fails only under its original schedule, or kills the workers that judge it again: the first verdict
             # stays.
             self._confirmed_as(state.verdict, state.trace)
         elif isinstance(result, Lost) and deaths:
@@ -187,10 +187,10 @@ class Triage:
         elif isinstance(result, Lost) is self.state.kills:
             self._confirmed_as(shrinking.verdict, shrinking.trace)
         elif isinstance(result, Lost) and not deaths and unconfirmed_of(met) is not None:
-            # # The long trace was never confirmed, and the small one was not confirmed either.
+            # The long trace was never confirmed, and the small one was not confirmed either.
             self._confirmed_as(result, self.state.trace)
         elif self.state.kills:
-            # # Workers that were killed from outside die with any trace.
+            # Workers that were killed from outside die with any trace.
             self._confirmed_as(Lost(reason="its workers died, and did not when it was run again"), self.state.trace)
         else:
             self._confirmed_as(met, self.state.trace)

@@ -1,4 +1,4 @@
-"""Archive of a campaign: packed by a small job on the head node, read from that job's log, unpacked on this machine."""
+"""Archive of a campaign: packed by a small job on the head node, read from its job log, unpacked on this machine."""
 
 import base64
 import binascii
@@ -22,13 +22,13 @@ from scenarios.visible import visible_line
 
 WHOLE_KILOBYTES_MAX = 64 * 1024
 ORIGIN = "job.json"
-# Limits on what an archive unpacks to: a store packs well, and what was made to fill a disk packs better.
+# Limits of an unpacked archive: a malicious one may expand far more than a store does.
 UNPACKED_BYTES_MAX = 4 * 1024 * WHOLE_KILOBYTES_MAX
 MEMBERS_MAX = 100_000
 _WHOLE, _PART, _END = "specstorm-archive-whole", "specstorm-archive-part", "specstorm-archive-end"
-# Files that are packed, without the store, of a campaign that is too large for a log.
+# Files that are packed of a campaign whose store is too large for a log.
 _PART_PATTERNS = "*.txt *.json *.jsonl *.html *.xml *.sarif"
-# Files that a campaign has, by path; all others are left out.
+# Paths of a campaign's files; others in an archive are left out.
 _WORD = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}"
 _CAMPAIGN_FILE = re.compile(
     "(?:regressions/)?(?:"
@@ -46,12 +46,12 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 class ArchiveError(ValueError):
-    """An archive that is not one of a campaign; the message says what in it is not allowed."""
+    """An archive with a forbidden member; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """Result of unpacking: the number of artefacts, whether the campaign is whole, and the files that were left out."""
+    """Result of unpacking: the number of artefacts, whether the campaign is complete, and files that were left out."""
 
     artefacts: int
     is_whole: bool
@@ -59,7 +59,7 @@ class Unpacked:
 
 
 def pack_command(campaign: str) -> str:
-    """Return the shell command that prints a campaign as text, given its path as the job's driver has it."""
+    """Return the shell command that prints a campaign as text; `campaign` is its path on the machine of the job."""
     path = Path(campaign)
     if path.is_absolute():
         folder = shlex.quote(campaign)
@@ -76,12 +76,12 @@ def pack_command(campaign: str) -> str:
 def unpack(log: str, home: Path) -> Unpacked | None:
     """Unpack the log of the `pack_command` job into a folder; None if the log is incomplete or damaged.
 
-    Files have mode 0600 and new folders 0700, whatever the archive says; files whose names no campaign has are left
-    out. Files unpacked earlier are replaced; others stay. Ray writes lines of its own into a job's log, at any time:
-    lines that are not of the archive are skipped.
+    Files get mode 0600 and new folders 0700, independent of the archive. Files with other names than a campaign's are
+    left out. Files unpacked earlier are replaced or stay. Ray may insert its own lines into a job log at any place:
+    lines that do not belong to the archive are skipped.
 
     Raises:
-        ArchiveError: the archive holds what `tar` of a campaign does not; nothing of it is unpacked.
+        ArchiveError: the archive has a member that `tar` does not write for a campaign; nothing is unpacked.
     """
     lines = log.splitlines()
     begin = next((index for index, line in enumerate(lines) if line in (_WHOLE, _PART)), None)
@@ -104,21 +104,21 @@ def unpack(log: str, home: Path) -> Unpacked | None:
 
 
 def is_campaign_file(path: str) -> bool:
-    """Return whether a path, relative to a campaign, is of a file that a campaign has."""
+    """Return whether a path, relative to a campaign, is a file of a campaign."""
     return _CAMPAIGN_FILE.fullmatch(path) is not None
 
 
 def _decompressed(packed: bytes) -> bytes:
-    """Return what was compressed by gzip.
+    """Return the content of a gzip file.
 
     Raises:
-        ArchiveError: it is more than `UNPACKED_BYTES_MAX`.
-        zlib.error: it was not compressed by gzip, or is cut off.
+        ArchiveError: the content is larger than `UNPACKED_BYTES_MAX`.
+        zlib.error: the file is not in gzip format, or cut off.
     """
     stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
     content = stream.decompress(packed, UNPACKED_BYTES_MAX)
     if stream.unconsumed_tail:
-        raise ArchiveError(f"it unpacks to more than {UNPACKED_BYTES_MAX:,} bytes; at most so many are allowed")
+        raise ArchiveError(f"it unpacks to more than {UNPACKED_BYTES_MAX:,} bytes, the limit")
     if not stream.eof:
         raise zlib.error("cut off")
     return content
@@ -127,8 +127,8 @@ def _decompressed(packed: bytes) -> bytes:
 def _files(content: bytes) -> dict[str, bytes]:
     """Return the regular files of a tar archive by path.
 
-    Headers are read one by one, and none that changes the meaning of the next is obeyed: no links, no long names, no
-    extended attributes, no sparse files.
+    Headers are read one by one. Headers that change the meaning of the next one are refused: no links, no long names,
+    no extended attributes, no sparse files.
 
     Raises:
         ArchiveError: a member is neither a file nor a folder, is outside, or appears twice, or there are too many.
@@ -142,7 +142,7 @@ def _files(content: bytes) -> dict[str, bytes]:
         member = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
         count += 1
         if count > MEMBERS_MAX:
-            raise ArchiveError(f"it has more than {MEMBERS_MAX:,} members; at most so many are allowed")
+            raise ArchiveError(f"it has more than {MEMBERS_MAX:,} members, the limit")
         name = visible_name(member.name)
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE):
             raise ArchiveError(f"member {name} is of type {member.type!r}; regular files and folders are allowed")
@@ -154,7 +154,7 @@ def _files(content: bytes) -> dict[str, bytes]:
             continue
         if not 0 <= member.size <= len(content) - at:
             raise tarfile.HeaderError(f"member {name} has {member.size} bytes")
-        # Two names may be one on a file system that ignores case.
+        # Two names may be equal on a file system that ignores case.
         if path.as_posix().casefold() in seen:
             raise ArchiveError(f"member {name} appears twice; each file goes once")
         seen.add(path.as_posix().casefold())
@@ -164,13 +164,13 @@ def _files(content: bytes) -> dict[str, bytes]:
 
 
 def visible_name(name: str) -> str:
-    """Return the name of a member as one word of a message."""
+    """Return the name of a member as one printable word of a message."""
     shown = visible_line(name)
     return shown if len(shown) <= NAME_SHOWN_MAX else f"{shown[:NAME_SHOWN_MAX]}... ({len(shown):,} characters)"
 
 
 def _move(source: Path, home: Path, paths: Sequence[str]) -> None:
-    """Move files into a folder, each over the one of its name; remove traces that are no longer being run."""
+    """Move files into a folder, replacing files of the same name; remove the traces of finished jobs."""
     home.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(home / "running", ignore_errors=True)
     for journal in home.glob("campaign.sqlite-*"):
@@ -180,20 +180,20 @@ def _move(source: Path, home: Path, paths: Sequence[str]) -> None:
 
 
 def note_origin(home: Path, job: str, server: str, folder: str) -> None:
-    """Record the job, server and folder that a campaign came from."""
+    """Record the origin of a fetched campaign: job, server and folder."""
     values = {"job": job, "server": server, "folder": folder}
     write_inside(home, ORIGIN, json.dumps(values, indent=2) + "\n")
 
 
 def is_of_this_machine(home: Path) -> bool:
-    """Return whether a campaign was begun on this machine, so that a fetched one must not overwrite it."""
+    """Return whether a campaign was started on this machine, so that a fetched one must not overwrite it."""
     return (home / "campaign.sqlite").exists() and not (home / ORIGIN).exists()
 
 
 def in_the_way(home: Path, job: str = "", server: str = "") -> str | None:
-    """Return what prevents a campaign from being fetched to a folder, None if nothing does.
+    """Return the reason why a campaign cannot be fetched to a folder, None if it can.
 
-    A link does, a campaign of this machine, and the files of another job. Without a job, as where the user names the
+    Reasons are a link, a campaign of this machine, and the files of another job. Without a job, when the user gave the
     folder, a campaign that was fetched earlier may be replaced.
     """
     if not home.resolve().is_relative_to(CAMPAIGNS.resolve()):
@@ -201,7 +201,7 @@ def in_the_way(home: Path, job: str = "", server: str = "") -> str | None:
     for below, names, _ in os.walk(home):
         link = next((path for path in (Path(below, name) for name in sorted(names)) if path.is_symlink()), None)
         if link is not None:
-            return f"{link}: is a link, and what is unpacked below it would be elsewhere"
+            return f"{link}: is a link; files unpacked below it would be elsewhere"
     folders = [home, *home.parents]
     for folder in folders[: folders.index(CAMPAIGNS)]:
         if is_of_this_machine(folder):

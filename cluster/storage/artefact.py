@@ -1,4 +1,4 @@
-"""Artefact: the trace of a finding as a file that replays it, with what was found in a comment above."""
+"""Artefact: a file with the trace of a finding, which `specstorm replay` runs; a comment describes the finding."""
 
 import os
 from hashlib import blake2b
@@ -26,7 +26,7 @@ def artefact_name(judgement: Judgement) -> str:
 
 
 def portable(name: str) -> str:
-    """Return a path that says nothing about this host: relative to the working directory, or else the bare name."""
+    """Return a path without details of this host: relative to the working directory, or else the bare name."""
     path = Path(name)
     if not path.is_absolute():
         return path.as_posix()
@@ -35,7 +35,7 @@ def portable(name: str) -> str:
 
 
 def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAULT_CONFIG) -> str:
-    """Return the explicit trace of a finding under a comment that says what was found and how to see it again."""
+    """Return the explicit trace of a finding, under a comment with the failure and the command that replays it."""
     lines = [f"{judgement.verdict.kind}: found by {portable(scenario)}", *finding_lines(judgement.verdict)]
     lines += outcome_lines(judgement.verdict, judgement.outcomes)
     if len({outcome.agrees for outcome in judgement.outcomes}) > 1:
@@ -45,13 +45,13 @@ def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAU
 
 
 def found_on(config: RunConfig) -> RunOn:
-    """Return what an artefact records: engine, device and options, with version and digest of the engine's sources."""
+    """Return the run configuration in an artefact: engine and its version or source digest, device, options."""
     seen = config.run_on()
     return seen if config.engine != DEFAULT_CONFIG.engine else seen.model_copy(update={"version": build()})
 
 
 def schema_line(folder: Path) -> str:
-    """Return the comment that names an editor the schema of scenario files in a folder of a checkout, else nothing."""
+    """Return a comment with the schema of scenario files for editors; an empty string outside of a checkout."""
     schema, here = ROOT / SCHEMA, folder.resolve()
     if not (schema.is_file() and here.is_relative_to(ROOT)):
         return ""
@@ -61,15 +61,15 @@ def schema_line(folder: Path) -> str:
 def write_artefact(
     folder: Path, judgement: Judgement, scenario: str, config: RunConfig = DEFAULT_CONFIG, part: str = "."
 ) -> Path:
-    """Write the artefact of a finding into a part of a folder and return its path; once more changes nothing."""
+    """Write the artefact of a finding into a part of a folder and return its path; repeated calls change nothing."""
     text = schema_line(folder / part) + artefact_text(judgement, scenario, config)
     return write_inside(folder, f"{part}/{artefact_name(judgement)}", text)
 
 
 def is_artefact_of(path: Path, judgement: Judgement, config: RunConfig = DEFAULT_CONFIG) -> bool:
-    """Whether a file can be replayed and holds the trace of a finding, whatever is said in its comments."""
+    """Whether a file can be replayed and has the trace of a finding; its comments are ignored."""
     try:
-        # Endings of lines as they are: what else divides lines was altered.
+        # Only \n ends a line: any other line separator was inserted later.
         lines = read_file(path, CAMPAIGN_BYTES_MAX).decode().removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError):
         return False
@@ -79,7 +79,7 @@ def is_artefact_of(path: Path, judgement: Judgement, config: RunConfig = DEFAULT
 
 
 def put_aside(path: Path) -> Path:
-    """Rename a damaged file to the first free name, and return that."""
+    """Rename a damaged file to the first free name, and return the new path."""
     number = 1
     while os.path.lexists(aside := path.with_name(f"{path.name}.damaged-{number}")):
         number += 1

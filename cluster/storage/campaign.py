@@ -1,6 +1,6 @@
 """Read-only campaign: runs, results, shards, trials, findings and losses.
 
-Any number of processes may read a campaign while another one writes it.
+Several processes may read a campaign while another one writes it.
 """
 
 import sqlite3
@@ -27,7 +27,7 @@ DATABASE = "campaign.sqlite"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The recorded result of a job; `artefact` is a path inside the campaign directory."""
+    """The stored result of a job; `artefact` is a path inside the campaign directory."""
 
     job: str
     judgement: Judgement
@@ -38,7 +38,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The recorded report of a shard of a hunt, and the role in which it was judged: hunt, again or canary."""
+    """The stored report of a shard of a hunt; its role is hunt, again (second judgement) or canary."""
 
     job: str
     role: str
@@ -48,14 +48,17 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class LostLog:
-    """A log that the killed run `run` must have left, and is not there, as `remark` says."""
+    """A missing write-ahead log: the killed run `run` must have left one; `remark` is the message."""
 
     run: str
     remark: str
 
 
 def lost_log(folder: Path) -> LostLog | None:
-    """Return the log that a campaign lacks, None if it lacks none; whoever opens the database may make a new one."""
+    """Return the missing write-ahead log of a campaign, None if there is no loss.
+
+    Call this before the database is opened, which may create a new log.
+    """
     killed = killed_run(folder)
     remark = absence_of_log(folder / DATABASE) if killed is not None else None
     return None if killed is None or remark is None else LostLog(killed, remark)
@@ -69,12 +72,12 @@ class Contents(ABC):
         """Yield checked rows without their seals."""
 
     def runs(self) -> list[Run]:
-        """Return the processes that wrote it, first to last."""
+        """Return the processes that wrote the campaign, first to last."""
         runs = [Run.model_validate_json(str(about)) for _, about in self.select("runs")]
         return sorted(runs, key=lambda run: (run.begun, run.run))
 
     def has_ended(self, run: str) -> bool:
-        """Whether a run recorded its end: if it was killed, then behind the last that it wrote."""
+        """Whether a run recorded its end, which is the last thing that it writes."""
         return any(Run.model_validate_json(str(about)).ended for _, about in self.select("runs", "run = ?", (run,)))
 
     def results(self) -> Iterator[Result]:
@@ -83,7 +86,7 @@ class Contents(ABC):
             yield _result(row)
 
     def result(self, job: str) -> Result | None:
-        """Return the recorded result of a job."""
+        """Return the stored result of a job."""
         return next((_result(row) for row in self.select("results", "job = ?", (job,))), None)
 
     def shards(self) -> Iterator[Shard]:
@@ -102,21 +105,21 @@ class Contents(ABC):
             yield str(bug), str(state)
 
     def plans(self) -> list[str]:
-        """Return the settings of hunts, as JSON; more than one only where campaigns were merged."""
+        """Return the settings of hunts, as JSON; more than one only in merged campaigns."""
         return [str(plan) for (plan,) in self.select("hunts")]
 
     def losses(self, run: str | None = None) -> Counter[str]:
-        """Return how many attempts were lost with their workers for each reason, by any process or by one."""
+        """Return the number of attempts that were lost with their workers, by reason, of all processes or of one."""
         lost = self.select("attempts", "outcome = 'lost' AND reason IS NOT NULL")
         return Counter(str(reason) for _, _, by, _, _, reason in lost if run in (None, by))
 
     def answered(self) -> Counter[str]:
-        """Return how many attempts were answered to each process, by the name of its run."""
+        """Return the number of answered attempts of each process, by the name of its run."""
         answered = self.select("attempts", "outcome NOT IN ('abandoned', 'lost')")
         return Counter(str(run) for _, _, run, *_ in answered)
 
     def contradictions(self) -> list[str]:
-        """Return the jobs with two different answers; there must be none."""
+        """Return the jobs with two different answers; an empty list is expected."""
         answers: dict[str, set[str]] = {}
         for job, digest, *_ in self.select("late"):
             answers.setdefault(str(job), set()).add(str(digest))
@@ -136,9 +139,9 @@ def _result(row: Row) -> Result:
 
 
 class Campaign(Contents, AbstractContextManager["Campaign"]):
-    """A campaign directory to read; a context manager.
+    """A campaign directory opened for reading; a context manager.
 
-    `remarks` says what could not be read: altered rows are left out, and what stood in a lost log is.
+    `remarks` lists read problems: altered rows are left out, and so is the content of a lost log.
 
     Raises:
         CampaignError: the folder is not a campaign of this version.
@@ -152,9 +155,9 @@ class Campaign(Contents, AbstractContextManager["Campaign"]):
         if not self.path.is_file():
             raise CampaignError(f"{folder}: is not a campaign: it has no {DATABASE}")
         if not self.path.stat().st_size:
-            raise CampaignError(f"{self.path}: is empty (0 bytes); the command that wrote it, run again, begins anew")
+            raise CampaignError(f"{self.path}: is empty (0 bytes); run its command again to start anew")
         with storing(self.path):
-            # A log that is being written ends anywhere.
+            # A log that another process writes may end within a frame.
             is_left = not is_locked(folder)
             damage = damage_of_log(self.path) if is_left else None
             lost = lost_log(folder) if is_left else None
@@ -177,7 +180,7 @@ class Campaign(Contents, AbstractContextManager["Campaign"]):
             if not is_damage(error):
                 raise
             what = f"{self.path}: is not a campaign database, or damaged: {error}"
-            raise CampaignError(f"{what}; the command that wrote it, run again, repairs it") from error
+            raise CampaignError(f"{what}; run its command again to repair it") from error
 
     def __exit__(self, *exc: object) -> None:
         self.close()
@@ -188,7 +191,7 @@ class Campaign(Contents, AbstractContextManager["Campaign"]):
 
     @property
     def is_being_written(self) -> bool:
-        """Whether a process has it open for writing."""
+        """Whether a process has the campaign open for writing."""
         return is_locked(self.folder)
 
     def select(

@@ -1,4 +1,4 @@
-"""Corpus: known traces that a hunt begins from, kept as a read-only snapshot in the campaign."""
+"""Corpus: known traces from which a hunt starts, stored as a read-only snapshot in the campaign."""
 
 import shutil
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ SNAPSHOT = "snapshot"
 
 @dataclass(frozen=True)
 class Corpus:
-    """Explicit traces in a fixed order, without faults, expectations and schedules; a hunt has its own.
+    """Explicit traces in a fixed order, without faults, expectations and schedules, which the hunt chooses.
 
-    `num_left_out` counts given traces that no engine runs without their faults.
+    `num_left_out` counts input traces that no engine runs without their faults.
     """
 
     traces: tuple[Trace, ...] = ()
@@ -29,7 +29,7 @@ class Corpus:
 
     @classmethod
     def read(cls, paths: Sequence[Path]) -> "Corpus":
-        """Return the corpus of some files and folders; names, comments and order in them do not matter.
+        """Return the corpus of files and folders; their names, comments and order do not matter.
 
         Raises:
             ScenarioError: a file is no scenario, or no trace is left.
@@ -50,18 +50,18 @@ class Corpus:
 
     @cached_property
     def digest(self) -> str:
-        """Return the digest of the traces, which is part of a job's key; empty if there are none."""
+        """Return the digest of the traces, which is part of job keys; an empty string for an empty corpus."""
         texts = "\x00".join(map(codec.dumps, self.traces))
         return blake2b(texts.encode(), digest_size=8).hexdigest() if self.traces else ""
 
     def parents(self, shard: int) -> tuple[Parent, ...]:
-        """Return the traces that a shard begins from: each of the corpus in turn, over and over."""
+        """Return the traces from which a shard starts; the shards cycle through the corpus."""
         count = len(self.traces)
         turns = range(shard * PARENTS_PER_SHARD, (shard + 1) * PARENTS_PER_SHARD) if count else ()
         return tuple(Parent(trace=self.traces[turn % count], turn=turn // count) for turn in turns)
 
     def keep(self, campaign: Path) -> None:
-        """Write the snapshot of a campaign, under the corpus's digest, read-only; one that is there stays."""
+        """Write the read-only snapshot into a campaign, named by the corpus's digest; an existing one stays."""
         folder = campaign / SNAPSHOT / self.digest
         if not self.traces or folder.is_dir():
             return
@@ -78,10 +78,10 @@ NO_CORPUS = Corpus()
 
 
 def kept_corpus(campaign: Path) -> Corpus:
-    """Return the corpus of a campaign from its snapshot, or none where it has none.
+    """Return the corpus of a campaign from its snapshot; an empty corpus without one.
 
     Raises:
-        ScenarioError: the snapshot is not what was written.
+        ScenarioError: the snapshot was edited.
     """
     for folder in sorted((campaign / SNAPSHOT).glob("[!.]*")):
         corpus = Corpus.read([folder])

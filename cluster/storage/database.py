@@ -1,7 +1,7 @@
-"""Database of a campaign: sealed rows in SQLite, checked as a whole when it is opened, and repaired if need be.
+"""Database of a campaign: sealed rows in SQLite, which are all checked and repaired when it is opened.
 
-A row whose seal does not fit is dropped, and so is what cannot be read at all: its job has no result and is run again.
-The damaged file stays beside the repaired one.
+Rows with a wrong seal and unreadable rows are dropped: their jobs have no result and run again. The damaged file is
+kept beside the repaired one.
 """
 
 import os
@@ -21,14 +21,14 @@ from scenarios.input_file import check_regular, opened
 PAGE_BYTES = 4096
 BUSY_SECONDS = 10.0
 KEY_RANGES = 16**3
-# The first bytes of every database made here: the name of the format, pages of 4,096 bytes, a write-ahead log.
+# The first bytes of every database of ours: the name of the format, pages of 4,096 bytes, a write-ahead log.
 _HEADER = b"SQLite format 3\0\x10\x00\x02\x02\x00\x40\x20\x20"
 _HEADER_WITHOUT_LOG = _HEADER.replace(b"\x02\x02", b"\x01\x01")
 _MAGIC_BYTES, _MAGIC_ALIKE_MIN = 16, 10
 
 
 class Database:
-    """One open campaign database; `remarks` says what was found wrong with it when it was opened.
+    """One open campaign database; `remarks` lists the damage that was found when it was opened.
 
     Raises:
         CampaignError: the file is not a campaign of a known version.
@@ -45,7 +45,7 @@ class Database:
             self._connection = _connect(path)
 
     def close(self) -> None:
-        """Close the file; its write-ahead log is moved into it."""
+        """Close the file; its write-ahead log is merged into it."""
         try:
             self._connection.close()
         except sqlite3.Error as error:
@@ -68,7 +68,10 @@ class Database:
                     self._connection.execute("ROLLBACK")
 
     def insert(self, table: str, row: Row, instead: str = "IGNORE") -> bool:
-        """Write a row, unless one has its key (`IGNORE`), or in that one's place (`REPLACE`); return whether it was."""
+        """Write a row; return whether it was written.
+
+        If its key exists, the old row stays (`IGNORE`) or is replaced (`REPLACE`).
+        """
         assert instead in ("ABORT", "IGNORE", "REPLACE"), instead
         sealed = TABLES[table].sealed(row)
         marks = ", ".join("?" * len(sealed))
@@ -77,13 +80,13 @@ class Database:
         return cursor.rowcount > 0
 
     def delete(self, table: str, where: str) -> None:
-        """Remove rows."""
+        """Delete the rows that match a condition."""
         assert where, f"some rows of {table}, never all"
         with storing(self._path):
             self._connection.execute(f"DELETE FROM {table} WHERE {where}")
 
     def select(self, table: str, where: str = "1", values: Sequence[Cell] = ()) -> Iterator[Row]:
-        """Yield rows without their seals, in the order of their keys, each checked as it is read.
+        """Yield rows without their seals, in the order of their keys, each checked when it is read.
 
         Raises:
             StoreError: a row was altered since the database was opened.
@@ -98,17 +101,17 @@ class Database:
                 yield checked(self._path, shape, sealed[:-1])
 
     def get(self, table: str, key: Row) -> Row | None:
-        """Return the row that has a key."""
+        """Return the row with a key."""
         where = " AND ".join(f"{column} = ?" for column in TABLES[table].keys)
         return next(self.select(table, where, key), None)
 
     def put(self, table: str, row: Row) -> None:
-        """Write a row in the place of the one that has its key."""
+        """Write a row; it replaces one with the same key."""
         written = self.insert(table, row, "REPLACE")
         assert written, f"a row of {table} was not written"
 
     def query(self, text: str, values: Sequence[Cell] = ()) -> list[Row]:
-        """Return the result of a query over key columns and counts; whole rows are read by `select`."""
+        """Return the result of a query of key columns and counts; use `select` for whole rows."""
         with storing(self._path):
             return self._connection.execute(text, values).fetchall()
 
@@ -116,12 +119,12 @@ class Database:
 def _connect(path: Path, is_new: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
     try:
-        # Bytes that are no text any more are a row that was altered, not an error.
+        # Bytes that are not valid UTF-8 come from an altered row, which is handled later.
         connection.text_factory = _decode
         if is_new:
             connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
         else:
-            # A killed process loses nothing, a power cut at most the last results, which are run again.
+            # A killed process loses nothing; a power cut loses the last results at most, which run again.
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
     except BaseException:
@@ -131,11 +134,11 @@ def _connect(path: Path, is_new: bool = False) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database read-only; one without a log as a plain file, so that no file is made beside it."""
+    """Open a database read-only; without a log it is opened as immutable, so that SQLite creates no file."""
     check_regular(path)
     is_written = log_of(path).exists()
     uri = f"{path.resolve().as_uri()}?mode=ro"
-    # In a folder without write permission, one that a killed process left is read as a plain file, too.
+    # SQLite cannot open the log of a killed process in a folder without write permission: then as immutable, too.
     ways = (uri, f"{uri}&immutable=1") if is_written else (f"{uri}&immutable=1",)
     for way in ways:
         connection = sqlite3.connect(way, uri=True, timeout=BUSY_SECONDS)
@@ -156,7 +159,7 @@ def _decode(data: bytes) -> str:
 
 
 def _ensure_sound(path: Path) -> list[str]:
-    """Create or repair a database, so that a sound one is at a path; return remarks about that."""
+    """Create or repair the database at a path; return remarks about damage."""
     if not path.exists() or not path.stat().st_size or _has_no_tables(path):
         wrong = _what_is_gone(path)
         _create(path)
@@ -169,7 +172,7 @@ def _ensure_sound(path: Path) -> list[str]:
 
 
 def _what_is_gone(path: Path) -> str | None:
-    """Describe that a database is empty or missing which held something; None if it is new."""
+    """Describe the loss if a database is empty or missing that had rows; None if it is new."""
     if path.exists():
         return None if path.stat().st_size else "was empty (0 bytes)"
     return f"is missing beside its log ({log_of(path).name})" if log_of(path).exists() else None
@@ -198,7 +201,7 @@ def _inspect(path: Path) -> str | None:
 
 
 def _has_no_tables(path: Path) -> bool:
-    """Whether a process was killed between making a database and its tables."""
+    """Whether a process was killed between the creation of a database and of its tables."""
     if path.stat().st_size > PAGE_BYTES:
         return False
     try:
@@ -213,10 +216,10 @@ def _has_no_tables(path: Path) -> bool:
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a database that is not a campaign's of this version; a damaged one may be.
+    """Refuse a database that is not a campaign of this version; a damaged one is accepted.
 
     Raises:
-        CampaignError: it is of another version, or not a campaign's.
+        CampaignError: it is of another version, or no campaign.
     """
     other = _computed(connection)
     if other is not None:
@@ -227,15 +230,15 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
         if rows and TABLES["meta"].is_sound(rows[0]) and TABLES["meta"].sealed(META) not in rows:
             what = f"is a campaign of version {rows[0][1]}; this is for version {SCHEMA_VERSION}"
             raise CampaignError(f"{path}: {what}; give another --out")
-    # A damaged list of tables may have lost one of them.
+    # A damaged list of tables may lack one of them.
     elif len(tables & TABLES.keys()) <= len(TABLES) // 2:
         raise CampaignError(f"{path}: is not a campaign database: its tables are others; give another --out")
 
 
 def _computed(connection: sqlite3.Connection) -> str | None:
-    """Return a table of a database that computes what is read from it, None if there is none.
+    """Return a description of a view, trigger, virtual table or generated column in a database, None without one.
 
-    A campaign has none. To read a view, a virtual table or a generated column of a stranger may take for ever.
+    A campaign has none of them. In a foreign file they may take forever to read.
     """
     how = "type IN ('view', 'trigger') OR sql LIKE 'CREATE VIRTUAL%' OR sql LIKE '% AS (%'"
     row = connection.execute(f"SELECT type FROM sqlite_master WHERE {how}").fetchone()
@@ -257,7 +260,7 @@ def _wrong(connection: sqlite3.Connection) -> str | None:
 
 
 def _create(path: Path) -> None:
-    """Make an empty campaign database, whole or not at all."""
+    """Create an empty campaign database in one transaction."""
     with closing(_connect(path, is_new=True)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         for table in TABLES.values():
@@ -268,10 +271,10 @@ def _create(path: Path) -> None:
 
 
 def _rebuild(path: Path) -> tuple[int, Path]:
-    """Copy the readable rows of a database into a new one that takes its place, and keep the old one aside.
+    """Copy the readable rows of a database into a new one that replaces it, and keep the damaged file.
 
-    Return the number of rows taken over, and the path of the old one. A process that is killed or fails on the way
-    leaves the old one as it was.
+    Return the number of copied rows, and the path of the damaged file. A process that is killed or fails during the
+    copy leaves the database unchanged.
     """
     source, target = (path.with_name(f".{path.name}.{name}") for name in ("read", "new"))
     try:
@@ -302,7 +305,7 @@ def _take_over(source: Path, target: Path) -> int:
     count = 0
     with closing(sqlite3.connect(source)) as connection, closing(_connect(target, is_new=True)) as new:
         connection.text_factory = _decode
-        # Lets a file that was cut off, or whose list of tables is damaged, be read as far as it goes.
+        # With this setting, SQLite reads a file that is cut off or has a damaged list of tables as far as possible.
         connection.execute("PRAGMA writable_schema=ON")
         other = _computed(connection)
         if other is not None:
@@ -318,11 +321,11 @@ def _take_over(source: Path, target: Path) -> int:
 
 
 def _sound_rows(connection: sqlite3.Connection, table: Table) -> Iterator[Row]:
-    """Yield the rows of a table that are what was written, as far as they can be read; some perhaps twice."""
+    """Yield the readable rows of a table that have a correct seal; a row may appear twice."""
     query = f"SELECT {', '.join((*table.columns, 'seal'))} FROM {table.name}"
     if (yield from _sound_part(connection, table, query)):
         return
-    # Keys are digests: what lies beyond a page that cannot be read is reached by the beginning of its key.
+    # Keys are digests: rows after an unreadable page are found by ranges of keys.
     for number in range(KEY_RANGES):
         first, last = f"{number:03x}", f"{number:03x}g"
         within = f"{query} WHERE {table.columns[0]} BETWEEN '{first}' AND '{last}'"
@@ -330,7 +333,7 @@ def _sound_rows(connection: sqlite3.Connection, table: Table) -> Iterator[Row]:
 
 
 def _sound_part(connection: sqlite3.Connection, table: Table, query: str) -> Generator[Row, None, bool]:
-    """Yield the sound rows of a query, and return whether it could be read to its end."""
+    """Yield the sound rows of a query, and return whether it was read to its end."""
     try:
         for row in connection.execute(query):
             if table.is_sound(row):
@@ -343,7 +346,7 @@ def _sound_part(connection: sqlite3.Connection, table: Table, query: str) -> Gen
 
 
 def _put_aside(path: Path) -> Path:
-    """Link or copy a database to the first free name, and move its log there; return that path."""
+    """Link or copy a database to the first free name, and move its log there; return the new path."""
     number = 1
     while os.path.lexists(aside := path.with_name(f"{path.name}.damaged-{number}")):
         number += 1
@@ -351,7 +354,7 @@ def _put_aside(path: Path) -> Path:
         os.link(path, aside)
     except OSError:
         shutil.copyfile(path, aside)
-    # A log that stayed would be taken for that of the new database.
+    # SQLite would apply a remaining log to the new database.
     if log_of(path).exists():
         os.replace(log_of(path), log_of(aside))
     path.with_name(f"{path.name}-shm").unlink(missing_ok=True)

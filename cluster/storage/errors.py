@@ -1,4 +1,4 @@
-"""Errors of storage: a campaign that cannot be used, and one that could not be written or read to the end."""
+"""Errors of storage: a campaign that cannot be used, or one that could not be written or read completely."""
 
 import resource
 import shutil
@@ -10,18 +10,18 @@ from pathlib import Path
 from pydantic import ValidationError
 
 FREE_BYTES_MIN = 1 << 20
-# Errors of SQLite that come from the machine or its disk, by the beginning of their names.
+# Errors of SQLite that come from the machine or its disk, by the prefix of their names.
 _MACHINE = ("FULL", "IOERR", "READONLY", "CANTOPEN", "BUSY", "LOCKED", "NOMEM", "PERM", "AUTH")
 
 
 class CampaignError(ValueError):
-    """A campaign directory cannot be used; the message says why and what to do."""
+    """A campaign directory cannot be used; the message says why and how to continue."""
 
 
 class StoreError(RuntimeError):
-    """A campaign could not be written or read any further; what was recorded before stays.
+    """A campaign cannot be written or read any further; earlier results stay stored.
 
-    `is_damage` says that stored bytes were altered.
+    `is_damage` is set if stored bytes were altered.
     """
 
     def __init__(self, message: str, is_damage: bool = False) -> None:
@@ -31,7 +31,7 @@ class StoreError(RuntimeError):
 
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Turn what the file system and SQLite raise about a file into a `StoreError` that names the cause."""
+    """Turn errors of the file system and SQLite about a file into a `StoreError` with the cause."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -40,7 +40,7 @@ def storing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading_values(folder: Path, command: str) -> Iterator[None]:
-    """Turn values that another version wrote into a `CampaignError` that names the first of them that is wrong."""
+    """Turn validation errors of values from another version into a `CampaignError` with the first problem."""
     try:
         yield
     except ValidationError as error:
@@ -50,13 +50,13 @@ def reading_values(folder: Path, command: str) -> Iterator[None]:
 
 
 def first_problem(error: ValidationError) -> str:
-    """Return the first thing that is wrong with a value, behind its place."""
+    """Return the first problem of a value: its location and the message."""
     problem = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
 def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
-    """Return the `StoreError` for an error of the file system or of SQLite at a file or a folder."""
+    """Return the `StoreError` for an error of the file system or SQLite at a file or folder."""
     if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
         what = f"{path}: its bytes were altered while it was open ({error})"
         return StoreError(f"{what}; the next command that opens it repairs it", is_damage=True)
@@ -73,7 +73,7 @@ def is_damage(error: sqlite3.DatabaseError) -> bool:
 
 
 def _size_problem(error: sqlite3.Error | OSError, folder: Path) -> str | None:
-    """Describe the limit that was hit: SQLite and the system name a full disk and a limit in several ways."""
+    """Describe a full disk or a size limit, which SQLite reports in several ways; None for other errors."""
     if not any(word in str(error).lower() for word in ("disk", "space", "too large", "quota", "i/o")):
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)

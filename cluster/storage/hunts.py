@@ -1,6 +1,6 @@
-"""Values of hunts that a campaign stores: the plan of a hunt and the state of a finding.
+"""Stored values of hunts: the plan of a hunt and the state of a finding.
 
-Each row of `hunts` and `findings` is validated as one of these values when it is read (`cluster.storage.rows`).
+Rows of the tables `hunts` and `findings` are validated as these values when they are read (`cluster.storage.rows`).
 """
 
 from typing import Literal
@@ -18,16 +18,16 @@ from workers.run.shard import Hit
 from workers.shrink.shrinker import Finding, Shrinking
 from workers.targets.target import RunConfig
 
-# It replaces a function of the host, and so exists on every device.
+# This fault replaces a function of the host, and so exists on every device.
 CANARY = "vllm-38556-backup-token"
 KILLED = Site(function="worker process")
 
 
 class HuntPlan(Value):
-    """Plan of a hunt as a campaign stores it: traces and faults, engine and device; `canary` is the fault it must find.
+    """Stored plan of a hunt: traces, faults, engine and device; `canary` is the fault that it must find.
 
-    `canary` is empty for an engine in which no fault can be switched on, `corpus` the digest of the traces that the
-    hunt begins from, empty for none.
+    `canary` is empty for an engine without planted faults. `corpus` is the digest of the initial traces, empty for
+    none.
     """
 
     profile: Profile = "mixed"
@@ -50,12 +50,12 @@ def kills_worker(verdict: Verdict | None) -> bool:
 
 
 class FindingState(Value):
-    """State of a finding, as it is stored.
+    """Stored state of a finding.
 
-    `first` is the number of the trace of the hunt it was first met on, `size` the number of events of that trace,
-    `verdict` its verdict there; None for a trace that was not judged yet.
-    A `closed` finding has its last judgement, and an artefact, unless it came out as another finding: `same_as`. One
-    that the cause of an earlier finding explains is a face of that: `face_of`.
+    `first` is the number of the first trace of the hunt with this failure, `size` the number of its events, `verdict`
+    its verdict; None for a trace that was not judged yet. A `closed` finding has its last judgement. It has an artefact
+    unless its shrunk trace has the fingerprint of the earlier finding `same_as`. `face_of` is an earlier finding with
+    the same cause.
     """
 
     bug: str
@@ -72,17 +72,17 @@ class FindingState(Value):
 
     @classmethod
     def of(cls, hit: Hit, first: int) -> "FindingState":
-        """Return the first state of a finding of a hunt."""
+        """Return the initial state of a finding of a hunt."""
         return cls(bug=hit.signature.bug, first=first, size=len(hit.trace.events), trace=hit.trace, verdict=hit.verdict)
 
     @classmethod
     def unseen(cls, trace: Trace) -> "FindingState":
-        """Return the first state of an explicit trace that may fail."""
+        """Return the initial state for an explicit trace that may fail."""
         return cls(bug="", first=0, size=len(trace.events), trace=trace, verdict=None)
 
     @property
     def smallest(self) -> Judgement | None:
-        """Return the judgement on the smallest trace so far, None before there is any."""
+        """Return the judgement of the smallest trace so far, None before the first one."""
         if self.judgement is not None:
             return self.judgement
         seen = self if self.shrinking is None else self.shrinking
@@ -90,25 +90,25 @@ class FindingState(Value):
 
     @property
     def is_refuted(self) -> bool:
-        """Whether its failure turned out to have nothing to do with its trace."""
+        """Whether the failure was shown to be independent of the trace."""
         return self.judgement is not None and isinstance(self.judgement.verdict, Lost)
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether a slower run of the engine has to confirm it and has not yet."""
+        """Whether a slower run of the engine still has to confirm the finding."""
         seen = self.judgement or self
         return seen.verdict is not None and unconfirmed_of(seen.verdict) is not None
 
     @property
     def is_distinct(self) -> bool:
-        """Whether it is a finding of its own: neither refuted, nor another one, nor a face of another one."""
+        """Whether the finding counts on its own: it is not refuted and has another cause than earlier ones."""
         return self.same_as is None and self.face_of is None and not self.is_refuted
 
     @property
     def cause(self) -> str | None:
-        """Return the planted fault without which its smallest trace does not fail alike; None if that is not known.
+        """Return the planted fault that the smallest trace needs to fail in the same way; None if unknown.
 
-        It is known where every candidate of the shrinker was tried: one of them has no fault.
+        It is known only if the shrinker tried all candidates, since one of them has no fault.
         """
         if self.shrinking is None or self.judgement is None or self.shrinking.spent >= self.shrinking.limit:
             return None
@@ -118,5 +118,5 @@ class FindingState(Value):
 
     @property
     def kills(self) -> bool:
-        """Whether a worker that runs its trace dies."""
+        """Whether a worker that runs the trace dies."""
         return kills_worker(self.verdict)

@@ -1,6 +1,7 @@
-"""Known findings: those that people have looked at, and the dates on which nights saw each finding.
+"""Known findings: findings that people have triaged, and the dates on which nights saw each finding.
 
-A folder holds both: a file `NAME.known.yaml` a known finding, written by people, and `seen.json`, written by nights.
+A folder has both: a file `NAME.known.yaml` for each known finding, written by people, and `seen.json`, written by
+nights.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,10 +27,10 @@ Status: TypeAlias = Literal["open", "assigned", "fixed", "expected", "suppressed
 
 
 class KnownFinding(Value):
-    """A finding that somebody has looked at: `bug` is its fingerprint, `upstream` says where it is dealt with.
+    """A triaged finding: `bug` is its fingerprint, `upstream` a link to the issue or fix.
 
-    A night need not report it, for good or until the day before `until`, unless it is `open`: then nobody deals with it
-    yet. `to` is whom it is `assigned`; a `fixed` one is fixed upstream.
+    A night does not report it, forever or before the day `until`, unless its status is `open`: then nobody works on it.
+    `to` is the assignee of an `assigned` one; a `fixed` one is fixed upstream.
     """
 
     bug: Annotated[str, Field(min_length=1)]
@@ -42,22 +43,22 @@ class KnownFinding(Value):
     @model_validator(mode="after")
     def _keys_fit_the_status(self) -> Self:
         if self.status == "suppressed" and self.until is None:
-            raise ValueError("until is a date with status suppressed")
+            raise ValueError("until must be a date with status suppressed")
         if self.status == "open" and self.until is not None:
-            raise ValueError("until is absent with status open, which counts")
+            raise ValueError("until must be absent with status open")
         if (self.status == "assigned") != bool(self.to):
-            raise ValueError("to is a name with status assigned, and absent with others")
+            raise ValueError("to must be a name with status assigned, and absent with others")
         if self.status not in ("open", "assigned") and not self.upstream:
-            raise ValueError(f"upstream says where it is dealt with, with status {self.status}")
+            raise ValueError(f"upstream must name an issue or a fix with status {self.status}")
         return self
 
     def holds(self, today: date) -> bool:
-        """Whether it is known today, and need not be reported."""
+        """Whether the finding is known today, so that it is not reported."""
         return self.status != "open" and (self.until is None or today < self.until)
 
     @property
     def standing(self) -> str:
-        """Return in words how it stands: its status, whom it is assigned, until when, and where it is dealt with."""
+        """Return the triage state in words: status, assignee, end date, and upstream link."""
         status = "fixed upstream" if self.status == "fixed" else self.status
         whom = f" to {self.to}" if self.to else ""
         until = f" until {self.until}" if self.until is not None else ""
@@ -65,7 +66,7 @@ class KnownFinding(Value):
 
 
 class Sighting(Value):
-    """The nights in which a finding was seen: first, last and number."""
+    """The nights that saw a finding: first, last and number."""
 
     first: date
     last: date
@@ -76,10 +77,10 @@ _SIGHTINGS = TypeAdapter(dict[str, Sighting])
 
 
 def read_known(folder: Path) -> dict[str, KnownFinding]:
-    """Return the known findings of a folder by fingerprint; none where there is no folder.
+    """Return the known findings of a folder by fingerprint; an empty dict without a folder.
 
     Raises:
-        ScenarioError: a file is not what it must be; the message names file and line.
+        ScenarioError: a file is invalid; the message names file and line.
     """
     return {bug: finding for bug, (finding, _) in read_files(folder).items()}
 
@@ -111,12 +112,12 @@ def known_in(path: Path) -> KnownFinding:
 
 
 def edit_known(path: Path, changes: Mapping[str, str | None]) -> KnownFinding:
-    """Change keys of a file of a known finding, which need not exist; what else is in it stays.
+    """Change keys of the file of a known finding, which may be new; other keys and comments stay.
 
-    The caller is `editing` its folder.
+    The caller holds the lock of `editing`.
 
     Raises:
-        ScenarioError: it is, or would be, not what it must be; nothing is written then.
+        ScenarioError: the file is invalid before or after the change; nothing is written.
         StoreError: it cannot be written.
     """
     if path.exists():
@@ -141,7 +142,7 @@ def _text_of(path: Path) -> str:
 
 
 def _parsed(text: str, path: Path) -> KnownFinding:
-    """Return the known finding that a file of a text would hold."""
+    """Return the known finding in the text of a file."""
     data, lines = strict_yaml.read(text, str(path))
     try:
         return KnownFinding.model_validate(data)
@@ -166,13 +167,11 @@ def read_seen(folder: Path) -> dict[str, Sighting]:
         return {}
     except (OSError, ValidationError) as error:
         reason = str(error).partition("\n")[0]
-        raise ScenarioError(
-            f"{path}: cannot be read: {reason}; remove it, and the nights begin to count anew"
-        ) from error
+        raise ScenarioError(f"{path}: cannot be read: {reason}; remove it to count the nights anew") from error
 
 
 def keep_seen(folder: Path, bugs: Iterable[str], today: date) -> dict[str, Sighting]:
-    """Record that some findings were seen today, once a day; return all sightings.
+    """Record findings as seen today, at most once a day; return all sightings.
 
     Raises:
         ScenarioError: as `read_seen`.
@@ -182,7 +181,7 @@ def keep_seen(folder: Path, bugs: Iterable[str], today: date) -> dict[str, Sight
         seen = read_seen(folder)
         for bug in bugs:
             before = seen.get(bug, Sighting(first=today, last=date.min, nights=0))
-            # A last sighting in the future is of a clock that was wrong; the next day is another time zone.
+            # A last sighting far in the future comes from a wrong clock, one on the next day from another time zone.
             if before.last < today or before.last - today > _DAY:
                 seen[bug] = Sighting(first=min(before.first, today), last=today, nights=before.nights + 1)
         ordered = {bug: seen[bug] for bug in sorted(seen)}

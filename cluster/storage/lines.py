@@ -1,4 +1,4 @@
-"""Results as JSON lines: one object a line, for programs that read no SQLite."""
+"""Results as JSON lines, one object per line, for programs that do not read SQLite."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ RESULTS = "results.jsonl"
 
 
 def result_lines(contents: Contents) -> Iterator[str]:
-    """Yield what a campaign holds, each line with its `kind`: run, judgement, shard, trial or finding."""
+    """Yield the results of a campaign, each line with its `kind`: run, judgement, shard, trial or finding."""
     for run in contents.runs():
         yield f'{{"kind":"run","run":{run.model_dump_json()}}}'
     for result in contents.results():
@@ -35,7 +35,7 @@ def result_lines(contents: Contents) -> Iterator[str]:
 
 
 def write_lines(contents: Contents, path: Path) -> None:
-    """Write the results of a campaign as JSON lines, the whole file or none of it."""
+    """Write the results of a campaign as JSON lines, as a complete file or not at all."""
     with storing(path), writing_inside(path.parent, path.name, is_durable=False) as file:
         for line in map(visible_json, result_lines(contents)):
             assert "\n" not in line, "a line of results is one line"

@@ -1,8 +1,8 @@
-"""Locks: one process at a time writes a campaign or a folder of known findings, and its lock ends with it.
+"""Locks: one process at a time writes a campaign or a folder of known findings; a lock ends with its process.
 
-The process that holds a lock file decides everything else: whether a campaign is new, and what is removed. A lock file
-is removed only by its holder; a process that waited for it meanwhile starts again with the new file. A lock of a killed
-process is free, and `campaign.lock` then holds the name of the killed run.
+Only the holder of a lock file decides whether a campaign is new, and what is removed. Only the holder removes a lock
+file; a process that was waiting for it starts again with a new file. The lock of a killed process is free, and
+`campaign.lock` then has the name of the killed run.
 """
 
 import errno
@@ -22,17 +22,17 @@ from cluster.dispatch.inside import remove_left_inside
 from cluster.storage.errors import CampaignError, StoreError, storing
 
 LOCK = "campaign.lock"
-# A process that looks whether a campaign is being written holds its lock for a moment.
+# A process that checks whether a campaign is being written holds the lock for a moment.
 MOMENT_SECONDS = 0.5
 EDIT_SECONDS = 30.0
 EDIT_LOCK = ".known.lock"
 RUN_CHARACTERS_MAX = 100
-# Names that an empty folder may hold: the root of a volume has this one.
+# Names that are ignored in an empty folder: the root of a volume has this one.
 IGNORED = ("lost+found",)
 _POLL_SECONDS = 0.02
-# More than a folder that is made and removed by others at once is ever lost.
+# More attempts than a folder that others create and remove at the same time ever needs.
 _ATTEMPTS_MAX = 1000
-# What a campaign writes before anything is judged, and what a merge writes.
+# Files of a campaign before its first judgement, and files of a merge.
 _FOLDERS = ("artefacts", "running", "seldom", "snapshot")
 _FILES = ("campaign.sqlite", "campaign.sqlite-wal", "campaign.sqlite-shm", "results.jsonl", "progress.json")
 
@@ -43,10 +43,10 @@ class HeldError(CampaignError):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A campaign folder whose lock this process holds.
+    """A campaign folder with its lock, held by this process.
 
-    `made` are the folders that this process has made for it, outermost first. `is_new` says that it was no campaign
-    when the lock was taken.
+    `made` are the folders that this process created for it, outermost first. `is_new` is set if the folder was no
+    campaign when the lock was taken.
     """
 
     folder: Path
@@ -56,11 +56,11 @@ class Claim:
 
     @property
     def is_in_place(self) -> bool:
-        """Return whether the folder still holds the lock file of this process: nobody removed or replaced it."""
+        """Return whether the folder still has the lock file of this process, not removed or replaced."""
         return _is_at(self.lock, self.folder / LOCK)
 
     def note_run(self, run: str | None) -> None:
-        """Write the name of the run that holds the lock, or that none does any more."""
+        """Write the name of the run that holds the lock, or clear it."""
         self.lock.truncate(0)
         if run is not None:
             self.lock.write(run)
@@ -71,7 +71,7 @@ class Claim:
         self.lock.close()
 
     def give_up(self) -> None:
-        """Free the lock. A new campaign and the folders made for it are removed before, but no files of others."""
+        """Free the lock; a new campaign and its folders are removed first, but no foreign files."""
         assert not self.lock.closed, "a claim is given up once, before its lock is free"
         try:
             if self.is_new and self.is_in_place:
@@ -87,11 +87,11 @@ class Claim:
 
 
 def claim(folder: Path) -> Claim:
-    """Make a campaign folder where there is none, take its lock, and return both.
+    """Create a campaign folder if it is missing, take its lock, and return both.
 
     Raises:
         HeldError: another process holds the lock.
-        CampaignError: the folder cannot be made, its name is hidden, or its lock cannot be written.
+        CampaignError: the folder cannot be created, its name is hidden, or its lock cannot be written.
     """
     parts = Path(os.path.abspath(folder)).parts
     if parts[-1].startswith(".") or any(part.casefold() == ".git" for part in parts):
@@ -110,11 +110,11 @@ def claim(folder: Path) -> Claim:
 
 
 def claim_next(parent: Path, stem: str) -> Claim:
-    """Make the first free folder `<stem>-<number>` and take its lock; two processes never get the same one.
+    """Create the first free folder `<stem>-<number>` and take its lock; two processes never get the same one.
 
     Raises:
         CampaignError: as `claim`.
-        OSError: the parent cannot be made or read.
+        OSError: the parent cannot be created or read.
     """
     made = _make_folders(parent)
     names = [path.name.rpartition("-") for path in parent.iterdir()]
@@ -124,7 +124,7 @@ def claim_next(parent: Path, stem: str) -> Claim:
         folder = parent / f"{stem}-{number:04d}"
         if os.path.lexists(folder):
             continue
-        # Another process may have made this very folder since.
+        # Another process may have created this folder since.
         with suppress(HeldError):
             claimed = claim(folder)
             if claimed.is_new and folder in claimed.made:
@@ -134,7 +134,7 @@ def claim_next(parent: Path, stem: str) -> Claim:
 
 @contextmanager
 def editing(folder: Path) -> Iterator[None]:
-    """Keep other processes from editing a folder of known findings during the block; wait for those that do.
+    """Lock a folder of known findings during the block; wait for other processes that edit it.
 
     Raises:
         StoreError: the folder cannot be written, or another process did not end its edit.
@@ -157,15 +157,15 @@ def editing(folder: Path) -> Iterator[None]:
 
 
 def is_unused(folder: Path) -> bool:
-    """Return whether a folder holds nothing, or only what a campaign holds that was killed while it was opened."""
+    """Return whether a folder is empty, or only has files of a campaign that was killed while it was opened."""
     names = [path for path in folder.iterdir() if path.name not in (LOCK, *IGNORED) and not path.name.startswith(".")]
     return all(path.name in _FOLDERS and path.is_dir() and not any(path.iterdir()) for path in names)
 
 
 def killed_run(folder: Path) -> str | None:
-    """Return the run that was killed while it held the lock of a campaign, None if the last one ended by itself.
+    """Return the run that was killed while it held the lock of a campaign, None if the last one ended normally.
 
-    Nobody may write the campaign meanwhile.
+    No process may write the campaign during the call.
     """
     try:
         with _opened(folder / LOCK, os.O_RDONLY) as file:
@@ -175,7 +175,7 @@ def killed_run(folder: Path) -> str | None:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a process writes a campaign."""
+    """Return whether a process is writing a campaign."""
     try:
         with _opened(folder / LOCK, os.O_RDONLY) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -187,11 +187,11 @@ def is_locked(folder: Path) -> bool:
 
 
 def _claimed(folder: Path, path: Path, seconds: float) -> tuple[IO[str], tuple[Path, ...]]:
-    """Make a folder if there is none, and hold a lock file in it; return the file, and the folders that were made.
+    """Create a folder if it is missing, and lock a file in it; return the file and the created folders.
 
     Raises:
         BlockingIOError: another process still held the lock after some seconds.
-        OSError: the folder or the file cannot be made or locked.
+        OSError: the folder or the file cannot be created or locked.
     """
     made: list[Path] = []
     for attempt in count(1):
@@ -199,14 +199,14 @@ def _claimed(folder: Path, path: Path, seconds: float) -> tuple[IO[str], tuple[P
             made += _make_folders(folder)
             return _hold(path, seconds), tuple(dict.fromkeys(made))
         except FileNotFoundError:
-            # The holder of the lock has removed the folder meanwhile.
+            # The previous holder has removed the folder.
             if attempt == _ATTEMPTS_MAX:
                 raise
     raise AssertionError("one of the attempts was the last")
 
 
 def _hold(path: Path, seconds: float) -> IO[str]:
-    """Return a lock file that this process holds, made if there is none; wait for its holder for some seconds."""
+    """Return a locked lock file, created if it is missing; wait some seconds for another holder."""
     end = time.monotonic() + seconds
     while True:
         file = _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
@@ -217,12 +217,12 @@ def _hold(path: Path, seconds: float) -> IO[str]:
         except BaseException:
             file.close()
             raise
-        # Its holder has removed it: another process may hold the file that is there now.
+        # Its holder has removed it: another process may hold the new file at this path.
         file.close()
 
 
 def _opened(path: Path, flags: int) -> IO[str]:
-    """Open a lock file, which is emptied later: no link leads to another file, and nothing is waited for.
+    """Open a lock file without following links and without waiting; its content is replaced later.
 
     Raises:
         OSError: it cannot be opened, or is not a regular file with one name.
@@ -254,7 +254,7 @@ def _is_at(file: IO[str], path: Path) -> bool:
 
 
 def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it; return the ones that this process has made, outermost first."""
+    """Create a folder and missing parents; return the ones that this process created, outermost first."""
     made: list[Path] = []
     missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
     for path in reversed(missing):
@@ -268,7 +268,7 @@ def _make_folders(folder: Path) -> list[Path]:
 
 
 def _remove_folders(made: Sequence[Path]) -> None:
-    """Remove folders that this process has made, given outermost first, unless others have written in them."""
+    """Remove folders that this process created, outermost first in the list, unless they have foreign files."""
     for path in reversed(made):
         with suppress(OSError):
             path.rmdir()

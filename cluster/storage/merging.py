@@ -1,8 +1,7 @@
 """Merge of campaigns: the union of their rows and files, independent of order and repetition.
 
-Of two rows with one key a fixed order decides. An answer that loses against a different one is kept as late, a
-contradiction as it would be within one campaign. A job that was lost in one campaign and judged in another is
-judged.
+A fixed order decides between two rows with one key. If their answers differ, the discarded one is stored as late: a
+contradiction, as within one campaign. A job that was lost in one campaign and judged in another is judged.
 """
 
 import json
@@ -21,8 +20,8 @@ from cluster.storage.lock import Claim, claim
 from cluster.storage.schema import TABLES, Row
 from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
 
-# Files of a campaign that are merged by name, the traces of jobs that were lost among them; the others are made from
-# its rows.
+# Files of a campaign that are merged by name, including traces of lost jobs; all other files are generated from the
+# rows.
 _FILES = ("artefacts/*.yaml", "seldom/*.yaml", "snapshot/*/*.yaml", "running/[!.]*.yaml")
 _STAGES = ("closed", "confirmed", "confirm", "shrink", "explain")
 
@@ -31,10 +30,10 @@ class Target(Protocol):
     """Destination of merged rows."""
 
     def get(self, table: str, key: Row) -> Row | None:
-        """Return the row that has a key."""
+        """Return the row with a key."""
 
     def put(self, table: str, row: Row) -> None:
-        """Write a row in the place of the one that has its key."""
+        """Write a row; it replaces one with the same key."""
 
 
 def take(target: Target, table: str, row: Row) -> None:
@@ -54,7 +53,7 @@ def take(target: Target, table: str, row: Row) -> None:
 
 
 def _late(table: str, winner: Row, loser: Row) -> Row | None:
-    """Return the `late` row of an answer that lost against another, None if they are equal or it is no answer."""
+    """Return the `late` row for a discarded answer, None if both answers are equal or the row is no answer."""
     match table, loser:
         case "results", (job, _, attempt, verdict, digest, _, judgement):
             return (job, digest, attempt, judgement) if verdict != "lost" and digest != winner[4] else None
@@ -94,8 +93,8 @@ _ORDERS: dict[str, Callable[[Row], tuple[Any, ...]]] = {
 def merge(sources: Sequence[Path], place: Path | Claim) -> list[str]:
     """Merge campaigns into one, which may exist already; return remarks about damage in them.
 
-    Campaigns inside them, such as the regressions of a night, are merged likewise. The result is given by its folder,
-    or by a claim of it, which is released. A result that is new is removed if it cannot be written to its end.
+    Nested campaigns, such as the regressions of a night, are merged in the same way. `place` is the folder of the
+    result, or a claim of it, which is released. A new result is removed if it cannot be written completely.
 
     Raises:
         CampaignError: one of them is not a campaign, or is being written; the result cannot be written.
@@ -105,7 +104,7 @@ def merge(sources: Sequence[Path], place: Path | Claim) -> list[str]:
     try:
         claims.append(place if isinstance(place, Claim) else claim(place))
         if not claims[0].is_new:
-            # What was there before cannot be removed after an error: all rows are read before one is written.
+            # An existing result cannot be restored after an error: all rows are read before the first is written.
             for folder in (*sources, claims[0].folder):
                 _check_rows(folder)
         remarks = _merge_whole(sources, claims[0], claims)
@@ -121,7 +120,7 @@ def merge(sources: Sequence[Path], place: Path | Claim) -> list[str]:
 
 
 def _merge_whole(sources: Sequence[Path], claimed: Claim, claims: list[Claim]) -> list[str]:
-    """Merge campaigns and those inside them into claimed folders; add the claims of the inner ones to a list."""
+    """Merge campaigns and their nested ones into claimed folders; append the claims of nested folders to `claims`."""
     out = claimed.folder
     with storing(out):
         for name in ("artefacts", "running"):
@@ -142,10 +141,10 @@ def _merge_whole(sources: Sequence[Path], claimed: Claim, claims: list[Claim]) -
 
 
 def _check_rows(folder: Path) -> None:
-    """Read all rows of a campaign and of those inside it.
+    """Read all rows of a campaign and its nested ones.
 
     Raises:
-        CampaignError: a row holds what this version cannot read.
+        CampaignError: a row cannot be read by this version.
     """
     for database in (folder / DATABASE, *_inside(folder)):
         if database.is_file():
@@ -155,7 +154,7 @@ def _check_rows(folder: Path) -> None:
 
 
 def _inside(source: Path) -> list[Path]:
-    """Return the databases of the campaigns in a campaign; one behind a link is elsewhere, or is this one."""
+    """Return the databases of nested campaigns; links are skipped."""
     return [path for path in source.glob(f"*/{DATABASE}") if path.is_file() and not path.parent.is_symlink()]
 
 
@@ -175,7 +174,7 @@ def _merge_one(source: Path, out: Path, database: Database) -> list[str]:
 
 
 def _merge_file(source: Path, out: Path, name: str) -> None:
-    """Copy a file to a name in a folder; of two with one name keep the lesser by their bytes."""
+    """Copy a file to a name in a folder; of two files with one name, keep the one with the lesser bytes."""
     target, content = inside(out, name), read_file(source, CAMPAIGN_BYTES_MAX)
     if not target.exists() or read_file(target, CAMPAIGN_BYTES_MAX) > content:
         write_inside(out, name, content)

@@ -1,4 +1,4 @@
-"""Pace of a campaign: the range of time that its rest takes, from the pace of its parts so far."""
+"""Pace of a campaign: estimates the range of its remaining time from its rate so far."""
 
 from itertools import pairwise
 from typing import Annotated, TypeAlias
@@ -9,30 +9,33 @@ from scenarios.spec import Value
 
 UNITS_MIN = 8
 SPREAD_MAX = 6.0
-# Parts of the time so far whose paces are compared, with that of all of it.
+# The time so far is divided into this many parts, whose rates are compared.
 _PARTS = 4
 _SAMPLES_MAX = 256
 
 
-# A time that can be shown; NaN and infinity are none.
+# A finite number of seconds that can be displayed.
 Seconds: TypeAlias = Annotated[float, Field(ge=-1e12, le=1e12)]
 
 
 class Left(Value):
-    """The least and the most seconds that the rest takes."""
+    """The minimum and maximum of the remaining seconds."""
 
     low: Seconds
     high: Seconds
 
 
 class Pace:
-    """Units done at moments of a run; the first moment is its beginning, with what was kept from an earlier run."""
+    """Progress samples of a run: time and units done.
+
+    The first sample is the start of the run, with the units of earlier runs.
+    """
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, int]] = []
 
     def note(self, now: float, done: int) -> None:
-        """Note how many units are done; of many moments only some are kept, the first among them."""
+        """Add a sample of the units done; if there are too many samples, some are dropped, but never the first."""
         assert not self._samples or self._samples[-1][0] <= now, "time goes on"
         if len(self._samples) > 1 and self._samples[-1][1] == done == self._samples[-2][1]:
             self._samples.pop()
@@ -41,9 +44,9 @@ class Pace:
             del self._samples[1:-1:2]
 
     def left(self, total: int | None) -> Left | None:
-        """Return the time of the rest by the slowest and the fastest pace; None where that says nothing.
+        """Return the remaining time at the slowest and the fastest rate; None without a reliable estimate.
 
-        It says nothing of a few units, where a part stood still, or where paces are too far apart.
+        There is none after a few units only, if a part made no progress, or if the rates differ too much.
         """
         if total is None or len(self._samples) < 2:
             return None
@@ -58,7 +61,7 @@ class Pace:
         return Left(low=(total - done) / max(rates), high=(total - done) / min(rates))
 
     def _units_at(self, moment: float) -> float:
-        """Return the units done at a moment before the last one noted, between those of its neighbours."""
+        """Return the units done at a moment before the last sample, interpolated."""
         for (before, less), (after, more) in pairwise(self._samples):
             if before <= moment < after:
                 return less + (more - less) * (moment - before) / (after - before)

@@ -19,11 +19,11 @@ BYTES_MAX = 1 << 20
 
 
 class Snapshot(Value):
-    """Progress of a run of a campaign: `done` units of `total`, of which `kept` were done before it began.
+    """Progress of one run of a campaign: `done` units of `total`, including `kept` units of earlier runs.
 
-    Times are seconds since 1970, `now` as if nobody had set the clock since the run began; the run is one of those that
-    the campaign records. `expected` findings are those that were looked for, beside the others; `left` is None while
-    nothing can be said of it.
+    Times are seconds since 1970; `now` ignores clock changes since the start of the run. `run` is the name of the
+    recorded run. `expected` counts findings of planted faults, which are not in `findings`. `left` is None without a
+    reliable estimate.
     """
 
     run: str
@@ -39,13 +39,13 @@ class Snapshot(Value):
 
     @property
     def rate(self) -> float:
-        """Return the units done per second, 0 while that is unknown."""
+        """Return the units done per second, 0 if it is unknown."""
         seconds = self.now - self.begun
         return (self.done - self.kept) / seconds if seconds > 0 else 0.0
 
 
 class ProgressFile:
-    """The progress file of one run, written at most once a second; errors of writing are ignored."""
+    """The progress file of one run, written at most once a second; write errors are ignored."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class ProgressFile:
         self._run = run
         self._clock = clock
         self._time_of_day = time_of_day
-        # By how much the clock is behind the time of day, as it was at the first note.
+        # Time of day minus the clock, as of the first note.
         self._behind: float | None = None
         self._begun = self._last = 0.0
         self._kept = 0
         self._pace = Pace()
 
     def note(self, done: int, total: int | None, findings: int, shrinking: int, expected: int | None = None) -> None:
-        """Write the progress of the run, unless it was written within a second and is not complete."""
+        """Write the progress of the run, at most once a second unless it is complete."""
         assert done >= 0, f"{done} units are done"
         now = self._clock()
         if self._behind is None:
@@ -86,13 +86,13 @@ class ProgressFile:
             expected=expected,
             left=self._pace.left(total),
         )
-        # Errors of the disk are reported by files that must be written.
+        # Disk errors are reported by files that must be written.
         with suppress(OSError), writing_inside(self._folder, FILE, is_durable=False) as file:
             file.write(snapshot.model_dump_json().encode())
 
 
 def read_progress(folder: Path) -> Snapshot | None:
-    """Return the progress of the newest run of a campaign or of one inside it; None without any."""
+    """Return the progress of the newest run of a campaign or of a nested one; None without any."""
     found = []
     for path in (folder / FILE, *folder.glob(f"*/{FILE}")):
         with suppress(OSError, ValidationError):

@@ -1,4 +1,4 @@
-"""Provenance of results: which command of which code wrote them, when, and on what machine."""
+"""Provenance of results: command, version of the code, time and machine of the process that wrote them."""
 
 import os
 import platform
@@ -26,15 +26,15 @@ from workers.record.names import Count
 LIBRARIES = ("numpy", "ray", "torch", "triton")
 GIT_SECONDS_MAX = 5.0
 NOTIFY = "--notify"
-# Scheme and host; a user and a password before the host, and what follows it, are left out.
+# Scheme and host; user and password before the host, and the path after it, are left out.
 _ADDRESS = re.compile(r"(https?://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\"]*")
 
 
 class Planned(Value):
-    """Work that a process sets out to judge; a campaign with less is not judged to the end.
+    """Work that a process is going to judge; without all of it a campaign is not judged completely.
 
-    `scenarios` has the keys of the jobs of each scenario, by its name; `trials` the keys of trials of faults; `traces`
-    is the least number of traces of a hunt, None for a hunt that ends with its time.
+    `scenarios` has the job keys of each scenario, by its name; `trials` the keys of trials of faults; `traces` is the
+    least number of traces of a hunt, None for a hunt that ends with its time.
     """
 
     scenarios: dict[str, tuple[str, ...]] = {}
@@ -48,16 +48,16 @@ def _is_stamp(text: str) -> str:
     return text
 
 
-# A time in ISO format, with its zone.
+# A time in ISO format with its time zone.
 Stamp: TypeAlias = Annotated[str, AfterValidator(_is_stamp)]
 
 
 class Run(Value):
-    """One process that writes a campaign; `run` is its name, which no other has.
+    """One process that writes a campaign; `run` is its unique name.
 
-    `commit` is that of the checkout the code is from, with `+` behind it where files were edited; empty without one.
-    `engine` is the one that was tested; empty where that was not recorded.
-    `ended` is None while it runs, and if its end could not be recorded.
+    `commit` is the commit of the checkout with this code, followed by `+` if files were edited; empty without a
+    checkout. `engine` is the tested engine; empty if that was not recorded. `ended` is None for a running process, or
+    if its end could not be recorded.
     """
 
     run: str
@@ -77,19 +77,19 @@ class Run(Value):
 
     @property
     def seconds(self) -> float | None:
-        """Return the duration in seconds, None if no end was recorded."""
+        """Return the duration in seconds, None without a recorded end."""
         if self.ended is None:
             return None
         return (datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.begun)).total_seconds()
 
 
 def now() -> str:
-    """Return the time, as runs are stamped."""
+    """Return the current time as a stamp."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def after(begun: str, seconds: float) -> str:
-    """Return the time so many seconds behind a stamp, whatever the clock was set to since."""
+    """Return the stamp that is some seconds after another one, independent of the current clock."""
     assert seconds >= 0, f"{seconds} seconds after {begun}"
     return (datetime.fromisoformat(begun) + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
 
@@ -113,14 +113,14 @@ def this_run(seed: int | None = None, engine: str = "") -> Run:
 
 
 def _without_secrets(words: list[str]) -> Iterator[str]:
-    """Yield the words of a command; of an address that is notified no more than the host, the rest may be a secret."""
+    """Yield the words of a command; a notification address is cut to its host, as the rest may be a secret."""
     for before, word in pairwise(["", *words]):
-        is_told = before == NOTIFY or word.startswith(f"{NOTIFY}=")
-        yield without_secret(word) if is_told else word
+        is_address = before == NOTIFY or word.startswith(f"{NOTIFY}=")
+        yield without_secret(word) if is_address else word
 
 
 def without_secret(text: str) -> str:
-    """Return a text with no more than the host of each address."""
+    """Return a text in which each address is cut to its host."""
     return _ADDRESS.sub(r"\1\2/...", text)
 
 
@@ -134,7 +134,7 @@ def _versions() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """Return the commit of our own checkout; an installed distribution has none, whatever folder it lies in."""
+    """Return the commit of our own checkout; empty for an installed distribution, even inside another checkout."""
     if not (ROOT / ".git").exists():
         return ""
     answers = []

@@ -1,6 +1,6 @@
-"""Types of stored rows: what each column of each table must hold, checked wherever a row is read.
+"""Types of stored rows: what each column of each table must hold, checked whenever a row is read.
 
-A row with a sound seal may still be of another version, or made by hand.
+A row with a correct seal may still come from another version, or be made by hand.
 
 Verifies: types, ranges and names of all columns, and JSON by the value that it becomes.
 """
@@ -39,10 +39,10 @@ _ROWS: Mapping[str, TypeAdapter[Any]] = {
 
 
 def checked(path: Path, table: Table, row: Row) -> Row:
-    """Return a row that holds what its table may hold.
+    """Return a row after a check of its types.
 
     Raises:
-        CampaignError: it does not; the message names the row, the column and the problem.
+        CampaignError: a value is invalid; the message names the row, the column and the problem.
     """
     try:
         values = _ROWS[table.name].validate_python(row)

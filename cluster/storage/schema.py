@@ -12,7 +12,7 @@ Row: TypeAlias = tuple[Cell, ...]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table by its columns, of which the first `num_keys` make its primary key; `seal` is the last."""
+    """A table by its columns; the first `num_keys` are its primary key, and a `seal` column follows the last."""
 
     name: str
     columns: tuple[str, ...]
@@ -24,23 +24,23 @@ class Table:
         return self.columns[: self.num_keys]
 
     def sealed(self, row: Row) -> Row:
-        """Return a row with its seal behind it."""
+        """Return a row followed by its seal."""
         assert len(row) == len(self.columns), f"{self.name} has {len(self.columns)} columns, given are {len(row)}"
         return (*row, seal_of(self.name, row))
 
     def is_sound(self, sealed: Row) -> bool:
-        """Whether a row was read as it was written."""
+        """Whether a row has the seal of its values."""
         return sealed[-1] == seal_of(self.name, sealed[:-1])
 
     def statement(self) -> str:
-        """Return the SQL that makes the table."""
+        """Return the SQL that creates the table."""
         columns = ", ".join((*self.columns, "seal"))
         return f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({', '.join(self.keys)})) WITHOUT ROWID"
 
 
-# `meta` says that this is a campaign, and of which version. `runs` has a line for each process that wrote here, and
-# `attempts` name theirs, so that the attempts of two campaigns are different ones; their `outcome` is None while they
-# run, `reason` says how the worker of a lost one died. `late` are answers beside the one that was recorded.
+# `meta` marks the file as a campaign and has its version. `runs` has a row for each process that wrote here. `attempts`
+# name their run, so that attempts of two merged campaigns stay different; their `outcome` is None while they run, and
+# `reason` is the death of the worker of a lost one. `late` are answers after the one that was recorded.
 TABLES: Mapping[str, Table] = {
     table.name: table
     for table in (

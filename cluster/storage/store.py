@@ -1,7 +1,7 @@
-"""Store: a campaign directory with results, attempts, artefacts of findings, and the traces being run.
+"""Store: a campaign directory with results, attempts, artefacts of findings, and the traces of running jobs.
 
-One process writes a campaign. `running/` is written ahead: the trace of a job is in its file before the job is
-dispatched and stays there until its result is recorded, so that a kill at any moment loses nothing.
+One process writes a campaign. The trace of a job is written to `running/` before the job is dispatched and stays there
+until its result is recorded, so that a kill at any moment loses nothing.
 """
 
 import os
@@ -30,11 +30,11 @@ from workers.targets.target import RunConfig
 class Store(Contents, AbstractContextManager["Store"]):
     """The only writer of one campaign directory; a context manager.
 
-    Opened by its folder, or by a claim of it, which is released when the store is closed. A new campaign is removed
-    when it cannot be opened, or when Ray cannot be reached and nothing was begun.
+    It is opened by its folder, or by a claim of it, which is released when the store is closed. A new campaign is
+    removed if it cannot be opened, or if Ray cannot be reached and no attempt was recorded.
 
-    `run` is what is recorded of this process. `remarks` says what was found damaged, and is run again; `restored` which
-    artefacts were written again; `is_kept`, at the end, whether all results are on the disk.
+    `run` is the record of this process. `remarks` lists damage (the affected jobs run again), `restored` lists
+    artefacts that were written again, and `is_kept` says, at the end, whether all results are on the disk.
 
     Raises:
         CampaignError: another process has it open, or the directory is not a campaign of this version.
@@ -76,12 +76,12 @@ class Store(Contents, AbstractContextManager["Store"]):
                 self._db.insert("attempts", (*attempt, "abandoned", None), "REPLACE")
             # A lost job has no verdict: it is tried again, and its attempts stay on record.
             self._db.delete("results", "verdict = 'lost'")
-        # From here on a log is beside the database, until that is closed.
+        # From here on there is a write-ahead log, until the database is closed.
         with storing(self.folder):
             self._claim.note_run(self.run.run)
 
     def plan(self, planned: Planned) -> None:
-        """Record work that this process sets out to judge, in addition to what it recorded before."""
+        """Record work that this process is going to judge, in addition to earlier calls."""
         before = self.run.planned
         both = Planned(
             scenarios=before.scenarios | planned.scenarios,
@@ -116,7 +116,7 @@ class Store(Contents, AbstractContextManager["Store"]):
 
     @property
     def is_in_place(self) -> bool:
-        """Return whether the campaign is still where it was opened: nobody removed or replaced its folder."""
+        """Return whether the campaign folder is still the opened one, not removed or replaced."""
         return self._claim.is_in_place and (self.folder / DATABASE).is_file()
 
     def close(self) -> None:
@@ -140,11 +140,11 @@ class Store(Contents, AbstractContextManager["Store"]):
         return self._db.select(table, where, values)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Make the writes inside all or nothing, should this process be killed on the way."""
+        """Make the writes inside atomic, even if this process is killed."""
         return self._db.transaction()
 
     def attempts_made(self, job: str) -> int:
-        """Return the number of the newest attempt of a job, 0 if there is none."""
+        """Return the number of the newest attempt of a job, 0 without one."""
         query = "SELECT COALESCE(MAX(attempt), 0) FROM attempts WHERE job = ?"
         (number,) = self._db.query(query, (job,))[0]
         assert isinstance(number, int), number
@@ -161,11 +161,11 @@ class Store(Contents, AbstractContextManager["Store"]):
         self.begin_attempt(job.key, attempt, slot)
 
     def running_file(self, job: str) -> Path:
-        """Return the file of the trace of a job while it runs, which stays if the job is lost."""
+        """Return the file with the trace of a running job; the file of a lost job stays."""
         return running_file(self.folder / "running", job)
 
     def record(self, job: Job, attempt: int, judgement: Judgement, scenario: str) -> Result:
-        """Record the result of a job, its artefact first; a job that has one keeps it."""
+        """Store the result of a job, its artefact first; an existing result stays."""
         artefact = None
         if is_finding(judgement.verdict):
             artefact = self.keep_artefact(judgement, scenario, job.config)
@@ -188,7 +188,7 @@ class Store(Contents, AbstractContextManager["Store"]):
             remove_inside(self.folder, f"running/{self.running_file(job).name}")
 
     def note_loss(self, job: str, attempt: int, reason: str) -> None:
-        """Write down that an attempt was lost."""
+        """Record that an attempt was lost."""
         self._set_outcome(job, attempt, "lost", reason)
 
     def _set_outcome(self, job: str, attempt: int, outcome: str, reason: str | None = None) -> None:
@@ -204,10 +204,10 @@ class Store(Contents, AbstractContextManager["Store"]):
         self._db.insert("late", (job, answer_digest(answer), attempt, text))
 
     def keep_settings(self, settings: str) -> None:
-        """Write the settings of a hunt down.
+        """Store the settings of a hunt.
 
         Raises:
-            CampaignError: it was begun with other settings.
+            CampaignError: the campaign has other settings.
         """
         assert settings, "a hunt looks for something"
         kept = next((plan for plan in self.plans() if plan != settings), None)
@@ -243,7 +243,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         return None
 
     def keep_trial(self, job: TrialJob, attempt: int, trial: Trial) -> None:
-        """Record a trial; one that was kept before stays."""
+        """Store a trial; an existing one stays."""
         assert (trial.fault, trial.number) == (job.fault, job.number), "an answer to another trial"
         text = trial.model_dump_json()
         with self._db.transaction():
@@ -251,7 +251,7 @@ class Store(Contents, AbstractContextManager["Store"]):
             self._set_outcome(job.key, attempt, "measured")
 
     def trial(self, job: str) -> Trial | None:
-        """Return a trial that was kept."""
+        """Return a stored trial."""
         for *_, trial in self._db.select("trials", "job = ?", (job,)):
             return Trial.model_validate_json(str(trial))
         return None
@@ -262,7 +262,7 @@ class Store(Contents, AbstractContextManager["Store"]):
         return path.relative_to(self.folder).as_posix()
 
     def restore_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> None:
-        """Write an artefact again that is missing or damaged; `restored` says so, and the damaged one stays aside."""
+        """Write a missing or damaged artefact again and note it in `restored`; a damaged file is renamed."""
         with storing(self.folder / "artefacts"):
             path = inside(self.folder, "artefacts") / artefact_name(judgement)
             is_missing = not os.path.lexists(path)
@@ -282,7 +282,7 @@ class Store(Contents, AbstractContextManager["Store"]):
 
 
 def answer_digest(answer: Answer) -> str:
-    """Return the digest of an answer, without what depends on earlier jobs of its worker."""
+    """Return the digest of an answer, without the part that depends on earlier jobs of its worker."""
     if isinstance(answer, Judgement | ShardReport):
         answer = answer.model_copy(update={"ran": ()})
     return text_digest(answer.model_dump_json())

@@ -1,7 +1,7 @@
-"""Write-ahead log of a campaign's database, as a killed process leaves it: whether all of it is there.
+"""Write-ahead log of a campaign's database: check whether the log of a killed process is complete.
 
-SQLite reads a log up to its first altered frame, and says nothing of what lies behind. A log that should be there is
-known by the name of its run, which stands in `campaign.lock` while that run may have written one.
+SQLite reads a log up to its first altered frame, and ignores the rest without an error. Whether there must be a log is
+known from `campaign.lock`, which has the name of the run that may have written one.
 """
 
 import struct
@@ -14,7 +14,7 @@ _HEADER_BYTES, _FRAME_BYTES = 32, 24
 _MAGIC_LITTLE, _MAGIC_BIG = 0x377F0682, 0x377F0683
 _WORDS = 2**32
 LOG_BYTES_MAX = 4 << 30
-_GONE = "what was recorded in it last is gone; the command that wrote it runs it again"
+_GONE = "the last records are lost; run the command again to repeat them"
 
 
 def log_of(path: Path) -> Path:
@@ -23,9 +23,9 @@ def log_of(path: Path) -> Path:
 
 
 def damage_of_log(path: Path) -> str | None:
-    """Describe the damage of a database's log; None if it is whole, empty, or not there.
+    """Describe the damage of a database's log; None if it is complete, empty, or missing.
 
-    Nobody may write it meanwhile. A transaction that was not finished is no damage.
+    No process may write it during the call. An unfinished transaction is no damage.
     """
     log = log_of(path)
     data = read_file(log, LOG_BYTES_MAX) if log.exists() else b""
@@ -43,7 +43,7 @@ def damage_of_log(path: Path) -> str | None:
 
 
 def absence_of_log(path: Path) -> str | None:
-    """Describe that a log is missing which a killed run must have left; None if it is there."""
+    """Describe the loss if the log of a killed run is missing; None if it exists."""
     log = log_of(path)
     if log.exists() and log.stat().st_size:
         return None
@@ -57,16 +57,16 @@ def _is_header(data: bytes) -> bool:
 
 
 def _is_own(data: bytes, start: int) -> bool:
-    """Whether a frame is of this log, not left from the one before: of that both salts are others.
+    """Whether a frame belongs to this log; in a frame of the previous log both salts differ.
 
-    One salt that is another was altered.
+    If only one salt differs, it was altered.
     """
     salts = data[start + 8 : start + 16]
     return salts[:4] == data[16:20] or salts[4:] == data[20:24]
 
 
 def _sound_frames(data: bytes, size: int) -> Iterator[int]:
-    """Yield the places of frames up to the first that is altered; each checksum continues the one before."""
+    """Yield the offsets of frames up to the first altered one; each checksum continues the previous one."""
     so_far: tuple[int, int] = struct.unpack(">2I", data[24:32])
     for start in range(_HEADER_BYTES, len(data), _FRAME_BYTES + size):
         frame = data[start : start + _FRAME_BYTES + size]
@@ -83,7 +83,7 @@ def _order(data: bytes) -> str:
 
 
 def _checksum(data: bytes, so_far: tuple[int, int], order: str) -> tuple[int, int]:
-    """Continue the checksum of a log, as SQLite's format describes it."""
+    """Continue the checksum of a log, as defined by SQLite's format."""
     one, other = so_far
     words = struct.unpack(f"{order}{len(data) // 4}I", data)
     for first, second in zip(words[::2], words[1::2], strict=True):

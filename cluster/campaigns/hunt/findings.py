@@ -70,7 +70,7 @@ class Findings:
             if state.artefact is not None and state.judgement is not None:
                 self._ledger.restore_artefact(state.judgement, self._trace_name(state), self._settings.config)
             if kept is None:
-                # # The finding is stored at once: a campaign that ends before its triage still reports it.
+                # The finding is stored at once: a campaign that ends before its triage still reports it.
                 self._keep(state)
         self.by_bug[bug].count += hit.count
 
@@ -166,5 +166,5 @@ class Findings:
 
 
 def _name(bug: str) -> str:
-    # # The key has the build: edited code may fail in another way, so findings of other code are not continued.
+    # The key has the build: edited code may fail in another way, so findings of other code are not continued.
     return f"{build()} {bug}"

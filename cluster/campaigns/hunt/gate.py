@@ -13,11 +13,11 @@ from cluster.storage.provenance import Planned
 from workers.record.verdict import is_finding
 from workers.shrink.fingerprint import signature_of
 
-# # Every gate hunts with the same traces.
+# Every gate hunts with the same traces.
 SEED = 0
 TRACES_MIN = 200
-# # Shares of the time after which no new scenario, and no new trace, is started. The hunt gets a third at least; the
-# rest # after `TRACES_END` is for running traces and for shrinking.
+# Shares of the time after which no new scenario, and no new trace, is started. The hunt gets a third at least; the rest
+# after `TRACES_END` is for running traces and for shrinking.
 SCENARIOS_END = 2 / 3
 TRACES_END = 0.85
 

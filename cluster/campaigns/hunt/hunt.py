@@ -127,7 +127,7 @@ class Hunt:
             case "again":
                 self._lost[shard.number] = f"run again: {lost.reason}"
             case "hunt" if not deaths:
-                # # If the shard was split, another of its traces may have been lost before.
+                # If the shard was split, another of its traces may have been lost before.
                 if shard.number not in self._lost:
                     self._lost[shard.number] = lost.reason
                     self.totals.add(shard.number, unjudged_report(*self._split.give_up(shard.number)))

@@ -17,7 +17,7 @@ from workers.run.shard import ShardReport, shard_traces
 from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig
 
-# # Such a shard was judged before, or its fault kills no worker: its lost attempts have another cause.
+# Such a shard was judged before, or its fault kills no worker: its lost attempts have another cause.
 LOSSES_MAX_AGAIN = 10
 
 
@@ -65,7 +65,7 @@ class ShardJobs:
         faults = (self.settings.canary,) if role == "canary" else self.settings.faults
         profile, seed = self.settings.profile, self.settings.seed
         shard = Shard(profile=profile, seed=seed, number=number, traces=count, faults=faults)
-        # # A corpus may have the trace of the canary: the search must succeed with generated traces alone.
+        # A corpus may have the trace of the canary: the search must succeed with generated traces alone.
         if role != "canary":
             changes |= {"corpus": self.corpus.digest, "parents": self.corpus.parents(number)}
         return ShardJob.of(role, shard.model_copy(update=changes), self._running, self.settings.config)

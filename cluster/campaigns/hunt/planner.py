@@ -49,14 +49,14 @@ class HuntPlanner:
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
         self._slot[job.key] = slot
-        # # The worker records the traces of a shard itself; lost candidates of the shrinker are proposed again.
+        # The worker records the traces of a shard itself; lost candidates of the shrinker are proposed again.
         if isinstance(job, ShardJob):
             self.store.begin_attempt(job.key, attempt, slot)
 
     def take(self, record: Record) -> None:
         job = self._jobs.pop(record.job)
         report = record.result
-        # # A report that ended early with a finding is first joined with the reports of the shard's other traces.
+        # A report that ended early with a finding is first joined with the reports of the shard's other traces.
         if isinstance(job, ShardJob) and isinstance(report, ShardReport) and report.traces == job.shard.traces:
             self.store.keep_shard(job, record.attempt, report)
         if isinstance(job, ShardJob) and isinstance(report, ShardReport) and job.role == "hunt":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from workers.edits.functions import MODULE, Edit, edits_of, functions_of
 from workers.targets.executed import Executed
 
-# # The most functions that a sentence lists.
+# The most functions that a sentence lists.
 _NAMED = 3
 
 

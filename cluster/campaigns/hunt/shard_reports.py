@@ -13,7 +13,7 @@ from workers.run.coverage import joined_coverage
 from workers.run.shard import Hit, ShardReport, shard_traces
 from workers.shrink.fingerprint import signature_of
 
-# # Fields of a report that are added up.
+# Fields of a report that are added up.
 SUMS = ("traces", "runs", "steps", "commits", "captures", "reached")
 
 

@@ -154,7 +154,7 @@ def test_a_log_that_is_not_there_is_reported_if_the_run_before_was_killed(
         log.unlink()
     else:
         os.truncate(log, 0)
-    gone = "what was recorded in it last is gone; the command that wrote it runs it again"
+    gone = "the last records are lost; run the command again to repeat them"
     remark = f"{log}: is {how}, and the run before was killed: {gone}"
     with Campaign(folder) as seen:
         assert seen.remarks == [remark]
