@@ -1,4 +1,8 @@
-"""Observer of the second model runner's sampler: what it has stored for each request of a step, before it samples."""
+"""Observer of the second model runner's sampler: the state that it has stored for each batch row, before it samples.
+
+The state is read in stream order, after the step before has appended its output tokens and before this step's sampler
+or rejection sampler runs.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -8,7 +12,7 @@ from workers.targets.child.inside.observations import Observations
 
 
 class SamplerObserver:
-    """Observer of one runner's sampler, which wraps its calls until it is released."""
+    """Observer of one runner's sampler: wraps `sample` of the model runner until it is released."""
 
     def __init__(self, runner: Any, record: Observations) -> None:
         self._runner, self._record = runner, record
@@ -21,7 +25,7 @@ class SamplerObserver:
 
     def _observed_sample(self, hidden_states: Any, batch: Any, *arguments: Any, **options: Any) -> Any:
         indexes = [int(index) for index in batch.idx_mapping_np[: batch.num_reqs]]
-        # A step of padding alone has no request.
+        # A dummy batch of padding tokens alone has no request.
         if indexes:
             num_logprobs = self._runner.sampler.sampling_states.num_logprobs[indexes].tolist()
             self._record.read(
@@ -68,7 +72,7 @@ _PENALTIES = ("presence", "frequency", "repetition")
 
 
 def _rows(state: Mapping[str, Any], indexes: Sequence[int], num_logprobs: Sequence[int]) -> list[dict[str, Any]]:
-    """Return what is stored at some indexes."""
+    """Return the state of the batch rows, by their indexes in the tensors of all requests."""
     return [
         _row({name: part[index] for name, part in state.items()}, of)
         for index, of in zip(indexes, num_logprobs, strict=True)
@@ -76,7 +80,7 @@ def _rows(state: Mapping[str, Any], indexes: Sequence[int], num_logprobs: Sequen
 
 
 def _row(of: Mapping[str, Any], num_logprobs: int) -> dict[str, Any]:
-    """Return what is stored of one request, in the form that judges compare."""
+    """Return the state of one batch row: sampling parameters, prompt tokens, output tokens and their counts."""
 
     def first(name: str, count: str) -> list[Any]:
         found: list[Any] = of[name][: int(of[count])].tolist()
