@@ -22,19 +22,15 @@ from scenarios.events import (
     Schedule,
     Submit,
 )
-from scenarios.own_draws import OwnDraws
-from scenarios.rescale import rescaled
 from scenarios.sampling import PARAMS, SamplingParams
 from scenarios.spec import EngineSpec
-from scenarios.trace import Trace, problems
+from scenarios.trace import Trace
 
 PLAIN = SamplingParams()
 # A prompt that goes on from another request.
 CONTINUES = "continues"
 EVENTS = tuple(event.model_fields["do"].default for event in get_args(get_args(AnyEvent)[0]))
 FEATURES = (*OF_SUBMITS, CONTINUES, *PARAMS)
-# More places than one limit is exceeded in, and more rounds than a trace needs until none is.
-_MENDS_MAX = 64
 
 T = TypeVar("T")
 
@@ -179,7 +175,8 @@ class Capabilities:
     it lacks stays at its default. `devices` are those it runs on, each with the lanes that a schedule advances there,
     none where schedules mean nothing; schedules have one of the `policies`, and `delays` says whether they may also
     hold up lines of its program. `probes` are those it counts, `faults` says whether historical bugs can be switched
-    on in it. What it lacks beyond this is in `limits`; its random traces have its `own_draws`.
+    on in it. What it lacks beyond this is in `limits`; generated traces have its own `situations` besides those of any
+    engine.
 
     What it shows: `planes` names what beside outputs, `logs_decisions` says whether the host's decisions are among it.
 
@@ -199,7 +196,8 @@ class Capabilities:
     probes: tuple[str, ...] = ()
     faults: bool = False
     limits: Limits = Limits()
-    own_draws: OwnDraws = field(default_factory=OwnDraws)
+    # Values of scenarios.generation.situation, which knows capabilities.
+    situations: tuple[Any, ...] = ()
     planes: tuple[str, ...] = ()
     logs_decisions: bool = False
     logit_margin: float = 0.0
@@ -239,59 +237,21 @@ class Capabilities:
 
 def lacking(trace: Trace, capabilities: Capabilities) -> str | None:
     """Say what a trace asks for that an engine cannot do, the first place in it, and what is allowed there."""
-    of_events = _event_limits(capabilities, trace.spec)
+    of_events = event_limits(capabilities, trace.spec)
     for index, event in enumerate(trace.events):
         for of_event in of_events:
             if (asked := of_event(event)) is not None:
                 return asked.message(f"events.{index}")
-    for of_spec in _spec_limits(capabilities):
+    for of_spec in spec_limits(capabilities):
         if (misfit := of_spec(trace.spec)) is not None:
             return misfit.message("spec")
-    for of_trace in _trace_limits(capabilities):
+    for of_trace in trace_limits(capabilities):
         if (beyond := of_trace(trace)) is not None:
             return beyond.message()
     return None
 
 
-def within(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace with everything left out that an engine cannot do, rescaled to its blocks if it has no others."""
-    for _ in range(_MENDS_MAX):
-        if lacking(trace, capabilities) is None:
-            return trace
-        trace = _mended(trace, capabilities)
-    raise AssertionError(f"changes for one limit exceed another: {lacking(trace, capabilities)}")
-
-
-def _mended(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace with its events mended for the specification as it is, and that one then."""
-    sizes = capabilities.allowed("block_size")
-    if sizes is not None and trace.spec.block_size not in sizes:
-        trace = rescaled(trace, sizes[0])
-    of_events = _event_limits(capabilities, trace.spec)
-    events = tuple(each for event in trace.events if (each := _mended_by(of_events, event)) is not None)
-    spec = _mended_by(_spec_limits(capabilities), trace.spec)
-    found = _mended_by(_trace_limits(capabilities), trace.model_copy(update={"events": events, "spec": spec}))
-    assert found is not None, "a trace can be changed to fit"
-    # In a smaller pool, or a shorter model, not every request has room.
-    wrong = {problem.path[1] for problem in problems(found) if problem.path[0] == "events"}
-    fitting = tuple(event for index, event in enumerate(found.events) if index not in wrong)
-    return found.model_copy(update={"events": fitting}) if wrong else found
-
-
-def _mended_by(limits: Sequence[Callable[[T], Excess[T] | None]], asked: T) -> T | None:
-    """Return what asks for nothing beyond limits, one after the other; None if that is nothing at all."""
-    for limit in limits:
-        for _ in range(_MENDS_MAX):
-            excess = limit(asked)
-            if excess is None:
-                break
-            if excess.mended is None:
-                return None
-            asked = excess.mended
-    return asked
-
-
-def _event_limits(
+def event_limits(
     capabilities: Capabilities, spec: EngineSpec
 ) -> Sequence[Callable[[AnyEvent], Excess[AnyEvent] | None]]:
     """Return the limits of an event in an engine of a specification."""
@@ -350,7 +310,7 @@ def with_params(event: Submit, params: Mapping[str, object]) -> Submit:
     return event.model_copy(update={"params": event.params.model_copy(update=params)})
 
 
-def _spec_limits(capabilities: Capabilities) -> Sequence[SpecLimit]:
+def spec_limits(capabilities: Capabilities) -> Sequence[SpecLimit]:
     """Return the limits of a specification."""
     return [partial(_values, capabilities=capabilities), *capabilities.limits.spec]
 
@@ -364,7 +324,7 @@ def _values(spec: EngineSpec, capabilities: Capabilities) -> Excess[EngineSpec] 
     return None
 
 
-def _trace_limits(capabilities: Capabilities) -> Sequence[Callable[[Trace], Excess[Trace] | None]]:
+def trace_limits(capabilities: Capabilities) -> Sequence[Callable[[Trace], Excess[Trace] | None]]:
     """Return the limits of a trace beside its events and its specification."""
     return [partial(limit, capabilities=capabilities) for limit in (_schedule, _probes, _faults)]
 

@@ -4,6 +4,7 @@ Philox4x32-10 is the counter-based generator of Salmon et al., "Parallel random 
 """
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
@@ -66,6 +67,9 @@ class Draws(Protocol):
     def of(self, numbers: Sequence[int]) -> int:
         """Return an item of `numbers`, each place equally likely."""
 
+    def chance(self, weight: Fraction) -> bool:
+        """Return true with a probability; false is the simpler result."""
+
     def one_in(self, count: int) -> bool:
         """Return true with probability 1 / `count`; false is the simpler result."""
 
@@ -89,6 +93,9 @@ class Digits:
 
     def of(self, numbers: Sequence[int]) -> int:
         return numbers[self.below(len(numbers))]
+
+    def chance(self, weight: Fraction) -> bool:
+        return self.below(weight.denominator) < weight.numerator
 
     def one_in(self, count: int) -> bool:
         return self.below(count) == 0

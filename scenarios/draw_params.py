@@ -1,11 +1,9 @@
 """Sampling parameters of generated requests, decoded from one random number; 0 stands for the defaults."""
 
-from collections.abc import Sequence
 from typing import NamedTuple, get_args
 
 from scenarios.draw import Source
-from scenarios.events import Submit
-from scenarios.sampling import GRAMMAR, PARAMS, Addition, Number, SamplingParams
+from scenarios.sampling import GRAMMAR, PARAMS, Number, SamplingParams
 from scenarios.spec import RATE_STEPS, EngineSpec, SamplingMethod
 
 METHODS: tuple[SamplingMethod, ...] = get_args(SamplingMethod)
@@ -26,13 +24,6 @@ def _decoded(number: int, site: str, spec: EngineSpec) -> dict[str, object]:
     """Return the values of the parameters that are decoded from a number of a site."""
     drawn = {name: each.drawn for name, each in PARAMS.items() if each.site == site and each.drawn is not None}
     return {name: draw(Number(number, site, spec)) for name, draw in drawn.items()}
-
-
-def added_params(event: Submit, index: int, seed: int, spec: EngineSpec, features: Sequence[str]) -> Submit:
-    """Return request number `index` of a trace with parameters added that only some engines have, of these features."""
-    to = Addition(event.params, spec, seed, index)
-    update = {key: value for name in PARAMS if name in features for key, value in PARAMS[name].added(to).items()}
-    return event.model_copy(update={"params": event.params.model_copy(update=update)}) if update else event
 
 
 def method_of(number: int) -> tuple[SamplingMethod, tuple[float, ...]]:

@@ -63,10 +63,6 @@ class Addition(NamedTuple):
     seed: int
     request_index: int
 
-    def is_in_trace(self, one_in: int, what: str) -> bool:
-        """Return whether the trace is one of `one_in` traces with such requests."""
-        return not below(one_in, self.seed, "extension", what, 0)
-
     def pick(self, what: str, bound: int, number: int = 0) -> int:
         """Return an integer below `bound` that follows from the trace's seed, the request and the labels."""
         return below(bound, self.seed, "extension", f"{what} of {self.request_index}", number)
@@ -86,8 +82,9 @@ class Feature:
 
     `contracts` are the names of the contracts that judge it. `allowed` says whether a value is allowed, and which are;
     `refused` yields what else no engine supports: paths in the value, each with a message. `drawn` decodes its value in
-    the random traces of all engines, from the number of the `site`; `added` returns parameters for random traces of the
-    engines that have the feature. `plain` are other values that ask for nothing, as the default does.
+    the random traces of all engines, from the number of the `site`; `added` returns parameters of a request in traces
+    with the situation of the feature, which bears its name, for engines that have it. `plain` are other
+    values that ask for nothing, as the default does.
     """
 
     contracts: tuple[str, ...] = ()
@@ -226,31 +223,29 @@ def _drawn_bad_words(number: Number) -> tuple[Tokens, ...]:
 
 def _added_logprobs(to: Addition) -> Mapping[str, object]:
     # Logits are compared with each other, those of prompt tokens with those of output tokens.
-    are_logits = to.spec.logprobs_mode.endswith("logits") and not to.params.num_logprobs
-    return {"num_logprobs": 1 + to.pick("logits", 3)} if are_logits else {}
+    return {} if to.params.num_logprobs else {"num_logprobs": 1 + to.pick("logits", 3)}
 
 
 def _added_prompt_logprobs(to: Addition) -> Mapping[str, object]:
-    is_in_trace = to.spec.logprobs_mode.endswith("logits") or to.is_in_trace(4, "prompts")
-    return {"num_prompt_logprobs": 1 + to.pick("prompt", 6)} if is_in_trace and to.pick("has prompt", 3) else {}
+    return {"num_prompt_logprobs": 1 + to.pick("prompt", 6)} if to.pick("has prompt", 3) else {}
 
 
 def _added_biases(to: Addition) -> Mapping[str, object]:
-    if to.is_in_trace(2, "biases") or not to.pick("has biases", 2):
+    if not to.pick("has biases", 2):
         return {}
     tokens = sorted({to.pick("token", to.spec.vocab_size, number) for number in range(1 + to.pick("biases", 4))})
     return {"logit_bias": tuple((token, BIASES[to.pick("bias", len(BIASES), token)]) for token in tokens)}
 
 
 def _added_logprob_tokens(to: Addition) -> Mapping[str, object]:
-    if not to.is_in_trace(16, "named") or not to.pick("has named", 2):
+    if not to.pick("has named", 2):
         return {}
     named = dict.fromkeys(to.pick("named", to.spec.vocab_size, number) for number in range(1 + to.pick("names", 5)))
     return {"logprob_tokens": tuple(named), "num_logprobs": 0}
 
 
 def _added_stop_words(to: Addition) -> Mapping[str, object]:
-    if not to.is_in_trace(6, "words") or not to.pick("has words", 3):
+    if not to.pick("has words", 3):
         return {}
     among = to.params.allowed_tokens or tuple(range(to.spec.vocab_size))
     words = (
@@ -261,8 +256,7 @@ def _added_stop_words(to: Addition) -> Mapping[str, object]:
 
 
 def _added_stop_strings(to: Addition) -> Mapping[str, object]:
-    is_added = to.is_in_trace(6, "stop strings") and to.pick("without stop string", 2)
-    return {"include_stop_str_in_output": False} if is_added else {}
+    return {"include_stop_str_in_output": False} if to.pick("without stop string", 2) else {}
 
 
 def _added_no_repeats(to: Addition) -> Mapping[str, object]:
@@ -270,8 +264,7 @@ def _added_no_repeats(to: Addition) -> Mapping[str, object]:
 
 
 def _added_broken_grammar(to: Addition) -> Mapping[str, object]:
-    has_broken = to.is_in_trace(12, "broken grammars") and not to.params.grammar
-    return {"broken_grammar": True} if has_broken and not to.pick("has broken grammar", 3) else {}
+    return {} if to.params.grammar or to.pick("has broken grammar", 3) else {"broken_grammar": True}
 
 
 def _added_min_p(to: Addition) -> Mapping[str, object]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
-from scenarios.random_trace import random_trace
+from scenarios.generation.base import random_trace
 from scenarios.trace import Trace
 from workers.record.verdict import Lost
 from workers.run.worker import Worker

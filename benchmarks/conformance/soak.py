@@ -18,8 +18,8 @@ from itertools import count
 
 from scenarios.codec import dumps
 from scenarios.events import LANES, Schedule
+from scenarios.generation.shards import GENERATORS, TRACES_PER_SHARD, Generator, Shard
 from scenarios.probes import PROBES
-from scenarios.shards import GENERATORS, TRACES_PER_SHARD, Generator, Shard
 from scenarios.trace import Trace
 from workers.lanes.policies import lane_orders
 from workers.oracle.tape import Tapes

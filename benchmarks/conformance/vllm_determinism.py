@@ -16,11 +16,11 @@ from functools import partial
 from hashlib import blake2b
 from itertools import islice
 
-from scenarios.capabilities import lacking, within
+from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
 from scenarios.events import Policy, Schedule
-from scenarios.extensions import extended
-from scenarios.strategies import random_trace
+from scenarios.generation.catalogue import for_engine
+from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.oracle.tape import Tapes
 from workers.record.words import site_text
@@ -69,7 +69,7 @@ def scenarios_and_drawn(
         if lacking(scenario, capabilities) is None and kind.unmet(scenario) is None:
             yield file.stem, scenario
     for seed in seeds:
-        trace = changed(within(extended(random_trace(seed), capabilities), capabilities))
+        trace = changed(for_engine(random_trace(seed), capabilities))
         if lacking(trace, capabilities) is None and not problems(trace):
             yield f"seed {seed}", trace
 

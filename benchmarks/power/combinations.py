@@ -13,7 +13,7 @@ from typing import NamedTuple, get_args
 
 from benchmarks.power.random_shards import over_shards, shards_each
 from scenarios.events import AnyEvent, Policy
-from scenarios.shards import TRACES_PER_SHARD, Shard
+from scenarios.generation.shards import TRACES_PER_SHARD, Shard
 from workers.judge.contracts.breach import PLANE as CONTRACTS
 from workers.oracle.tape import Tapes
 from workers.record.evidence import RACES

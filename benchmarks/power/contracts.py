@@ -10,8 +10,8 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from scenarios.shards import fitted
-from scenarios.strategies import random_trace
+from scenarios.generation.shards import fitted
+from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.outputs import BrokenOff, Outputs, compare

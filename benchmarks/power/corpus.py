@@ -15,8 +15,8 @@ from pathlib import Path
 from scenarios import codec
 from scenarios.draw import below
 from scenarios.events import Schedule
-from scenarios.random_trace import random_trace
-from scenarios.shards import fitted
+from scenarios.generation.base import random_trace
+from scenarios.generation.shards import fitted
 from scenarios.trace import Trace, problems
 from scenarios.variants import variant
 from workers.faults.registry import FAULTS

@@ -14,7 +14,7 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import NamedTuple, get_args
 
-from scenarios.shards import Profile, fitted, traces_of
+from scenarios.generation.shards import Profile, fitted, traces_of
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
 from workers.run.process import prepare_process

@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from benchmarks.power.random_shards import over_shards, shards_each
-from scenarios.shards import TRACES_PER_SHARD, Shard
+from scenarios.generation.shards import TRACES_PER_SHARD, Shard
 from workers.oracle.tape import Tapes
 from workers.run.check import check
 

@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 
 from benchmarks.power.line_coverage import ROOT, Watch
 from benchmarks.power.mutants import mutated
-from scenarios.shards import TRACES_PER_SHARD, Shard
+from scenarios.generation.shards import TRACES_PER_SHARD, Shard
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Crashed, Diverged, Lost, Stuck, Vacuous, Verdict

@@ -29,7 +29,7 @@ from benchmarks.power.line_coverage import FOLDERS, ROOT, TWIN, definitions_run
 from benchmarks.power.mutant_runs import Clean, Outcome, Runner, Task, in_fork, run_clean, traces_from
 from benchmarks.power.mutants import Mutant, mutants_of
 from benchmarks.power.survivors import CLASSES, HARMLESS, SURVIVORS, Classified, TableError, classified, row_of
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
 from workers.run.process import prepare_process
 
 # It counts probes; nothing of the engine reads them.

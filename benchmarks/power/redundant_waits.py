@@ -13,7 +13,7 @@ from typing import Literal
 
 from scenarios.drafters import TRAITS
 from scenarios.events import Schedule
-from scenarios.random_trace import random_trace
+from scenarios.generation.base import random_trace
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.run.engine_run import Options, Run

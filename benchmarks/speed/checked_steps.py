@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from scenarios.events import AcceptRate, AnyEvent, PromptDraw, Submit
-from scenarios.random_trace import random_trace
+from scenarios.generation.base import random_trace
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.parts import Parts

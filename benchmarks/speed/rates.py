@@ -26,7 +26,7 @@ from cluster.dispatch.pool import RayCluster, RayPool
 from cluster.dispatch.session import Stop
 from cluster.storage.store import Store
 from scenarios.events import Schedule
-from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
+from scenarios.generation.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed

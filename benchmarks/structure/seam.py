@@ -27,13 +27,13 @@ ROOT = Path(__file__).resolve().parents[2]
 # What serves it without its name, by file: parts of lines, and functions, which are counted whole.
 SERVING: Mapping[str, Sequence[str]] = {
     "scenarios/drafters.py": ("# N-grams of all requests",),
-    "scenarios/edges.py": (
-        *("own_draws", "own: Mapping", "own.undrafted", "sizes in own", "own[", "own.meetings", "import Mapping"),
-        *("# Where a request cannot", "PAUSED_ONE_IN", "Pause"),
-    ),
-    "scenarios/own_draws.py": (
-        *("# A change", "Draws: TypeAlias", "undrafted_one_in", "By a number", "behind all", "sizes:", "meetings:"),
-        *("import AnyEvent", "import EngineSpec"),
+    "scenarios/generation/batches.py": ("pause_while_chunking", "# Where a request cannot", "Pause("),
+    "scenarios/generation/builder.py": ('"last"',),
+    "scenarios/generation/catalogue.py": ("replaces", "own.get", '"last"'),
+    "scenarios/generation/situation.py": ("replaces:", "declares a situation of its own"),
+    "scenarios/generation/weights.py": (
+        *("draft_trees", "mixed_chunks", "plan_stream", "relay_lengths", "no_drafts_more_often", "pause_while"),
+        *("short_pool", "wide_pages", "retract_at_last_token", "repeated_grammars"),
     ),
     "scenarios/spec.py": ("the host wait for the lengths", "as many as there are drafts."),
     "workers/judge/drafter_inputs.py": (

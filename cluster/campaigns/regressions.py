@@ -15,8 +15,8 @@ from cluster.storage.artefact import schema_line
 from scenarios import codec
 from scenarios.codec import comment
 from scenarios.events import Schedule
-from scenarios.random_trace import random_trace
-from scenarios.shards import fitted
+from scenarios.generation.base import random_trace
+from scenarios.generation.shards import fitted
 from scenarios.trace import Trace, problems
 from workers.faults.fault import Fault
 from workers.faults.registry import FAULTS

@@ -54,6 +54,7 @@ from cluster.cli.options import (
     Workers,
 )
 from cluster.cli.report_command import explain, report
+from cluster.cli.situations_command import situations_app
 from cluster.cli.submit_command import attach, extract, submit
 from cluster.cli.triage_command import triage
 from cluster.cli.watch_command import watch
@@ -362,6 +363,7 @@ _add("Nights and clusters", attach, extract)
 _add("Reference", explain)
 app.add_typer(faults_app, name="faults", rich_help_panel="Reference")
 app.add_typer(probes_app, name="probes", rich_help_panel="Reference")
+app.add_typer(situations_app, name="situations", rich_help_panel="Reference")
 _add("Reference", schema)
 _add("Setup", doctor, validate)
 _add("Faults", measure, list_faults, show_fault, owner=faults_app)

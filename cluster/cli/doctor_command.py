@@ -19,8 +19,8 @@ from cluster.dispatch.machine import Check, checks_of_machine, checks_of_package
 from cluster.reports.documents import DoctorDocument
 from cluster.reports.terminal import show, show_json, show_table, shown
 from scenarios import codec
-from scenarios.capabilities import within
 from scenarios.events import Submit
+from scenarios.generation.fitting import within
 from scenarios.trace import Trace
 from workers.targets.registry import kind_of, known_engines
 from workers.targets.target import DEFAULT_CONFIG, SPECSTORM, DeviceError, RunConfig

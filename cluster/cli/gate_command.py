@@ -16,7 +16,7 @@ from cluster.campaigns.driver import drive
 from cluster.campaigns.exit_codes import EXIT_AGREED, EXIT_FOUND, weightiest
 from cluster.campaigns.hunt.gate import SCENARIOS_END, SEED, TRACES_END, TRACES_MIN, Gate, changes_of, content_in
 from cluster.campaigns.hunt.planner import HuntPlanner
-from cluster.campaigns.hunt.selection import edits_in, selection_of
+from cluster.campaigns.hunt.selection import edits_in, focus_of, selection_of
 from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.campaign import code_of, open_campaign, write_results
 from cluster.cli.finding_history import FindingHistory, known_folder
@@ -87,10 +87,10 @@ def gate(
 ) -> int:
     """Run the scenarios that execute changed code of an engine, then hunt with the same traces."""
     config = _config_of(engine, engine_home, engine_path, fixes)
-    settings = settings_of("mixed", SEED, (), CANARY, config)
     if junit is not None:
         check_writable(junit.parent)
     chosen = _chosen(config, base, traces)
+    settings = settings_of("mixed", SEED, (), CANARY, config, chosen.focus)
     show(*chosen.lines, to=sys.stderr)
     # The selected scenarios are parents of three of twelve traces; all scenarios would be unrelated to the change.
     paths = [] if chosen.is_all else [SCENARIOS / each.name for each in chosen.scenarios]
@@ -142,11 +142,12 @@ def _config_of(engine: str, home: str, path: str, fixes: str) -> RunConfig:
 
 
 class Chosen(NamedTuple):
-    """The changed files, the selected scenarios, whether these are all, and a description."""
+    """The changed files, the selected scenarios, whether these are all, the focus of the hunt, and a description."""
 
     changes: Changes
     scenarios: Sequence[Scenario]
     is_all: bool
+    focus: tuple[str, ...]
     lines: tuple[str, ...]
 
 
@@ -180,8 +181,10 @@ def _chosen(config: RunConfig, base: str, traces: int) -> Chosen:
     differ = f"{count} {'file differs' if count == 1 else 'files differ'} from {changes.against}"
     begun = "" if selection.is_all else ", a quarter of them from these scenarios"
     hunted = f"then a hunt with a third of the time or more: {traces} traces or more{begun}"
-    lines = tuple(f"gate: {line}" for line in (differ, *selection.lines, hunted))
-    return Chosen(changes, [by_name[name] for name in selection.scenarios], selection.is_all, lines)
+    focus = focus_of(changes.files, kind.areas)
+    focused = [f"the hunt generates more situations of {', '.join(focus)}"] if focus else []
+    lines = tuple(f"gate: {line}" for line in (differ, *selection.lines, hunted, *focused))
+    return Chosen(changes, [by_name[name] for name in selection.scenarios], selection.is_all, focus, lines)
 
 
 def _works(gated: Gate, stop: Stop) -> Sequence[Callable[[WorkerPool], None]]:

@@ -66,15 +66,22 @@ from cluster.storage.artefact import artefact_text, write_artefact
 from cluster.storage.corpus import NO_CORPUS, Corpus, kept_corpus
 from cluster.storage.hunts import CANARY, FindingState
 from cluster.storage.store import Store
-from scenarios.shards import SEED_MAX, Profile
+from scenarios.generation.catalogue import unknown_focus
+from scenarios.generation.shards import SEED_MAX, Profile
 from workers.edits.fix import ALL, RACES
 from workers.record.verdict import Judgement, is_finding
 from workers.shrink.shrinker import LIMIT
+from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM, RunConfig
 
 MANY = 1_000_000
 Canary = Annotated[
     str, typer.Option(metavar="ID", help="Check that the hunt finds this fault; report a blind hunt if not.")
+]
+
+Focus = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME|AREA", help="Generate these situations more often; repeatable, or with commas."),
 ]
 
 
@@ -91,6 +98,7 @@ def hunt(
     profile: Annotated[str, typer.Option(help=f"Generate traces with {' or '.join(get_args(Profile))}.")] = "mixed",
     canary: Canary = CANARY,
     corpus: Corpora = None,
+    focus: Focus = None,
     known: Known = None,
     deadline: Deadline = 300,
     engine: Engine = SPECSTORM,
@@ -107,7 +115,7 @@ def hunt(
     if num_traces is None and minutes is None:
         minutes = 1
     config = config_of(asked_config(context))
-    settings = settings_of(profile, seed, tuple(fault or ()), canary, config)
+    settings = settings_of(profile, seed, tuple(fault or ()), canary, config, focus or ())
     begun_from = corpus_of(corpus, out)
     history = FindingHistory(known_folder(known, engine), is_night=False)
     address = ray_address(ray, workers, config, context)
@@ -139,12 +147,17 @@ def hunt(
     return code
 
 
-def settings_of(profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig) -> HuntSettings:
-    """Return the settings of a hunt with existing faults.
+def settings_of(
+    profile: str, seed: int, faults: tuple[str, ...], canary: str, config: RunConfig, focus: Sequence[str] = ()
+) -> HuntSettings:
+    """Return the settings of a hunt, with existing faults and situations.
 
     Raises:
-        InputError: a profile or a fault is unknown.
+        InputError: a profile, a fault or a name of `focus` is unknown.
     """
+    names = tuple(dict.fromkeys(name.strip() for each in focus for name in each.split(",")))
+    if message := unknown_focus(names, kind_of(config.engine).capabilities_under(config)):
+        raise InputError(f"--focus is {message}")
     if profile not in get_args(Profile):
         raise InputError(f"--profile is {profile}; allowed are {', '.join(get_args(Profile))}")
     canary = canary_of(config) if canary == CANARY else canary
@@ -152,7 +165,7 @@ def settings_of(profile: str, seed: int, faults: tuple[str, ...], canary: str, c
     for fault in planted:
         check_fault(fault)
     check_faults(planted, config, "hunt")
-    values = {"profile": profile, "seed": seed, "faults": faults, "canary": canary, "config": config}
+    values = {"profile": profile, "seed": seed, "faults": faults, "canary": canary, "config": config, "focus": names}
     return HuntSettings.model_validate(values)
 
 

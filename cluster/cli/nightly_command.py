@@ -61,7 +61,7 @@ from cluster.reports.terminal import json_text, show, text_of
 from cluster.statistics.fault_table import FaultValues, by_fault
 from cluster.storage.hunts import CANARY
 from cluster.storage.store import Store
-from scenarios.shards import SEED_MAX
+from scenarios.generation.shards import SEED_MAX
 from workers.edits.fix import ALL
 from workers.targets.registry import kind_of
 from workers.targets.target import SPECSTORM

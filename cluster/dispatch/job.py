@@ -20,7 +20,7 @@ from pydantic import Field
 from cluster.dispatch.origin import ROOT
 from cluster.dispatch.ray_job import reader_program
 from scenarios import codec
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from scenarios.visible import is_visible, visible_line

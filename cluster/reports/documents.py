@@ -10,11 +10,15 @@ from cluster.dispatch.machine import Check
 from cluster.reports.hunt_report import HuntDocument, NightDocument
 from cluster.reports.report import RunDocument, ShrinkDocument
 from cluster.statistics.fault_table import Document, MeasureDocument
+from scenarios.generation.catalogue import situations_of
+from scenarios.generation.weights import WEIGHTS
 from scenarios.probes import PROBES
 from scenarios.scenario_file import ScenarioFile
 from scenarios.spec import Value
 from workers.faults.registry import FAULTS
 from workers.targets.devices import exists_on
+from workers.targets.registry import kind_of
+from workers.targets.target import RunConfig
 
 
 class FaultEntry(Value):
@@ -63,6 +67,35 @@ def probes_document() -> ProbesDocument:
     """Return the document of all probes."""
     entries = tuple(ProbeEntry(id=name, meaning=meaning) for name, meaning in PROBES.items())
     return ProbesDocument(specstorm=build(), probes=entries)
+
+
+class SituationInfo(Value):
+    """A situation of an engine: in which share of the traces it is, if it is possible, and the bugs that it is for."""
+
+    name: str
+    weight: str
+    area: str
+    part_of: str
+    requires: str
+    finds: str
+
+
+class SituationsDocument(Value):
+    """Situations that traces of an engine can have."""
+
+    specstorm: str
+    engine: str
+    situations: tuple[SituationInfo, ...]
+
+
+def situations_document(config: RunConfig) -> SituationsDocument:
+    """Return the document of the situations of an engine on a device."""
+    known = situations_of(kind_of(config.engine).capabilities_under(config)).values()
+    keys = ("name", "area", "part_of", "requires", "finds")
+    entries = tuple(
+        SituationInfo(weight=str(WEIGHTS[each.name]), **{key: getattr(each, key) for key in keys}) for each in known
+    )
+    return SituationsDocument(specstorm=build(), engine=config.engine, situations=entries)
 
 
 class ValidEntry(Value):
@@ -136,6 +169,7 @@ DOCUMENTS: dict[str, type[Value]] = {
     "nightly": NightDocument,
     "validate": ValidateDocument,
     "probes-list": ProbesDocument,
+    "situations-list": SituationsDocument,
     "faults-list": FaultsDocument,
     "faults-show": FaultsDocument,
     "faults-measure": MeasureDocument,

@@ -21,8 +21,9 @@ from cluster.reports.terminal import rewrite, show
 from cluster.statistics.fault_table import Document, FaultValues
 from cluster.storage.corpus import PARENTS_PER_SHARD
 from cluster.storage.pace import Left
+from scenarios.generation.catalogue import situations_of
+from scenarios.generation.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.probes import PROBES
-from scenarios.shards import TRACES_PER_SHARD, Generator, Profile
 from scenarios.spec import Value
 from workers.edits.proofs import proofs_of
 from workers.record.verdict import Verdict, known_of, plane, unconfirmed_of
@@ -36,8 +37,9 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     """Yield the report of a hunt, a line at a time."""
     settings, tally = hunt.settings, hunt.totals.tally
     faults = f", faults {', '.join(settings.faults)}" if settings.faults else ""
+    focus = f", focus {', '.join(settings.focus)}" if settings.focus else ""
     changed = "".join(f", {name} {value}" for name, value in settings.config.changed().items())
-    yield f"hunt: profile {settings.profile}, seed {settings.seed}{faults}{changed}, specstorm {build()}"
+    yield f"hunt: profile {settings.profile}, seed {settings.seed}{faults}{focus}{changed}, specstorm {build()}"
     yield _amount_line(hunt)
     if settings.corpus:
         share = f"{PARENTS_PER_SHARD} of {TRACES_PER_SHARD} traces begin from it"
@@ -49,6 +51,7 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
     yield from _share_lines(hunt)
     if tally.traces:
         yield _probes_line(hunt)
+        yield from _situation_lines(hunt)
     if seldom := seldom_hit(hunt):
         yield f"seldom hit, first traces in {folder / SELDOM_FOLDER}: {', '.join(seldom)}"
     yield from (f"shard {number} was not judged: {reason}" for number, reason in sorted(hunt.unjudged.items()))
@@ -81,6 +84,21 @@ def _probes_line(hunt: Hunt) -> str:
     others = f"; {uncounted} others are not counted in engine {hunt.settings.config.engine}" if uncounted else ""
     missed = f"; never hit: {', '.join(never)}" if never else ""
     return f"probes hit: {hit} of {hit + len(never)}{missed}{others}"
+
+
+def _situation_lines(hunt: Hunt) -> Iterator[str]:
+    """Yield how many traces had each situation, and what these met."""
+    tally, config = hunt.totals.tally, hunt.settings.config
+    for name, bugs in sorted(tally.bugs_of.items()):
+        count, traces = len(bugs), tally.situations[name]
+        found = f"{count} {'finding' if count == 1 else 'findings'} in {sum(bugs.values()):,} of {traces:,} traces"
+        yield f"situation {name}: {found}"
+    others = [f"{name} {count:,}" for name, count in sorted(tally.situations.items()) if name not in tally.bugs_of]
+    if others:
+        yield f"traces with other situations: {', '.join(others)}"
+    known = situations_of(kind_of(config.engine).capabilities_under(config))
+    if never := [name for name in known if name not in tally.situations]:
+        yield f"situations in no trace: {', '.join(never)}"
 
 
 def _never_hit(hunt: Hunt) -> tuple[list[str], int]:
@@ -211,12 +229,20 @@ class ShareEntry(Value):
     bugs: dict[str, int]
 
 
+class SituationEntry(Value):
+    """Traces with one situation: their number, and how many of them met each bug."""
+
+    traces: int
+    bugs: dict[str, int]
+
+
 class HuntDocument(Document):
     """Results of a hunt.
 
-    `generators` has the results of each; `judged_twice` counts shards, `not_judged` has the reason for each shard that
-    was not judged, by number; `probes` counts the traces that hit each which the engine counts, `probes_seldom_hit`
-    gives the number of the first trace that hit each seldom-hit one.
+    `generators` has the results of each, `situations` those of the traces with each situation. `judged_twice` counts
+    shards, `not_judged` has the reason for each shard that was not judged, by number; `probes` counts the traces that
+    hit each which the engine counts, `probes_seldom_hit` gives the number of the first trace that hit each seldom-hit
+    one.
     """
 
     profile: Profile
@@ -224,6 +250,7 @@ class HuntDocument(Document):
     faults: tuple[str, ...]
     config: RunConfig
     corpus: str
+    focus: tuple[str, ...]
     traces: int
     steps_median: int
     runs: int
@@ -233,6 +260,7 @@ class HuntDocument(Document):
     reached: int
     canary: CanaryEntry
     generators: dict[Generator, ShareEntry]
+    situations: dict[str, SituationEntry]
     judged_twice: int
     mismatches: tuple[MismatchEntry, ...]
     not_judged: dict[str, str]
@@ -262,6 +290,10 @@ def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> Hu
                 bugs=dict(sorted(share.bugs.items())),
             )
             for name, share in hunt.totals.shares.items()
+        },
+        situations={
+            name: SituationEntry(traces=count, bugs=dict(sorted(tally.bugs_of.get(name, {}).items())))
+            for name, count in sorted(tally.situations.items())
         },
         judged_twice=hunt.repeats.num_judged,
         mismatches=tuple(hunt.repeats.mismatches),

@@ -10,7 +10,7 @@ from pathlib import Path
 from cluster.dispatch.inside import inside, write_inside
 from scenarios import codec
 from scenarios.events import Schedule
-from scenarios.shards import Parent
+from scenarios.generation.shards import Parent
 from scenarios.trace import Trace, problems
 
 PARENTS_PER_SHARD = 3

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import field_validator
 
+from scenarios.generation.shards import Profile
 from scenarios.scenario_file import RunOn
-from scenarios.shards import Profile
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.evidence import Site
@@ -27,7 +27,7 @@ class HuntPlan(Value):
     """Stored plan of a hunt: traces, faults, engine and device; `canary` is the fault that it must find.
 
     `canary` is empty for an engine without planted faults. `corpus` is the digest of the initial traces, empty for
-    none.
+    none. Situations and areas in `focus` are generated more often.
     """
 
     profile: Profile = "mixed"
@@ -35,6 +35,7 @@ class HuntPlan(Value):
     faults: tuple[str, ...] = ()
     canary: str = CANARY
     corpus: str = ""
+    focus: tuple[str, ...] = ()
     run_on: RunOn = RunOn()
 
     @field_validator("run_on")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from scenarios.events import Schedule, Submit
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from scenarios.trace import Trace
 from workers.record.evidence import HOST, Access, Difference, MissingOrder, Site, fact
 from workers.record.verdict import (

@@ -10,7 +10,7 @@ from cluster.dispatch.job import Job, ShardJob
 from cluster.storage.hunts import FindingState, HuntPlan
 from cluster.storage.store import Store
 from scenarios.events import Schedule
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from tests.cluster.fake_judge import BlindJudge, FakeJudge, trace
 from workers.record.evidence import Access, Difference, Harm, MissingOrder, Site, fact
 from workers.record.verdict import NO_STATS, Crashed, Diverged, Judgement, Lost, NotDrained, Outcome, Stuck, Waiting

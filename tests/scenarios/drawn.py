@@ -1,9 +1,10 @@
-"""Traces drawn for each engine, made once in a process: tests of their shares look at the same ones."""
+"""Traces generated for each engine, made once in a process: tests of their situations look at the same ones."""
 
 from functools import cache
 
-from scenarios.edges import drawn_for
-from scenarios.random_trace import random_trace
+from scenarios.generation.base import labelled
+from scenarios.generation.catalogue import generated_for
+from scenarios.generation.situation import Generated
 from scenarios.trace import Trace
 from workers.targets.registry import kind_of
 
@@ -13,11 +14,21 @@ NUM_DRAWN = 400
 @cache
 def random_traces() -> tuple[Trace, ...]:
     """Return the random traces of the first thousand seeds."""
-    return tuple(map(random_trace, range(1000)))
+    return tuple(labelled(seed).trace for seed in range(1000))
 
 
 @cache
-def drawn(engine: str) -> tuple[Trace, ...]:
-    """Return the traces of the first NUM_DRAWN seeds for an engine."""
+def generated(engine: str) -> tuple[Generated, ...]:
+    """Return the traces of the first NUM_DRAWN seeds for an engine, with their situations."""
     capabilities = kind_of(engine).capabilities
-    return tuple(drawn_for(trace, capabilities) for trace in random_traces()[:NUM_DRAWN])
+    return tuple(generated_for(labelled(seed), capabilities) for seed in range(NUM_DRAWN))
+
+
+def drawn(engine: str) -> tuple[Trace, ...]:
+    """Return the same traces alone."""
+    return tuple(trace for trace, _ in generated(engine))
+
+
+def having(engine: str, *names: str) -> list[Trace]:
+    """Return those traces that have one of some situations."""
+    return [trace for trace, situations in generated(engine) if {*names} & {*situations}]

@@ -15,10 +15,10 @@ from scenarios.capabilities import (
     ParamAtMost,
     Without,
     lacking,
-    within,
 )
 from scenarios.events import AnyEvent, Preempt, Schedule, Submit
-from scenarios.extensions import extended
+from scenarios.generation.catalogue import for_engine
+from scenarios.generation.fitting import within
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace, problems
@@ -34,7 +34,7 @@ SOME = Capabilities(
         **dict.fromkeys(EngineSpec.model_fields, ()),
         "block_size": (8, 16),
         "num_speculative_tokens": (0, 2),
-        # Beside hybrid layers an extended trace has the default drafter, which has neither.
+        # Beside hybrid layers a generated trace has the default drafter, which has neither.
         "draft_sampling": ("greedy",),
         "last_match": ("dropped",),
     },
@@ -62,7 +62,7 @@ def test_a_trace_is_changed_exactly_where_a_limit_refuses_it_and_is_refused_no_m
     capabilities = ENGINES[engine]
     for seed in range(60):
         drawn = random_traces()[seed]
-        for trace in (drawn, extended(drawn, capabilities)):
+        for trace in (drawn, for_engine(drawn, capabilities)):
             mended = within(trace, capabilities)
             assert (mended == trace) is (lacking(trace, capabilities) is None)
             assert lacking(mended, capabilities) is None

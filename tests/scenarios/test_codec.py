@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from scenarios.codec import BYTES_MAX, ScenarioError, dumps, find_scenarios, load, loads, run_on
 from scenarios.events import AcceptRate, Hold, Label, NoValidToken, Preempt, PromptDraw, Schedule, Submit
+from scenarios.generation.strategies import random_trace, traces
 from scenarios.scenario_file import RunOn
-from scenarios.strategies import random_trace, traces
 from scenarios.trace import Trace
 from tests.scenarios.drawn import random_traces
 

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from pydantic import ValidationError
 
 from scenarios.events import AcceptRate, PromptDraw, Schedule, Submit
+from scenarios.generation.strategies import traces
 from scenarios.spec import EngineSpec
-from scenarios.strategies import traces
 from scenarios.trace import Trace, problems
 
 

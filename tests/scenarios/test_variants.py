@@ -4,8 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 from scenarios import codec
+from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from scenarios.variants import variant
 

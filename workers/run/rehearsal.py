@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from scenarios.trace import Trace
 from workers.engine.parts import Parts
 from workers.oracle.tape import Tapes

@@ -9,13 +9,14 @@ Does not verify: other schedules (only where a race was reported are they search
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from scenarios.capabilities import lacking, within
+from scenarios.capabilities import lacking
 from scenarios.events import Policy, Schedule
-from scenarios.shards import Shard, fitted
+from scenarios.generation.shards import Shard, fitted
+from scenarios.generation.situation import Generated
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
@@ -48,13 +49,30 @@ _SAMPLES: tuple[tuple[Policy, Reference], ...] = (
 
 
 class Hit(Value):
-    """A bug met in a shard: by `count` of its traces, first by number `index`, whose explicit trace this is."""
+    """A bug met in a shard: by `count` of its traces, first by number `index`, whose explicit trace this is.
+
+    `situations` counts the traces that met it by their situations.
+    """
 
     signature: Signature
     count: Count
     index: Count
     trace: Trace
     verdict: Finding
+    situations: dict[str, Count] = {}
+
+    @classmethod
+    def of(cls, verdict: Finding, trace: Trace, index: int, situations: Iterable[str]) -> "Hit":
+        """Return the hit of one trace."""
+        signature = signature_of(verdict, trace)
+        assert signature is not None, "a finding has a signature"
+        have = dict.fromkeys(situations, 1)
+        return cls(signature=signature, count=1, index=index, trace=trace, verdict=verdict, situations=have)
+
+    def plus(self, other: "Hit") -> "Hit":
+        """Return this hit with the traces of a later hit of the same bug."""
+        situations = dict(Counter(self.situations) + Counter(other.situations))
+        return self.model_copy(update={"count": self.count + other.count, "situations": situations})
 
 
 class ShardReport(Value):
@@ -64,7 +82,8 @@ class ShardReport(Value):
     `digests` the beginning of the digest of its captures; `reached` counts traces in which every fault was reached;
     `probes` how many traces hit each probe, `firsts` the index of the first of them; `coverage` counts traces by
     policies, event and plane. `ran` are edited functions of an engine's sources that had run by then and were not
-    reported before: it depends on earlier traces.
+    reported before: it depends on earlier traces. `situations` counts traces by the situations that they were generated
+    with.
     """
 
     traces: Count
@@ -80,14 +99,19 @@ class ShardReport(Value):
     hits: tuple[Hit, ...]
     coverage: Coverage = {}
     ran: tuple[str, ...] = ()
+    situations: dict[str, Count] = {}
 
 
 def shard_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Trace]:
     """Return the explicit traces of a shard, within what the engine can do, where its faults are possible."""
+    return [each.trace for each in generated_traces(shard, config)]
+
+
+def generated_traces(shard: Shard, config: RunConfig = DEFAULT_CONFIG) -> list[Generated]:
+    """Return the same traces with the situations that they have."""
     requires = tuple(each for fault in shard.faults for each in FAULTS[fault].requires)
-    capabilities = kind_of(config.engine).capabilities_under(config)
-    traces = [fitted(within(trace, capabilities), requires, shard.faults) for trace in shard.generate(capabilities)]
-    return [trace.explicit() for trace in traces]
+    found = shard.generated(kind_of(config.engine).capabilities_under(config))
+    return [each._replace(trace=fitted(each.trace, requires, shard.faults).explicit()) for each in found]
 
 
 def judge_shard(
@@ -110,8 +134,10 @@ def judge_shard(
     firsts: dict[str, int] = {}
     lengths, digests = [], []
     coverages: list[Coverage] = []
-    for index, generated in enumerate(shard_traces(shard, config), shard.first):
+    counts: Counter[str] = Counter()
+    for index, (generated, situations) in enumerate(generated_traces(shard, config), shard.first):
         begin(generated)
+        counts.update(situations)
         policies, verdicts, trace = judged_by_sample(generated, tapes, config, "later")
         for verdict in verdicts:
             stats = verdict.stats
@@ -128,12 +154,8 @@ def judge_shard(
         probes.update(hit_here)
         firsts = {**dict.fromkeys(hit_here, index), **firsts}
         if not isinstance(last, Agreed | Vacuous):
-            signature = signature_of(last, trace)
-            assert signature is not None, "a finding has a signature"
-            hit = found.setdefault(
-                signature.bug, Hit(signature=signature, count=0, index=index, trace=trace, verdict=last)
-            )
-            found[signature.bug] = hit.model_copy(update={"count": hit.count + 1})
+            hit = Hit.of(last, trace, index, situations)
+            found[hit.signature.bug] = found[hit.signature.bug].plus(hit) if hit.signature.bug in found else hit
             if ends_early:
                 break
     return ShardReport(
@@ -149,6 +171,7 @@ def judge_shard(
         firsts=dict(sorted(firsts.items())),
         hits=tuple(found.values()),
         coverage=joined_coverage(coverages),
+        situations=dict(sorted(counts.items())),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from scenarios.shards import fitted, traces_of
+from scenarios.generation.shards import fitted, traces_of
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Judgement

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from scenarios.capabilities import Capabilities
 from scenarios.events import Abort, AnyEvent, Place, Submit
+from scenarios.generation.weights import Area
 from scenarios.sampling import Output
 from scenarios.scenario_file import RunOn
 from scenarios.spec import Value
@@ -256,14 +257,16 @@ class TargetKind(Protocol):
     program. It is in one of the folders `source_roots` of a checkout of the engine. `releases` are versions that can be
     installed, each in a folder of its own, oldest first. `kernels` are the ways in which its kernels run, where there
     are several. `executed` is the file that records what each scenario executes of a release, by which scenarios are
-    selected for a change; `smoke` are the scenarios for a change that no scenario executes. `places` are to see to
-    what judges look at. `exports` tells whether its findings become tests of its own.
+    selected for a change; `smoke` are the scenarios for a change that no scenario executes. A change of files that the
+    patterns of `areas` match focuses a hunt on these areas of situations. `places` are to see to what judges look at.
+    `exports` tells whether its findings become tests of its own.
     """
 
     package: str = ""
     source_roots: Sequence[str] = ("",)
     executed: Path | None = None
     smoke: Sequence[str] = ()
+    areas: Mapping[Area, Sequence[str]] = {}
     places: Places = {}
     kernels: Sequence[Kernels] = ()
     releases: Sequence[str] = ()

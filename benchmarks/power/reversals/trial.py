@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.edits.edit import Edit
@@ -46,13 +46,16 @@ class Task(NamedTuple):
     source: Source = "drawn"
     seed: int = 0
     minutes: float = 10.0
+    # Situations that its traces do not have.
+    without: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Return what makes two trials the same, whatever code ran them."""
         edits = "\n".join(edit.model_dump_json(exclude_defaults=True) for edit in self.edits)
         digest = blake2b(edits.encode(), digest_size=4).hexdigest()
-        return f"{self.id} {digest} {self.engine} {self.source} {self.seed} {self.minutes:g}"
+        key = f"{self.id} {digest} {self.engine} {self.source} {self.seed} {self.minutes:g}"
+        return " ".join((key, *(f"without {name}" for name in self.without)))
 
 
 class Found(Value):
@@ -96,11 +99,12 @@ def installed(engine: str) -> Path:
     return found
 
 
-def drawn(engine: str, seed: int) -> Iterator[tuple[str, Trace]]:
+def drawn(engine: str, seed: int, without: tuple[str, ...] = ()) -> Iterator[tuple[str, Trace]]:
     """Yield the traces of a hunt of an engine with a seed, without end, by name."""
     config = RunConfig(engine=engine)
     for number in count():
-        for index, trace in enumerate(shard_traces(Shard(profile="mixed", seed=seed, number=number), config)):
+        shard = Shard(profile="mixed", seed=seed, number=number, without=without)
+        for index, trace in enumerate(shard_traces(shard, config)):
             yield f"trace {number}.{index}", trace
 
 
@@ -116,7 +120,7 @@ def scenarios(engine: str) -> Iterator[tuple[str, Trace]]:
 
 def tried(task: Task, traces_max: int | None = None) -> Result:
     """Run the traces of a task on the edited engine until something new is found or the time is over."""
-    every = drawn(task.engine, task.seed) if task.source == "drawn" else scenarios(task.engine)
+    every = drawn(task.engine, task.seed, task.without) if task.source == "drawn" else scenarios(task.engine)
     with tempfile.TemporaryDirectory(prefix="reversals-") as folder:
         path = str(overlay(task.edits, installed(task.engine), Path(folder)))
         trial = _Trial(task, RunConfig(engine=task.engine, engine_path=path, fixes=ALL))

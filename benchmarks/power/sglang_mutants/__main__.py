@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 
 from benchmarks.power.order_lines.runs import Line, Mutated, Runs, Studied
 from benchmarks.power.order_lines.table import Table
-from scenarios.capabilities import lacking, within
+from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
-from scenarios.edges import drawn_for
-from scenarios.strategies import random_trace
+from scenarios.generation.catalogue import for_engine
+from scenarios.generation.fitting import within
+from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.edits.fix import ALL
 from workers.targets.child.process import Keeper, Launch
@@ -72,7 +73,7 @@ def traces(count: int) -> Iterator[tuple[str, Trace]]:
     for file in find_scenarios([ROOT / "scenarios" / Sglang.name]):
         yield file.stem, load(file).explicit()
     for seed in range(count):
-        drawn = within(drawn_for(random_trace(seed), capabilities), capabilities)
+        drawn = within(for_engine(random_trace(seed), capabilities), capabilities)
         ahead = drawn.model_copy(update={"spec": drawn.spec.model_copy(update={"depth": 2})})
         if lacking(ahead, capabilities) is None and not problems(ahead):
             yield f"seed {seed}", ahead.explicit()

@@ -2,7 +2,7 @@
 
 from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, Ledger, ShardJobs
 from cluster.campaigns.planner import Task
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
 from workers.run.shard import Hit, ShardReport
 
 CANARY_EVERY = 256

@@ -9,7 +9,7 @@ from cluster.campaigns.triage import Triage
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import build
 from cluster.storage.hunts import FindingState
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
 from workers.record.verdict import Judgement, Lost, is_finding
 from workers.run.shard import Hit
 from workers.shrink.fingerprint import signature_of

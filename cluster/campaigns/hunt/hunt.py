@@ -16,7 +16,7 @@ from cluster.campaigns.planner import Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import ShardJob
 from cluster.storage.corpus import NO_CORPUS, Corpus
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
 from workers.record.verdict import Lost
 from workers.run.shard import ShardReport
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from cluster.dispatch.job import Role, ShardJob
 from cluster.storage.corpus import Corpus
 from cluster.storage.hunts import CANARY, HuntPlan
-from scenarios.shards import TRACES_PER_SHARD, Profile, Shard
+from scenarios.generation.shards import TRACES_PER_SHARD, Profile, Shard
 from scenarios.spec import Value
 from scenarios.trace import Trace
 from workers.record.verdict import Judgement
@@ -30,6 +30,7 @@ class HuntSettings(Value):
     canary: str = CANARY
     config: RunConfig = RunConfig()
     corpus: str = ""
+    focus: tuple[str, ...] = ()
 
     def plan(self) -> HuntPlan:
         """Return the stored part of the settings."""
@@ -67,7 +68,8 @@ class ShardJobs:
         shard = Shard(profile=profile, seed=seed, number=number, traces=count, faults=faults)
         # A corpus may have the trace of the canary: the search must succeed with generated traces alone.
         if role != "canary":
-            changes |= {"corpus": self.corpus.digest, "parents": self.corpus.parents(number)}
+            corpus = {"corpus": self.corpus.digest, "parents": self.corpus.parents(number)}
+            changes |= {**corpus, "focus": self.settings.focus}
         return ShardJob.of(role, shard.model_copy(update=changes), self._running, self.settings.config)
 
     def of_trace(self, shard: int, index: int) -> ShardJob:

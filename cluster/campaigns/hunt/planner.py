@@ -13,7 +13,7 @@ from cluster.dispatch.job import AnyJob, ShardJob
 from cluster.storage.corpus import NO_CORPUS, Corpus
 from cluster.storage.provenance import Planned
 from cluster.storage.store import Store
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
 from workers.record.verdict import Lost
 from workers.run.shard import ShardReport
 

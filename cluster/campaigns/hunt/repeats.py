@@ -3,7 +3,7 @@
 from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, Ledger, ShardJobs
 from cluster.campaigns.planner import Task
 from cluster.storage.hunts import kills_worker
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
 from scenarios.spec import Value
 from workers.run.shard import ShardReport
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 
+from scenarios.generation.weights import Area
 from workers.edits.functions import MODULE, Edit, edits_of, functions_of
 from workers.targets.executed import Executed
 
 # The most functions that a sentence lists.
 _NAMED = 3
+FOCUS_AREAS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,16 @@ def selection_of(edits: Sequence[Edit], record: Executed, names: Sequence[str], 
         parts.append(f"left out: {left_out} that do not execute it")
     lines.append("; ".join(parts))
     return Selection((*first, *unknown), tuple(lines), not left_out)
+
+
+def focus_of(files: Iterable[str], areas: Mapping[Area, Sequence[str]]) -> tuple[Area, ...]:
+    """Return the areas of situations that a change is about, by patterns of paths.
+
+    A change of more than FOCUS_AREAS_MAX areas has no focus: a trace would have a bit of everything.
+    """
+    changed = [*files]
+    found = [area for area, patterns in areas.items() if any(fnmatch(each, at) for each in changed for at in patterns)]
+    return tuple(found) if len(found) <= FOCUS_AREAS_MAX else ()
 
 
 def executing(edit: Edit, record: Executed) -> frozenset[str]:

@@ -8,10 +8,9 @@ from typing import Any
 from cluster.campaigns.hunt.jobs import ShardJobs
 from cluster.campaigns.triage import killed
 from scenarios.events import Schedule
-from scenarios.shards import GENERATORS, TRACES_PER_SHARD, Generator, Shard
+from scenarios.generation.shards import GENERATORS, TRACES_PER_SHARD, Generator, Shard
 from workers.run.coverage import joined_coverage
-from workers.run.shard import Hit, ShardReport, shard_traces
-from workers.shrink.fingerprint import signature_of
+from workers.run.shard import Hit, ShardReport, generated_traces
 
 # Fields of a report that are added up.
 SUMS = ("traces", "runs", "steps", "commits", "captures", "reached")
@@ -22,7 +21,7 @@ class Tally:
     """Sums over the traces of a hunt, or over the traces of one generator.
 
     `lengths` counts traces by engine steps, `probes` the traces that hit each probe, `bugs` the traces with each
-    finding.
+    finding, `situations` the traces with each situation; `bugs_of` counts these by finding.
     """
 
     traces: int = 0
@@ -34,6 +33,8 @@ class Tally:
     lengths: Counter[int] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
     bugs: Counter[str] = field(default_factory=Counter)
+    situations: Counter[str] = field(default_factory=Counter)
+    bugs_of: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add(self, report: ShardReport) -> None:
         """Add the report of a shard."""
@@ -42,6 +43,10 @@ class Tally:
         self.lengths.update(report.lengths)
         self.probes.update(report.probes)
         self.bugs.update({hit.signature.bug: hit.count for hit in report.hits})
+        self.situations.update(report.situations)
+        for hit in report.hits:
+            for situation, count in hit.situations.items():
+                self.bugs_of.setdefault(situation, Counter())[hit.signature.bug] += count
 
     @property
     def sums(self) -> dict[str, Any]:
@@ -84,18 +89,16 @@ class Totals:
 
 
 def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
-    """Return the hit for a trace that kills its workers even when it is alone in its shard."""
-    (trace,) = shard_traces(shard)
+    """Return the hit of a trace, alone in its shard, that kills its workers."""
+    ((trace, situations),) = generated_traces(shard)
     trace = trace.model_copy(update={"schedule": Schedule()})
-    verdict = killed(deaths)
-    signature = signature_of(verdict, trace)
-    assert signature is not None, "a finding has a signature"
-    return Hit(signature=signature, count=1, index=shard.first, trace=trace, verdict=verdict)
+    return Hit.of(killed(deaths), trace, shard.first, situations)
 
 
 def unjudged_report(*hits: Hit) -> ShardReport:
-    """Return an empty report for a shard that was not judged; `hits` are the traces in it that kill their workers."""
-    return joined([]).model_copy(update={"traces": len(hits), "hits": hits})
+    """Return the report of a shard that was not judged, or whose only trace kills its workers: a hit."""
+    situations = dict(sum((Counter(hit.situations) for hit in hits), Counter[str]()))
+    return joined([]).model_copy(update={"traces": len(hits), "hits": hits, "situations": situations})
 
 
 def joined(reports: list[ShardReport]) -> ShardReport:
@@ -107,9 +110,8 @@ def joined(reports: list[ShardReport]) -> ShardReport:
         tally.add(report)
         firsts = {**report.firsts, **firsts}
         for hit in report.hits:
-            first = hits.setdefault(hit.signature.bug, hit)
-            if first is not hit:
-                hits[hit.signature.bug] = first.model_copy(update={"count": first.count + hit.count})
+            first = hits.get(hit.signature.bug)
+            hits[hit.signature.bug] = hit if first is None else first.plus(hit)
     return ShardReport(
         **tally.sums,
         lengths=tuple(length for report in reports for length in report.lengths),
@@ -118,5 +120,6 @@ def joined(reports: list[ShardReport]) -> ShardReport:
         firsts=dict(sorted(firsts.items())),
         hits=tuple(hits.values()),
         coverage=joined_coverage(report.coverage for report in reports),
+        situations=dict(sorted(tally.situations.items())),
         ran=tuple(dict.fromkeys(function for report in reports for function in report.ran)),
     )

@@ -7,7 +7,7 @@ finding continues with the next trace.
 from cluster.campaigns.hunt.jobs import Ledger, ShardJobs
 from cluster.campaigns.hunt.shard_reports import joined
 from cluster.campaigns.planner import Task
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from workers.run.shard import Hit, ShardReport
 
 

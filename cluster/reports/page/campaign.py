@@ -22,9 +22,9 @@ from cluster.storage.errors import reading_values
 from cluster.storage.hunts import FindingState, HuntPlan
 from cluster.storage.provenance import Planned, Run
 from cluster.storage.schema import Row as StoredRow
+from scenarios.generation.shards import TRACES_PER_SHARD
 from scenarios.input_file import CAMPAIGN_BYTES_MAX, read_file
 from scenarios.probes import PROBES
-from scenarios.shards import TRACES_PER_SHARD
 from workers.faults.registry import FAULTS
 from workers.record.verdict import Judgement, is_finding
 from workers.run.coverage import joined_coverage

@@ -8,7 +8,7 @@ from cluster.campaigns.hunt.shard_reports import Tally
 from cluster.reports.page.judged import Amount
 from cluster.storage.campaign import Campaign as Stored
 from cluster.storage.hunts import HuntPlan
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
 from workers.run.shard import ShardReport
 from workers.targets.target import RunConfig
 

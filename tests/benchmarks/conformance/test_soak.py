@@ -4,8 +4,8 @@ from collections import Counter
 from itertools import islice
 
 from benchmarks.conformance.soak import TRACES_OF_A_PROCESS, Soak, generated, soak, soak_in_processes
-from scenarios.shards import TRACES_PER_SHARD
-from scenarios.strategies import random_trace
+from scenarios.generation.shards import TRACES_PER_SHARD
+from scenarios.generation.strategies import random_trace
 from workers.targets.target import DEFAULT_CONFIG
 
 

@@ -10,7 +10,7 @@ from benchmarks.power.reversals.table import TableError
 from benchmarks.power.reversals.trial import Found, Result, Task, drawn, nearness
 from benchmarks.power.vllm_power.__main__ import SUITE
 from benchmarks.power.vllm_power.reversals import ENGINES, Reversal, all_reversals
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from workers.edits.edit import Edit
 from workers.record.evidence import Site
 from workers.run.shard import shard_traces

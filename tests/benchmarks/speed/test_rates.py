@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from benchmarks.speed.rates import below_here, processor_times, turn
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from workers.run.worker import Worker
 
 

@@ -23,7 +23,7 @@ from cluster.dispatch.session import Stop
 from cluster.storage.errors import CampaignError
 from cluster.storage.hunts import CANARY
 from cluster.storage.store import Store
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from tests.cluster.campaigns.hunt.fakes import Memory, buggy, canary_or, run_through
 from tests.cluster.cli.conftest import Here
 from tests.cluster.cli.test_commands import SCENARIO, SECONDS_MAX, specstorm

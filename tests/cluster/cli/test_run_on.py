@@ -12,9 +12,9 @@ from cluster.cli.inputs import other_sources
 from cluster.storage.artefact import write_artefact
 from cluster.storage.hunts import HuntPlan
 from scenarios import codec
-from scenarios.capabilities import within
+from scenarios.generation.fitting import within
+from scenarios.generation.strategies import random_trace
 from scenarios.scenario_file import RunOn
-from scenarios.strategies import random_trace
 from tests.cluster.cli.test_commands import SCENARIO
 from tests.workers.targets.black_box import BlackBoxKind, Mistake
 from workers.record.verdict import Diverged, Judgement

@@ -13,9 +13,9 @@ from cluster.dispatch.job import Answer, AnyJob, ShardJob
 from cluster.storage.corpus import NO_CORPUS, PARENTS_PER_SHARD, Corpus, kept_corpus
 from scenarios import codec
 from scenarios.events import AcceptRate, PromptDraw, Schedule, Submit
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
+from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.cluster.campaigns.hunt.fakes import Memory, canary_or, clean, run_through
 from workers.record.verdict import Lost

@@ -18,7 +18,7 @@ from cluster.storage.errors import CampaignError
 from cluster.storage.merging import merge, take
 from cluster.storage.schema import TABLES, Row
 from cluster.storage.store import Store
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
 from tests.cluster.campaigns.hunt.fakes import buggy, canary_or, hunt_of, report, run_through
 from tests.cluster.fake_judge import FakeJudge, trace
 from workers.record.verdict import Judgement, Lost

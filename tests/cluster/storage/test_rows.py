@@ -19,7 +19,7 @@ from cluster.storage.errors import CampaignError
 from cluster.storage.hunts import FindingState, HuntPlan
 from cluster.storage.schema import TABLES, Cell, Row
 from cluster.storage.store import Store
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from tests.cluster.fake_judge import BlindJudge, FakeJudge, trace
 from workers.record.verdict import Diverged
 from workers.run.trials import Trial

@@ -1,7 +1,7 @@
 """What the backup fault damages behind its first difference, seen by a checker that is blind to inputs."""
 
 from scenarios.codec import load
-from scenarios.strategies import random_trace
+from scenarios.generation.strategies import random_trace
 from tests.workers.run.runs import judged_by
 from tests.workers.run.test_smoke import PATHS
 from workers.engine.parts import Parts

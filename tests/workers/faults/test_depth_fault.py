@@ -3,7 +3,7 @@
 from collections import Counter
 
 from scenarios.drafters import TRAITS
-from scenarios.strategies import random_trace
+from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.evidence import fact, violation

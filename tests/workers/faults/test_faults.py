@@ -8,8 +8,8 @@ import pytest
 
 from scenarios.events import Schedule
 from scenarios.features import DEPTH_MAX, refusals
+from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.faults.seeds import FOUND_AT
 from workers.engine.parts import Parts

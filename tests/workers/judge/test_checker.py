@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from scenarios.draw import below
 from scenarios.events import Submit
+from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.judge.flips import Snapshots, cell_of, flip, hooked, layout_of, memory_of
 from tests.workers.run.runs import difference_in, judged_by

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from numpy.typing import NDArray
 
-from scenarios.strategies import random_trace
+from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.run.runs import difference_in, judged_by
 from workers.engine.engine import Engine

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from scenarios.events import Submit
+from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.judge.refusals import Refusal, refused
 from workers.engine.request import PlanWorkspace, Request

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.events import Schedule
-from scenarios.strategies import random_trace
+from scenarios.generation.strategies import random_trace
 from tests.workers.lanes.ops import LANES, Copy, Fill, Stir, copy, device, fill, machine, pinned, stir
 from tests.workers.lanes.programs import RANGES, Action, Program, actions, has_race, nearly_ordered
 from workers.engine.parts import Parts

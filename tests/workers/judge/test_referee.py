@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from scenarios.events import Abort, DummyStep, NoValidToken, Preempt, Reorder, ResetPrefixCache, SetK, Stall, Submit
-from scenarios.strategies import random_trace
+from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.judge.doctors import REFUSED, Doctor, Place
 from tests.workers.judge.history_doctors import REFUSED_BY_HISTORY

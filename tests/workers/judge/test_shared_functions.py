@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from scenarios.generation.strategies import random_trace
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.oracle.derived import keep_rates
 from workers.oracle.tape import Tapes

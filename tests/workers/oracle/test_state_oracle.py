@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.events import Submit
+from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.oracle.fold import expectations
 from tests.workers.run.runs import judged_by

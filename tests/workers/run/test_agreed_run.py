@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from scenarios.events import Schedule
-from scenarios.strategies import random_trace
+from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from workers.oracle.tape import Tapes
 from workers.record.verdict import Agreed, Diverged, Verdict

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import main as cli
-from scenarios.capabilities import Capabilities, lacking, within
+from scenarios.capabilities import Capabilities, lacking
 from scenarios.codec import dumps, loads
 from scenarios.events import Submit
-from scenarios.shards import Shard
+from scenarios.generation.fitting import within
+from scenarios.generation.shards import Shard
+from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from tests.workers.targets.black_box import RACE, SUBMIT, BlackBox, BlackBoxKind, Mistake
 from workers.oracle.tape import Tapes

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from scenarios.events import NoValidToken, Place, Schedule, Submit
+from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.run.device_mutants import DEVICE_MUTANTS, EQUIVALENT
 from tests.workers.run.mutants import CLEAN, HOST_MUTANTS, Mutant, ran_as, then

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scenarios.strategies import random_trace
+from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from workers.faults.registry import FAULTS
 from workers.judge.outputs import BrokenOff, Outputs, compare

@@ -9,12 +9,12 @@ from functools import cache
 
 import pytest
 
-from scenarios.capabilities import within
 from scenarios.codec import loads
 from scenarios.events import Abort, AnyEvent, Submit
+from scenarios.generation.fitting import within
+from scenarios.generation.strategies import random_trace
 from scenarios.sampling import Output, SamplingParams
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.targets.sampler_box import SHIFTED, SamplerBoxKind
 from workers.judge.contracts.breach import PLANE

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from workers.judge.checker import Checker
 from workers.oracle.tape import Tapes
 from workers.record.observation import VARIABLES

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from scenarios.events import Schedule, Submit
+from scenarios.generation.strategies import random_trace
 from scenarios.sampling import Output
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from tests.workers.run.mutants import HOST_MUTANTS
 from workers.oracle.tape import Tapes

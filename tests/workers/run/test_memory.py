@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from scenarios.random_trace import random_trace
+from scenarios.generation.base import random_trace
 from workers.oracle.tape import Tapes
 from workers.run.engine_run import Options, Run
 

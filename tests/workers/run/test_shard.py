@@ -11,8 +11,8 @@ import pytest
 
 from scenarios.codec import dumps
 from scenarios.events import Schedule
-from scenarios.shards import TRACES_PER_SHARD, Profile, Shard, fitted
-from scenarios.strategies import random_trace
+from scenarios.generation.shards import TRACES_PER_SHARD, Profile, Shard, fitted
+from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.faults.registry import FAULTS
 from workers.oracle.tape import Tapes
@@ -63,7 +63,7 @@ def test_a_shard_gives_the_same_traces_in_a_process_that_has_loaded_nothing_else
     shards = [Shard(profile=profile, seed=7, number=1, traces=4) for profile in PROFILES]
     here = [dumps(trace) for shard in shards for trace in shard.generate()]
     code = (
-        "from scenarios.codec import dumps; from scenarios.shards import Shard\n"
+        "from scenarios.codec import dumps; from scenarios.generation.shards import Shard\n"
         f"print([dumps(trace) for shard in map(Shard.model_validate_json, {[s.model_dump_json() for s in shards]})"
         " for trace in shard.generate()])"
     )

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from scenarios.capabilities import lacking
 from scenarios.events import Schedule, Submit
+from scenarios.generation.strategies import random_trace, traces
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace, traces
 from scenarios.trace import Trace, problems
 from tests.workers.faults.seeds import FOUND_AT
 from workers.faults.registry import FAULTS

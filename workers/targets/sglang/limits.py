@@ -3,8 +3,8 @@
 from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, OneOf
 from scenarios.events import Pause
 from scenarios.spec import EngineSpec
-from workers.targets.sglang.draws import OWN_DRAWS
 from workers.targets.sglang.request_features import FEATURES
+from workers.targets.sglang.situations import SITUATIONS
 
 # Sizes of vocabularies that models are made for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
@@ -167,7 +167,7 @@ CAPABILITIES = Capabilities(
             KeyAtMost("max_model_len", room_of, "the KV pool less its reserved slots"),
         ),
     ),
-    own_draws=OWN_DRAWS,
+    situations=SITUATIONS,
     planes=("races", "blocks", "books", "counts", "inputs", "kv"),
     logit_margin=1e-4,
     words_from_prompt=False,

@@ -11,6 +11,7 @@ from workers.targets.exported import ExportedTest, Finding
 from workers.targets.sglang import limits
 from workers.targets.sglang.export.test_file import exported_test
 from workers.targets.sglang.installation import SGLANG, home_of, installed, keeper_of, overlay_text, python_at
+from workers.targets.sglang.situations import AREAS
 from workers.targets.target import Kernels, RunConfig
 
 _DEFINITION_IS_WRONG = (
@@ -31,6 +32,7 @@ class Sglang(ChildKind):
     # SGLang's repository has its package below `python`.
     source_roots = ("", "python")
     executed = Path(__file__).parent / "executed.json"
+    areas = AREAS
     smoke = ("chunked_prefill", "eagle", "radix_reuse", "retraction")
     # Seen to run beside the packages of constraints-sglang.txt, oldest first.
     releases = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")

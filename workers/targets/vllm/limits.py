@@ -1,11 +1,9 @@
 """Capabilities of vLLM with either of its model runners, and its limits: key, condition, allowed values, reason."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from scenarios.capabilities import Capabilities, Excess, KeyAtMost, Limits, NothingBeside, OneOf
 from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Preempt, SetK
-from scenarios.own_draws import OwnDraws, Pick
 from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_TRANSFERS
 from scenarios.spec import EngineSpec
 from workers.targets.vllm.connector_limits import (
@@ -24,12 +22,12 @@ from workers.targets.vllm.connector_limits import (
 )
 from workers.targets.vllm.engine_sizes import sequences_in_graphs
 from workers.targets.vllm.request_features import FIRST, SECOND
+from workers.targets.vllm.situations import user_logits_processor
 
 # Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
 # Tokens by which hits may end, of blocks of 32.
 MATCHES = (0, 8, 16)
-PROCESSORS_ONE_IN = 3
 _BESIDE_HYBRIDS = ("eagle", "ngram_gpu", "ngram")
 _BESIDE_WINDOWS = ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram")
 
@@ -125,11 +123,6 @@ def weights_with_heads_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEven
         return None
     allowed = "not allowed with drafter mtp"
     return Excess("version", event.version, allowed, None, "its model has one version of its weights")
-
-
-def own_keys(pick: Pick) -> Mapping[str, object]:
-    """Return a processor of logits in one specification of PROCESSORS_ONE_IN."""
-    return {} if pick(PROCESSORS_ONE_IN, "processor", 0) else {"logits_processor": True}
 
 
 # Of a CPU's own kernels.
@@ -248,7 +241,7 @@ FIRST_RUNNER = Capabilities(
             *_POOL_HOLDS_MODEL,
         ),
     ),
-    own_draws=OwnDraws(keys=own_keys),
+    situations=(user_logits_processor,),
     planes=("races", "blocks", "books", "counts", "inputs", "kv", "transfers"),
     # A row alone and among others is rounded differently. Of 420 positions of a model with sliding windows, the gap
     # between two of the five highest logits changed by more than 9e-5 at 1 in 100, and by 2.2e-4 at one.
@@ -265,7 +258,7 @@ SECOND_RUNNER = replace(
     # Processors of users are others there.
     spec={key: each for key, each in FIRST_RUNNER.spec.items() if key not in ("decodes_first", "logits_processor")},
     features=SECOND.names,
-    own_draws=OwnDraws(),
+    situations=(),
     planes=(*FIRST_RUNNER.planes, "sampler"),
     limits=replace(
         FIRST_RUNNER.limits,

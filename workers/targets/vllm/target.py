@@ -15,6 +15,7 @@ from workers.targets.vllm.engine_sizes import blocks_of_windows
 from workers.targets.vllm.export.test_file import exported_test
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
 from workers.targets.vllm.names import VLLM, VLLM_V1
+from workers.targets.vllm.situations import AREAS
 
 # Seen to install beside the torch of constraints-vllm.txt, oldest first.
 RELEASES = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
@@ -38,6 +39,7 @@ class Vllm(ChildKind):
     definition_is_wrong = _DEFINITION_IS_WRONG
     stand_ins = ("vllm/utils/cpu_triton_utils.py",)
     executed = Path(__file__).parent / "executed.json"
+    areas = AREAS
     places = places.SECOND_RUNNER
     exports = True
     # For a change that no scenario executes.

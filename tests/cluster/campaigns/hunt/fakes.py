@@ -10,7 +10,7 @@ from cluster.campaigns.planner import Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, TrialJob, TryJob
 from scenarios.events import Submit
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from scenarios.trace import Trace
 from workers.record.evidence import Difference
 from workers.record.verdict import Diverged, Judgement, Lost, Stats

@@ -2,7 +2,7 @@
 
 from cluster.campaigns.hunt.canary import CANARY_EVERY, CANARY_SHARDS_MAX, CanarySearch
 from cluster.dispatch.job import ShardJob
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
 from tests.cluster.campaigns.hunt.fakes import Memory, canary_or, clean, hit, hunt_of, report, run_through
 
 

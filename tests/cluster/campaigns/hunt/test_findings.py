@@ -8,7 +8,7 @@ from cluster.campaigns.triage import Triage
 from cluster.dispatch.job import program
 from cluster.reports.hunt_report import hunt_lines
 from cluster.storage.hunts import FindingState
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
 from tests.cluster.campaigns.hunt.fakes import Memory, buggy, canary_or, diverged, hit, hunt_of, run_through, trace
 from workers.record.verdict import Diverged, Judgement
 from workers.shrink.fingerprint import Signature

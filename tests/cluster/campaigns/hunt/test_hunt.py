@@ -10,7 +10,7 @@ from cluster.campaigns.hunt.hunt import UNJUDGED_MAX, Hunt
 from cluster.campaigns.planner import Task
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import ShardJob
-from scenarios.shards import TRACES_PER_SHARD, Shard
+from scenarios.generation.shards import TRACES_PER_SHARD, Shard
 from tests.cluster.campaigns.hunt.fakes import (
     Memory,
     buggy,

@@ -8,7 +8,7 @@ import pytest
 from cluster.campaigns.exit_codes import EXIT_FOUND, EXIT_NOT_JUDGED
 from cluster.cli import main as cli
 from scenarios.capabilities import Capabilities
-from scenarios.shards import Shard
+from scenarios.generation.shards import Shard
 from scenarios.trace import Trace
 from tests.workers.targets.black_box import BlackBox, BlackBoxKind
 from workers.record.verdict import is_finding

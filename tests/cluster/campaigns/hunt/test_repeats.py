@@ -2,7 +2,7 @@
 
 from cluster.campaigns.hunt.repeats import AGAIN_EVERY, MismatchEntry
 from cluster.dispatch.job import Answer, AnyJob, ShardJob
-from scenarios.shards import TRACES_PER_SHARD
+from scenarios.generation.shards import TRACES_PER_SHARD
 from tests.cluster.campaigns.hunt.fakes import canary_or, hunt_of, report, run_through
 from workers.record.verdict import Lost
 

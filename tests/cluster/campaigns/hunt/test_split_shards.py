@@ -3,7 +3,7 @@
 from cluster.campaigns.hunt.split_shards import SplitShards
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import Answer, AnyJob, Job, ShardJob, TryJob
-from scenarios.shards import TRACES_PER_SHARD, Shard
+from scenarios.generation.shards import TRACES_PER_SHARD, Shard
 from tests.cluster.campaigns.hunt.fakes import (
     DEATH,
     DEATHS,

@@ -10,8 +10,8 @@ from cluster.campaigns.hunt.shard_reports import Totals
 from cluster.dispatch.coordinator import Record
 from cluster.dispatch.job import ShardJob
 from cluster.reports.hunt_report import hunt_document, hunt_lines
+from scenarios.generation.shards import TRACES_PER_SHARD
 from scenarios.probes import PROBES
-from scenarios.shards import TRACES_PER_SHARD
 from tests.cluster.campaigns.hunt.fakes import Memory, hit, hunt_of, report
 from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig

@@ -11,8 +11,8 @@ from cluster.dispatch.job import Role, ShardJob
 from cluster.reports.page.campaign import Campaign, read_campaigns
 from cluster.storage.merging import merge
 from cluster.storage.store import Store
+from scenarios.generation.shards import Shard
 from scenarios.probes import PROBES
-from scenarios.shards import Shard
 from tests.cluster.reports.page.campaigns import Page, campaign_of, judged, page_of
 from workers.run.shard import ShardReport
 from workers.targets.registry import kind_of

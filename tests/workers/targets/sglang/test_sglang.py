@@ -11,10 +11,11 @@ from benchmarks.power.order_lines.runs import Runs
 from benchmarks.power.reversals.trial import installed
 from benchmarks.power.sglang_mutants.__main__ import Mutable
 from cluster.cli import main as cli
-from scenarios.capabilities import lacking, within
+from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
 from scenarios.events import Schedule
-from scenarios.strategies import random_trace
+from scenarios.generation.fitting import within
+from scenarios.generation.strategies import random_trace
 from scenarios.trace import Trace
 from workers.edits.edit import Edit
 from workers.edits.fix import fixes_of

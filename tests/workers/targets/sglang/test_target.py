@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import main as cli
-from scenarios.capabilities import lacking, within
+from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load, loads
-from scenarios.edges import drawn_for
 from scenarios.events import Continuation
-from scenarios.strategies import random_trace
+from scenarios.generation.catalogue import for_engine
+from scenarios.generation.fitting import within
+from scenarios.generation.strategies import random_trace
 from scenarios.trace import problems
 from workers.run.references import synchronous, without_drafts
 from workers.targets.registry import kind_of
@@ -23,14 +24,14 @@ SCENARIOS = Path(__file__).parents[4] / "scenarios" / SGLANG
 
 @pytest.mark.parametrize("seed", range(120))
 def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
-    trace = within(drawn_for(random_trace(seed), KIND.capabilities), KIND.capabilities)
+    trace = within(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities)
     assert lacking(trace, KIND.capabilities) is None
     assert problems(trace) == []
     assert within(trace, KIND.capabilities) == trace
 
 
 def test_generated_traces_still_draft_share_prefixes_abort_and_lack_slots() -> None:
-    traces = [within(drawn_for(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(200)]
+    traces = [within(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(200)]
     assert {trace.spec.drafter for trace in traces if trace.spec.num_speculative_tokens} == {
         *("eagle", "eagle3", "draft_model", "ngram_corpus"),
     }
@@ -52,7 +53,7 @@ SWITCHES = ("plan_stream", "relay_lengths", "mixed_chunks")
 
 
 def test_generated_traces_have_each_switch_with_and_without_the_others_and_their_references_none() -> None:
-    traces = [within(drawn_for(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(150)]
+    traces = [within(for_engine(random_trace(seed), KIND.capabilities), KIND.capabilities) for seed in range(150)]
     assert len({tuple(getattr(trace.spec, key) for key in SWITCHES) for trace in traces}) == 2 ** len(SWITCHES)
     for trace in traces:
         spec = synchronous(trace).spec

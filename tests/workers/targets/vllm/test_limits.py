@@ -2,12 +2,13 @@
 
 import pytest
 
-from scenarios.capabilities import Capabilities, lacking, within
+from scenarios.capabilities import Capabilities, lacking
 from scenarios.drafters import Drafter
-from scenarios.edges import drawn_for
 from scenarios.events import Submit
+from scenarios.generation.catalogue import for_engine
+from scenarios.generation.fitting import within
+from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec, Handoff, Offloading, Transfer, Value
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace
 from workers.run.references import synchronous
 from workers.targets.registry import kind_of
@@ -59,7 +60,7 @@ def test_what_recurrent_layers_are_is_said_of_hybrid_models_alone(engine: str) -
     wanted = "spec.recurrent_layers: gated_delta; with layers attention short_conv is allowed"
     assert lacking(trace, capabilities) == wanted
     assert within(trace, capabilities).spec.recurrent_layers == "short_conv"
-    specs = [drawn_for(random_trace(seed), capabilities).spec for seed in range(100)]
+    specs = [for_engine(random_trace(seed), capabilities).spec for seed in range(100)]
     of_hybrids = [each.recurrent_layers for each in specs if each.layers == "hybrid"]
     assert len(of_hybrids) // 4 < of_hybrids.count("gated_delta") < len(of_hybrids)
 
@@ -67,7 +68,7 @@ def test_what_recurrent_layers_are_is_said_of_hybrid_models_alone(engine: str) -
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_generated_traces_have_drafts_beside_hybrid_models(engine: str) -> None:
     capabilities = kind_of(engine).capabilities
-    specs = [drawn_for(random_trace(seed), capabilities).spec for seed in range(100)]
+    specs = [for_engine(random_trace(seed), capabilities).spec for seed in range(100)]
     beside = [spec for spec in specs if spec.layers == "hybrid" and spec.num_speculative_tokens]
     assert {spec.drafter for spec in beside} == {"eagle", "ngram_gpu", "ngram"}
     assert {spec.is_aligned and spec.prefix_cache for spec in beside} == {False, True}
@@ -140,7 +141,7 @@ def test_graphs_need_a_device() -> None:
 
 @pytest.mark.parametrize("engine", [VLLM, VLLM_V1])
 def test_some_generated_traces_have_graphs_of_each_kind_and_their_references_none(engine: str) -> None:
-    traces = [drawn_for(random_trace(seed), kind_of(engine).capabilities) for seed in range(240)]
+    traces = [for_engine(random_trace(seed), kind_of(engine).capabilities) for seed in range(240)]
     having = [trace for trace in traces if trace.spec.graphs != "none"]
     assert len(traces) // 20 < len(having) < len(traces) // 6
     assert {trace.spec.graphs for trace in having} == {"piecewise", "full", "full_and_piecewise"}

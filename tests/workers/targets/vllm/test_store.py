@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from scenarios.capabilities import lacking, within
+from scenarios.capabilities import lacking
 from scenarios.events import AnyEvent, DisturbTransfer, DummyStep, LoadWeights, Pause, Sleep, Submit
+from scenarios.generation.fitting import within
 from scenarios.spec import EngineSpec, Handoff, Transfer
 from scenarios.trace import Trace
 from workers.targets.registry import kind_of

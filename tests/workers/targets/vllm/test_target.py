@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from cluster.cli import main as cli
-from scenarios.capabilities import CONTINUES, FEATURES, lacking, within
+from scenarios.capabilities import CONTINUES, FEATURES, lacking
 from scenarios.codec import load, loads
-from scenarios.edges import drawn_for
 from scenarios.events import PromptDraw, SetK, Submit
-from scenarios.rescale import rescaled
+from scenarios.generation.catalogue import for_engine
+from scenarios.generation.fitting import rescaled, within
+from scenarios.generation.strategies import random_trace
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from workers.targets.registry import kind_of
 from workers.targets.specstorm import Specstorm
@@ -26,14 +26,14 @@ BLOCK = 32
 
 @pytest.mark.parametrize("seed", range(120))
 def test_a_generated_trace_is_brought_within_what_it_takes(seed: int) -> None:
-    trace = drawn_for(random_trace(seed), KIND.capabilities)
+    trace = for_engine(random_trace(seed), KIND.capabilities)
     assert lacking(trace, KIND.capabilities) is None
     assert problems(trace) == []
     assert within(trace, KIND.capabilities) == trace
 
 
 def test_generated_traces_still_lack_blocks_share_prefixes_and_ask_for_everything() -> None:
-    traces = [drawn_for(random_trace(seed), KIND.capabilities) for seed in range(200)]
+    traces = [for_engine(random_trace(seed), KIND.capabilities) for seed in range(200)]
     assert any(trace.spec.prefix_cache for trace in traces)
     assert {trace.spec.drafter for trace in traces} == {
         *("eagle", "eagle3", "draft_model", "mtp", "dflash", "ngram", "ngram_gpu"),
@@ -150,7 +150,7 @@ def test_what_is_observed_on_no_gpu_is_refused_on_one_and_drawn_nowhere_there(ke
     assert lacking(trace, kind.capabilities) is None
     assert str(lacking(trace, kind.capabilities_under(ON_GPU))).startswith(f"spec.{key}")
     simulated, real = (
-        [getattr(drawn_for(random_trace(seed), capabilities).spec, key) for seed in range(60)]
+        [getattr(for_engine(random_trace(seed), capabilities).spec, key) for seed in range(60)]
         for capabilities in (kind.capabilities, kind.capabilities_under(ON_GPU))
     )
     assert any(simulated)

@@ -10,11 +10,12 @@ from benchmarks.conformance import vllm_determinism
 from benchmarks.power.order_lines.runs import Runs
 from benchmarks.power.vllm_mutants.mutable import Mutable
 from cluster.cli import main as cli
-from scenarios.capabilities import lacking, within
+from scenarios.capabilities import lacking
 from scenarios.codec import find_scenarios, load
 from scenarios.events import DummyStep
+from scenarios.generation.fitting import within
+from scenarios.generation.strategies import random_trace
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace
 from scenarios.trace import Trace, problems
 from tests.cluster.cli.test_bisect_commits import repository_of
 from workers.edits.fix import ALL

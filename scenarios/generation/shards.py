@@ -6,9 +6,12 @@ from typing import Literal, TypeAlias, get_args
 
 from scenarios.capabilities import Capabilities
 from scenarios.draw import draw
-from scenarios.edges import drawn_for
 from scenarios.features import refusals
-from scenarios.random_trace import random_trace
+from scenarios.generation.base import labelled
+from scenarios.generation.catalogue import generated_for, weights_of
+from scenarios.generation.fitting import within
+from scenarios.generation.situation import Generated
+from scenarios.generation.weights import DEFAULT, Weights
 from scenarios.spec import EngineSpec, Value
 from scenarios.trace import Trace, problems
 from scenarios.variants import variant
@@ -34,6 +37,7 @@ class Shard(Value):
     `labelled` draws each trace from a labelled seed (`random_trace`), `hypothesis` from its strategies (`traces`); of
     `mixed` ones they take turns, shard by shard.
     The first traces of a shard come from `parents`, which are those that the corpus of digest `corpus` has for it.
+    Situations and areas in `focus` are generated more often, situations in `without` never.
     """
 
     profile: Profile
@@ -44,6 +48,8 @@ class Shard(Value):
     faults: tuple[str, ...] = ()
     corpus: str = ""
     parents: tuple[Parent, ...] = ()
+    focus: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def generator(self) -> Generator:
@@ -51,30 +57,41 @@ class Shard(Value):
         return GENERATORS[self.number % len(GENERATORS)] if self.profile == "mixed" else self.profile
 
     def generate(self, capabilities: Capabilities | None = None) -> list[Trace]:
-        """Return the traces of this shard, faults not switched on yet; fresh ones extended for an engine."""
-        fresh = self._fresh()
-        if capabilities is not None:
-            fresh = [drawn_for(trace, capabilities) for trace in fresh]
-        return [self._descendant(index, trace) for index, trace in enumerate(fresh, self.first)]
+        """Return the traces of this shard, faults not switched on yet; for an engine those that it can run."""
+        return [each.trace for each in self.generated(capabilities)]
 
-    def _descendant(self, index: int, fresh: Trace) -> Trace:
-        """Return the parent of an index, its variant mixed with `fresh`, or `fresh` if there is no parent."""
+    def generated(self, capabilities: Capabilities | None = None) -> list[Generated]:
+        """Return the same traces with the situations that they have."""
+        weights = DEFAULT if capabilities is None else weights_of(self.focus, self.without, capabilities)
+        found = self._fresh(weights)
+        if capabilities is not None:
+            found = [generated_for(each, capabilities, weights) for each in found]
+        found = [self._descendant(index, each) for index, each in enumerate(found, self.first)]
+        if capabilities is not None:
+            found = [each._replace(trace=within(each.trace, capabilities)) for each in found]
+        return found
+
+    def _descendant(self, index: int, fresh: Generated) -> Generated:
+        """Return the parent of an index, its variant mixed with `fresh`, or `fresh` if there is no parent.
+
+        Situations of a parent are not known.
+        """
         if index >= len(self.parents):
             return fresh
         parent = self.parents[index]
         seed = draw(self.seed, "hunt", "variant", self.number * TRACES_PER_SHARD + index)
-        return variant(parent.trace, fresh, seed) if parent.turn else parent.trace
+        return Generated(variant(parent.trace, fresh.trace, seed) if parent.turn else parent.trace)
 
-    def _fresh(self) -> list[Trace]:
+    def _fresh(self, weights: Weights) -> list[Generated]:
         """Generate traces without parents."""
         if self.generator == "labelled":
             first = self.number * TRACES_PER_SHARD + self.first
-            return [random_trace(self.seed << 32 | first + index) for index in range(self.traces)]
-        whole = _drawn(draw(self.seed, "hunt", "shard", self.number), TRACES_PER_SHARD)
+            return [labelled(self.seed << 32 | first + index, weights) for index in range(self.traces)]
+        whole = _sampled(draw(self.seed, "hunt", "shard", self.number), TRACES_PER_SHARD, weights)
         return whole[self.first : self.first + self.traces]
 
 
-def _drawn(seed: int, num_traces: int) -> list[Trace]:
+def _sampled(seed: int, num_traces: int, weights: Weights) -> list[Generated]:
     """Return traces that Hypothesis generates. Every setting is explicit: `CI` in the environment changes defaults.
 
     Its first example, always a single trivial request, is dropped: it finds nothing, and comes once a shard.
@@ -83,9 +100,9 @@ def _drawn(seed: int, num_traces: int) -> list[Trace]:
     from hypothesis import HealthCheck, Phase, Verbosity, given, settings  # noqa: PLC0415
     from hypothesis import seed as seeded  # noqa: PLC0415
 
-    from scenarios.strategies import BACKEND, traces  # noqa: PLC0415
+    from scenarios.generation.strategies import BACKEND, generated_traces  # noqa: PLC0415
 
-    found: list[Trace] = []
+    found: list[Generated] = []
 
     @settings(
         max_examples=1 + num_traces,
@@ -100,12 +117,12 @@ def _drawn(seed: int, num_traces: int) -> list[Trace]:
         backend=BACKEND,
     )
     @seeded(seed)
-    @given(traces())
-    def collect(trace: Trace) -> None:
-        found.append(trace)
+    @given(generated_traces(weights))
+    def collect(each: Generated) -> None:
+        found.append(each)
 
     collect()
-    assert len(found) == 1 + num_traces, f"Hypothesis drew {len(found)} traces, {1 + num_traces} were wanted"
+    assert len(found) == 1 + num_traces, f"Hypothesis generated {len(found)} traces, expected {1 + num_traces}"
     return found[1:]
 
 

@@ -4,14 +4,18 @@ What Hypothesis draws follows from its seed alone, too: `BACKEND`.
 """
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
-from scenarios.capabilities import Capabilities, within
-from scenarios.edges import drawn_for
-from scenarios.random_trace import random_trace, trace_of
+from scenarios.capabilities import Capabilities
+from scenarios.generation.base import generated, random_trace
+from scenarios.generation.catalogue import for_engine
+from scenarios.generation.fitting import within
+from scenarios.generation.situation import Generated
+from scenarios.generation.weights import DEFAULT, Weights
 from scenarios.trace import Trace
 
 __all__ = ["BACKEND", "Provider", "random_trace", "traces"]
@@ -45,6 +49,9 @@ class _Drawn:
     def of(self, numbers: Sequence[int]) -> int:
         return numbers[self.below(len(numbers))]
 
+    def chance(self, weight: Fraction) -> bool:
+        return self.below(weight.denominator) >= weight.denominator - weight.numerator
+
     def one_in(self, count: int) -> bool:
         return self.below(count) == count - 1
 
@@ -55,10 +62,18 @@ def traces(capabilities: Capabilities | None = None) -> st.SearchStrategy[Trace]
     Their prompts and scripts are still generators, which `Trace.explicit` expands.
     """
 
-    @st.composite
-    def drawn(draw: Any) -> Trace:
-        seed = draw(st.integers(0, 2**32 - 1))
-        trace = trace_of(lambda site, index: _Drawn(draw), seed)
-        return trace if capabilities is None else within(drawn_for(trace, capabilities), capabilities)
+    def adapted(each: Generated) -> Trace:
+        return each.trace if capabilities is None else within(for_engine(each.trace, capabilities), capabilities)
 
-    return drawn()
+    return generated_traces().map(adapted)
+
+
+def generated_traces(weights: Weights = DEFAULT) -> st.SearchStrategy[Generated]:
+    """Return a strategy for random traces with their situations."""
+
+    @st.composite
+    def sampled(draw: Any) -> Generated:
+        seed = draw(st.integers(0, 2**32 - 1))
+        return generated(lambda site, index: _Drawn(draw), seed, weights)
+
+    return sampled()

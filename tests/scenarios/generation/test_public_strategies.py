@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 
 from scenarios.capabilities import Capabilities, lacking
-from scenarios.strategies import traces
+from scenarios.generation.strategies import traces
 from scenarios.trace import Trace
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "strategies.md"

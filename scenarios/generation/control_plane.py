@@ -1,44 +1,37 @@
-"""Draws of the control plane for random traces of engines that have one, labelled by the trace's seed."""
+"""Situation of the control plane: pauses, sleeps, other weights, and a neighbour on the device."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
-from scenarios.capabilities import Capabilities
-from scenarios.draw import below
 from scenarios.events import CONTROL_EVENTS, AnyEvent, LoadWeights, Neighbour, Pause, PauseMode, Resume, Sleep, WakeUp
-from scenarios.trace import Trace
+from scenarios.generation.builder import TraceBuilder
+from scenarios.generation.situation import event, situation
 
-_SITE = "control"
-# So many traces have no control plane for one that has.
-ONE_IN = 4
 _TICKS = 24
-# Ticks behind its arrival in which a request still runs.
+# Ticks after its arrival in which a request still runs.
 _RUNNING = 8
 _MODES: tuple[PauseMode, ...] = ("keep", "wait", "abort", "keep")
 _LEVELS: tuple[Literal[0, 1, 2], ...] = (1, 2, 1, 0)
 _LEVELS_OF_PARTS: tuple[Literal[1, 2], ...] = (1, 2, 1, 1)
-# A draw below a bound, by its name.
-_Pick = Callable[[str, int], int]
 
 
-def controlled(trace: Trace, capabilities: Capabilities) -> Trace:
-    """Return a trace with events of the control plane, if the engine has one; the trace itself in most cases."""
-    if not set(CONTROL_EVENTS) & set(capabilities.events) or below(ONE_IN, trace.seed, _SITE, "has any", 0):
-        return trace
-    events, submits = list(trace.events), trace.submits()
-    for number in range(1 + below(3, trace.seed, _SITE, "number", 0)):
-
-        def pick(what: str, bound: int, number: int = number) -> int:
-            return below(bound, trace.seed, _SITE, what, number)
-
-        # Most of them while somebody is there.
-        begin = submits[pick("whose", len(submits))].tick if submits and pick("while one runs", 4) else 0
-        events += _drawn(pick, begin + 1 + pick("tick", _RUNNING if begin else _TICKS))
-    return trace.model_copy(update={"events": tuple(events)})
+@situation(event(*CONTROL_EVENTS), stage="feature")
+def control_plane_events(trace: TraceBuilder) -> None:
+    """Add up to three events of the control plane, most of them while a request runs."""
+    submits = [each for _, each in trace.every_submit()]
+    for number in range(1 + trace.pick(3, "number")):
+        is_running = submits and trace.pick(4, "while one runs", number)
+        begin = submits[trace.pick(len(submits), "whose", number)].tick if is_running else 0
+        tick = begin + 1 + trace.pick(_RUNNING if begin else _TICKS, "tick", number)
+        trace.events += _events(trace, number, tick)
 
 
-def _drawn(pick: _Pick, tick: int) -> Iterator[AnyEvent]:
-    """Yield a pause, a sleep or other weights, with what belongs to it, or turns of a neighbour."""
+def _events(trace: TraceBuilder, number: int, tick: int) -> Iterator[AnyEvent]:
+    """Yield a pause, a sleep or other weights, with the events that end it, or turns of a neighbour."""
+
+    def pick(what: str, bound: int) -> int:
+        return trace.pick(bound, what, number)
+
     ticks = 1 + pick("ticks", 10)
     mode, is_clearing = _MODES[pick("mode", len(_MODES))], bool(pick("clears", 3))
     match pick("kind", 8):
@@ -49,7 +42,7 @@ def _drawn(pick: _Pick, tick: int) -> Iterator[AnyEvent]:
         case 3 | 4:
             in_parts, first, apart = pick("in parts", 2), pick("first part", 2), 1 + pick("apart", 3)
             after = 2 + pick("woken after", 6)
-            # Who is woken in parts does not wake before.
+            # An engine that is woken in parts does not wake before.
             ticks = max(ticks, after + apart + 1) if in_parts else ticks
             # At level 0 there are no parts.
             levels = _LEVELS_OF_PARTS if in_parts else _LEVELS

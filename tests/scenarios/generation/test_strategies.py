@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from scenarios.codec import dumps
 from scenarios.events import PromptDraw, Submit
 from scenarios.flat_traces import FlatEvent, SpecNumbers, interpret
+from scenarios.generation.strategies import random_trace, traces
 from scenarios.spec import EngineSpec
-from scenarios.strategies import random_trace, traces
 from scenarios.trace import Trace, problems
 from tests.scenarios.drawn import random_traces
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NUMBER = st.integers(0, 1 << 20)
 NUMBERS = st.tuples(*[NUMBER] * len(SpecNumbers._fields))
 # Only engines that have weights know of their quality.
@@ -121,7 +121,7 @@ def test_random_traces_differ_in_every_switch_and_reach_every_edge_of_a_prompt()
 
 
 def test_a_seed_gives_the_same_trace_in_a_fresh_process_with_another_hash_seed() -> None:
-    code = "from tests.scenarios.test_strategies import digest; print(digest(100))"
+    code = "from tests.scenarios.generation.test_strategies import digest; print(digest(100))"
     here = digest(100)
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

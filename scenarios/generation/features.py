@@ -1,0 +1,113 @@
+"""Situations of requests and models that only some engines have, put into a trace before it is rescaled for one."""
+
+from collections.abc import Mapping, Sequence
+
+from scenarios.capabilities import Capabilities, NothingBeside
+from scenarios.drafters import DRAFTERS, Drafter
+from scenarios.features import refusals
+from scenarios.generation.builder import TraceBuilder
+from scenarios.generation.control_plane import control_plane_events
+from scenarios.generation.situation import (
+    HYBRID,
+    OWN_DRAFTS,
+    Need,
+    Situation,
+    allows,
+    anything,
+    feature,
+    situation,
+)
+from scenarios.generation.weights import TABLE
+from scenarios.sampling import PARAMS, Feature
+from scenarios.spec import EngineSpec
+
+# Half of the drafters with weights predict well, so that both accepted and rejected drafts occur.
+QUALITIES = ("good", "good", "mediocre", "bad")
+# Drafters that are used with hybrid models as well, and so seldom with others.
+WITHOUT_STATES: tuple[Drafter, ...] = ("draft_model", "draft_model", "eagle", "eagle", "ngram_gpu")
+
+
+@situation(allows("logprobs_mode", "raw_logits"), allows("logprobs_mode", "processed_logits"), stage="feature")
+def logprobs_are_logits(trace: TraceBuilder) -> None:
+    """Return logits in place of logprobs, for every request."""
+    trace.set(logprobs_mode=f"{trace.spec.logprobs_mode}_logits")
+    trace.add_param("num_logprobs")
+
+
+@situation(anything("reasoning_end"), stage="feature")
+def grammars_wait_for_reasoning(trace: TraceBuilder) -> None:
+    """Let grammars begin after a token of the output."""
+    trace.set(reasoning_end=trace.pick(trace.spec.vocab_size, "reasoning end"))
+
+
+@situation(HYBRID, allows("recurrent_layers", "gated_delta"), stage="feature")
+def gated_delta_layers(trace: TraceBuilder) -> None:
+    """Use gated delta nets as the recurrent layers."""
+    trace.set(recurrent_layers="gated_delta")
+
+
+def _not_with_hybrids(engine: Capabilities) -> Sequence[str]:
+    """Return the keys of features that the hybrid models of an engine lack."""
+    limits = [limit for limit in engine.limits.spec if isinstance(limit, NothingBeside)]
+    return [limit.key for limit in limits if limit.beside == ("layers", "hybrid")]
+
+
+def _defaults(*keys: str) -> Mapping[str, object]:
+    return {key: EngineSpec.model_fields[key].default for key in keys}
+
+
+@situation(
+    Need("hybrid models without some features", engine=lambda engine: bool(_not_with_hybrids(engine))), stage="feature"
+)
+def hybrid_model(trace: TraceBuilder) -> None:
+    """Use a hybrid model without the features that it excludes."""
+    nothing = {key: type(getattr(trace.spec, key))() for key in _not_with_hybrids(trace.engine)}
+    # Nothing is drafted, so the drafter is the default one.
+    trace.set(layers="hybrid", **_defaults("drafter", "draft_sampling"), **nothing)
+
+
+@situation(OWN_DRAFTS, stage="feature", unless=("hybrid_model",))
+def drafters_of_the_engine(trace: TraceBuilder) -> None:
+    """Use a drafter that the engine has, in place of one that it lacks and of one in three others."""
+    spec, engine = trace.spec, trace.engine
+    if _not_with_hybrids(engine):
+        # Otherwise a specification that lacks these features by chance would nearly always be hybrid.
+        trace.set(layers="attention")
+    qualities = engine.allowed("drafter_quality")
+    if qualities is None or len(qualities) > 1:
+        trace.set(drafter_quality=QUALITIES[trace.pick(len(QUALITIES), "quality")])
+    drafters = engine.allowed("drafter") or DRAFTERS
+    has_others = any(drafter not in DRAFTERS for drafter in drafters)
+    is_replaced = spec.drafter not in drafters or trace.one_in(3, "another drafter")
+    if has_others and is_replaced and spec.num_speculative_tokens:
+        other = drafters[trace.pick(len(drafters), "drafter")]
+        if not refusals(spec.model_copy(update={"drafter": other}), ()):
+            trace.set(drafter=other)
+    is_guessed = trace.spec.drafter == "draft_model" and spec.draft_sampling == "greedy"
+    has_hybrids = engine.allows("layers", "hybrid") and not engine.scripts_drafts
+    if is_guessed and spec.num_speculative_tokens and has_hybrids:
+        # Drafts of any drafter are its own here: a drafter that has to predict need not be a draft model.
+        other = WITHOUT_STATES[trace.pick(len(WITHOUT_STATES), "without states")]
+        if engine.allows("drafter", other):
+            trace.set(drafter=other, layers="attention")
+
+
+def _of_parameter(key: str) -> Situation[TraceBuilder]:
+    """Return the situation of requests with a sampling parameter, which its declaration adds."""
+
+    def add(trace: TraceBuilder) -> None:
+        trace.add_param(key)
+
+    along_with = "logprobs_are_logits" if key == "num_prompt_logprobs" else ""
+    return Situation(name=key, needs=(feature(key),), change=add, stage="feature", along_with=along_with)
+
+
+FEATURES: tuple[Situation[TraceBuilder], ...] = (
+    control_plane_events,
+    logprobs_are_logits,
+    grammars_wait_for_reasoning,
+    gated_delta_layers,
+    hybrid_model,
+    drafters_of_the_engine,
+    *(_of_parameter(key) for key, each in PARAMS.items() if each.added is not Feature().added and key in TABLE),
+)

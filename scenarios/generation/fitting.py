@@ -1,0 +1,106 @@
+"""Changes of a trace for an engine: rescaled to the size of its cache blocks, and brought within its limits.
+
+In rescaled traces lengths keep their position in a block, and pools of blocks stay as tight as they were.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from scenarios.capabilities import Capabilities, Excess, event_limits, lacking, spec_limits, trace_limits
+from scenarios.events import AnyEvent, PromptDraw, Submit
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace, problems
+
+LENGTH_MAX = 1024
+# More places than one limit is exceeded in, and more rounds than a trace needs until none is.
+_MENDS_MAX = 64
+T = TypeVar("T")
+
+
+def within(trace: Trace, capabilities: Capabilities) -> Trace:
+    """Return a trace with everything left out that an engine cannot do, rescaled to its blocks if it has no others."""
+    for _ in range(_MENDS_MAX):
+        if lacking(trace, capabilities) is None:
+            return trace
+        trace = _mended(trace, capabilities)
+    raise AssertionError(f"changes for one limit exceed another: {lacking(trace, capabilities)}")
+
+
+def _mended(trace: Trace, capabilities: Capabilities) -> Trace:
+    """Return a trace with its events mended for the specification as it is, and that one then."""
+    sizes = capabilities.allowed("block_size")
+    if sizes is not None and trace.spec.block_size not in sizes:
+        trace = rescaled(trace, sizes[0])
+    of_events = event_limits(capabilities, trace.spec)
+    events = tuple(each for event in trace.events if (each := _mended_by(of_events, event)) is not None)
+    spec = _mended_by(spec_limits(capabilities), trace.spec)
+    found = _mended_by(trace_limits(capabilities), trace.model_copy(update={"events": events, "spec": spec}))
+    assert found is not None, "a trace can be changed to fit"
+    # In a smaller pool, or a shorter model, not every request has room.
+    wrong = {problem.path[1] for problem in problems(found) if problem.path[0] == "events"}
+    fitting = tuple(event for index, event in enumerate(found.events) if index not in wrong)
+    return found.model_copy(update={"events": fitting}) if wrong else found
+
+
+def _mended_by(limits: Sequence[Callable[[T], Excess[T] | None]], asked: T) -> T | None:
+    """Return what asks for nothing beyond limits, one after the other; None if that is nothing at all."""
+    for limit in limits:
+        for _ in range(_MENDS_MAX):
+            excess = limit(asked)
+            if excess is None:
+                break
+            if excess.mended is None:
+                return None
+            asked = excess.mended
+    return asked
+
+
+def rescaled(trace: Trace, block_size: int) -> Trace:
+    """Return a trace with blocks of another size and prompts of the same number of blocks.
+
+    A prompt that ends at the end of a block, or one token before or after it, does so again. Prompts that are written
+    down stay as they are.
+    """
+    spec = trace.spec
+    if spec.block_size == block_size:
+        return trace
+    events = tuple(_rescaled(event, spec.block_size, block_size) for event in trace.events)
+    factor = max(1, block_size // spec.block_size)
+    update = {
+        "block_size": block_size,
+        "max_model_len": min(LENGTH_MAX, spec.max_model_len * factor),
+        "long_prefill_token_threshold": min(8192, spec.long_prefill_token_threshold * factor),
+    }
+    wider = EngineSpec(**{**dict(spec), **update})
+    before, after = _blocks_needed(trace.events, spec), _blocks_needed(events, wider)
+    spare = max(0, spec.num_blocks - before)
+    num_blocks = after + spare * after // before
+    return trace.model_copy(
+        update={"spec": wider.model_copy(update={"num_blocks": max(1, num_blocks)}), "events": events}
+    )
+
+
+def _blocks_needed(events: tuple[AnyEvent, ...], spec: EngineSpec) -> int:
+    """Return the most blocks that one of the requests can hold."""
+    submits = [event for event in events if isinstance(event, Submit)]
+    return max((spec.blocks_needed(event.prompt_length, event.max_tokens) for event in submits), default=1)
+
+
+def _rescaled(event: AnyEvent, old: int, new: int) -> AnyEvent:
+    if not isinstance(event, Submit) or not isinstance(event.prompt, PromptDraw):
+        return event
+    prompt = event.prompt
+    tokens = max(1, min(LENGTH_MAX // 2, _place(prompt.tokens, old, new)))
+    common = min(tokens, _place(prompt.common, old, new))
+    # A prompt that continues with common tokens still does.
+    own = max(1, _place(prompt.common + prompt.own, old, new) - common) if prompt.own else 0
+    update = {"tokens": tokens, "common": common, "own": own}
+    return event.model_copy(update={"prompt": prompt.model_copy(update=update)})
+
+
+def _place(length: int, old: int, new: int) -> int:
+    """Return the length at the same place in blocks of size `new` as `length` in blocks of size `old`."""
+    blocks, rest = divmod(length, old)
+    if rest == old - 1 and old > 1:
+        return blocks * new + new - 1
+    return blocks * new + (rest if rest <= 1 else rest * new // old)

@@ -1,0 +1,140 @@
+"""Situation of streaming sessions: requests become the first parts of sessions, and other parts come later.
+
+Sessions are generated without features that are known to fail in sessions of every engine: grammars, tokens sampled at
+random, and preemptions (`findings/README.md`).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from scenarios.events import AnyEvent, Continuation, EndSession, Preempt, PromptDraw, ResetPrefixCache, Submit
+from scenarios.generation.builder import TraceBuilder
+from scenarios.generation.situation import feature, situation
+from scenarios.sampling import SamplingParams
+from scenarios.spec import EngineSpec
+from scenarios.trace import problems
+
+# Ticks after a part in which the next one comes, and after the last one in which a client ends its session.
+_PART_AFTER = 24
+_PARTS_MAX = 3
+_CHUNK_MAX = 40
+# One token of this number of tokens ends a part.
+_STOP_EVERY = 4
+
+
+@situation(feature("session"))
+def sessions(trace: TraceBuilder) -> None:
+    """Let requests be sessions, with a prefix cache in one trace of two, without drafts in one of three, with room."""
+    before = trace.spec, trace.events
+    if trace.one_in(3, "sessions without drafts"):
+        trace.drop_drafts()
+    if trace.one_in(2, "sessions cached"):
+        trace.cache_prefixes()
+    spec = with_room(trace.spec)
+    if trace.pick(3, "parts in chunks"):
+        least = 1 + 2 * spec.num_speculative_tokens
+        spec = spec.model_copy(update={"max_num_batched_tokens": least + trace.pick(16, "chunk of a part")})
+    events = _with_sessions(spec, trace)
+    trace.spec, trace.events = with_room(spec, events), events
+    if problems(trace.trace) or not any(each.session for _, each in trace.every_submit()):
+        trace.spec, trace.events = before
+
+
+def with_room(spec: EngineSpec, events: Sequence[AnyEvent] = ()) -> EngineSpec:
+    """Return a specification with room for sessions: a step holds runs of drafts of two, and none is preempted.
+
+    The model is as long as the longest session among events can become.
+    """
+    lengths: Counter[str] = Counter()
+    for event in events:
+        if isinstance(event, Submit) and event.session is not None:
+            lengths[event.session] += event.prompt_length + event.max_tokens
+    longest = max(spec.max_model_len, *lengths.values(), 0)
+    least = 1 + 2 * spec.num_speculative_tokens
+    blocks = -(-longest // spec.block_size)
+    return spec.model_copy(
+        update={
+            "max_model_len": longest,
+            "max_num_batched_tokens": max(spec.max_num_batched_tokens, least),
+            "num_blocks": max(spec.num_blocks, 1 + blocks * spec.max_num_seqs),
+        }
+    )
+
+
+def _with_sessions(spec: EngineSpec, trace: TraceBuilder) -> list[AnyEvent]:
+    """Return events in which one or two requests with generated prompts are sessions; a request may continue one."""
+    found = [each for each in trace.events if not _preempts(each)]
+    names = Counter(each.request for each in found if isinstance(each, Submit))
+    firsts = [
+        each
+        for each in found
+        if isinstance(each, Submit) and isinstance(each.prompt, PromptDraw) and names[each.request] == 1
+    ]
+    for number, first in enumerate(firsts[: 1 + trace.pick(2, "sessions", 0)]):
+        parts = _parts(spec, first, number, trace)
+        found[found.index(first)] = parts[0]
+        found += parts[1:]
+        after = parts[-1].tick + trace.pick(_PART_AFTER, "behind a session", number)
+        if not trace.pick(3, "session ended", number):
+            found.append(EndSession(tick=after, session=f"s{number}"))
+        if spec.prefix_cache and trace.pick(3, "goes on from a session", number):
+            # Also from what its session has dropped of it; where that ended a block, once another part has filled it.
+            own = 1 + trace.pick(8, "own of who goes on", number)
+            prompt = Continuation(continues=parts[0].request, tokens=own)
+            tick = after + (_ticks(spec, found) if _ends_with_a_block(spec, parts[0]) else 0)
+            fields = {"request": f"s{number}.behind", "tick": tick, "session": None, "prompt": prompt}
+            found.append(parts[0].model_copy(update={**fields, "stop": (), "max_tokens": 8}))
+    return found
+
+
+def _parts(spec: EngineSpec, first: Submit, number: int, trace: TraceBuilder) -> list[Submit]:
+    """Return the parts of a session, each of which ends by tokens in one of two."""
+    parts: list[Submit] = []
+    for index in range(2 + trace.pick(_PARTS_MAX, "parts", number)):
+        label = 8 * number + index
+        stop = range(trace.pick(_STOP_EVERY, "stops of a part", label), spec.vocab_size, _STOP_EVERY)
+        fields: dict[str, object] = {
+            "session": f"s{number}",
+            "params": SamplingParams(num_logprobs=2 * trace.pick(2, "logprobs of a part", label)),
+            "max_tokens": 1 + trace.pick(12, "tokens of a part", label),
+            "stop": tuple(stop) if trace.pick(2, "ended by tokens", label) else (),
+        }
+        if parts:
+            fields["tick"] = parts[-1].tick + trace.pick(_PART_AFTER, "part", label)
+            fields["request"] = f"s{number}.{index}"
+            # Most are computed in two steps.
+            chunk = min(spec.max_num_batched_tokens, spec.long_prefill_token_threshold or spec.max_num_batched_tokens)
+            whole = chunk if chunk <= _CHUNK_MAX and trace.pick(3, "long part", label) else 0
+            fields["prompt"] = PromptDraw(tokens=whole + 1 + trace.pick(min(12, chunk), "own of a part", label))
+        parts.append(first.model_copy(update=fields))
+    if spec.prefix_cache and trace.pick(2, "ends with a block", number):
+        parts[0] = _ending_with_a_block(spec, parts[0])
+    return parts
+
+
+def _ends_with_a_block(spec: EngineSpec, part: Submit) -> bool:
+    return not part.stop and (part.prompt_length + part.max_tokens) % spec.block_size == 0
+
+
+def _ticks(spec: EngineSpec, events: Sequence[AnyEvent]) -> int:
+    """Return the ticks in which all requests among events are computed, if only the budget of a step bounds it."""
+    submits = [each for each in events if isinstance(each, Submit)]
+    longest = max(each.max_tokens for each in submits)
+    return longest + sum(each.prompt_length + each.max_tokens for each in submits) // spec.max_num_batched_tokens
+
+
+def _ending_with_a_block(spec: EngineSpec, part: Submit) -> Submit:
+    """Return a part that would fill a block with its last token, which its session drops."""
+    assert isinstance(part.prompt, PromptDraw), "the prompt is generated"
+    blocks = -(-(part.prompt.tokens + part.max_tokens) // spec.block_size)
+    tokens = blocks * spec.block_size - part.max_tokens
+    if tokens < 1:
+        return part
+    common = min(part.prompt.common, tokens)
+    return part.model_copy(
+        update={"prompt": part.prompt.model_copy(update={"tokens": tokens, "common": common}), "stop": ()}
+    )
+
+
+def _preempts(event: AnyEvent) -> bool:
+    return isinstance(event, Preempt) or (isinstance(event, ResetPrefixCache) and event.running)

@@ -1,0 +1,150 @@
+"""Situations: what a generated trace may have to find a kind of bug, and what each requires from an engine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+from scenarios.capabilities import Capabilities
+from scenarios.generation.weights import TABLE, Area
+from scenarios.spec import EngineSpec
+from scenarios.trace import Trace
+
+# In this order: `feature` changes a trace before it is rescaled to the blocks of an engine. Those of `size` and `last`
+# are alternatives.
+Stage: TypeAlias = Literal["base", "feature", "drafts", "size", "batch", "last", "window", "connector"]
+T = TypeVar("T")
+
+
+class Generated(NamedTuple):
+    """A generated trace, and the names of the situations that it has."""
+
+    trace: Trace
+    situations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A requirement: `text` names it, `engine` decides it for all traces of an engine, `spec` for one specification."""
+
+    text: str
+    engine: Callable[[Capabilities], bool] = lambda _: True
+    spec: Callable[[Capabilities, EngineSpec], bool] = lambda *_: True
+
+
+def event(*kinds: str) -> Need:
+    """Require one of several kinds of events."""
+    return Need(f"event {' or '.join(kinds)}", engine=lambda engine: bool({*kinds} & {*engine.events}))
+
+
+def feature(name: str) -> Need:
+    """Require a feature of a request."""
+    return Need(
+        f"feature {name}",
+        engine=lambda engine: name in engine.features,
+        spec=lambda engine, spec: name in engine.features_on(spec),
+    )
+
+
+def allows(key: str, value: object) -> Need:
+    """Require that a key of the specification may have a value."""
+    return Need(f"{key}: {value}", engine=lambda engine: engine.allows(key, value))
+
+
+def when(text: str, holds: Callable[[EngineSpec], bool]) -> Need:
+    """Require a condition of the specification."""
+    return Need(text, spec=lambda _, spec: holds(spec))
+
+
+def is_set(key: str, value: object) -> Need:
+    """Require a value of a key of the specification."""
+    return Need(
+        f"{key} {value}",
+        engine=lambda engine: engine.allows(key, value),
+        spec=lambda _, spec: getattr(spec, key) == value,
+    )
+
+
+def anything(key: str) -> Need:
+    """Require an engine that allows any value of a key of the specification."""
+    return Need(f"any {key}", engine=lambda engine: engine.allowed(key) is None)
+
+
+DRAFTS = when("drafts", lambda spec: spec.num_speculative_tokens > 0)
+RUNS = when("two drafts or more", lambda spec: spec.num_speculative_tokens > 1)
+NO_DRAFTS = when("no drafts", lambda spec: spec.num_speculative_tokens == 0)
+ATTENTION = is_set("layers", "attention")
+HYBRID = is_set("layers", "hybrid")
+PREFIX_CACHE = is_set("prefix_cache", True)
+OWN_DRAFTS = Need("drafts that are not scripted", engine=lambda engine: not engine.scripts_drafts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation(Generic[T]):
+    """One situation of the table of weights: `change` puts it into a trace under generation.
+
+    A situation without `change` is part of the base generator or of the situation `part_of`, which asks for it by name.
+    A trace with the situation `along_with` always has this one, a trace with one of `unless` never. An engine that
+    declares a situation of its own has it in place of the one that it `replaces`.
+    """
+
+    name: str
+    needs: tuple[Need, ...] = ()
+    change: Callable[[T], None] | None = None
+    stage: Stage = "batch"
+    part_of: str = ""
+    along_with: str = ""
+    unless: tuple[str, ...] = ()
+    replaces: str = ""
+
+    def __call__(self, trace: T) -> None:
+        """Put the situation into a trace."""
+        assert self.change is not None, f"{self.name} is part of {self.part_of}"
+        self.change(trace)
+
+    @property
+    def area(self) -> Area:
+        """The area of the engine that it is about."""
+        return TABLE[self.name][1]
+
+    @property
+    def finds(self) -> str:
+        """The bugs that it is for, in one line."""
+        return TABLE[self.name][2]
+
+    @property
+    def requires(self) -> str:
+        """The requirements in words."""
+        return ", ".join(need.text for need in self.needs) or "nothing"
+
+    def is_possible(self, engine: Capabilities) -> bool:
+        """Whether some trace of an engine can have it."""
+        return all(need.engine(engine) for need in self.needs)
+
+    def is_possible_in(self, engine: Capabilities, spec: EngineSpec) -> bool:
+        """Whether a trace of a specification can have it."""
+        return self.is_possible(engine) and all(need.spec(engine, spec) for need in self.needs)
+
+
+def situation(
+    *needs: Need,
+    stage: Stage = "batch",
+    part_of: str = "",
+    along_with: str = "",
+    unless: tuple[str, ...] = (),
+    replaces: str = "",
+) -> Callable[[Callable[[T], None]], Situation[T]]:
+    """Return a decorator that makes a situation of the function by which a trace gets it; its name is its name."""
+
+    def named(change: Callable[[T], None]) -> Situation[T]:
+        return Situation(
+            name=change.__name__,
+            needs=needs,
+            change=change,
+            stage=stage,
+            part_of=part_of,
+            along_with=along_with,
+            unless=unless,
+            replaces=replaces,
+        )
+
+    return named

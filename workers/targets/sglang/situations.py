@@ -1,0 +1,172 @@
+"""Situations of SGLang alone: its keys, pools and pages of its sizes, and requests that meet a step in flight."""
+
+from collections.abc import Mapping, Sequence
+
+from scenarios.events import PromptDraw
+from scenarios.generation.builder import TraceBuilder
+from scenarios.generation.situation import Situation, situation
+from scenarios.generation.sizes import TURN_AFTER
+from scenarios.generation.weights import Area
+from scenarios.sampling import Grammar
+from scenarios.spec import EngineSpec
+
+# The areas of situations that a change of its files is about, by patterns of paths below a root of the sources.
+AREAS: Mapping[Area, Sequence[str]] = {
+    "scheduling": ("*/managers/schedule*", "*/managers/overlap*", "*/managers/prefill*"),
+    "speculation": ("*/speculative/*",),
+    "sampling": ("*/sampling/*", "*/constrained/*", "*/layers/sampler.py", "*/layers/logits_processor.py"),
+    "kv_cache": ("*/mem_cache/allocator*", "*/mem_cache/memory_pool*", "*/mem_cache/common.py"),
+    "prefix_cache": ("*/mem_cache/*radix*", "*/mem_cache/*chunk_cache*"),
+}
+# For pools that run short: lengths of the longest request, and what is kept free at most, in pages and runs of drafts.
+_LENGTH_MIN, _LENGTH_MAX = 6, 40
+_KEPT_PAGES, _KEPT_RUNS = 3, 2
+_WIDE_PAGE = 16
+# Ticks between pairs of requests: two short outputs, one after the other.
+_APART = 16
+# A grammar without an end allows one token of so many.
+_ALLOWED_EVERY = 3
+_REPEATED_MIN = 3
+# Tokens of a prompt and an output that are repeated, and more.
+_ROOM = 32
+
+
+@situation(stage="feature")
+def plan_stream(trace: TraceBuilder) -> None:
+    """Prepare draft steps on a second stream."""
+    trace.set(plan_stream=True)
+
+
+@situation(stage="feature")
+def relay_lengths(trace: TraceBuilder) -> None:
+    """Let the host wait for the lengths of the step before."""
+    trace.set(relay_lengths=True)
+
+
+@situation(stage="feature")
+def mixed_chunks(trace: TraceBuilder) -> None:
+    """Take decodes along with prefill chunks."""
+    trace.set(mixed_chunks=True)
+
+
+@situation(stage="feature")
+def draft_trees(trace: TraceBuilder) -> None:
+    """Propose two drafts after each token."""
+    trace.set(tree_width=2)
+
+
+@situation(stage="drafts", replaces="no_drafts")
+def no_drafts_more_often(trace: TraceBuilder) -> None:
+    """Generate no drafts, and sample the tokens of most requests."""
+    trace.drop_drafts()
+
+
+@situation(stage="size", replaces="outgrown_pool")
+def short_pool(trace: TraceBuilder) -> None:
+    """Let the pool hold one of the longest requests and what is kept free; all become that long."""
+    spec = trace.spec
+    length = max(_LENGTH_MIN, min(spec.max_model_len, _LENGTH_MAX))
+    kept = _KEPT_PAGES * spec.block_size + _KEPT_RUNS * (1 + spec.num_speculative_tokens)
+    num_blocks = -(-(length + kept + trace.pick(length, "spare tokens")) // spec.block_size)
+    trace.set(max_model_len=length, num_blocks=num_blocks)
+    trace.at_least(max_num_seqs=2)
+    for index, submit in trace.submits():
+        tokens = 1 + trace.pick(length // 3, "first tokens", index)
+        trace.lengthen(index, tokens)
+        tick = trace.pick(6, "at once", index) + (TURN_AFTER if submit.tick > TURN_AFTER else 0)
+        # Most of them end by their length, at different times.
+        count = length - tokens - trace.pick(max(1, length // 3), "before the longest", index)
+        trace.change(index, tick=tick, max_tokens=count)
+
+
+@situation(stage="size", replaces="hits_at_model_end")
+def wide_pages(trace: TraceBuilder) -> None:
+    """End the model with a page wider than those of other traces, and most requests there."""
+    pages = 1 + trace.pick(3, "wide blocks")
+    length = _WIDE_PAGE * pages
+    trace.at_least(num_blocks=2 * pages + _KEPT_PAGES + _KEPT_RUNS)
+    for index, _ in trace.submits():
+        trace.lengthen(index, length - 1 - trace.pick(min(12, length - 1), "before the last", index))
+        trace.change(index, max_tokens=length if trace.pick(4, "to the end", index) else 4)
+    trace.set(block_size=_WIDE_PAGE, max_model_len=length)
+
+
+@situation(stage="last")
+def retract_at_last_token(trace: TraceBuilder) -> None:
+    """Let pairs of requests meet: the second takes the only row from the first about when that ends.
+
+    With drafts the first has a grammar without an end in every other trace.
+    """
+    indexes = _submits(trace, 2)
+    has_grammars = trace.spec.num_speculative_tokens > 0 and trace.one_in(2, "grammars taken back")
+    _make_room(trace, trace.spec.max_model_len)
+    trace.set(policy="priority", max_num_seqs=1)
+    begin = end = 0
+    for number, index in enumerate(indexes):
+        is_first = number % 2 == 0
+        begin = _APART * (number // 2)
+        count = 2 + (0, 0, 1, 2, 4)[trace.pick(5, "tokens taken back", index)]
+        tick = begin if is_first else end + (0, 0, 0, -1, 1)[trace.pick(5, "about the end", index)]
+        trace.change(index, tick=tick, priority=int(is_first), max_tokens=count, at="before_schedule")
+        # A prompt of one step: so many ticks later the last token is in flight, if no draft is right.
+        most = min(trace.spec.max_num_batched_tokens, trace.spec.max_model_len - 1)
+        trace.lengthen(index, min(most, trace.prompt(index).tokens))
+        end = begin + count if is_first else end
+        if is_first and has_grammars:
+            tokens = range(trace.pick(_ALLOWED_EVERY, "allowed", index), trace.spec.vocab_size - 1, _ALLOWED_EVERY)
+            _set_grammar(trace, index, (tuple((token, 0) for token in tokens),))
+
+
+@situation(stage="last")
+def repeated_grammars(trace: TraceBuilder) -> None:
+    """Let a corpus draft for requests, one after the other, with one prompt and a grammar of one output."""
+    indexes = _submits(trace, _REPEATED_MIN)
+    spec, k = trace.spec, trace.spec.num_speculative_tokens or EngineSpec().num_speculative_tokens
+    last = spec.vocab_size - 1
+    trace.at_least(max_num_batched_tokens=1 + k)
+    _make_room(trace, _ROOM)
+    trace.set(drafter="ngram_corpus", draft_sampling="greedy", drafter_max_len=0, num_speculative_tokens=k)
+    count = 2 + trace.pick(4, "repeated tokens")
+    # Where all drafts are right the end is one of them, not the token after.
+    count += (count - 1) % (1 + k) == k
+    tokens = [*(trace.pick(last, "repeated token", index) for index in range(count)), last]
+    grammar = (*(((token, 1 + state),) for state, token in enumerate(tokens)), ())
+    length = 2 + trace.pick(8, "repeated prompt")
+    for number, index in enumerate(indexes):
+        tick, after = number * (count + 6), 2 + trace.pick(8, "behind a grammar", index)
+        prompt = PromptDraw(tokens=length, common=length)
+        trace.change(index, tick=tick, prompt=prompt, max_tokens=len(tokens) + after, at="before_schedule")
+        _set_grammar(trace, index, grammar)
+
+
+def _make_room(trace: TraceBuilder, length: int) -> None:
+    """Make room for requests of so many tokens in the model, and in the pool for all rows."""
+    trace.at_least(max_model_len=length)
+    rows = 1 + trace.spec.max_num_seqs
+    trace.at_least(num_blocks=rows * -(-trace.spec.max_model_len // trace.spec.block_size))
+
+
+def _submits(trace: TraceBuilder, least: int) -> Sequence[int]:
+    """Add submits up to a number, if there are any, and return the indexes of those with generated prompts."""
+    submits = [each for _, each in trace.submits()]
+    for number in range(least - len(submits) if submits else 0):
+        trace.events.append(submits[0].model_copy(update={"request": f"more{number}"}))
+    return [index for index, _ in trace.submits()]
+
+
+def _set_grammar(trace: TraceBuilder, index: int, grammar: Grammar) -> None:
+    """Give a request a grammar, and nothing that conflicts with it."""
+    trace.set_params(index, grammar=grammar, broken_grammar=False, min_tokens=0, num_logprobs=0)
+
+
+SITUATIONS: tuple[Situation[TraceBuilder], ...] = (
+    plan_stream,
+    relay_lengths,
+    mixed_chunks,
+    draft_trees,
+    no_drafts_more_often,
+    short_pool,
+    wide_pages,
+    retract_at_last_token,
+    repeated_grammars,
+)

@@ -1,0 +1,28 @@
+"""Situations of vLLM alone, and the areas of situations that a change of its files is about."""
+
+from collections.abc import Mapping, Sequence
+
+from scenarios.generation.builder import TraceBuilder
+from scenarios.generation.situation import allows, situation
+from scenarios.generation.weights import Area
+
+# Patterns of paths below a root of the sources.
+AREAS: Mapping[Area, Sequence[str]] = {
+    "scheduling": ("*/v1/core/sched/*", "*/input_batch.py", "*/gpu/states.py"),
+    "speculation": ("*/spec_decode/*", "*/rejection_sampl*"),
+    "sampling": ("*/v1/sample/*", "*/gpu/sample/*", "*/structured_output/*", "*/sampling_params.py"),
+    "kv_cache": ("*/v1/core/kv_cache_manager.py", "*/v1/core/block_pool.py", "*/block_table*.py"),
+    "prefix_cache": ("*/v1/core/kv_cache_utils.py", "*/v1/core/kv_cache_coordinator.py"),
+    "recurrent_state": ("*mamba*", "*short_conv*", "*gated_delta*", "*gdn*", "*/fla/*"),
+    "sliding_window": ("*/single_type_kv_cache_manager.py", "*sliding_window*"),
+    "sessions": ("*/streaming*", "*/v1/engine/core.py"),
+    "control_plane": ("*/v1/engine/core.py", "*/cumem*", "*/device_allocator/*", "*/weight_transfer/*"),
+    "connectors": ("*/kv_transfer/*", "*/kv_offload/*", "*/kv_connector*"),
+    "cuda_graphs": ("*/compilation/*", "*cudagraph*", "*cuda_graph*"),
+}
+
+
+@situation(allows("logits_processor", True), stage="feature")
+def user_logits_processor(trace: TraceBuilder) -> None:
+    """Load a logits processor of a user."""
+    trace.set(logits_processor=True)
