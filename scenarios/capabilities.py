@@ -27,7 +27,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 
 PLAIN = SamplingParams()
-# A prompt that goes on from another request.
+# A prompt that continues another request.
 CONTINUES = "continues"
 EVENTS = tuple(event.model_fields["do"].default for event in get_args(get_args(AnyEvent)[0]))
 FEATURES = (*OF_SUBMITS, CONTINUES, *PARAMS)
@@ -75,7 +75,7 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Limit: a key of one kind of event has one of some values, the first of which stands for the others."""
+    """Limit: a key of one kind of event has one of some values; the first replaces the others."""
 
     kind: type[Event]
     key: str
@@ -83,7 +83,7 @@ class OneOf:
     name: str
 
     def __call__(self, event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-        """Return the excess of an event of the kind whose key has another value."""
+        """Return the excess of an event of the kind with another value of the key."""
         value = getattr(event, self.key) if isinstance(event, self.kind) else None
         if value is None or value in self.values:
             return None
@@ -93,7 +93,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Limit: an event happens at some places of a step, some kinds of events at others besides."""
+    """Limit: an event happens at some places of a step, some kinds of events at other places as well."""
 
     places: tuple[Place, ...]
     besides: Mapping[str, tuple[Place, ...]]
@@ -110,7 +110,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class ParamAtMost:
-    """Limit: a sampling parameter of a request is at most so much."""
+    """Limit: a sampling parameter of a request has a maximum."""
 
     key: str
     most: Callable[[Submit], float]
@@ -139,7 +139,7 @@ class KeyAtMost:
 
 @dataclass(frozen=True, slots=True)
 class NothingBeside:
-    """Limit: a key of the specification is at nothing `beside` a value of another one, which is `otherwise` else."""
+    """Limit: a key is at nothing with a value of another key (`beside`), which is `otherwise` then."""
 
     key: str
     beside: tuple[str, str]
@@ -147,7 +147,7 @@ class NothingBeside:
     reason: str
 
     def __call__(self, spec: EngineSpec) -> Excess[EngineSpec] | None:
-        """Return the excess of a specification that has something beside the value."""
+        """Return the excess of a specification that has something with the value."""
         seen, (other, value) = getattr(spec, self.key), self.beside
         if not seen or getattr(spec, other) != value:
             return None
@@ -157,7 +157,7 @@ class NothingBeside:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an engine cannot do of what its other capabilities allow, in the order in which it is told and mended."""
+    """What an engine cannot do of its other capabilities, in the order in which limits are applied."""
 
     features: tuple[Without, ...] = ()
     events: tuple[EventLimit, ...] = ()
@@ -175,10 +175,9 @@ class Capabilities:
     it lacks stays at its default. `devices` are those it runs on, each with the lanes that a schedule advances there,
     none where schedules mean nothing; schedules have one of the `policies`, and `delays` says whether they may also
     hold up lines of its program. `probes` are those it counts, `faults` says whether historical bugs can be switched
-    on in it. What it lacks beyond this is in `limits`; generated traces have its own `situations` besides those of any
-    engine.
+    on in it. What it lacks beyond this is in `limits`; generated traces have its own `situations` as well.
 
-    What it shows: `planes` names what beside outputs, `logs_decisions` says whether the host's decisions are among it.
+    What it shows: `planes` names what is shown with outputs, `logs_decisions` says whether it shows decisions.
 
     What decides how its outputs are compared: its arithmetic may decide otherwise where two logits are closer than
     `logit_margin`. A bad word may begin in a prompt, as it may here, or must lie in the output: `words_from_prompt`.
@@ -325,7 +324,7 @@ def _values(spec: EngineSpec, capabilities: Capabilities) -> Excess[EngineSpec] 
 
 
 def trace_limits(capabilities: Capabilities) -> Sequence[Callable[[Trace], Excess[Trace] | None]]:
-    """Return the limits of a trace beside its events and its specification."""
+    """Return the limits of a trace, apart from its events and its specification."""
     return [partial(limit, capabilities=capabilities) for limit in (_schedule, _probes, _faults)]
 
 

@@ -18,7 +18,7 @@ BAD_WORDS_MAX = 8
 BAD_WORD_LENGTH_MAX = 8
 BIASES_MAX = 64
 LOGPROB_TOKENS_MAX = 8
-# A bias of this size forces or bans a token, whatever its logit is.
+# A bias of this size forces or bans a token of any logit.
 BIAS_MAX = 100.0
 TEMPERATURE_MIN = 1 / 16
 TEMPERATURE_MAX = 8.0
@@ -327,7 +327,7 @@ class SamplingParams(Value):
     Each token comes with `num_logprobs` logprobs: its own, then those of the likeliest tokens. Each token of the prompt
     but the first comes with `num_prompt_logprobs` of them, which depend on the tokens before it alone. Instead of the
     likeliest tokens' it comes with those of `logprob_tokens`, if there are any, in their order.
-    With `no_repeats` no token of the output comes directly behind itself.
+    With `no_repeats` no token of the output follows itself.
     Behind the first `min_tokens` an output ends with reason `stop` where one of `stop_words` is complete, as a client
     finds in its text.
     The text of the output has the stop token or the stop word that ended it only if `include_stop_str_in_output`; its

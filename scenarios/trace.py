@@ -1,4 +1,4 @@
-"""Trace: the only input of a run; whatever can change the verdict is in it."""
+"""Trace: the only input of a run, with everything that can change the verdict."""
 
 import difflib
 from collections import Counter
@@ -146,7 +146,7 @@ def _expect_problems(trace: Trace) -> list[Problem]:
     unknown = [probe for probe in trace.expect if probe not in PROBES]
     found = [Problem(("expect", probe), f"unknown probe {probe!r}") for probe in unknown]
     if unknown:
-        # The first is told: to look for names near each of thousands would take a while.
+        # Only the first is reported: to look for names near each of thousands would take a while.
         near = difflib.get_close_matches(unknown[0], PROBES, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         found[0] = replace(found[0], message=f"{found[0].message}; {hint}allowed are {', '.join(sorted(PROBES))}")

@@ -61,7 +61,7 @@ def single_token_prompts(trace: TraceBuilder) -> None:
 
 @situation(HYBRID, NO_DRAFTS, event("dummy_step"), allows("graphs", "full"))
 def dummy_steps_between_states(trace: TraceBuilder) -> None:
-    """Leave all requests out of steps in place of which batches of padding alone replay graphs.
+    """Leave all requests out of some steps; batches of padding replay CUDA graphs in their place.
 
     What a state has lost shows many tokens later: outputs are long, and no request is aborted.
     """
