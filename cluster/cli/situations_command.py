@@ -12,7 +12,7 @@ from workers.targets.target import SPECSTORM, RunConfig
 situations_app = typer.Typer(no_args_is_help=True, help="Situations of generated traces, which hunts can focus on.")
 
 
-@situations_app.command("list")
+@situations_app.command("list", epilog="Example: specstorm situations list --json")
 def list_situations(engine: Engine = SPECSTORM, json: Json = False) -> int:
     """List situations: name, weight, area, requirements, and the bugs that each one is for."""
     document = situations_document(RunConfig(engine=check_engine(engine)))
