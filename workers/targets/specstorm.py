@@ -6,7 +6,7 @@ from collections.abc import Callable
 from scenarios.capabilities import EVENTS, Capabilities
 from scenarios.events import CONTROL_EVENTS, Abort, AnyEvent, Place, Submit
 from scenarios.probes import CONTROL_PROBES, OF_HANDOFFS, OF_SESSIONS, OF_TEXTS, OF_TRANSFERS, PROBES
-from scenarios.sampling import Output
+from scenarios.sampling import PARAMS, Output
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.engine.drafters.drafter import DRAFTERS
@@ -24,23 +24,7 @@ from workers.targets.warm_up import warm_up
 _EVENTS_OF_OTHERS = ("submit", "disturb_transfer", "end_session")
 # What a request may ask for.
 # A bias would be one more thing that changes logits on the device; of a prompt no logits are computed.
-_FEATURES = (
-    "accept",
-    "stop",
-    "priority",
-    "min_tokens",
-    "bad_words",
-    "allowed_tokens",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "num_logprobs",
-    "grammar",
-    "temperature",
-    "top_k",
-    "top_p",
-    "seed",
-)
+_FEATURES = ("accept", "stop", "priority", *(name for name, each in PARAMS.items() if each.drawn is not None))
 # Keys of other engines: its drafters have no weights, no kernel of it takes decodes and prompts apart, nobody reasons,
 # no user has processors of logits, no store is beside its cache, its steps are padded as the key `pad` says and
 # take prompts and decodes alike, and its lanes are those that they are.

@@ -6,7 +6,7 @@ from typing import Any
 
 from scenarios.capabilities import Excess, ParamAtMost
 from scenarios.events import AnyEvent, Submit
-from scenarios.sampling import Output, SamplingParams
+from scenarios.sampling import Output
 from scenarios.spec import EngineSpec
 from workers.targets.child.grammar_ends import each_state_allows_a_token, grammars_end_by_stops
 from workers.targets.child.inside.tokenizer import BROKEN, text_of, token_of
@@ -15,14 +15,9 @@ from workers.targets.child.request_features import Has, NotWith, RequestFeatures
 _DRAWN = "is not greedy: no call stands for that"
 
 
-def has_penalties(params: SamplingParams) -> bool:
-    """Return whether tokens that occurred before count less."""
-    return bool(params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1)
-
-
 def _changes_logits(submit: Submit, spec: EngineSpec) -> bool:
     params = submit.params
-    return bool(params.logit_bias or params.min_tokens or params.grammar) or has_penalties(params)
+    return bool(params.logit_bias or params.min_tokens or params.grammar) or params.has_penalties
 
 
 def grammars_end_by_one_token(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
