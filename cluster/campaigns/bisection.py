@@ -13,7 +13,10 @@ Status: TypeAlias = Literal["bad", "good", "skipped"]
 
 
 class Change(NamedTuple):
-    """Two releases, the older one first, exactly one with the bug; no untried release lies between them."""
+    """Two releases, the older one first, exactly one with the bug.
+
+    No untried release lies between them.
+    """
 
     older: str
     newer: str

@@ -1,4 +1,7 @@
-"""Time budget of a campaign, divided between consecutive parts; the time that a part leaves goes to the next one."""
+"""Time budget of a campaign, divided between consecutive parts.
+
+The time that a part leaves goes to the next one.
+"""
 
 import time
 from collections.abc import Callable

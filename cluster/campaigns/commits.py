@@ -1,4 +1,4 @@
-"""Commits of a git checkout that change a package's Python sources, and files that differ from a commit.
+"""Git queries: commits that change a package's Python sources, and changed files.
 
 The checkout is only read: neither its files nor its index change.
 """
@@ -22,7 +22,10 @@ MAIN = ("origin/main", "main")
 
 
 class RepositoryError(Exception):
-    """A folder that is no git checkout, or an unknown commit; the message says which, in one line."""
+    """A folder that is no git checkout, or an unknown commit.
+
+    The message says which, in one line.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changed files of a tree, as paths relative to its root, and the name of the base they were compared with.
+    """Changed files of a tree, as paths relative to its root, and the name of the base.
 
     `before` returns the content of a file in the base, None if the base lacks it.
     """

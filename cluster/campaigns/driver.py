@@ -1,4 +1,7 @@
-"""Driver: the main loop of a campaign, between its planner, the coordinator, the worker pool and the store."""
+"""Driver: the main loop of a campaign.
+
+It connects the planner, the coordinator, the worker pool and the store.
+"""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -75,7 +78,7 @@ class _Driver:
         self._jobs: dict[str, AnyJob] = {}
 
     def add_tasks(self) -> None:
-        """Add the planner's next tasks to the coordinator, which holds one more than there are slots."""
+        """Add the planner's next tasks to the coordinator, which holds one more than the slots."""
         slots = self._pool.slots
         for task in self._planner.tasks(slots, slots + 1 - self._coordinator.backlog):
             key = task.job.key

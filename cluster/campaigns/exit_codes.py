@@ -8,7 +8,10 @@ EXIT_AGREED, EXIT_FOUND, EXIT_BAD_INPUT, EXIT_NOT_JUDGED = 0, 1, 2, 3
 
 
 def exit_code(verdicts: Iterable[Verdict | None]) -> int:
-    """Return the exit code for verdicts, None for a scenario without one; findings outweigh missing verdicts."""
+    """Return the exit code for verdicts, None for a scenario without one.
+
+    Findings outweigh missing verdicts.
+    """
     seen = list(verdicts)
     if any(verdict is not None and is_finding(verdict) for verdict in seen):
         return EXIT_FOUND
@@ -17,7 +20,10 @@ def exit_code(verdicts: Iterable[Verdict | None]) -> int:
 
 
 def weightiest(*codes: int) -> int:
-    """Return the exit code of several parts: a finding outweighs a missing verdict, a signal outweighs both."""
+    """Return the weightiest of several exit codes.
+
+    A finding outweighs a missing verdict, a signal outweighs both.
+    """
     return max(codes, key=lambda code: _WEIGHTS.get(code, len(_WEIGHTS)))
 
 

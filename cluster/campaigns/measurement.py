@@ -68,7 +68,9 @@ class Measurement:
 
 
 def measured_code(measurement: Measurement, lines: Sequence[Line]) -> int:
-    """Return the exit code of a measurement: a fault that was not found in every trial counts as not judged.
+    """Return the exit code of a measurement.
+
+    A fault that was not found in every trial counts as not judged.
 
     Trials that were not started because of the time or a signal do not count.
     """
@@ -77,7 +79,7 @@ def measured_code(measurement: Measurement, lines: Sequence[Line]) -> int:
 
 
 def measured_lines(lines: Sequence[Line], faults: Sequence[str]) -> list[str]:
-    """Return the table of a measurement of faults, and the number of faults without a measurement."""
+    """Return the table of a measurement, and the number of faults without a measurement."""
     if not lines:
         return [f"faults: none of {len(faults)} was measured before the time for it ended"] if faults else []
     found, left = table(lines), len(faults) - len(lines)

@@ -1,4 +1,6 @@
-"""Nightly run: planner of the regressions, which replay traces of known faults, and choice of the faults to measure.
+"""Nightly run: replay of regressions, and choice of the faults to measure.
+
+The regressions are traces of known faults.
 
 Each trace must still reveal its fault, and the clean engine must agree with the model on it.
 """
@@ -56,7 +58,9 @@ def night_number(seed: int) -> int:
 
 
 def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONFIG) -> list[str]:
-    """Return the faults to measure tonight; `nights` consecutive nights measure all that the device supports.
+    """Return the faults to measure tonight.
+
+    `nights` consecutive nights measure all that the device supports.
 
     A part is rotated each time, so that it begins with another fault.
     """
@@ -64,7 +68,10 @@ def part_of_the_faults(night: int, nights: int, config: RunConfig = DEFAULT_CONF
 
 
 def rotated(names: Sequence[str], night: int) -> list[str]:
-    """Return names rotated by a different amount each night, so that nights that end early reach each of them."""
+    """Return names rotated by a different amount each night.
+
+    So even nights that end early reach each name at some time.
+    """
     begin = int(len(names) * (night * GOLDEN_RATIO % 1.0))
     return [*names[begin:], *names[:begin]]
 
@@ -81,7 +88,10 @@ class PartEntry(Value):
 
 
 class RegressionEntry(Value):
-    """A trace of known faults: the plane that reveals them, and the verdicts with them and on the clean engine."""
+    """Result of a regression: the plane that reveals its faults, and both verdicts.
+
+    `faulty` is the verdict with the faults on, `clean` the one on the clean engine.
+    """
 
     file: str
     faults: tuple[str, ...]
@@ -108,7 +118,7 @@ class Replay(Suite):
 
 
 class Regressions:
-    """Traces of known faults by file, and the verdicts on each with and without its faults, under its own schedule.
+    """Traces of known faults by file, and the verdicts on each with and without its faults.
 
     `suite` is their planner; each night it starts with another trace. `refused` are the traces that no engine runs
     without their faults, `elsewhere` those with faults that the device does not support; the clean engine runs the
@@ -183,7 +193,9 @@ class Regressions:
         return [name for name in self.traces if any(name in each and each[name] is None for each in verdicts)]
 
     def exit_code(self) -> int:
-        """Return the exit code of the replay: a clean engine that fails outweighs a fault that is missed.
+        """Return the exit code of the replay.
+
+        A failure of the clean engine outweighs a missed fault.
 
         A replay that is cut short by its budget does not fail, unless it judged nothing.
         """

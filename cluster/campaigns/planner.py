@@ -1,4 +1,7 @@
-"""Planner: decides which jobs a campaign runs next and handles their results, independent of pools and processes."""
+"""Planner: decides which jobs a campaign runs next and handles their results.
+
+It is independent of pools and processes.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +22,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Progress of a campaign: units done of `total` (None for no bound), findings, and findings that are being shrunk.
+    """Progress of a campaign: units `done` of `total` (None for no bound), and findings.
+
+    `shrinking` counts findings that are being shrunk.
 
     Lost units are done as well. `expected` counts findings of planted faults, which are no part of `findings`; None for
     a campaign without planted faults.
@@ -39,7 +44,10 @@ class Planner(Protocol):
     """
 
     def tasks(self, slots: int, room: int) -> Sequence[Task]:
-        """Return the tasks to add for about this many slots: `room` new ones at most, and all required ones."""
+        """Return the tasks to add for about this many slots.
+
+        At most `room` new ones, and all required ones.
+        """
 
     def begin(self, job: AnyJob, attempt: int, slot: int) -> None:
         """Record an attempt of a task just before it runs on a slot."""
@@ -51,4 +59,4 @@ class Planner(Protocol):
         """Whether there is nothing to run and nothing to wait for, as of the last `tasks`."""
 
     def counts(self) -> Counts:
-        """Return the progress of the campaign, in its units: scenarios, traces, trials or candidates."""
+        """Return the campaign's progress in its units: scenarios, traces, trials or candidates."""

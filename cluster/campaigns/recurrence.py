@@ -27,7 +27,9 @@ def recurrence(
     today: date,
     is_judged: bool = True,
 ) -> Recurrence:
-    """Classify the findings of tonight; `seen` has the findings of earlier nights, and may include tonight's.
+    """Classify the findings of tonight.
+
+    `seen` has the findings of earlier nights, and may include tonight's.
 
     Without a verdict tonight, no finding is gone.
     """

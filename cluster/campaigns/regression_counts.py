@@ -9,7 +9,7 @@ _LOST = "lost"
 
 @dataclass(frozen=True, slots=True)
 class RegressionCounts:
-    """Numbers of regressions; a regression is a trace of known faults that each night runs again.
+    """Counts of regressions, which are traces of known faults that each night runs again.
 
     It has up to two runs: with its faults on, if the device supports them, and on the clean engine, if that can run the
     trace. It is judged once each of its runs has a verdict. `faulty` and `clean` count the judged runs of each kind,

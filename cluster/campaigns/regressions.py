@@ -53,7 +53,7 @@ HEAD = f"{'fault':<40} {'seed':>5} {'events':>7} {'shrunk':>6} {'exceptions':>10
 
 
 def findings(fault: Fault, tapes: Tapes) -> Iterator[tuple[int, Trace, Diverged]]:
-    """Yield random traces that reveal a fault in its plane: with an eager device, or else with a late one."""
+    """Yield random traces that reveal a fault in its plane, on an eager or else a late device."""
     for seed in range(SEEDS):
         for policy in ("eager", "lazy"):
             trace = fitted(random_trace(seed), fault.requires, (fault.id,)).explicit()

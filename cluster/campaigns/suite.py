@@ -98,7 +98,10 @@ class Suite:
 
 
 def _sharing(result: Result, trace: Trace) -> Result:
-    """Return a result that shares an equal trace with its scenario, which saves three quarters of the memory."""
+    """Return a result that shares an equal trace with its scenario.
+
+    This saves three quarters of the memory.
+    """
     if result.judgement.trace != trace:
         return result
     return replace(result, judgement=result.judgement.model_copy(update={"trace": trace}))

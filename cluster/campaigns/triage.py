@@ -43,7 +43,9 @@ class _Part:
 
 
 class Triage:
-    """State machine of one finding: judge it again, shrink it, confirm it; `count` traces of the hunt have it.
+    """State machine of one finding: judge it again, shrink it, confirm it.
+
+    `count` traces of the hunt have it.
 
     It is also a planner by itself, without a store.
     """
@@ -80,7 +82,10 @@ class Triage:
         return []
 
     def take(self, record: Record) -> None:
-        """Handle the result of a job; results and losses of jobs that are no longer needed are ignored."""
+        """Handle the result of a job.
+
+        Results and losses of jobs that are no longer needed are ignored.
+        """
         if record.job not in self._waiting:
             return
         self._waiting.discard(record.job)
@@ -121,7 +126,10 @@ class Triage:
         return Task(job, losses_max=1 if self.state.kills else 2)
 
     def _lost_part(self, key: str, deaths: tuple[str, ...]) -> None:
-        """Handle the loss of candidates: several run again, each alone; one that kills its worker crashed."""
+        """Handle the loss of candidates: several run again, each alone.
+
+        One that kills its worker crashed.
+        """
         part = self._parts[key]
         if deaths and len(part.candidates) > 1:
             before = self._parts
@@ -137,7 +145,10 @@ class Triage:
         self._settle()
 
     def _settle(self) -> None:
-        """Advance the shrinking once the first candidate with the same failure is known; later ones are ignored."""
+        """Advance the shrinking once the first candidate with the same failure is known.
+
+        Later ones are ignored.
+        """
         shrinking, count = self.state.shrinking, 0
         assert shrinking is not None, "it has begun"
         for part in self._parts.values():

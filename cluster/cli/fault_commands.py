@@ -47,7 +47,7 @@ def measure(
     device: OnDevice = "sim",
     json: Json = False,
 ) -> int:
-    """Measure how many generated traces it takes to find each fault, and whether outputs alone reveal it."""
+    """Measure how many traces it takes to find each fault, and whether outputs reveal it."""
     if pictures and find_spec("matplotlib") is None:
         raise InputError("--pictures needs matplotlib; pip install matplotlib")
     config = RunConfig(engine=check_engine(engine), device=device)

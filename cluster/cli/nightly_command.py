@@ -140,7 +140,10 @@ def nightly(
     fixes: Fixes = ALL,
     json: Json = False,
 ) -> int:
-    """Replay the regressions, hunt for hours, measure some faults; write report.html, report.txt and night.json."""
+    """Replay the regressions, hunt for hours, measure some faults.
+
+    Write report.html, report.txt and night.json.
+    """
     check_notify(notify)
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
     config = config_of(asked_config(context))

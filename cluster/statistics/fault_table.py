@@ -15,7 +15,9 @@ REGRESSIONS = ROOT / "scenarios" / "regressions"
 
 
 class Line(Value):
-    """Results of all trials of one fault: medians over trials (Kaplan-Meier) with 95 % bounds, and totals.
+    """Results of all trials of one fault.
+
+    Medians over trials (Kaplan-Meier) with 95 % bounds, and totals.
 
     `planes` counts the trials by what found the fault, as plane:variable.
     """
@@ -55,7 +57,7 @@ class Document(Value):
 
 
 class FaultValues(Value):
-    """Results of trials of faults: a line for each fault, all trials, and `lost` ones with their reasons."""
+    """Results of trials of faults: a line for each fault, all trials, and `lost` ones."""
 
     faults: tuple[Line, ...]
     trials: tuple[Trial, ...]

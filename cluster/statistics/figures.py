@@ -33,7 +33,10 @@ def ways_of(trials: Sequence[Trial]) -> dict[str, list[Time]]:
 
 
 def draw_survival(trials: Sequence[Trial], path: Path) -> None:
-    """Draw the share of trials, over all faults, whose fault is not found yet, for each way of checking."""
+    """Draw survival curves over all faults: the share of trials without a detection so far.
+
+    There is one curve for each way of checking.
+    """
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     ways = ways_of(trials)
@@ -90,7 +93,7 @@ def _save(figure: "Figure", path: Path) -> None:
 
 
 def share_found(line: Line, column: str) -> float:
-    """Return the share of trials that a plane was first to find, or that a comparison of outputs found."""
+    """Return the share of trials that a plane found first, or a comparison of outputs found."""
     match column:
         case "outputs: correct":
             return line.against_correct / line.trials

@@ -30,7 +30,10 @@ class Point(NamedTuple):
 
 
 class Median(Value):
-    """The time by which half of the trials have the event, with its bounds; None if it was not observed."""
+    """The time by which half of the trials have the event, with its bounds.
+
+    None if it was not observed.
+    """
 
     at: float | None
     low: float | None

@@ -1,4 +1,7 @@
-"""Archive of a campaign: packed by a small job on the head node, read from its job log, unpacked on this machine."""
+"""Archive of a campaign, transferred in the log of a small job.
+
+The job packs it on the head node; this machine reads the log and unpacks it.
+"""
 
 import base64
 import binascii
@@ -51,7 +54,10 @@ class ArchiveError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """Result of unpacking: the number of artefacts, whether the campaign is complete, and files that were left out."""
+    """Result of unpacking.
+
+    `is_whole` is unset for a campaign whose store was too large for the log.
+    """
 
     artefacts: int
     is_whole: bool
@@ -59,7 +65,10 @@ class Unpacked:
 
 
 def pack_command(campaign: str) -> str:
-    """Return the shell command that prints a campaign as text; `campaign` is its path on the machine of the job."""
+    """Return the shell command that prints a campaign as text.
+
+    `campaign` is its path on the machine of the job.
+    """
     path = Path(campaign)
     if path.is_absolute():
         folder = shlex.quote(campaign)
@@ -74,7 +83,9 @@ def pack_command(campaign: str) -> str:
 
 
 def unpack(log: str, home: Path) -> Unpacked | None:
-    """Unpack the log of the `pack_command` job into a folder; None if the log is incomplete or damaged.
+    """Unpack the log of the `pack_command` job into a folder.
+
+    None if the log is incomplete or damaged.
 
     Files get mode 0600 and new folders 0700, independent of the archive. Files with other names than a campaign's are
     left out. Files unpacked earlier are replaced or stay. Ray may insert its own lines into a job log at any place:
@@ -170,7 +181,10 @@ def visible_name(name: str) -> str:
 
 
 def _move(source: Path, home: Path, paths: Sequence[str]) -> None:
-    """Move files into a folder, replacing files of the same name; remove the traces of finished jobs."""
+    """Move files into a folder, replacing files of the same name.
+
+    Remove the traces of finished jobs.
+    """
     home.mkdir(mode=0o700, exist_ok=True)
     shutil.rmtree(home / "running", ignore_errors=True)
     for journal in home.glob("campaign.sqlite-*"):
@@ -186,7 +200,10 @@ def note_origin(home: Path, job: str, server: str, folder: str) -> None:
 
 
 def is_of_this_machine(home: Path) -> bool:
-    """Return whether a campaign was started on this machine, so that a fetched one must not overwrite it."""
+    """Return whether a campaign was started on this machine.
+
+    A fetched one must not overwrite it.
+    """
     return (home / "campaign.sqlite").exists() and not (home / ORIGIN).exists()
 
 

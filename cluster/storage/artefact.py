@@ -1,4 +1,7 @@
-"""Artefact: a file with the trace of a finding, which `specstorm replay` runs; a comment describes the finding."""
+"""Artefact: a file with the trace of a finding, which `specstorm replay` runs.
+
+A comment describes the finding.
+"""
 
 import os
 from hashlib import blake2b
@@ -26,7 +29,10 @@ def artefact_name(judgement: Judgement) -> str:
 
 
 def portable(name: str) -> str:
-    """Return a path without details of this host: relative to the working directory, or else the bare name."""
+    """Return a path without details of this host.
+
+    It is relative to the working directory, or else the bare name.
+    """
     path = Path(name)
     if not path.is_absolute():
         return path.as_posix()
@@ -35,7 +41,7 @@ def portable(name: str) -> str:
 
 
 def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAULT_CONFIG) -> str:
-    """Return the explicit trace of a finding, under a comment with the failure and the command that replays it."""
+    """Return the explicit trace of a finding, under a comment with failure and replay command."""
     lines = [f"{judgement.verdict.kind}: found by {portable(scenario)}", *finding_lines(judgement.verdict)]
     lines += outcome_lines(judgement.verdict, judgement.outcomes)
     if len({outcome.agrees for outcome in judgement.outcomes}) > 1:
@@ -45,13 +51,19 @@ def artefact_text(judgement: Judgement, scenario: str, config: RunConfig = DEFAU
 
 
 def found_on(config: RunConfig) -> RunOn:
-    """Return the run configuration in an artefact: engine and its version or source digest, device, options."""
+    """Return the run configuration in an artefact.
+
+    It has the engine, its version or source digest, the device and the options.
+    """
     seen = config.run_on()
     return seen if config.engine != DEFAULT_CONFIG.engine else seen.model_copy(update={"version": build()})
 
 
 def schema_line(folder: Path) -> str:
-    """Return a comment with the schema of scenario files for editors; an empty string outside of a checkout."""
+    """Return a comment with the schema of scenario files for editors.
+
+    An empty string outside of a checkout.
+    """
     schema, here = ROOT / SCHEMA, folder.resolve()
     if not (schema.is_file() and here.is_relative_to(ROOT)):
         return ""
@@ -61,7 +73,10 @@ def schema_line(folder: Path) -> str:
 def write_artefact(
     folder: Path, judgement: Judgement, scenario: str, config: RunConfig = DEFAULT_CONFIG, part: str = "."
 ) -> Path:
-    """Write the artefact of a finding into a part of a folder and return its path; repeated calls change nothing."""
+    """Write the artefact of a finding into a part of a folder and return its path.
+
+    Repeated calls change nothing.
+    """
     text = schema_line(folder / part) + artefact_text(judgement, scenario, config)
     return write_inside(folder, f"{part}/{artefact_name(judgement)}", text)
 

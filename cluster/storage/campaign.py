@@ -38,7 +38,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The stored report of a shard of a hunt; its role is hunt, again (second judgement) or canary."""
+    """The stored report of a shard of a hunt.
+
+    Its role is hunt, again (second judgement) or canary.
+    """
 
     job: str
     role: str
@@ -48,7 +51,10 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class LostLog:
-    """A missing write-ahead log: the killed run `run` must have left one; `remark` is the message."""
+    """A missing write-ahead log: the killed run `run` must have left one.
+
+    `remark` is the message.
+    """
 
     run: str
     remark: str
@@ -109,7 +115,7 @@ class Contents(ABC):
         return [str(plan) for (plan,) in self.select("hunts")]
 
     def losses(self, run: str | None = None) -> Counter[str]:
-        """Return the number of attempts that were lost with their workers, by reason, of all processes or of one."""
+        """Return the number of lost attempts by reason, of all processes or of one."""
         lost = self.select("attempts", "outcome = 'lost' AND reason IS NOT NULL")
         return Counter(str(reason) for _, _, by, _, _, reason in lost if run in (None, by))
 

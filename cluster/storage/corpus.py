@@ -1,4 +1,4 @@
-"""Corpus: known traces from which a hunt starts, stored as a read-only snapshot in the campaign."""
+"""Corpus: known traces from which a hunt starts, as a read-only snapshot in the campaign."""
 
 import shutil
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ SNAPSHOT = "snapshot"
 
 @dataclass(frozen=True)
 class Corpus:
-    """Explicit traces in a fixed order, without faults, expectations and schedules, which the hunt chooses.
+    """Explicit traces in a fixed order, without faults, expectations and schedules.
 
     `num_left_out` counts input traces that no engine runs without their faults.
     """
@@ -50,7 +50,10 @@ class Corpus:
 
     @cached_property
     def digest(self) -> str:
-        """Return the digest of the traces, which is part of job keys; an empty string for an empty corpus."""
+        """Return the digest of the traces, which is part of job keys.
+
+        An empty string for an empty corpus.
+        """
         texts = "\x00".join(map(codec.dumps, self.traces))
         return blake2b(texts.encode(), digest_size=8).hexdigest() if self.traces else ""
 
@@ -61,7 +64,10 @@ class Corpus:
         return tuple(Parent(trace=self.traces[turn % count], turn=turn // count) for turn in turns)
 
     def keep(self, campaign: Path) -> None:
-        """Write the read-only snapshot into a campaign, named by the corpus's digest; an existing one stays."""
+        """Write the read-only snapshot into a campaign, named by the corpus's digest.
+
+        An existing one stays.
+        """
         folder = campaign / SNAPSHOT / self.digest
         if not self.traces or folder.is_dir():
             return

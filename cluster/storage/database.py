@@ -1,4 +1,4 @@
-"""Database of a campaign: sealed rows in SQLite, which are all checked and repaired when it is opened.
+"""Database of a campaign: sealed rows in SQLite, checked and repaired when it is opened.
 
 Rows with a wrong seal and unreadable rows are dropped: their jobs have no result and run again. The damaged file is
 kept beside the repaired one.
@@ -53,7 +53,10 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit the writes inside together, or none of them; a nested transaction is part of the outer one."""
+        """Commit the writes inside together, or none of them.
+
+        A nested transaction is part of the outer one.
+        """
         is_inside = self._connection.in_transaction
         if is_inside:
             yield
@@ -134,7 +137,10 @@ def _connect(path: Path, is_new: bool = False) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database read-only; without a log it is opened as immutable, so that SQLite creates no file."""
+    """Open a database read-only.
+
+    Without a log it is opened as immutable, so that SQLite creates no file.
+    """
     check_regular(path)
     is_written = log_of(path).exists()
     uri = f"{path.resolve().as_uri()}?mode=ro"
@@ -236,7 +242,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _computed(connection: sqlite3.Connection) -> str | None:
-    """Return a description of a view, trigger, virtual table or generated column in a database, None without one.
+    """Describe a view, trigger, virtual table or generated column; None without one.
 
     A campaign has none of them. In a foreign file they may take forever to read.
     """
@@ -271,7 +277,7 @@ def _create(path: Path) -> None:
 
 
 def _rebuild(path: Path) -> tuple[int, Path]:
-    """Copy the readable rows of a database into a new one that replaces it, and keep the damaged file.
+    """Copy the readable rows of a database into a new one, and keep the damaged file.
 
     Return the number of copied rows, and the path of the damaged file. A process that is killed or fails during the
     copy leaves the database unchanged.
@@ -346,7 +352,10 @@ def _sound_part(connection: sqlite3.Connection, table: Table, query: str) -> Gen
 
 
 def _put_aside(path: Path) -> Path:
-    """Link or copy a database to the first free name, and move its log there; return the new path."""
+    """Link or copy a database to the first free name, and move its log there.
+
+    Return the new path.
+    """
     number = 1
     while os.path.lexists(aside := path.with_name(f"{path.name}.damaged-{number}")):
         number += 1

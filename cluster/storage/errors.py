@@ -1,4 +1,4 @@
-"""Errors of storage: a campaign that cannot be used, or one that could not be written or read completely."""
+"""Errors of storage: an unusable campaign, or a failure to read or write one."""
 
 import resource
 import shutil
@@ -40,7 +40,7 @@ def storing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading_values(folder: Path, command: str) -> Iterator[None]:
-    """Turn validation errors of values from another version into a `CampaignError` with the first problem."""
+    """Turn a validation error of stored values into a `CampaignError` with the first problem."""
     try:
         yield
     except ValidationError as error:
@@ -68,12 +68,15 @@ def store_error(path: Path, error: sqlite3.Error | OSError) -> StoreError:
 
 
 def is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether an error of SQLite comes from the bytes of a database, not from the machine or its disk."""
+    """Whether an error of SQLite comes from altered bytes, not from the machine or its disk."""
     return not (getattr(error, "sqlite_errorname", None) or "").removeprefix("SQLITE_").startswith(_MACHINE)
 
 
 def _size_problem(error: sqlite3.Error | OSError, folder: Path) -> str | None:
-    """Describe a full disk or a size limit, which SQLite reports in several ways; None for other errors."""
+    """Describe a full disk or a size limit, which SQLite reports in several ways.
+
+    None for other errors.
+    """
     if not any(word in str(error).lower() for word in ("disk", "space", "too large", "quota", "i/o")):
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -24,7 +24,9 @@ KILLED = Site(function="worker process")
 
 
 class HuntPlan(Value):
-    """Stored plan of a hunt: traces, faults, engine and device; `canary` is the fault that it must find.
+    """Stored plan of a hunt: traces, faults, engine and device.
+
+    `canary` is the fault that it must find.
 
     `canary` is empty for an engine without planted faults. `corpus` is the digest of the initial traces, empty for
     none. Situations and areas in `focus` are generated more often.
@@ -102,12 +104,17 @@ class FindingState(Value):
 
     @property
     def is_distinct(self) -> bool:
-        """Whether the finding counts on its own: it is not refuted and has another cause than earlier ones."""
+        """Whether the finding counts on its own: not refuted, and no duplicate of an earlier one.
+
+        A finding with the cause of an earlier one is a duplicate, too.
+        """
         return self.same_as is None and self.face_of is None and not self.is_refuted
 
     @property
     def cause(self) -> str | None:
-        """Return the planted fault that the smallest trace needs to fail in the same way; None if unknown.
+        """Return the planted fault that the smallest trace needs to fail in the same way.
+
+        None if unknown.
 
         It is known only if the shrinker tried all candidates, since one of them has no fault.
         """

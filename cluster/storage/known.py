@@ -1,4 +1,4 @@
-"""Known findings: findings that people have triaged, and the dates on which nights saw each finding.
+"""Known findings, triaged by people, and the dates on which nights saw each finding.
 
 A folder has both: a file `NAME.known.yaml` for each known finding, written by people, and `seen.json`, written by
 nights.
@@ -112,7 +112,9 @@ def known_in(path: Path) -> KnownFinding:
 
 
 def edit_known(path: Path, changes: Mapping[str, str | None]) -> KnownFinding:
-    """Change keys of the file of a known finding, which may be new; other keys and comments stay.
+    """Change keys of the file of a known finding, which may be new.
+
+    Other keys and comments stay.
 
     The caller holds the lock of `editing`.
 

@@ -13,7 +13,10 @@ RESULTS = "results.jsonl"
 
 
 def result_lines(contents: Contents) -> Iterator[str]:
-    """Yield the results of a campaign, each line with its `kind`: run, judgement, shard, trial or finding."""
+    """Yield the results of a campaign as lines.
+
+    The `kind` of a line is run, judgement, shard, trial or finding.
+    """
     for run in contents.runs():
         yield f'{{"kind":"run","run":{run.model_dump_json()}}}'
     for result in contents.results():

@@ -1,4 +1,6 @@
-"""Locks: one process at a time writes a campaign or a folder of known findings; a lock ends with its process.
+"""Locks: one process at a time writes a campaign or a folder of known findings.
+
+A lock ends with its process.
 
 Only the holder of a lock file decides whether a campaign is new, and what is removed. Only the holder removes a lock
 file; a process that was waiting for it starts again with a new file. The lock of a killed process is free, and
@@ -56,7 +58,7 @@ class Claim:
 
     @property
     def is_in_place(self) -> bool:
-        """Return whether the folder still has the lock file of this process, not removed or replaced."""
+        """Return whether the folder still has the lock file of this process."""
         return _is_at(self.lock, self.folder / LOCK)
 
     def note_run(self, run: str | None) -> None:
@@ -110,7 +112,9 @@ def claim(folder: Path) -> Claim:
 
 
 def claim_next(parent: Path, stem: str) -> Claim:
-    """Create the first free folder `<stem>-<number>` and take its lock; two processes never get the same one.
+    """Create the first free folder `<stem>-<number>` and take its lock.
+
+    Two processes never get the same one.
 
     Raises:
         CampaignError: as `claim`.
@@ -157,13 +161,16 @@ def editing(folder: Path) -> Iterator[None]:
 
 
 def is_unused(folder: Path) -> bool:
-    """Return whether a folder is empty, or only has files of a campaign that was killed while it was opened."""
+    """Return whether a folder is empty.
+
+    The empty folders of a campaign that was killed during its start do not count.
+    """
     names = [path for path in folder.iterdir() if path.name not in (LOCK, *IGNORED) and not path.name.startswith(".")]
     return all(path.name in _FOLDERS and path.is_dir() and not any(path.iterdir()) for path in names)
 
 
 def killed_run(folder: Path) -> str | None:
-    """Return the run that was killed while it held the lock of a campaign, None if the last one ended normally.
+    """Return the run that was killed while it held the lock of a campaign, None without one.
 
     No process may write the campaign during the call.
     """
@@ -187,7 +194,9 @@ def is_locked(folder: Path) -> bool:
 
 
 def _claimed(folder: Path, path: Path, seconds: float) -> tuple[IO[str], tuple[Path, ...]]:
-    """Create a folder if it is missing, and lock a file in it; return the file and the created folders.
+    """Create a folder if it is missing, and lock a file in it.
+
+    Return the file and the created folders.
 
     Raises:
         BlockingIOError: another process still held the lock after some seconds.
@@ -222,7 +231,9 @@ def _hold(path: Path, seconds: float) -> IO[str]:
 
 
 def _opened(path: Path, flags: int) -> IO[str]:
-    """Open a lock file without following links and without waiting; its content is replaced later.
+    """Open a lock file without following links and without waiting.
+
+    Its content is replaced later.
 
     Raises:
         OSError: it cannot be opened, or is not a regular file with one name.
@@ -254,7 +265,10 @@ def _is_at(file: IO[str], path: Path) -> bool:
 
 
 def _make_folders(folder: Path) -> list[Path]:
-    """Create a folder and missing parents; return the ones that this process created, outermost first."""
+    """Create a folder and missing parents.
+
+    Return the ones that this process created, outermost first.
+    """
     made: list[Path] = []
     missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
     for path in reversed(missing):
@@ -268,7 +282,10 @@ def _make_folders(folder: Path) -> list[Path]:
 
 
 def _remove_folders(made: Sequence[Path]) -> None:
-    """Remove folders that this process created, outermost first in the list, unless they have foreign files."""
+    """Remove folders that this process created, unless others have written into them.
+
+    `made` has the outermost first.
+    """
     for path in reversed(made):
         with suppress(OSError):
             path.rmdir()

@@ -1,4 +1,4 @@
-"""Merge of campaigns: the union of their rows and files, independent of order and repetition.
+"""Merge of campaigns: the union of rows and files, independent of order and repetition.
 
 A fixed order decides between two rows with one key. If their answers differ, the discarded one is stored as late: a
 contradiction, as within one campaign. A job that was lost in one campaign and judged in another is judged.
@@ -53,7 +53,10 @@ def take(target: Target, table: str, row: Row) -> None:
 
 
 def _late(table: str, winner: Row, loser: Row) -> Row | None:
-    """Return the `late` row for a discarded answer, None if both answers are equal or the row is no answer."""
+    """Return the `late` row for a discarded answer.
+
+    None if both answers are equal or the row is no answer.
+    """
     match table, loser:
         case "results", (job, _, attempt, verdict, digest, _, judgement):
             return (job, digest, attempt, judgement) if verdict != "lost" and digest != winner[4] else None
@@ -120,7 +123,10 @@ def merge(sources: Sequence[Path], place: Path | Claim) -> list[str]:
 
 
 def _merge_whole(sources: Sequence[Path], claimed: Claim, claims: list[Claim]) -> list[str]:
-    """Merge campaigns and their nested ones into claimed folders; append the claims of nested folders to `claims`."""
+    """Merge campaigns and their nested ones into claimed folders.
+
+    Append the claims of nested folders to `claims`.
+    """
     out = claimed.folder
     with storing(out):
         for name in ("artefacts", "running"):
@@ -174,7 +180,10 @@ def _merge_one(source: Path, out: Path, database: Database) -> list[str]:
 
 
 def _merge_file(source: Path, out: Path, name: str) -> None:
-    """Copy a file to a name in a folder; of two files with one name, keep the one with the lesser bytes."""
+    """Copy a file to a name in a folder.
+
+    Of two files with one name, keep the one with the lesser bytes.
+    """
     target, content = inside(out, name), read_file(source, CAMPAIGN_BYTES_MAX)
     if not target.exists() or read_file(target, CAMPAIGN_BYTES_MAX) > content:
         write_inside(out, name, content)

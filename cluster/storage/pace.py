@@ -35,7 +35,10 @@ class Pace:
         self._samples: list[tuple[float, int]] = []
 
     def note(self, now: float, done: int) -> None:
-        """Add a sample of the units done; if there are too many samples, some are dropped, but never the first."""
+        """Add a sample of the units done.
+
+        If there are too many samples, some are dropped, but never the first.
+        """
         assert not self._samples or self._samples[-1][0] <= now, "time goes on"
         if len(self._samples) > 1 and self._samples[-1][1] == done == self._samples[-2][1]:
             self._samples.pop()
@@ -44,7 +47,9 @@ class Pace:
             del self._samples[1:-1:2]
 
     def left(self, total: int | None) -> Left | None:
-        """Return the remaining time at the slowest and the fastest rate; None without a reliable estimate.
+        """Return the remaining time at the slowest and the fastest rate.
+
+        None without a reliable estimate.
 
         There is none after a few units only, if a part made no progress, or if the rates differ too much.
         """

@@ -19,7 +19,9 @@ BYTES_MAX = 1 << 20
 
 
 class Snapshot(Value):
-    """Progress of one run of a campaign: `done` units of `total`, including `kept` units of earlier runs.
+    """Progress of one run of a campaign: `done` units of `total`.
+
+    `kept` of the done units are from earlier runs.
 
     Times are seconds since 1970; `now` ignores clock changes since the start of the run. `run` is the name of the
     recorded run. `expected` counts findings of planted faults, which are not in `findings`. `left` is None without a

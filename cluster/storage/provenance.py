@@ -1,4 +1,4 @@
-"""Provenance of results: command, version of the code, time and machine of the process that wrote them."""
+"""Provenance of results: command, code version, time and machine of their process."""
 
 import os
 import platform
@@ -31,7 +31,9 @@ _ADDRESS = re.compile(r"(https?://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\"]*")
 
 
 class Planned(Value):
-    """Work that a process is going to judge; without all of it a campaign is not judged completely.
+    """Work that a process is going to judge.
+
+    Without all of it a campaign is not judged completely.
 
     `scenarios` has the job keys of each scenario, by its name; `trials` the keys of trials of faults; `traces` is the
     least number of traces of a hunt, None for a hunt that ends with its time.
@@ -113,7 +115,10 @@ def this_run(seed: int | None = None, engine: str = "") -> Run:
 
 
 def _without_secrets(words: list[str]) -> Iterator[str]:
-    """Yield the words of a command; a notification address is cut to its host, as the rest may be a secret."""
+    """Yield the words of a command.
+
+    A notification address is cut to its host, as the rest may be a secret.
+    """
     for before, word in pairwise(["", *words]):
         is_address = before == NOTIFY or word.startswith(f"{NOTIFY}=")
         yield without_secret(word) if is_address else word
@@ -134,7 +139,10 @@ def _versions() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """Return the commit of our own checkout; empty for an installed distribution, even inside another checkout."""
+    """Return the commit of our own checkout.
+
+    Empty for an installed distribution, even inside another checkout.
+    """
     if not (ROOT / ".git").exists():
         return ""
     answers = []

@@ -12,7 +12,10 @@ Row: TypeAlias = tuple[Cell, ...]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table by its columns; the first `num_keys` are its primary key, and a `seal` column follows the last."""
+    """A table by its columns.
+
+    The first `num_keys` columns are its primary key, and a `seal` column follows the last.
+    """
 
     name: str
     columns: tuple[str, ...]
@@ -59,7 +62,10 @@ META: Row = ("schema", str(SCHEMA_VERSION))
 
 
 def seal_of(table: str, row: Iterable[object]) -> str:
-    """Return a digest of a row: of the name of its table, and of the type, length and text of each value."""
+    """Return a digest of a row.
+
+    It covers the name of the table, and the type, length and text of each value.
+    """
     digest = blake2b(table.encode(), digest_size=8)
     for value in row:
         text = str(value).encode()

@@ -1,4 +1,4 @@
-"""Store: a campaign directory with results, attempts, artefacts of findings, and the traces of running jobs.
+"""Store: a campaign directory with results, attempts, artefacts, and traces of running jobs.
 
 One process writes a campaign. The trace of a job is written to `running/` before the job is dispatched and stays there
 until its result is recorded, so that a kill at any moment loses nothing.
@@ -262,7 +262,10 @@ class Store(Contents, AbstractContextManager["Store"]):
         return path.relative_to(self.folder).as_posix()
 
     def restore_artefact(self, judgement: Judgement, name: str, config: RunConfig) -> None:
-        """Write a missing or damaged artefact again and note it in `restored`; a damaged file is renamed."""
+        """Write a missing or damaged artefact again and note it in `restored`.
+
+        A damaged file is renamed.
+        """
         with storing(self.folder / "artefacts"):
             path = inside(self.folder, "artefacts") / artefact_name(judgement)
             is_missing = not os.path.lexists(path)
@@ -282,7 +285,7 @@ class Store(Contents, AbstractContextManager["Store"]):
 
 
 def answer_digest(answer: Answer) -> str:
-    """Return the digest of an answer, without the part that depends on earlier jobs of its worker."""
+    """Return the digest of an answer, without the part that depends on earlier jobs."""
     if isinstance(answer, Judgement | ShardReport):
         answer = answer.model_copy(update={"ran": ()})
     return text_digest(answer.model_dump_json())

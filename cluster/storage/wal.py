@@ -1,4 +1,4 @@
-"""Write-ahead log of a campaign's database: check whether the log of a killed process is complete.
+"""Check of a database's write-ahead log: whether the log of a killed process is complete.
 
 SQLite reads a log up to its first altered frame, and ignores the rest without an error. Whether there must be a log is
 known from `campaign.lock`, which has the name of the run that may have written one.
@@ -66,7 +66,10 @@ def _is_own(data: bytes, start: int) -> bool:
 
 
 def _sound_frames(data: bytes, size: int) -> Iterator[int]:
-    """Yield the offsets of frames up to the first altered one; each checksum continues the previous one."""
+    """Yield the offsets of frames up to the first altered one.
+
+    Each checksum continues the previous one.
+    """
     so_far: tuple[int, int] = struct.unpack(">2I", data[24:32])
     for start in range(_HEADER_BYTES, len(data), _FRAME_BYTES + size):
         frame = data[start : start + _FRAME_BYTES + size]

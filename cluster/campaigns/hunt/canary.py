@@ -1,4 +1,7 @@
-"""Canary: a planted fault that a hunt must find at regular intervals; if it does not, its results prove nothing."""
+"""Canary: a planted fault that a hunt must find at regular intervals.
+
+If it does not, its results prove nothing.
+"""
 
 from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, Ledger, ShardJobs
 from cluster.campaigns.planner import Task
@@ -10,7 +13,9 @@ CANARY_SHARDS_MAX = 8
 
 
 class CanarySearch:
-    """Search for the planted fault, restarted every `CANARY_EVERY` shards of the hunt; its shards run one at a time.
+    """Search for the planted fault, restarted every `CANARY_EVERY` shards of the hunt.
+
+    Its shards run one at a time.
 
     `rounds` counts the finished searches and `tried` the shards since the last one. `first` is the first hit, after
     `traces` traces of the first search.
@@ -26,11 +31,17 @@ class CanarySearch:
 
     @property
     def is_blind(self) -> bool:
-        """Whether the last `CANARY_SHARDS_MAX` shards did not find the fault, so that the hunt proves nothing."""
+        """Whether the last `CANARY_SHARDS_MAX` shards missed the fault.
+
+        The hunt then proves nothing.
+        """
         return self.tried >= CANARY_SHARDS_MAX
 
     def task(self, num_judged: int) -> Task | None:
-        """Return the next shard of the search, None unless one is due after `num_judged` judged shards of the hunt."""
+        """Return the next shard of the search, None unless one is due.
+
+        `num_judged` is the number of judged shards of the hunt.
+        """
         while self._jobs.settings.canary and not self._is_running and not self.is_blind:
             if self.rounds * CANARY_EVERY > num_judged:
                 break

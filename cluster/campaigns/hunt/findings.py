@@ -1,4 +1,7 @@
-"""Findings of a hunt: each one is triaged; they are closed in the order of discovery, and duplicates are marked."""
+"""Findings of a hunt: each one is triaged.
+
+They are closed in the order of discovery, and duplicates are marked.
+"""
 
 from collections.abc import Iterator
 
@@ -52,7 +55,7 @@ class Findings:
 
     @property
     def refuted(self) -> dict[int, str]:
-        """Return the reasons of refuted findings, by the number of the shard that each leaves unjudged."""
+        """Return the reasons of refuted findings, by the number of the affected shard."""
         reasons: dict[int, str] = {}
         for triage in self.by_bug.values():
             state = triage.state
@@ -120,7 +123,10 @@ class Findings:
             self._keep(triage.state)
 
     def _closed(self, state: FindingState) -> FindingState:
-        """Return a confirmed finding as closed; it gets an artefact unless it is refuted or a duplicate."""
+        """Return a confirmed finding as closed.
+
+        It gets an artefact unless it is refuted or a duplicate.
+        """
         judgement = state.judgement
         assert judgement is not None, "a confirmed finding was judged"
         changes: dict[str, object] = {"stage": "closed"}

@@ -1,4 +1,4 @@
-"""Gate for a change of an engine's sources: the scenarios that execute the changed code, then a hunt."""
+"""Gate for a change of an engine's sources: scenarios of the changed code, then a hunt."""
 
 from collections.abc import Collection
 from functools import partial
@@ -23,7 +23,9 @@ TRACES_END = 0.85
 
 
 def changes_of(tree: Path, package: str, base: str, installed: Path | None) -> Changes:
-    """Return the files of a source tree that differ from a commit, or from the installed files without a git checkout.
+    """Return the files of a source tree that differ from a commit.
+
+    Outside of a git checkout they are compared with the installed files.
 
     Raises:
         RepositoryError: the commit is unknown, or the base is missing.
@@ -50,7 +52,10 @@ def _is_alike(file: Path, other: Path) -> bool:
 
 
 class Gate:
-    """Suite of the selected scenarios and planner of the hunt after it, in one campaign; `budget` is shared."""
+    """Suite of the selected scenarios and planner of the hunt after it, in one campaign.
+
+    `budget` is shared.
+    """
 
     def __init__(self, suite: Suite, planner: HuntPlanner, budget: Budget, traces_min: int) -> None:
         self.suite = suite
@@ -87,7 +92,10 @@ class Gate:
         return self.suite.ran() | self.planner.hunt.totals.ran
 
     def exit_code(self, known: Collection[str]) -> int:
-        """Return the exit code of both parts without known findings; a part that was cut short counts as not judged."""
+        """Return the exit code of both parts without known findings.
+
+        A part that was cut short counts as not judged.
+        """
         by_scenario = self._by_scenario()
         if any(bug not in known for bug in by_scenario.values()):
             return EXIT_FOUND

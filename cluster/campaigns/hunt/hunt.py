@@ -1,4 +1,6 @@
-"""Hunt: the state machine of a campaign of generated traces; its only side effect is the ledger of results.
+"""Hunt: the state machine of a campaign of generated traces.
+
+Its only side effect is the ledger of results.
 
 Reports are processed in the order of their shards, not of their arrival: the findings of a hunt, their counts and
 their first traces do not depend on the number of workers.
@@ -24,7 +26,7 @@ UNJUDGED_MAX = 3
 
 
 class Hunt:
-    """A hunt: shards in order, the canary search, the shards that are judged twice, and the findings.
+    """A hunt: shards in order, the canary search, the repeated shards, and the findings.
 
     `num_traces` is its length, None for no bound.
     """
@@ -51,11 +53,17 @@ class Hunt:
 
     @property
     def num_done(self) -> int:
-        """Return the number of judged or lost traces, including those of shards that wait for earlier ones."""
+        """Return the number of judged or lost traces.
+
+        It includes the traces of shards that wait for earlier ones.
+        """
         return self.totals.num_done + self._split.num_done
 
     def tasks(self, slots: int, room: int, may_begin: bool) -> list[Task]:
-        """Return jobs to run: of findings first, then required ones of earlier shards, then new shards up to `room`."""
+        """Return jobs to run.
+
+        Jobs of findings come first, then required ones of earlier shards, then new shards up to `room`.
+        """
         self._take_known()
         tasks = [*self.findings.tasks(slots), *self._split.tasks(), *self.repeats.tasks()]
         canary = self.canary.task(self.totals.num_shards)
@@ -119,7 +127,10 @@ class Hunt:
         self.repeats.add(number, report, slot)
 
     def _take_loss(self, job: ShardJob, lost: Lost, deaths: tuple[str, ...]) -> None:
-        """Handle the loss of a shard; a shard that kills its workers is split to find the trace that does."""
+        """Handle the loss of a shard.
+
+        A shard that kills its workers is split to find the trace that does.
+        """
         shard = job.shard
         match job.role:
             case "canary":

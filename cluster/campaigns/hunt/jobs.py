@@ -1,4 +1,4 @@
-"""Settings of a hunt, the jobs of its shards and traces by number, and the ledger of its results.
+"""Settings of a hunt, jobs of its shards and traces by number, and the ledger of results.
 
 A job depends only on the settings and the number.
 """
@@ -22,7 +22,7 @@ LOSSES_MAX_AGAIN = 10
 
 
 class HuntSettings(Value):
-    """Settings of a running hunt: its plan, and the run configuration with the location of the engine."""
+    """Settings of a running hunt: its plan, and the run configuration."""
 
     profile: Profile = "mixed"
     seed: int = 0
@@ -39,12 +39,18 @@ class HuntSettings(Value):
 
 
 def canary_of(config: RunConfig) -> str:
-    """Return the default fault that a hunt must find; an empty string for an engine without planted faults."""
+    """Return the default fault that a hunt must find.
+
+    An empty string for an engine without planted faults.
+    """
     return CANARY if kind_of(config.engine).capabilities.faults else ""
 
 
 class ShardJobs:
-    """Jobs of shards by role and number; `num_traces` is the length of the hunt, None for no bound."""
+    """Jobs of shards by role and number.
+
+    `num_traces` is the length of the hunt, None for no bound.
+    """
 
     def __init__(self, settings: HuntSettings, running: Path, num_traces: int | None, corpus: Corpus) -> None:
         assert settings.corpus == corpus.digest, f"it is to begin from {settings.corpus}, given is {corpus.digest}"

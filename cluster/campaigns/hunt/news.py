@@ -1,4 +1,4 @@
-"""News of a hunt: a finding is announced when it is discovered, and again when it is confirmed or dropped."""
+"""News of a hunt: a finding was discovered, confirmed or dropped."""
 
 from dataclasses import dataclass
 from typing import TypeAlias

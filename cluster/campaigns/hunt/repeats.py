@@ -1,4 +1,7 @@
-"""Determinism check of a hunt: a sample of its shards is judged twice, and both reports must be equal."""
+"""Determinism check of a hunt: a sample of its shards is judged twice.
+
+Both reports of a shard must be equal.
+"""
 
 from cluster.campaigns.hunt.jobs import LOSSES_MAX_AGAIN, Ledger, ShardJobs
 from cluster.campaigns.planner import Task
@@ -19,7 +22,10 @@ class MismatchEntry(Value):
 
 
 class Repeats:
-    """Shards of the sample; `num_judged` were judged twice, `num_elsewhere` of them by two workers."""
+    """Shards of the sample.
+
+    `num_judged` were judged twice, `num_elsewhere` of them by two workers.
+    """
 
     def __init__(self, jobs: ShardJobs, ledger: Ledger) -> None:
         self.mismatches: list[MismatchEntry] = []

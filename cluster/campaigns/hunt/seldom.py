@@ -1,4 +1,7 @@
-"""Rarely hit probes of a hunt: the first trace of each is written to a file, as a start for later hunts."""
+"""Rarely hit probes of a hunt: their first traces are written to files.
+
+Later hunts may start from these files.
+"""
 
 from pathlib import Path
 
@@ -21,7 +24,10 @@ def seldom_hit(hunt: Hunt) -> list[str]:
 
 
 def keep_seldom_hit(hunt: Hunt, campaign: Path) -> None:
-    """Write the first trace of each rarely hit probe, generated again from its key; it expects to hit the probe."""
+    """Write the first trace of each rarely hit probe, generated again from its key.
+
+    It expects to hit the probe.
+    """
     folder, seldom, tally = campaign / SELDOM_FOLDER, seldom_hit(hunt), hunt.totals.tally
     for probe in seldom:
         number = hunt.totals.firsts[probe]

@@ -1,4 +1,7 @@
-"""Selection of scenarios for a change of an engine's sources, by the functions and blocks that each one executes."""
+"""Selection of scenarios for a change of an engine's sources.
+
+It uses a record of the functions and blocks that each scenario executes.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,7 +123,7 @@ def executing(edit: Edit, record: Executed) -> frozenset[str]:
 
 
 def _in_order(names: Sequence[str], edits: Sequence[Edit], record: Executed) -> list[str]:
-    """Return the names so that each scenario adds as many executed blocks of the changed files as possible."""
+    """Return the names in an order that executes many blocks of the changed files early."""
     executes: Mapping[str, set[tuple[str, int]]] = {name: set() for name in names}
     for function, blocks in record.of_files({edit.file for edit in edits}):
         for number, scenarios in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""Arithmetic on shard reports: sums, totals in the order of the shards, and the join of a shard's parts."""
+"""Arithmetic on shard reports: sums, totals in shard order, and the join of a shard's parts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -55,7 +55,9 @@ class Tally:
 
 
 class Totals:
-    """Sums over the first `num_shards` shards: `tally` for all traces, `shares` for the traces of each generator.
+    """Sums over the first `num_shards` shards.
+
+    `tally` is for all traces, `shares` for the traces of each generator.
 
     `firsts` has the number of the first trace that hit each probe. `num_done` counts the traces of all shards with a
     report, including lost ones and those that wait for earlier shards. `ran` are the executed edited functions.
@@ -77,7 +79,7 @@ class Totals:
         self.num_done += self._jobs.job("hunt", number).shard.traces
 
     def fold(self) -> Iterator[tuple[int, ShardReport]]:
-        """Add up the reports that have all reports before them, and yield each with its shard number."""
+        """Add up reports in shard order up to the first gap; yield each with its shard number."""
         while self.num_shards in self._waiting:
             number, report = self.num_shards, self._waiting.pop(self.num_shards)
             self.num_shards += 1
@@ -96,7 +98,10 @@ def deadly_hit(shard: Shard, deaths: tuple[str, ...]) -> Hit:
 
 
 def unjudged_report(*hits: Hit) -> ShardReport:
-    """Return the report of a shard that was not judged, or whose only trace kills its workers: a hit."""
+    """Return an empty report for a shard that was not judged.
+
+    `hits` are the traces in it that kill their workers.
+    """
     situations = dict(sum((Counter(hit.situations) for hit in hits), Counter[str]()))
     return joined([]).model_copy(update={"traces": len(hits), "hits": hits, "situations": situations})
 

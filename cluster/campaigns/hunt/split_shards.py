@@ -42,7 +42,10 @@ class SplitShards:
         self._due += [Task(self._jobs.of_trace(shard.number, index)) for index in indexes]
 
     def take(self, shard: Shard, report: ShardReport) -> ShardReport | None:
-        """Handle the report of a part; once all parts have one, store and return the report of the whole shard."""
+        """Handle the report of a part.
+
+        Once all parts have one, store and return the report of the whole shard.
+        """
         if shard.number in self._given_up:
             return None
         parts = self._parts.setdefault(shard.number, {})
