@@ -1,10 +1,12 @@
-"""Coordinator: pure state machine from events of a pool to instructions for it and for the store.
+"""Coordinator: a pure state machine from events of a worker pool to instructions.
 
-It has no clock, no processes and no randomness: the same events give the same instructions. Every job ends with
-exactly one `Record`, whatever is lost, repeated or late on the way, unless `stranded` says that no slot has a worker.
+The instructions are for the pool and for the store.
 
-What is recorded for a job depends on its own attempts alone: it is `Lost` only after workers died that had begun it, or
-after its attempt raised. A worker that dies while it starts, or before it begins the job, never counts against a job.
+It has no clock, no processes and no randomness: the same events give the same instructions. Every job ends with exactly
+one `Record`, even if attempts are lost, repeated or late, unless `stranded` says that no slot has a worker.
+
+The result of a job depends only on its own attempts: it is `Lost` only if its workers died after they had begun it, or
+if its attempt raised. A worker that dies during its start, or before it begins the job, never counts against the job.
 """
 
 from collections import deque
@@ -20,7 +22,7 @@ IDLE_LOSSES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class JobAdded:
-    """A job waits to be run; `attempts` of it were made by earlier runs of the same campaign.
+    """A new job; `attempts` is the number of its attempts in earlier runs of the campaign.
 
     After `losses_max` lost attempts it is given up. It runs on slot `avoid` only if there is no other.
     """
@@ -33,7 +35,10 @@ class JobAdded:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReady:
-    """Worker number `worker` of a slot waits for its first job; workers of a slot are numbered from 0."""
+    """Worker number `worker` of a slot is ready for its first job.
+
+    Workers of a slot are numbered from 0.
+    """
 
     slot: int
     worker: int
@@ -41,7 +46,10 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A worker died, was killed or never started; `had_begun` says whether it had received its job."""
+    """A worker died, was killed or never started.
+
+    `had_begun` says whether it had received its job.
+    """
 
     slot: int
     worker: int
@@ -51,7 +59,7 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class ResultArrived:
-    """An attempt was answered, perhaps long after it was given up."""
+    """An attempt was answered, possibly long after it was given up."""
 
     job: str
     attempt: int
@@ -60,7 +68,10 @@ class ResultArrived:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRaised:
-    """The worker's own code raised, which is neither a verdict about the trace nor the death of a process."""
+    """The worker's own code raised an exception.
+
+    This is neither a verdict on the trace nor the death of a process.
+    """
 
     job: str
     attempt: int
@@ -79,7 +90,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Make sure that the slot's worker is gone and start number `worker` in its place."""
+    """Kill the slot's worker if it is alive, and start number `worker`."""
 
     slot: int
     worker: int
@@ -87,7 +98,10 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Write down the only result of a job; `deaths` says how each worker died of it, or why it had to be killed."""
+    """Store the only result of a job.
+
+    `deaths` has the cause of death of each worker, or why it was killed.
+    """
 
     job: str
     attempt: int
@@ -106,7 +120,7 @@ class NoteLoss:
 
 @dataclass(frozen=True, slots=True)
 class NoteLate:
-    """Record an answer that came after its attempt was given up; it must equal the recorded one."""
+    """Record an answer that came after its attempt was given up; it must equal the stored one."""
 
     job: str
     attempt: int
@@ -119,9 +133,11 @@ Instruction: TypeAlias = Dispatch | Replace | Record | NoteLoss | NoteLate
 
 @dataclass(slots=True)
 class _Slot:
-    """State of one slot: `job` is what its worker runs, `idle_losses` counts workers lost since one began a job.
+    """State of one slot.
 
-    `has_started` is set by the slot's first worker that was ready. A retired slot gets no further worker.
+    `job` is the running job, `idle_losses` counts workers lost since one last began a job.
+
+    `has_started` is set once a worker of the slot was ready. A retired slot gets no further worker.
     """
 
     worker: int = 0
@@ -134,7 +150,10 @@ class _Slot:
 
 @dataclass(slots=True)
 class _Job:
-    """A job without a result: `attempt` is the newest one, `lost` the slot and reason of each lost attempt."""
+    """A job without a result.
+
+    `attempt` is the newest one, `lost` the slot and reason of each lost attempt.
+    """
 
     attempt: int
     losses_max: int
@@ -143,7 +162,7 @@ class _Job:
 
 
 class Coordinator:
-    """State of jobs and slots, changed by `handle` alone."""
+    """State of jobs and slots, changed only by `handle`."""
 
     def __init__(self, num_slots: int) -> None:
         assert num_slots >= 1
@@ -159,12 +178,15 @@ class Coordinator:
 
     @property
     def in_flight(self) -> dict[int, str]:
-        """Return the job each busy slot runs."""
+        """Return the running job of each busy slot."""
         return {index: slot.job for index, slot in enumerate(self._slots) if slot.job is not None}
 
     @property
     def stranded(self) -> str | None:
-        """Return why no job can run any more, None while a slot may have a worker; open jobs stay without a result."""
+        """Return why no job can run any more, None if a slot may still have a worker.
+
+        Open jobs get no result.
+        """
         if not all(slot.retired for slot in self._slots):
             return None
         assert not self.in_flight, "a retired slot runs nothing"
@@ -172,7 +194,7 @@ class Coordinator:
         return f"no worker could be started{again}: {self._reason}"
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Apply one event and return the instructions that follow, in order."""
+        """Apply one event and return the resulting instructions, in order."""
         match event:
             case JobAdded():
                 instructions = self._add(event)
@@ -216,7 +238,9 @@ class Coordinator:
         return instructions
 
     def _requeue_or_quarantine(self, key: str, event: WorkerLost) -> list[Instruction]:
-        """Queue a job again after a lost attempt, before all others, or quarantine it after `losses_max` of them.
+        """Queue a job again after a lost attempt, or give it up after `losses_max` of them.
+
+        It is queued before all others.
 
         A worker that died before it began the job does not count against the job.
         """
@@ -251,7 +275,7 @@ class Coordinator:
         return [self._record(event.job, Lost(reason=event.reason)), Replace(index, slot.worker)]
 
     def _slot_of(self, key: str, attempt: int) -> int | None:
-        """Return the slot that runs this very attempt; a result of any other attempt is late."""
+        """Return the slot that runs this attempt; a result of any other attempt is late."""
         job = self._open.get(key)
         if job is None or job.attempt != attempt:
             return None
@@ -278,7 +302,10 @@ class Coordinator:
         return dispatched
 
     def _may_run(self, key: str, index: int) -> bool:
-        """Whether a job may run on a slot: it neither lost the job nor is to be avoided, or no such slot is left."""
+        """Whether a job may run on a slot.
+
+        The slot neither lost the job nor is to be avoided, or no better slot is left.
+        """
         job = self._open[key]
         lost_on = {slot for slot, _ in job.lost} | ({job.avoid} if job.avoid is not None else set())
         if not lost_on:
@@ -288,7 +315,7 @@ class Coordinator:
 
 
 def _quarantine_reason(lost: list[tuple[int, str]]) -> str:
-    """Describe the lost attempts; on which slots they ran is left out, since that depends on timing."""
+    """Describe the lost attempts without their slots, which depend on timing."""
     reasons = list(dict.fromkeys(reason for _, reason in lost))
     attempts = "1 attempt was" if len(lost) == 1 else f"{len(lost)} attempts were"
     return f"{attempts} lost: {'; '.join(reasons)}"

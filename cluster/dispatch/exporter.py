@@ -1,6 +1,6 @@
-"""Exporter of a pool's metrics to Ray's metrics endpoint, where Prometheus fetches them.
+"""Exporter of a pool's metrics to Ray's metrics endpoint, for Prometheus.
 
-Ray puts `ray_` before each name. Dashboards are made of these names (`ray_configs/monitoring/`).
+Ray prefixes each name with `ray_`. The dashboards in `ray_configs/monitoring/` use these names.
 """
 
 import time
@@ -19,7 +19,7 @@ GAUGE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric by its name; `labels` are the keys by which its values are told apart.
+    """A metric: its name, kind and description; `labels` are the keys of its label values.
 
     The `boundaries` of a histogram are the upper bounds of its buckets.
     """
@@ -48,7 +48,7 @@ METRICS = (JOBS, STEPS, FINDINGS, JOB_SECONDS, WORKERS, LOST_JOBS)
 
 
 class Exporter:
-    """The metrics of one pool, for monitoring alone: results are in the store."""
+    """The metrics of one pool, only for monitoring: results are in the store."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         from ray.util.metrics import Counter, Gauge, Histogram  # noqa: PLC0415  not without a Ray
@@ -85,7 +85,7 @@ class Exporter:
     def workers(self, count: int) -> None:
         """Export the number of workers that are ready or run a job."""
         assert count >= 0, f"{count} workers"
-        # Ray drops a gauge that is not set again, so it is set now and then.
+        # Ray drops a gauge that is not set for a while, so it is set repeatedly.
         if count != self._workers or self._clock() > self._set_at + GAUGE_SECONDS:
             self._workers, self._set_at = count, self._clock()
             self._metrics[WORKERS.name].set(count)
@@ -101,7 +101,7 @@ def _steps(answer: Answer) -> int:
 
 
 def _findings(job: AnyJob, answer: Answer) -> list[Signature]:
-    """Return the signatures of an answer's findings, none where faults were switched on."""
+    """Return the signatures of an answer's findings; none if faults were on."""
     match job, answer:
         case Job(), Judgement() if not job.trace.faults:
             signature = signature_of(answer.verdict, answer.trace)

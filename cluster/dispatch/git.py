@@ -1,7 +1,7 @@
-"""Questions to git about a checkout, whose own configuration starts no program.
+"""Git commands on a checkout, whose own configuration cannot start a program.
 
-A stranger's `.git/config` can name programs: hooks, a monitor of the file system, drivers of filters and differences, a
-transport, a checker of signatures. All of them are off.
+The `.git/config` of a foreign checkout can name programs: hooks, a monitor of the file system, drivers of filters and
+differences, a transport, a checker of signatures. All of them are switched off.
 """
 
 import os
@@ -18,17 +18,16 @@ _SETTINGS = {
     "log.showSignature": "false",
     "submodule.recurse": "false",
 }
-# A checkout may define any number of drivers by name; the value that switches a setting of one off, if not empty.
+# A checkout may define any number of drivers by name. `_OFF` has the value that switches a setting off, if not empty.
 _DRIVERS = r"^(filter|diff)\..*\.(clean|smudge|process|required|command|textconv)$"
 _OFF = {"required": "false"}
-# Options of subcommands that compare files: no program of a driver, and no git of a submodule, whose settings are its
-# own.
+# Options of subcommands that compare files: start no driver, and no git in a submodule with its own settings.
 _PLAIN = {
     "diff": ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all"),
     "log": ("--no-ext-diff", "--no-textconv"),
     "status": ("--ignore-submodules=all",),
 }
-# Git neither asks nor fetches, its answers are in English, and it takes no lock that other work would wait for.
+# Git must not prompt or fetch, must answer in English, and must not take a lock that other processes would wait for.
 _OWN = {
     "LC_ALL": "C",
     "GIT_TERMINAL_PROMPT": "0",
@@ -39,7 +38,7 @@ _OWN = {
 
 
 def git(folder: Path, subcommand: str, *words: str, seconds: float) -> "subprocess.CompletedProcess[bytes]":
-    """Return what git answers about the checkout in a folder; nothing is written, locked or fetched.
+    """Return the completed git command in a folder; it writes, locks and fetches nothing.
 
     Raises:
         OSError: git cannot be started.
@@ -60,8 +59,8 @@ def _drivers(folder: Path, seconds: float) -> Iterator[str]:
 def _run(
     folder: Path, words: tuple[str, ...], seconds: float, settings: dict[str, str]
 ) -> "subprocess.CompletedProcess[bytes]":
-    # Variables of git tell it of another repository, or of programs. Settings override those of the checkout there; as
-    # an option -c, a name with an equals sign would be cut.
+    # Variables of git may point to another repository or to programs. The settings override those of the checkout; they
+    # are no -c options, because such an option would split a name at an equals sign.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _OWN
     environment["GIT_CONFIG_COUNT"] = str(len(settings))
     for index, (name, value) in enumerate(settings.items()):

@@ -1,4 +1,4 @@
-"""Worker host: a judge behind JSON in a process of its own."""
+"""Worker host: a process that judges the jobs it receives as JSON."""
 
 import os
 from functools import partial
@@ -25,11 +25,11 @@ _JOB: TypeAdapter[AnyJob] = TypeAdapter(AnyJob)
 
 
 class PoolError(RuntimeError):
-    """The pool cannot work at all, whatever the jobs are."""
+    """The pool cannot work at all, independent of the jobs."""
 
 
 class ReachError(ValueError):
-    """No cluster can be joined at the address that was given; the message says why and what to do."""
+    """No cluster can be joined at the given address; the message says why and how to fix it."""
 
 
 class EngineHost:
@@ -64,7 +64,7 @@ class EngineHost:
         lines = ["being run under eager, lazy and one random schedule"]
         lines.append(f"run it again: {command('run', file.name, job.config)}")
         begin = partial(write_ahead, file, lines) if reachable else lambda trace: None
-        # A shard that is judged again is compared with the whole of the first report.
+        # The second report of a shard is compared with the complete first one, so it does not stop at a finding.
         is_split = job.role == "hunt"
         report = self._judge.hunt(job.shard, begin, job.config, to_first_finding=is_split)
         remove_inside(file.parents[1], f"{file.parent.name}/{file.name}")
@@ -72,17 +72,17 @@ class EngineHost:
 
 
 def _ran(config: RunConfig) -> tuple[str, ...]:
-    """Return the edited functions that have run in this process's engine and were not reported before."""
+    """Return the edited functions that ran in this process and were not reported before."""
     return tuple(kind_of(config.engine).newly_run(config)) if config.engine_path else ()
 
 
 def running_file(folder: Path, job: str) -> Path:
-    """Return the file of the trace that a job runs, which stays if the process dies."""
+    """Return the file with the trace of a running job; it stays if the process dies."""
     return folder / f"{job}.yaml"
 
 
 def read_answer(job: AnyJob, text: str) -> Answer:
-    """Parse the answer to a job that `EngineHost.perform` returned."""
+    """Parse the answer of `EngineHost.perform` to a job."""
     kinds: dict[type[AnyJob], type[Answer]] = {
         Job: Judgement,
         ShardJob: ShardReport,
@@ -93,9 +93,11 @@ def read_answer(job: AnyJob, text: str) -> Answer:
 
 
 def write_ahead(file: Path, lines: list[str], trace: Trace) -> None:
-    """Write a trace to `running/<job>.yaml` of a campaign; after a kill the file is whole, the new or the old one.
+    """Write a trace to `running/<job>.yaml` of a campaign.
 
-    It is not forced onto the disk: it is there to outlive this process, and a power cut ends what it ran, too.
+    After a kill the file is complete, either new or old.
+
+    It is not synced to the disk: it must survive this process, but after a power cut no job runs.
     """
     with writing_inside(file.parents[1], f"{file.parent.name}/{file.name}", is_durable=False) as opened:
         opened.write((comment(lines) + codec.dumps(trace)).encode())

@@ -1,10 +1,10 @@
-"""Paths inside a folder: no part of a name leads up, and no part of a path is a link.
+"""Safe paths inside a folder: no name leads up, and no part of a path is a link.
 
-The folder itself is one that the user named, and may be a link. What is in it may come from anywhere.
+The folder itself was chosen by the user, and may be a link. Its content may come from anywhere.
 
-Everything that is written into a campaign is written here: each folder is opened in the one above, never by a link.
+All files of a campaign are written with these functions: each folder is opened relative to its parent, never by a link.
 
-Verifies: each part of a path, when it is asked for; and again while a file is written, moved or removed.
+Verifies: each part of a path when it is resolved, and again while a file is written, moved or removed.
 Does not verify: hard links and mounts; a process that changes the folder after `inside` or `files_inside` returned.
 """
 
@@ -21,7 +21,7 @@ _LINK = "is a link, which may lead out of its folder; remove it"
 
 
 class LeavesFolderError(OSError):
-    """A path leads out of the folder that is read or written."""
+    """A path leads out of its folder."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(errno.ELOOP, why, str(path))
@@ -45,11 +45,11 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def make_inside(folder: Path, name: str) -> Path:
-    """Make a folder in a folder that exists, unless it is there, and return its path.
+    """Create a folder in an existing folder unless it exists, and return its path.
 
     Raises:
         LeavesFolderError: as `inside`.
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     path = inside(folder, name)
     with _opened(folder, path.relative_to(folder).parts):
@@ -58,12 +58,15 @@ def make_inside(folder: Path, name: str) -> Path:
 
 @contextmanager
 def writing_inside(folder: Path, name: str, is_durable: bool = True, is_private: bool = False) -> Iterator[IO[bytes]]:
-    """Provide a file to write that replaces one in a folder that exists when the block ends without an error.
+    """Open a temporary file that replaces `name` in a folder at the end of the block.
 
-    Folders between are made. With `is_private` the file and these folders are for their owner alone.
+    After an error in the block, the old file stays. The folder must exist.
+
+    Missing folders between are created. With `is_private` the file and these folders are accessible to their owner
+    alone.
 
     Raises:
-        LeavesFolderError: as `inside`; also when a link takes the place of a folder meanwhile.
+        LeavesFolderError: as `inside`; also when a link replaces a folder meanwhile.
         OSError: it cannot be written.
     """
     path = inside(folder, name)
@@ -75,14 +78,16 @@ def writing_inside(folder: Path, name: str, is_durable: bool = True, is_private:
         ):
             yield file
     except OSError as error:
-        # Calls by a descriptor name only the last part of a path.
+        # Calls with a descriptor report only the last part of a path.
         if isinstance(error.filename, str) and "/" not in error.filename:
             error.filename = str(path)
         raise
 
 
 def write_inside(folder: Path, name: str, text: str | bytes, is_private: bool = False) -> Path:
-    """Write a whole file in a folder, which is made if there is none, and return its path.
+    """Write a complete file into a folder and return its path.
+
+    A missing folder is created.
 
     Raises:
         LeavesFolderError: as `writing_inside`.
@@ -95,7 +100,9 @@ def write_inside(folder: Path, name: str, text: str | bytes, is_private: bool = 
 
 
 def move_inside(source: Path, folder: Path, name: str) -> None:
-    """Move a file of the same file system to a name in a private folder, in the place of one of that name.
+    """Move a file of the same file system to a name in a private folder.
+
+    An existing file is replaced.
 
     Raises:
         LeavesFolderError: as `writing_inside`.
@@ -107,7 +114,7 @@ def move_inside(source: Path, folder: Path, name: str) -> None:
 
 
 def remove_inside(folder: Path, name: str) -> None:
-    """Remove a file in a folder, if there is one.
+    """Remove a file from a folder if it exists.
 
     Raises:
         LeavesFolderError: a folder between is a link.
@@ -119,7 +126,7 @@ def remove_inside(folder: Path, name: str) -> None:
 
 
 def remove_left_inside(folder: Path, name: str = "") -> None:
-    """Remove the temporary files of dead writers from a folder, or from one in it.
+    """Remove the temporary files of dead writers from a folder, or from a subfolder.
 
     Raises:
         OSError: as `remove_inside`.
@@ -130,9 +137,11 @@ def remove_left_inside(folder: Path, name: str = "") -> None:
 
 @contextmanager
 def _opened(folder: Path, parts: Sequence[str], mode: int | None = 0o777) -> Iterator[int]:
-    """Provide the descriptor of a folder below another; each part is opened in the one before, and is no link.
+    """Open a subfolder and yield its descriptor.
 
-    Missing folders are made with a mode, or raise an error if that is None.
+    Each part is opened relative to the previous one, and is no link.
+
+    Missing folders are created with `mode`, or raise an error if that is None.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     descriptor, path = os.open(folder, flags), folder
@@ -157,7 +166,10 @@ def _opened(folder: Path, parts: Sequence[str], mode: int | None = 0o777) -> Ite
 
 
 def files_inside(folder: Path, pattern: str) -> Iterator[Path]:
-    """Yield the regular files of a folder by a pattern of their relative paths, sorted; none by way of a link."""
+    """Yield the regular files of a folder that match a pattern, sorted.
+
+    Files behind a link are skipped.
+    """
     for path in sorted(folder.glob(pattern)):
         parts = path.relative_to(folder).parts
         if path.is_file() and not any(folder.joinpath(*parts[: end + 1]).is_symlink() for end in range(len(parts))):

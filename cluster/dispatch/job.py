@@ -1,6 +1,6 @@
-"""Jobs and answers: what is sent to a worker and what comes back.
+"""Jobs and answers: the messages to a worker and back.
 
-A key says what is to be done and by which code.
+The key of a job depends on its content and on the code that runs it.
 """
 
 import importlib.metadata
@@ -34,13 +34,13 @@ from workers.shrink.shrinker import Tried
 from workers.targets.target import DEFAULT_CONFIG, RunConfig
 
 WORKER = "workers.run.worker:Worker"
-# Splitting a text takes a time that grows with the square of its length.
+# shlex needs time quadratic in the length of a text.
 COMMAND_MAX = 32 * 1024
 
 
 @runtime_checkable
 class Judge(Protocol):
-    """Judge of traces that a worker process hosts; outside of tests `workers.run.worker.Worker`."""
+    """Judge of traces in a worker process; outside of tests `workers.run.worker.Worker`."""
 
     def judge(self, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> Judgement:
         """Run a trace, under many schedules if `sweep`, and return its judgement."""
@@ -58,14 +58,17 @@ class ShardJudge(Judge, Protocol):
         *,
         to_first_finding: bool = False,
     ) -> ShardReport:
-        """Judge a shard of generated traces, perhaps only to its first finding; `begin` is called with each trace."""
+        """Judge a shard of generated traces, or only up to its first finding.
+
+        `begin` is called with each trace.
+        """
 
     def attempt(self, candidates: list[Trace], target: Signature, config: RunConfig = DEFAULT_CONFIG) -> Tried:
-        """Try candidates in order until one fails as the target does."""
+        """Try candidates in order until one has the failure `target`."""
 
 
 class Job(Value):
-    """One trace to be judged; `key` identifies it over campaigns, hosts and attempts."""
+    """Judge one trace; `key` identifies the job over campaigns, hosts and attempts."""
 
     kind: Literal["judge"] = "judge"
     key: Key
@@ -75,7 +78,7 @@ class Job(Value):
 
     @classmethod
     def of(cls, trace: Trace, sweep: bool, config: RunConfig = DEFAULT_CONFIG) -> "Job":
-        """Return the job of judging a trace with the code at hand."""
+        """Return the job that judges a trace with the current code."""
         return cls(key=job_key(trace, sweep, build(), config), trace=trace, sweep=sweep, config=config)
 
 
@@ -83,7 +86,10 @@ Role: TypeAlias = Literal["hunt", "again", "canary"]
 
 
 class ShardJob(Value):
-    """A shard of a hunt; each trace is in `running` before it runs, where that folder can be reached."""
+    """Judge a shard of a hunt.
+
+    Each trace is written to folder `running` before it runs, if the worker can access the folder.
+    """
 
     kind: Literal["shard"] = "shard"
     key: Key
@@ -94,13 +100,13 @@ class ShardJob(Value):
 
     @classmethod
     def of(cls, role: Role, shard: Shard, running: Path, config: RunConfig = DEFAULT_CONFIG) -> "ShardJob":
-        """Return the job of judging a shard with the code at hand."""
+        """Return the job that judges a shard with the current code."""
         key = digest_of(role, shard.model_dump_json(), build(), config.text)
         return cls(key=key, role=role, shard=shard, running=str(running), config=config)
 
 
 class TryJob(Value):
-    """Candidates of the shrinker, to be tried in order."""
+    """Try candidates of the shrinker in order."""
 
     kind: Literal["try"] = "try"
     key: Key
@@ -110,7 +116,7 @@ class TryJob(Value):
 
 
 class TrialJob(Value):
-    """One trial of a fault."""
+    """Run one trial of a fault."""
 
     kind: Literal["trial"] = "trial"
     key: Key
@@ -124,7 +130,7 @@ class TrialJob(Value):
     def of(
         cls, fault: str, number: int, traces_max: int, baseline: bool, config: RunConfig = DEFAULT_CONFIG
     ) -> "TrialJob":
-        """Return the job of one trial with the code at hand."""
+        """Return the job of one trial with the current code."""
         key = digest_of(fault, number, traces_max, baseline, build(), config.text)
         return cls(key=key, fault=fault, number=number, traces_max=traces_max, baseline=baseline, config=config)
 
@@ -139,27 +145,30 @@ def job_key(trace: Trace, sweep: bool, code: str, config: RunConfig = DEFAULT_CO
 
 
 def digest_of(*parts: object) -> str:
-    """Return the digest of some values by their texts."""
+    """Return the digest of some values, by their text."""
     return blake2b("\x00".join(map(str, parts)).encode(), digest_size=16).hexdigest()
 
 
 def command(what: str, file: Path | str, config: RunConfig) -> str:
-    """Return the command line of subcommand `what` for a trace file under a configuration."""
+    """Return the command line of a subcommand for a trace file under a run configuration."""
     return " ".join(map(_quoted, ["specstorm", *what.split(), *config.flags(), str(file)]))
 
 
 def _quoted(word: str) -> str:
-    """Return a word as a shell reads it; one with control characters as bash reads it, on one line."""
+    """Return a word quoted for a shell.
+
+    One with control characters is quoted for bash, on one line.
+    """
     if is_visible(word):
         return shlex.quote(word)
     return f"$'{visible_line(word.replace(chr(92), chr(92) * 2).replace(chr(39), chr(92) + chr(39)))}'"
 
 
 def words_of(command: str) -> list[str]:
-    """Return the words of a command line that was recorded.
+    """Return the words of a recorded command line.
 
     Raises:
-        ValueError: it is too long to be split in a moment, or a quote does not end.
+        ValueError: it is too long to be split quickly, or a quote does not end.
     """
     if len(command) > COMMAND_MAX:
         raise ValueError(f"more than {COMMAND_MAX:,} characters")
@@ -169,7 +178,7 @@ def words_of(command: str) -> list[str]:
 def program() -> str:
     """Return the command that starts this program again from the working directory.
 
-    In a Ray job, the one that starts it where the job's log is read.
+    In a Ray job, it is the command on the machine that reads the job's log.
     """
     reader = reader_program(os.environ)
     if reader is not None:
@@ -184,19 +193,28 @@ def program() -> str:
 
 
 def _from_here(path: Path) -> str:
-    """Return a path relative to the working directory if it is below that, else absolute; links are not followed."""
+    """Return a path relative to the working directory if it is below it, else absolute.
+
+    Links are not followed.
+    """
     absolute = Path(os.path.abspath(path))
     here = Path.cwd()
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
 
 
 def typed(what: str, file: Path | str, config: RunConfig) -> str:
-    """Return a command as it can be typed where this process was started; never written into a file."""
+    """Return a command that the user can type where this process was started.
+
+    It is never written into a file.
+    """
     return command(what, file, config).replace("specstorm", program(), 1)
 
 
 def version() -> str:
-    """Return the version of the distribution, from its own folder first: a checkout need not be installed."""
+    """Return the version of the distribution.
+
+    The checkout is read first, since it need not be installed.
+    """
     pyproject = ROOT / "pyproject.toml"
     if pyproject.is_file():
         project = tomllib.loads(pyproject.read_text()).get("project", {})
@@ -210,12 +228,15 @@ def version() -> str:
 
 @cache
 def build() -> str:
-    """Return the version with a digest of the code that judges, so that edited code never reuses old results."""
+    """Return the version with a digest of the judging code.
+
+    So edited code never reuses old results.
+    """
     return f"{version()}+{code_digest(ROOT, ('findings', 'scenarios', 'workers'))}"
 
 
 def code_digest(root: Path, packages: Iterable[str]) -> str:
-    """Return a digest of the names and contents of all Python files, and all fixes of findings, in some packages."""
+    """Return a digest of the names and contents of all Python files and fixes in some packages."""
     digest = blake2b(digest_size=8)
     for package in packages:
         for file in sorted((*(root / package).rglob("*.py"), *(root / package).rglob(FIX_FILE))):
@@ -226,7 +247,10 @@ def code_digest(root: Path, packages: Iterable[str]) -> str:
 
 
 def load_judge(factory: str) -> Judge:
-    """Return a new judge from `module:name`; the module is imported here, in the process that will run it."""
+    """Return a new judge from `module:name`.
+
+    The module is imported in this process, which will run it.
+    """
     module, _, name = factory.partition(":")
     __import__(module)
     judge = getattr(sys.modules[module], name)()

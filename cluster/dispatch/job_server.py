@@ -1,6 +1,6 @@
 """Client of a Ray job server: submit, follow and stop jobs, and read their state and log.
 
-Ray is imported when a client is made.
+Ray is imported when a client is created.
 """
 
 import asyncio
@@ -27,30 +27,30 @@ from scenarios.visible import visible_line
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
 ADDRESS_DEFAULT = "http://127.0.0.1:8265"
 POLL_SECONDS = 0.3
-# A log that cannot be streamed is read anew as a whole, at this interval.
+# A log that cannot be streamed is read again completely at this interval.
 READ_SECONDS = 5.0
-# Loggers that report every file that is not uploaded, and how a stream ended.
+# Loggers that report every skipped file of an upload, and how a stream ended.
 VERBOSE_LOGGERS = (
     "ray.dashboard.modules.job.sdk",
     "ray.dashboard.modules.dashboard_sdk",
     "ray._private.runtime_env.packaging",
     "ray._private.runtime_env.working_dir",
 )
-# The end of a log reaches the stream late; what is missing after this is read from the whole log.
+# The end of a log reaches the stream late; after this time the rest is read from the complete log.
 TAIL_SECONDS = 1.0
 REACH_SECONDS = 30.0
-# A head that has just started takes jobs by this much later than it answers.
+# A new head node answers before it accepts jobs, by this much at most.
 AGENT_SECONDS = 30.0
 NO_AGENT = "No available agent"
-# The agent starts drivers and sees them end; a driver that was not started, or was killed, says nothing itself.
+# The agent starts drivers and observes their end; a driver that was not started, or was killed, logs nothing itself.
 AGENT_LOG = "dashboard_agent.log in the head's /tmp/ray/session_latest/logs says more"
 NO_AGENT_HINT = (
-    "; where another Ray of this host holds port 52365, give the head another one: --dashboard-agent-listen-port N; "
+    "; if another Ray of this host uses port 52365, give the head another one: --dashboard-agent-listen-port N; "
     f"{AGENT_LOG}"
 )
-# A server that is silent for this long is given up; its job may go on.
+# A server without an answer for this long is given up; its job may continue.
 SILENT_SECONDS_MAX = 60.0
-# Limits on one answer: on its time, of a submission with the upload of a working folder, and on its size.
+# Limits of one answer: its time, its time for a submission with an upload, and its size.
 ANSWER_SECONDS = 20.0
 SUBMIT_SECONDS = 600.0
 ANSWER_BYTES_MAX = 256 << 20
@@ -66,12 +66,12 @@ class ServerError(ValueError):
 
 
 class SilenceError(RuntimeError):
-    """A job server that has stopped answering, while a job was followed."""
+    """A job server that stopped answering while a job was followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """State of a job on its server; `exit_code` is the driver's own, where it exited by itself."""
+    """State of a job on its server; `exit_code` is the driver's own, if it exited by itself."""
 
     status: Status
     exit_code: int | None
@@ -84,10 +84,10 @@ class JobState:
         return self.status in ("STOPPED", "SUCCEEDED", "FAILED")
 
     def own_code(self, signum: int | None) -> tuple[int, str]:
-        """Return the exit code of a command that waited for an ended job, and a remark about it or an empty text.
+        """Return the exit code of a command that waited for a job, and a remark or an empty text.
 
-        `signum` is the signal by which it was stopped from here. A code that is no driver's own says that nothing was
-        judged to its end: a driver that is killed, a command that is not found.
+        `signum` is the signal by which this command stopped the job. An exit code that no driver returns means that the
+        job was not judged completely: the driver was killed, or its command was not found.
         """
         assert self.has_ended, f"a job that is {self.status} has no exit code"
         if self.status == "STOPPED":
@@ -97,9 +97,9 @@ class JobState:
         if self.exit_code is None:
             return NOT_JUDGED, f"the job failed: {_line(self.message)}; {AGENT_LOG}"
         if self.exit_code < 0:
-            killed = f"the driver was killed by signal {-self.exit_code}; submit the job again to go on"
+            killed = f"the driver was killed by signal {-self.exit_code}; submit the job again to continue"
             return NOT_JUDGED, f"{killed}; {AGENT_LOG}"
-        code = f"the driver ended with exit code {self.exit_code}, which is none of specstorm's"
+        code = f"the driver ended with exit code {self.exit_code}; specstorm never returns it"
         return NOT_JUDGED, f"{code}; {AGENT_LOG}"
 
 
@@ -107,13 +107,13 @@ class JobServer:
     """A Ray job server.
 
     Raises:
-        ServerError: nothing answers at the address, or it does not let us in.
+        ServerError: nothing answers at the address, or it refuses access.
     """
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ServerError(f"--address is {address}; wanted the URL of a job server, as in {ADDRESS_DEFAULT}")
+            raise ServerError(f"--address is {address}; expected the URL of a job server, as in {ADDRESS_DEFAULT}")
         self.address = address.rstrip("/")
         self._client = _connected(self.address)
 
@@ -123,7 +123,7 @@ class JobServer:
         """Start a job.
 
         Raises:
-            ServerError: the server refuses it; also a job whose id was used before, which is not run again.
+            ServerError: the server refuses it, or the id was used before: a job never runs twice.
         """
         self.check_new(job)
         given_up = time.monotonic() + AGENT_SECONDS
@@ -139,7 +139,9 @@ class JobServer:
                     ),
                 )
                 return
-            except Exception as error:  # the SDK raises what its HTTP library does, RuntimeError, ValueError, TypeError
+            except (
+                Exception
+            ) as error:  # the SDK raises exceptions of its HTTP library, RuntimeError, ValueError, TypeError
                 is_early = NO_AGENT in str(error)
                 if not is_early or time.monotonic() > given_up:
                     hint = NO_AGENT_HINT if is_early else ""
@@ -149,7 +151,7 @@ class JobServer:
             time.sleep(1.0)
 
     def check_new(self, job: str) -> None:
-        """Refuse the id of a job that the server has.
+        """Refuse a job id that the server has already.
 
         Raises:
             ServerError: it has one.
@@ -160,7 +162,7 @@ class JobServer:
             raise ServerError(f"job {job} exists already, {before.status.lower()}; it is not run twice: {how}")
 
     def state(self, job: str) -> JobState | None:
-        """Return the state of a job, None if there is none of that id."""
+        """Return the state of a job, None if the server has no job of that id."""
         from requests import RequestException  # noqa: PLC0415  comes with Ray's client
 
         began = time.monotonic()
@@ -170,7 +172,7 @@ class JobServer:
             except (RequestException, RuntimeError, TimeoutError) as error:
                 if "status code 404" in str(error):
                     return None
-                # A busy server may be late, or say that it is out of order for a moment.
+                # A busy server may be late, or report an internal error for a moment.
                 if time.monotonic() - began > SILENT_SECONDS_MAX:
                     raise SilenceError(f"{self.address} does not answer: {_line(str(error))}") from error
                 time.sleep(POLL_SECONDS)
@@ -180,10 +182,10 @@ class JobServer:
                 return JobState(details.status.value, code, details.message or "", metadata)
 
     def known(self, job: str) -> JobState:
-        """Return the state of a job that must exist.
+        """Return the state of an existing job.
 
         Raises:
-            ServerError: there is none of that id.
+            ServerError: the server has no job of that id.
         """
         found = self.state(job)
         if found is None:
@@ -194,7 +196,7 @@ class JobServer:
         """Return the log of a job so far, empty if it cannot be read."""
         try:
             return str(within(ANSWER_SECONDS, lambda: self._client.get_job_logs(job)))
-        except Exception:  # a log that is gone with its node is none; the SDK raises what its HTTP library does
+        except Exception:  # a log may be lost with its node; the SDK raises exceptions of its HTTP library
             return ""
 
     def stop(self, job: str) -> None:
@@ -205,7 +207,10 @@ class JobServer:
             raise SilenceError(f"job {job} could not be stopped: {_line(str(error))}") from error
 
     def follow(self, job: str, printer: "LinePrinter", stop: Stop, stops_job: bool) -> JobState:
-        """Print the log of a job until it ends, and return its state; a signal stops the job, or only the printing."""
+        """Print the log of a job until it ends, and return its state.
+
+        A signal stops the job, or only the printing without `stops_job`.
+        """
         tail = _Tail(self._client, job)
         asked, read_at = False, time.monotonic() + READ_SECONDS
         while True:
@@ -232,10 +237,10 @@ class JobServer:
         return state
 
     def output_of(self, job: str, entrypoint: str, seconds: float) -> str:
-        """Run a small job without a working folder and return what it printed.
+        """Run a small job without a working folder and return its output.
 
         Raises:
-            ServerError: it is not taken, failed, or took too long.
+            ServerError: it is refused, failed, or took too long.
         """
         self.submit(job, entrypoint, {})
         end = time.monotonic() + seconds
@@ -244,14 +249,14 @@ class JobServer:
                 self.stop(job)
                 raise ServerError(f"job {job} has not ended after {seconds:.0f} s")
             time.sleep(POLL_SECONDS)
-        # It stays in the server's list: Ray brings a job that is deleted so soon back as one that failed.
+        # The job stays in the server's list: if it is deleted so soon, Ray lists it again as failed.
         if state.status != "SUCCEEDED":
             raise ServerError(f"job {job} {state.status.lower()}: {_line(state.message)}; {AGENT_LOG}")
         return self.log(job)
 
 
 class LinePrinter:
-    """Prints the lines of a log once each, from a stream of it and from the whole."""
+    """Prints each line of a log once, from a stream of it and from the complete log."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
@@ -259,7 +264,7 @@ class LinePrinter:
         self._rest = ""
 
     def feed(self, text: str) -> None:
-        """Print the lines that the next piece of the stream completes."""
+        """Print the lines that are complete after the next piece of the stream."""
         assert "\n" not in self._rest, "a line that has ended is printed at once"
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
@@ -267,7 +272,7 @@ class LinePrinter:
             self._show(line)
 
     def catch_up(self, log: str) -> None:
-        """Print the lines of the whole log that have not been printed yet."""
+        """Print the lines of the complete log that were not printed yet."""
         *lines, rest = log.split("\n")
         if len(lines) >= self._num_lines:
             self._rest = ""
@@ -313,12 +318,12 @@ class _Tail:
 
 
 def _connected(address: str) -> Any:
-    """Return Ray's client of a server, which sends Ray's token if the server asks for one."""
+    """Return Ray's client of a server, which sends Ray's token if the server requires one."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray reads the mode once in a process: what the server asks for must be known before it is loaded.
+    # Ray reads the mode once per process: find out what the server requires before Ray is imported.
     if asks_for_token(address):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-    # Either would be taken in place of the address.
+    # Ray would prefer either variable to the address.
     for name in (ADDRESS_VARIABLE, "RAY_ADDRESS"):
         os.environ.pop(name, None)
     from ray.exceptions import AuthenticationError  # noqa: PLC0415
@@ -334,17 +339,19 @@ def _connected(address: str) -> Any:
         seen = "its token is not the cluster's" if has_token else "there is no token"
         where = "RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, or ~/.ray/auth_token"
         raise ServerError(f"{address} requires its token, and {seen}: put it into {where}") from error
-    except Exception as error:  # the SDK raises ConnectionError, and what its HTTP library does
+    except Exception as error:  # the SDK raises ConnectionError, and exceptions of its HTTP library
         raise ServerError(f"{address} is no Ray job server: {_line(str(error))}") from error
     return client
 
 
 def within(seconds: float, ask: Callable[[], _Answer]) -> _Answer:
-    """Return the answer of a server, whose pieces may each be in time and the whole never come.
+    """Return the answer of a server within a total time limit.
+
+    HTTP timeouts limit only single pieces of it.
 
     Raises:
-        TimeoutError: it is not complete after some seconds; its thread is left to itself.
-        Exception: whatever `ask` raises.
+        TimeoutError: the answer is not complete in time; its thread continues and is ignored.
+        Exception: any exception of `ask`.
     """
     answer: Future[_Answer] = Future()
 
@@ -392,7 +399,7 @@ def asks_for_token(address: str) -> bool:
 
 
 def _line(text: str) -> str:
-    """Return the line of an error that says what is wrong: of a traceback the last one, else the first."""
+    """Return the cause of an error: the last line of a traceback, else the first line."""
     lines = text.strip().splitlines() or [""]
     line = lines[-1] if any(each.startswith("Traceback") for each in lines) else lines[0]
     return line.strip().rstrip(".")

@@ -1,8 +1,8 @@
-"""Liveness of the two processes without which a driver gets nowhere: the cluster's GCS, and the raylet of its own node.
+"""Liveness checks of the processes that a driver needs: the GCS and its node's raylet.
 
-Ray ends a driver whose GCS has been gone for a minute with the exit code of a finding. Without its raylet, a driver
-waits for workers that nobody starts; for one that hangs it waits for ever. Who asks here first can close its campaign
-and say why.
+If the GCS is gone for a minute, Ray ends the driver with the exit code of a finding. Without its raylet, a driver waits
+for workers that nobody starts; if the raylet hangs, it waits forever. A check before that lets a command close its
+campaign and report the cause.
 """
 
 import socket
@@ -13,17 +13,20 @@ from typing import Any
 from cluster.dispatch.host import PoolError
 
 PATIENCE_SECONDS = 10.0
-# Ray would end the process a minute after its GCS was gone; its results are to be written by then.
+# Ray ends a process one minute after its GCS is gone; this delays it until all results are written.
 RAY_SETTINGS = {"RAY_gcs_rpc_server_reconnect_timeout_s": "180"}
 INTERVAL_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
-# The beginning of a connection of HTTP/2, which gRPC speaks: its server answers with settings of its own, or where it
-# wants TLS by hanging up. The system itself would take connections for a process that hangs.
+# The start of an HTTP/2 connection, the protocol of gRPC: a live server answers with its settings, or hangs up if it
+# requires TLS. A plain connection proves nothing, since the system accepts it even for a process that hangs.
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 
 
 class Liveness:
-    """Servers of a cluster's GCS and of this node's raylet, asked for an answer; lost is what gave none."""
+    """Checks of a cluster's GCS and of this node's raylet.
+
+    `is_lost` is set once one of them does not answer.
+    """
 
     def __init__(self, ray: Any) -> None:
         context = ray.get_runtime_context()
@@ -36,7 +39,7 @@ class Liveness:
         self.is_lost = False
 
     def watch(self) -> None:
-        """Check, unless that was done within the last second."""
+        """Check both servers, at most once per second."""
         if time.monotonic() >= self._next:
             self.check()
             checked = time.monotonic()
@@ -44,10 +47,10 @@ class Liveness:
             self._next = checked + INTERVAL_SECONDS
 
     def check(self) -> None:
-        """Return once both answer.
+        """Return once both servers answer.
 
         Raises:
-            PoolError: one of them does not, for longer than a busy machine would be an excuse.
+            PoolError: one of them is silent for longer than a busy machine explains.
         """
         begun = time.monotonic()
         while silent := [f"{name} ({why})" for name, server in self._servers.items() if (why := _silence(server))]:
@@ -60,7 +63,7 @@ class Liveness:
 
 
 def _silence(server: tuple[str, int]) -> str:
-    """Return why a server of gRPC does not answer, empty if it does."""
+    """Return why a gRPC server does not answer, or an empty string."""
     try:
         with socket.create_connection(server, timeout=ANSWER_SECONDS) as connection:
             connection.sendall(_GREETING)

@@ -1,6 +1,6 @@
-"""Checks of a machine: processors, memory, disk, limits, Python, packages, Ray's token and servers.
+"""Checks of a machine: processors, memory, disk, limits, Python, packages, Ray.
 
-Does not verify: that an engine runs; that takes a trace.
+Does not verify: that an engine runs, which needs a trace.
 """
 
 import importlib.metadata
@@ -27,14 +27,14 @@ from scenarios.spec import Value
 
 State: TypeAlias = Literal["yes", "limited", "no"]
 GIB = 1 << 30
-# Memory of an engine's process and of what it needs beside it; more with PyTorch.
+# Memory of an engine's process and its helpers; more with PyTorch.
 WORKER_BYTES = 300 << 20
 OPEN_FILES_MIN = 4096
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 class Check(Value):
-    """A check of one property of a machine: what was seen, and the remedy for what is missing."""
+    """A check of one property of a machine: the observed value, and a remedy if needed."""
 
     name: str
     state: State
@@ -43,7 +43,7 @@ class Check(Value):
 
 
 def _check(name: str, is_enough: bool, seen: str, remedy: str, otherwise: State = "limited") -> Check:
-    """Return a check that names its remedy only if it is needed."""
+    """Return a check that has a remedy only if it is needed."""
     if is_enough:
         return Check(name=name, state="yes", seen=seen)
     return Check(name=name, state=otherwise, seen=seen, remedy=remedy)
@@ -55,7 +55,7 @@ def checks_of_machine(folder: Path) -> list[Check]:
 
 
 def checks_of_packages() -> list[Check]:
-    """Check the required packages, and the optional ones."""
+    """Check the required and the optional packages."""
     found = [_package(wanted) for wanted in _wanted(())]
     for extra, names in {"gpu": ("torch", "triton"), "figures": ("matplotlib",)}.items():
         found += [_package(wanted) for wanted in _wanted((extra,)) if wanted.name in names]
@@ -77,7 +77,10 @@ def _python() -> Check:
 
 
 def _wanted(extras: Sequence[str]) -> list[Requirement]:
-    """Return the requirements of some extras of this distribution, or its own if none is named."""
+    """Return the requirements of some extras of this distribution.
+
+    Without extras, return the base requirements.
+    """
     if (ROOT / "pyproject.toml").is_file():
         plain = requirements_of(ROOT, ()).packages
         return [each for each in requirements_of(ROOT, extras).packages if not extras or each not in plain]
@@ -100,7 +103,10 @@ def _package(wanted: Requirement) -> Check:
 
 
 def usable_processors() -> float:
-    """Return the number of processors this process may use, by its affinity and its container's share."""
+    """Return the number of processors available to this process.
+
+    The process's affinity and its container's share limit it.
+    """
     own = float(len(os.sched_getaffinity(0)))
     try:
         quota, period = (_CGROUP / "cpu.max").read_text().split()
@@ -111,7 +117,7 @@ def usable_processors() -> float:
 
 def _processors() -> Check:
     usable = usable_processors()
-    seen = f"{usable:g} of {os.cpu_count()} are ours; as many engines run at a time"
+    seen = f"{usable:g} of {os.cpu_count()} are available; as many engines run at a time"
     return _check("processors", usable >= 2, seen, "a machine or container with two or more")
 
 
@@ -143,7 +149,7 @@ def _shared_memory() -> Check:
     except OSError:
         return Check(name="shared memory", state="no", seen="there is no /dev/shm", remedy="Linux")
     seen = f"{free / GIB:.2f} GiB are free in /dev/shm"
-    remedy = f"{OBJECT_STORE_BYTES >> 20} MiB for Ray's object store (docker run --shm-size 1g); it lies in /tmp else"
+    remedy = f"{OBJECT_STORE_BYTES >> 20} MiB for Ray's object store (docker run --shm-size 1g); otherwise it uses /tmp"
     return _check("shared memory", free >= OBJECT_STORE_BYTES, seen, remedy)
 
 
@@ -182,7 +188,7 @@ def _token() -> Check:
     if os.environ.get("RAY_AUTH_TOKEN"):
         return Check(name="ray's token", state="yes", seen=f"in RAY_AUTH_TOKEN; RAY_AUTH_MODE is {mode}")
     if not path.is_file():
-        seen = f"none; a private Ray makes one of its own, that of a cluster goes to {path}"
+        seen = f"none; a private Ray creates its own; the token of a cluster belongs in {path}"
         return Check(name="ray's token", state="yes", seen=seen)
     is_private = not stat.S_IMODE(path.stat().st_mode) & 0o077
     seen = f"in {path}; RAY_AUTH_MODE is {mode}{'' if is_private else '; others can read it'}"

@@ -1,7 +1,7 @@
-"""Worker pools: run jobs in this process or on Ray actors, and report the outcomes as events.
+"""Worker pools: run jobs in this process or on Ray actors, and report events.
 
-Ray is imported when a `RayPool` starts, after its environment is set, and nowhere else. A pool never retries and never
-judges: whatever happens to a worker becomes an event.
+Ray is imported only when a `RayPool` starts, after its environment is set. A pool never retries and never judges: every
+death or error of a worker becomes an event.
 """
 
 import os
@@ -23,8 +23,8 @@ from cluster.dispatch.liveness import RAY_SETTINGS, Liveness
 from cluster.dispatch.origin import ROOT
 from cluster.dispatch.reach import check_memory, reach, token_file
 
-# Ray reports an actor that has just died as dead or as unavailable, depending on when it is asked. Both read alike,
-# since the reason of a loss may become part of a finding.
+# Ray reports an actor that has just died as dead or as unavailable, depending on the time of the call. Both get the
+# same message, since the reason of a loss may become part of a finding.
 _DEATHS: Mapping[str, str] = {
     "OutOfMemoryError": "it ran out of memory",
     "NodeDiedError": "its node died",
@@ -32,7 +32,7 @@ _DEATHS: Mapping[str, str] = {
 
 
 def death(error: Exception, started: bool) -> str:
-    """Describe how an actor ended, without process ids or addresses."""
+    """Describe the death of an actor, without process ids or addresses."""
     if not started and "creation task" in str(error):
         return f"it could not start: {str(error).strip().rpartition(chr(10))[2]}"
     return _DEATHS.get(type(error).__name__, "its process died")
@@ -58,7 +58,9 @@ START_SECONDS = 120.0
 
 
 class WorkerPool(Protocol):
-    """Slots with a worker each; slot numbers go from 0, and each slot starts with worker number 0.
+    """Slots with one worker each.
+
+    Slots are numbered from 0, and the first worker of a slot is number 0.
 
     A pool reports each worker as ready once: it serves one coordinator.
     """
@@ -69,17 +71,17 @@ class WorkerPool(Protocol):
         """Start an attempt on the idle worker of a slot."""
 
     def replace(self, slot: int, worker: int) -> None:
-        """Kill the slot's worker, if it still lives, and start number `worker`."""
+        """Kill the slot's worker if it is alive, and start number `worker`."""
 
     def wait(self, seconds: float) -> list[Event]:
-        """Return the events since the last call; if there are none, wait for some for about `seconds` at most."""
+        """Return the events since the last call; without any, wait for about `seconds` at most."""
 
     def close(self) -> None:
         """Kill all workers."""
 
 
 class InProcessPool:
-    """One slot in this process. Jobs and answers still pass through JSON, as they do on a cluster."""
+    """One slot in this process; jobs and answers are converted to JSON, as on a cluster."""
 
     slots = 1
 
@@ -99,12 +101,12 @@ class InProcessPool:
         self._events.append(WorkerReady(slot, worker))
 
     def wait(self, seconds: float) -> list[Event]:
-        """Run the attempt that waits, for as long as it takes."""
+        """Run the waiting attempt to its end."""
         if self._waiting is not None:
             (job, attempt), self._waiting = self._waiting, None
             try:
                 answer = read_answer(job, self._host.perform(job.model_dump_json()))
-            except Exception as error:  # whatever the worker's own code raises becomes an event, as on a cluster
+            except Exception as error:  # any exception of the worker's own code becomes an event, as on a cluster
                 self._events.append(AttemptRaised(job.key, attempt, raised(error)))
             else:
                 self._events.append(ResultArrived(job.key, attempt, answer))
@@ -113,15 +115,15 @@ class InProcessPool:
         return events
 
     def close(self) -> None:
-        """Do nothing: an attempt runs inside `wait` alone."""
+        """Do nothing: attempts run only inside `wait`."""
 
 
 @dataclass(slots=True)
 class _Seat:
-    """One slot of a `RayPool`: its actor, the call in flight, and when that call is overdue.
+    """One slot of a `RayPool`: its actor, the call in flight, and the deadline of that call.
 
     A job takes two calls: `ready`, and after its reply `perform`. `has_begun` is set between them, so a worker that
-    dies in `perform` has begun the job, however soon it dies: a reply in flight can be lost with its process.
+    dies in `perform` has always begun the job, even if it dies so early that its reply is lost.
     """
 
     worker: int
@@ -136,10 +138,10 @@ class _Seat:
 
 
 class RayPool:
-    """Ray actors, one engine each, with `gpus` of a GPU each.
+    """Ray actors, one engine each, with `gpus` of a GPU each; a context manager.
 
     A worker that dies, runs out of memory or exceeds `deadline_seconds` with a job is reported as lost. Ray itself
-    neither restarts an actor nor repeats a call. A context manager.
+    neither restarts an actor nor repeats a call.
     """
 
     def __init__(
@@ -173,7 +175,7 @@ class RayPool:
 
     @property
     def pids(self) -> list[int | None]:
-        """Return the process of each slot's worker, None for one that is not ready yet."""
+        """Return the process id of each slot's worker, None for one that is not ready yet."""
         return [seat.pid for seat in self._seats]
 
     def dispatch(self, slot: int, job: AnyJob, attempt: int) -> None:
@@ -228,7 +230,7 @@ class RayPool:
         return events
 
     def _finished(self, calls: list[Any], seconds: float) -> list[Any]:
-        """Wait for the first of some calls and return it with whatever else has ended by then."""
+        """Wait for the first of some calls and return all that have ended by then."""
         try:
             finished, _ = self._ray.wait(calls, num_returns=1, timeout=seconds)
             if finished:
@@ -254,9 +256,11 @@ class RayPool:
         self._ray.kill(seat.actor, no_restart=True)
 
     def _outcome(self, slot: int, seat: _Seat) -> Event | None:
-        """Return the event of a finished call; None for the first call of a job, after which the job is sent.
+        """Return the event of a finished call.
 
-        Application errors come first, then deaths; other errors of Ray end the run.
+        None for the first call of a job, after which the job is sent.
+
+        Application errors are handled first, then deaths; other errors of Ray end the run.
         """
         assert seat.call is not None, f"slot {slot} was not called"
         call, seat.call = seat.call, None
@@ -309,14 +313,16 @@ class RayPool:
 
 
 def gpu_share(slots: int, num_gpus: int) -> float:
-    """Return the share of a GPU that each of some actors gets; an actor lies on one GPU."""
+    """Return the share of a GPU for each of some actors; an actor runs on one GPU."""
     return 1 / -(-slots // num_gpus)
 
 
 class RayCluster(AbstractContextManager["RayCluster"]):
-    """A connection to a Ray cluster at `address`, or for `local` a private one on this host's loopback interface.
+    """A connection to the Ray cluster at `address`.
 
-    A context manager. Signal handlers are to be installed inside it, since Ray replaces them.
+    For `local` it starts a private cluster on this host's loopback interface.
+
+    A context manager. Install signal handlers inside it, since Ray replaces them.
     """
 
     def __init__(self, address: str, num_cpus: int | None) -> None:
@@ -354,7 +360,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         """Return the number of GPUs of all nodes, at least 1.
 
         Raises:
-            PoolError: there is none.
+            PoolError: the cluster has no GPU.
         """
         found = int(self.module.cluster_resources().get("GPU", 0))
         if not found:
@@ -362,30 +368,35 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return found
 
     def __exit__(self, *error: object) -> None:
-        """Leave Ray, and end a private one; nobody takes leave of one that is lost.
+        """Disconnect from Ray, and end a private cluster; a lost cluster is only abandoned.
 
-        Ray would wait for its answer, or end this process with the exit code of a finding.
+        During a regular disconnect Ray would wait for its answer, or end this process with the exit code of a finding.
         """
         if not self.liveness.is_lost:
             self._leave.close()
         elif self._is_private:
-            # A process that hangs would be asked to end, and never do so.
+            # A process that hangs ignores a request to end: it is killed.
             self.module._private.worker._global_node.kill_all_processes(check_alive=False)
         self._end.close()
 
 
 def is_stuck() -> bool:
-    """Tell whether Ray was not left: its hooks would keep this process from ending, or give it another exit code."""
+    """Whether this process is still connected to Ray.
+
+    Ray's exit hooks would then block, or change the exit code.
+    """
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized()
 
 
 @contextmanager
 def _environment(is_private: bool) -> Iterator[None]:
-    """Set the environment of a driver; for a private Ray no telemetry, a token of its own, sockets on loopback alone.
+    """Set the environment of a driver.
 
-    Processes of Ray inherit it, and find our packages through it. RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 is what makes
-    Ray listen on loopback only; a test lists the sockets.
+    A private Ray has no telemetry, its own token, and sockets on loopback only.
+
+    Processes of Ray inherit it, and find our packages through it. RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 makes Ray listen
+    on loopback only; a test lists the sockets.
     """
     settings = {name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()}
     private = {

@@ -1,7 +1,7 @@
-"""Ray job whose driver this process is: its id, where its campaigns outlive it, its progress in Ray's job table.
+"""The Ray job of this driver: its id, its permanent folder for campaigns, its progress.
 
-The working folder of a job is a copy of what was submitted, and Ray takes it away. So `campaigns` is made a link there
-to a folder that stays on the node, and a path below it means the same to the driver and to the job that fetches it.
+The working folder of a job is a copy of the submitted tree, which Ray deletes. So `campaigns` becomes a link there to a
+permanent folder of the node, and a path below it is valid for the driver and for the job that fetches the campaign.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 CAMPAIGNS = Path("campaigns")
 FOLDER_VARIABLE = "SPECSTORM_CAMPAIGNS"
 FOLDER_DEFAULT = "specstorm-campaigns"
-# Shell expression, on the head node, for the folder behind `campaigns` of a job.
+# Shell expression, on the head node, for the target of a job's `campaigns` link.
 FOLDER_IN_SHELL = f'"${{{FOLDER_VARIABLE}:-$HOME/{FOLDER_DEFAULT}}}"'
 PUT_SECONDS = 2.0
 _CONFIG_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -23,7 +23,10 @@ _ID = "job_submission_id"
 
 
 def job_metadata(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the metadata of the Ray job whose driver has an environment, empty if it is no job's."""
+    """Return the metadata of a driver's Ray job from its environment.
+
+    An empty dict outside of a job.
+    """
     try:
         metadata = json.loads(environment.get(_CONFIG_VARIABLE, "{}")).get("metadata", {})
     except (ValueError, AttributeError, RecursionError):
@@ -34,35 +37,43 @@ def job_metadata(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def job_id(environment: Mapping[str, str]) -> str | None:
-    """Return the submission id of the Ray job whose driver has an environment, None if it is no job's."""
+    """Return the submission id of a driver's Ray job from its environment.
+
+    None outside of a job.
+    """
     return job_metadata(environment).get(_ID) or None
 
 
 def reader_program(environment: Mapping[str, str]) -> str | None:
-    """Return the command that starts specstorm where the log of a job is read, None outside of a job."""
+    """Return the command that starts specstorm on the machine that reads a job's log.
+
+    None outside of a job.
+    """
     metadata = job_metadata(environment)
     return metadata.get("program", "specstorm") if metadata.get(_ID) else None
 
 
 def keep_campaigns(environment: Mapping[str, str], here: Path) -> None:
-    """In a Ray job, make `campaigns` below its working folder a link to the folder that outlives the job.
+    """In a Ray job, make `campaigns` a link to a folder that outlives the job.
 
-    A folder `campaigns` that is there already is left alone.
+    An existing `campaigns` is left alone.
     """
     link = here / CAMPAIGNS
     if job_id(environment) is None or os.path.lexists(link):
         return
     folder = Path(environment.get(FOLDER_VARIABLE) or Path.home() / FOLDER_DEFAULT).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    # Jobs that were submitted from the same tree share a working folder: another one may be first.
+    # Jobs that were submitted from the same tree share a working folder: another one may create the link first.
     with suppress(FileExistsError):
         link.symlink_to(folder, target_is_directory=True)
 
 
 class JobProgress:
-    """Writer of a campaign's progress into its job's metadata, at most every `PUT_SECONDS`; does nothing without a job.
+    """Writer of a campaign's progress into its job's metadata, at most every `PUT_SECONDS`.
 
-    The progress is for display alone: where it cannot be written, the campaign goes on without.
+    Does nothing outside of a job.
+
+    The progress is only displayed: if it cannot be written, the campaign continues without.
     """
 
     def __init__(self, campaign: Path | None) -> None:
@@ -73,7 +84,7 @@ class JobProgress:
         self._last: dict[str, str] = {}
 
     def update(self, done: int, total: int | None, findings: int) -> None:
-        """Write the newest counts, unless others were written just now; called several times a second."""
+        """Write the newest counts unless others were just written; called several times a second."""
         assert total is None or done <= total, f"{done} of {total} done"
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + PUT_SECONDS
@@ -90,16 +101,16 @@ class JobProgress:
             return
         try:
             _put(self._job, values)
-        except Exception:  # whatever Ray raises, private as these calls are, no campaign is to end by it
+        except Exception:  # private calls of Ray may raise anything, which must not end a campaign
             self._job = None
         self._last = values
 
 
 def _put(job: str, values: Mapping[str, str]) -> None:
-    """Write metadata of a job into the table that Ray's job server reads.
+    """Write metadata of a job into the table of Ray's job server.
 
-    Ray has no public call for this. The server itself writes the entry before the driver starts and after it has ended,
-    so there is no other writer meanwhile.
+    Ray has no public call for this. The server itself writes the entry only before the driver starts and after it ends,
+    so there is no other writer in between.
     """
     gcs = sys.modules["ray"]._private.worker.global_worker.gcs_client
     key, namespace = f"_ray_internal_job_info_{job}".encode(), b"job"

@@ -1,6 +1,8 @@
-"""Reachability check of a Ray cluster: address, socket, protocol and token, in seconds, before Ray is asked to join.
+"""Reachability check of a Ray cluster before this process joins it.
 
-Ray itself would try for minutes, and print the refusals of its RPCs as they come.
+It checks address, socket, protocol and token within seconds.
+
+Ray itself would retry for minutes, and print every refused RPC.
 """
 
 import os
@@ -15,10 +17,10 @@ from cluster.dispatch.host import ReachError
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
-# With less, the driver of a private Ray is aborted by a library that gets no memory, or no thread.
+# With less, a library that gets no memory or no thread aborts the driver of a private Ray.
 MEMORY_MIN = 1_200_000 << 10
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
-# In a process of its own: what the client prints stays there, and a server that never answers can be left.
+# This runs in a process of its own: its output is captured, and it can be killed if a server never answers.
 _ASK = """
 import sys
 from ray._raylet import GcsClient
@@ -30,30 +32,32 @@ except Exception as error:
 
 
 def check_address(address: str) -> None:
-    """Refuse what is neither `local`, nor `auto` (Ray's own search), nor HOST:PORT.
+    """Refuse an address other than `local`, `auto` (Ray's own search), or HOST:PORT.
 
     Raises:
-        ReachError: it is something else.
+        ReachError: the address has another form.
     """
     match = _ADDRESS.fullmatch(address)
     if address not in ("local", "auto") and not (match and 0 < int(match["port"]) < 1 << 16):
-        raise ReachError(f"Ray at {address}: no such address; wanted local, off or HOST:PORT with a port to 65535")
+        raise ReachError(f"Ray at {address}: no such address; expected local, off or HOST:PORT with a port to 65535")
 
 
 def check_memory() -> None:
-    """Refuse a private Ray in less memory than it begins in.
+    """Refuse a private Ray if the memory of a process is limited to less than it needs.
 
     Raises:
-        ReachError: the memory of a process is limited to less.
+        ReachError: the limit is too low.
     """
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < MEMORY_MIN:
         seen = f"the memory of a process is limited to {limit >> 10:,} kB here (ulimit -v)"
-        raise ReachError(f"{seen}; a private Ray wants at least {MEMORY_MIN >> 10:,} kB, --ray off less")
+        raise ReachError(f"{seen}; a private Ray needs at least {MEMORY_MIN >> 10:,} kB, --ray off less")
 
 
 def reach(address: str) -> None:
-    """Return once a Ray cluster has answered at HOST:PORT with the token that is set; local needs no check.
+    """Return once a Ray cluster at HOST:PORT has accepted the current token.
+
+    `local` needs no check.
 
     Raises:
         ReachError: nothing listens there, it is no Ray, or it refuses the token.
@@ -86,7 +90,7 @@ def _ask(address: str) -> tuple[str, str]:
 
 
 def _token_problem(text: str) -> str:
-    """Describe what is wrong with the token that this process would send, and where it would come from."""
+    """Describe why Ray refuses the token of this process, and where the token comes from."""
     mode = os.environ.get("RAY_AUTH_MODE", "not set")
     wanted = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the cluster's token (mode 0600)"
     if mode != "token":
@@ -102,5 +106,5 @@ def _token_problem(text: str) -> str:
 
 
 def token_file() -> Path:
-    """Return the file in which Ray looks for a token: the one that is named, else its default."""
+    """Return the file from which Ray reads a token: RAY_AUTH_TOKEN_PATH, else the default."""
     return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")

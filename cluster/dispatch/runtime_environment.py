@@ -1,7 +1,7 @@
-"""Runtime environment of a job: the program's tree alone, or with installation where the cluster lacks packages.
+"""Runtime environment of a job: the program's tree, and packages that the cluster lacks.
 
-The tree is the checkout, or of a program that was installed from a wheel a copy of what was installed.
-Ray itself is never installed: a job runs on the Ray of its cluster.
+The tree is the checkout, or a copy of the installed files if the program was installed from a wheel. Ray itself is
+never installed: a job runs on the Ray of its cluster.
 """
 
 import shutil
@@ -24,17 +24,17 @@ from cluster.dispatch.origin import PACKAGES, ROOT
 from scenarios.strict_json import read_json
 
 _MARK = "specstorm-packages "
-# Run by the cluster's own Python, before any package of this project is there.
+# The cluster's own Python runs this before any package of this project is there.
 PROBE = (
     "python -c 'import importlib.metadata as m, json, sys; "
     f'print("{_MARK}" + json.dumps({{"python": sys.version.split()[0], "packages": '
     '{d.metadata["Name"]: d.version for d in m.distributions()}}))\''
 )
-# Ray puts the folder in which it has unpacked the working tree here, before it installs.
+# Ray puts the folder of the unpacked working tree here before it installs packages.
 _CONSTRAINTS = "-c ${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/constraints.txt"
 RAY = "ray"
 DISTRIBUTION = "specstorm"
-# What of the distribution a job needs.
+# Files of the distribution that a job needs.
 SENT = ("specstorm.py", *PACKAGES)
 
 
@@ -42,7 +42,7 @@ _Word = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
 
 
 class _Listed(BaseModel):
-    """What `PROBE` prints."""
+    """Output of `PROBE`."""
 
     python: Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){1,2}$")]
     packages: dict[str, _Word | None]
@@ -50,7 +50,7 @@ class _Listed(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The Python of a cluster's head node and the distributions it has, by canonical name."""
+    """The Python of a cluster's head node and its installed distributions, by canonical name."""
 
     python: str
     packages: Mapping[str, str]
@@ -64,17 +64,17 @@ class Requirements:
     packages: tuple[Requirement, ...]
 
     def misfits(self, installed: Installed) -> list[str]:
-        """Return a sentence for each unmet requirement that a job cannot install: Python itself, and Ray."""
+        """Return a message for each unmet requirement that a job cannot install: Python and Ray."""
         found = []
         if installed.python not in self.python:
-            found.append(f"its Python is {installed.python}, wanted {self.python}")
+            found.append(f"its Python is {installed.python}, expected {self.python}")
         for wanted, version in self._unmet(installed):
             if wanted.name == RAY:
-                found.append(f"its Ray is {version or 'not installed'}, wanted {wanted.specifier}")
+                found.append(f"its Ray is {version or 'not installed'}, expected {wanted.specifier}")
         return found
 
     def lacking(self, installed: Installed) -> list[str]:
-        """Return the distributions that are missing or of a wrong version."""
+        """Return the distributions that are missing or have a wrong version."""
         return [str(wanted) for wanted, _ in self._unmet(installed) if wanted.name != RAY]
 
     def _unmet(self, installed: Installed) -> Iterator[tuple[Requirement, str | None]]:
@@ -89,13 +89,15 @@ class Requirements:
 
 
 def is_checkout() -> bool:
-    """Tell whether this program runs from a checkout, not from what was installed of a wheel."""
+    """Whether this program runs from a checkout, not from an installed wheel."""
     return (ROOT / "pyproject.toml").is_file()
 
 
 @contextmanager
 def sent_tree(inputs: Mapping[str, Path]) -> Iterator[Path]:
-    """Give the folder that a job is sent with: the checkout, or a copy of what was installed, with inputs by name.
+    """Yield the folder to send with a job.
+
+    It is the checkout, or a copy of the installed files with the inputs by name.
 
     Raises:
         PackageNotFoundError: it is neither a checkout nor installed.
@@ -121,7 +123,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def requirements_of(root: Path, extras: Sequence[str]) -> Requirements:
-    """Return the requirements of the checkout at a folder, or else of what is installed, with some of its extras."""
+    """Return the requirements of a checkout or of the installed distribution, with extras."""
     if not (root / "pyproject.toml").is_file():
         found = distribution(DISTRIBUTION)
         wanted = [Requirement(text) for text in found.requires or ()]
@@ -135,7 +137,10 @@ def requirements_of(root: Path, extras: Sequence[str]) -> Requirements:
 
 
 def read_probe(log: str) -> Installed | None:
-    """Return what the log of the job `PROBE` lists; None if it has no such line, or another program wrote it."""
+    """Return the packages in the log of the job `PROBE`.
+
+    None if the log has no such line, or another program wrote it.
+    """
     line = next((line for line in log.splitlines() if line.startswith(_MARK)), None)
     if line is None:
         return None
@@ -163,7 +168,10 @@ def _without_marker(wanted: Requirement) -> Requirement:
 
 
 def runtime_env(root: Path, install: Sequence[str]) -> dict[str, Any]:
-    """Return Ray's runtime environment: a tree, and what is installed beside it at versions that were tested or run."""
+    """Return Ray's runtime environment: a tree, and packages to install.
+
+    Their versions are the tested ones, or those installed locally.
+    """
     environment: dict[str, Any] = {"working_dir": str(root), "env_vars": {"RAY_DEDUP_LOGS": "0"}}
     if install and (root / "constraints.txt").is_file():
         environment["pip"] = {"packages": [_CONSTRAINTS, *install], "pip_check": False}
@@ -173,7 +181,7 @@ def runtime_env(root: Path, install: Sequence[str]) -> dict[str, Any]:
 
 
 def _as_here(wanted: str) -> str:
-    """Return a requirement of the version that is installed here, as it is where none is."""
+    """Return a requirement pinned to the locally installed version, if there is one."""
     name = Requirement(wanted).name
     try:
         return f"{name}=={distribution(name).version}"

@@ -1,4 +1,4 @@
-"""Session: the pools of one command, and the signals that stop it."""
+"""Session: the worker pools of one command, and the signals that stop it."""
 
 import os
 import signal
@@ -18,18 +18,20 @@ STOPPING = b"\nspecstorm: stopping once the job at hand is done; a second signal
 
 @dataclass(slots=True)
 class Stop:
-    """A request to stop, set by a signal handler to its signal's number."""
+    """A request to stop; a signal handler sets it to its signal's number."""
 
     signum: int | None = None
 
 
 @contextmanager
 def stop_on_signal(stop: Stop, waits: bool = False) -> Iterator[Callable[[], None]]:
-    """Let the first SIGINT or SIGTERM stop the campaign after the results at hand; a second one acts at once.
+    """Let the first SIGINT or SIGTERM stop the campaign after the running jobs.
 
-    Where it `waits` for the end of a job, the first one says so.
-    Yields a function to be called once Ray has started: Ray puts a handler for SIGTERM of its own in place, and what
-    that one raises is swallowed at a fork. The watch has seen the signal all the same.
+    A second one acts at once.
+
+    With `waits`, the command waits for the end of a job, so the first signal prints a message. The yielded function
+    must be called once Ray has started: Ray installs its own handler for SIGTERM, and an exception from that handler is
+    swallowed at a fork. The signal watch receives the signal in any case.
     """
     watch = signal_watch()
     watch.listen()
@@ -60,10 +62,12 @@ def stop_on_signal(stop: Stop, waits: bool = False) -> Iterator[Callable[[], Non
 def open_pools(
     address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, config: RunConfig = DEFAULT_CONFIG
 ) -> Iterator[Pools]:
-    """Provide pools, one after another, with no more slots than there are jobs; a signal sets `stop` meanwhile.
+    """Yield a function that creates a pool, with no more slots than jobs.
 
-    Ray starts once in a process. It prints a paragraph on stdout for each dead worker: stdout belongs to the report
-    and is closed until then.
+    A signal sets `stop` meanwhile.
+
+    Ray starts once in a process. It prints a paragraph on stdout for each dead worker: stdout is reserved for the
+    report, and is closed until then.
     """
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), stop_on_signal(stop, waits=address is None) as arm:
         if address is None:
@@ -82,6 +86,6 @@ def open_pools(
 def open_pool(
     address: str | None, workers: int | None, jobs: int, deadline: float, stop: Stop, config: RunConfig = DEFAULT_CONFIG
 ) -> Iterator[WorkerPool]:
-    """Provide one pool, as `open_pools` does."""
+    """Yield one pool, as `open_pools` does."""
     with open_pools(address, workers, jobs, deadline, stop, config) as pools, pools() as pool:
         yield pool

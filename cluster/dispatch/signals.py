@@ -1,6 +1,6 @@
-"""Signals that stop a command, as the system delivered them, whatever handlers are in place and the main thread does.
+"""Signals that stop a command, received even with other handlers or a busy main thread.
 
-Verifies: a process that has received a second SIGINT or SIGTERM ends within five seconds. Where native code keeps the
+Verifies: a process that has received a second SIGINT or SIGTERM ends within five seconds. If native code holds the
 interpreter lock meanwhile, as Ray's shutdown does for seconds, the system's timer ends the process with SIGALRM.
 Does not verify: that a process ends in which no Python code has run since the second signal.
 """
@@ -15,7 +15,7 @@ from functools import cache
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# How long a second signal may take to end the command in the usual way, and how often signals are looked for.
+# Seconds that a command may take to end after a second signal, and the polling interval for signals.
 LAST_SECONDS = 3.0
 _ALARM_SECONDS = 3.5
 _LOOK_SECONDS = 0.2
@@ -24,7 +24,10 @@ ENDED = b"\nspecstorm: ended at once by a second signal; results recorded before
 
 
 class SignalWatch:
-    """The signals of this process since its first use, from the pipe that Python's own signal handler writes to."""
+    """Record of this process's signals.
+
+    It reads the pipe that Python's own signal handler writes to.
+    """
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
@@ -35,7 +38,7 @@ class SignalWatch:
         self._seen: list[int] = []
 
     def listen(self) -> None:
-        """Receive signals from now on, in place of whatever received them before; in the main thread alone."""
+        """Receive signals from now on, replacing any earlier receiver; only in the main thread."""
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
 
     def seen(self) -> tuple[int, ...]:
@@ -47,19 +50,25 @@ class SignalWatch:
             return tuple(self._seen)
 
     def end_after_second(self) -> None:
-        """Start to listen; have this process end some seconds after the second signal, if it has not by then."""
+        """Start to listen; end this process some seconds after the second signal."""
         self.listen()
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._interrupt)
         threading.Thread(target=self._end_after_second, daemon=True).start()
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt as Python does; what it ends may keep the interpreter lock from then on."""
+        """Raise KeyboardInterrupt as Python does, but set an alarm first.
+
+        The handling of the exception may hold the interpreter lock.
+        """
         self._set_alarm()
         signal.default_int_handler(signum, frame)
 
     def _set_alarm(self) -> bool:
-        """Have the system end this process, whatever its threads do, if there were two signals; return whether."""
+        """Set a timer that ends this process, independent of its threads, after two signals.
+
+        Return whether it is set.
+        """
         if len(self.seen()) < 2:
             return False
         if not signal.getitimer(signal.ITIMER_REAL)[0]:
@@ -72,7 +81,7 @@ class SignalWatch:
         time.sleep(LAST_SECONDS)
         errors = select.poll()
         errors.register(_STDERR, select.POLLOUT)
-        # A reader that does not read must not keep this process.
+        # A reader that does not read must not block the end of this process.
         if errors.poll(0):
             os.write(_STDERR, ENDED)
         os._exit(128 + self.seen()[1])

@@ -8,18 +8,18 @@ from secrets import token_hex
 from typing import IO
 
 _SUFFIX = ".tmp"
-# A file system takes 255 bytes for a name; the rest of a temporary name has 14.
+# A file system allows 255 bytes for a name; the rest of a temporary name has 14.
 _STEM_BYTES_MAX = 200
 
 
 @contextmanager
 def whole_file(folder: int, name: str, is_durable: bool = True, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """Provide a file to write that replaces `name` in an open folder when the block ends without an error.
+    """Open a temporary file that replaces `name` in an open folder at the end of the block.
 
-    Only `cluster.dispatch.inside` calls it: all others name a folder that the file must not leave.
-    At any moment `name` is the old file or the new one. Two processes that write one path have a temporary file each,
-    and the last one to finish wins. After an error no temporary file is left; the one of a killed process is removed by
-    the next process that writes the same path. With `is_durable` the new file survives a power cut.
+    Only `cluster.dispatch.inside` calls it, with a folder that the file cannot leave. `name` is the old file or the new
+    one at any moment. Two processes that write one path use separate temporary files, and the last one to finish wins.
+    After an error no temporary file is left; the one of a killed process is removed by the next process that writes the
+    same path. With `is_durable` the new file survives a power cut.
 
     Raises:
         OSError: the file cannot be written.
@@ -32,7 +32,7 @@ def whole_file(folder: int, name: str, is_durable: bool = True, mode: int = 0o66
             if is_durable:
                 file.flush()
                 os.fsync(file.fileno())
-            # Renamed while it is locked: nobody can take it for a file that was left.
+            # Renamed while it is locked, so that no other process removes it as a remnant.
             file.flush()
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
@@ -44,7 +44,7 @@ def whole_file(folder: int, name: str, is_durable: bool = True, mode: int = 0o66
 
 
 def _temporary_file(folder: int, name: str, mode: int) -> tuple[str, IO[bytes]]:
-    """Create a locked temporary file in an open folder; return its name with it."""
+    """Create a locked temporary file in an open folder; return its name and the file."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         temporary = f"{_stem(name)}.{token_hex(4)}{_SUFFIX}"
@@ -54,14 +54,16 @@ def _temporary_file(folder: int, name: str, mode: int) -> tuple[str, IO[bytes]]:
             continue
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
-        # Before it was locked, another writer may have taken it for a file that was left.
+        # Before it was locked, another writer may have removed it as a remnant.
         if temporary in os.listdir(folder):
             return temporary, file
         file.close()
 
 
 def remove_left(folder: int, begin: str = ".") -> None:
-    """Remove the temporary files of an open folder whose writers are dead: a living writer holds the lock of its file.
+    """Remove the temporary files of dead writers from an open folder.
+
+    A living writer holds the lock of its file.
 
     Raises:
         OSError: the folder cannot be read.

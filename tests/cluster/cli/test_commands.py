@@ -170,7 +170,7 @@ BAD = [
     (["nightly", "--regressions", "loops"], "Too many levels of symbolic links"),
     (["shrink", "scn/s00.yaml", "--out", "bad.yaml"], "bad.yaml: is not a folder"),
     (["shrink", "scn/s00.yaml", "--out", "n" * 300], "its name is too long"),
-    (["run", "scn", "--ray", "banana"], "Ray at banana: no such address; wanted local, off or HOST:PORT"),
+    (["run", "scn", "--ray", "banana"], "Ray at banana: no such address; expected local, off or HOST:PORT"),
     (["run", "scn", "--ray", "127.0.0.1:99999"], "a port to 65535"),
     (["run", "scn", "--ray", "127.0.0.1:1"], "Ray at 127.0.0.1:1: Connection refused"),
     (["hunt", "--ray", "127.0.0.1:1"], "Ray at 127.0.0.1:1: Connection refused"),

@@ -129,7 +129,7 @@ def test_too_little_memory_for_a_private_ray_is_one_line(tmp_path: Path, size: i
     scenarios(tmp_path, 1)
     done = shell(tmp_path, f"ulimit -v {size}; specstorm run scn --ray local --workers 1 --out out")
     seen = f"specstorm: the memory of a process is limited to {size:,} kB here (ulimit -v)"
-    assert (done.returncode, done.stderr) == (2, f"{seen}; a private Ray wants at least 1,200,000 kB, --ray off less\n")
+    assert (done.returncode, done.stderr) == (2, f"{seen}; a private Ray needs at least 1,200,000 kB, --ray off less\n")
     assert not (tmp_path / "out").exists()
 
 

@@ -117,7 +117,7 @@ def test_a_job_that_dies_before_its_first_line_names_the_log_that_says_more(head
     subprocess.run([*ray, "--", "sh", "-c", "kill -9 $$"], env=variables, capture_output=True, check=True)
     attached = head.run(tmp_path, "attach", "silent")
     assert attached.returncode == 3, attached.stderr
-    assert "exit code 137, which is none of specstorm's; dashboard_agent.log in" in attached.stderr
+    assert "exit code 137; specstorm never returns it; dashboard_agent.log in" in attached.stderr
 
 
 def shards_of(folder: Path) -> list[str]:
