@@ -1,4 +1,4 @@
-"""Annotations of findings as workflow commands, which GitHub Actions shows beside the files of a change."""
+"""Annotations of findings as workflow commands for GitHub Actions."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,7 @@ _TITLE_MAX = 120
 
 
 def annotations(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield an error a finding, in the syntax in which a runner reads it from stdout."""
+    """Yield one `::error` workflow command per finding, which a GitHub runner reads from stdout."""
     for finding in findings:
         title = f"{finding.verdict.kind}, plane {finding.plane}: {finding.headline}"
         properties = {"file": file_of(finding), "line": "1", "title": title[:_TITLE_MAX]}

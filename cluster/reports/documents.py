@@ -22,7 +22,10 @@ from workers.targets.target import RunConfig
 
 
 class FaultEntry(Value):
-    """A historical bug that can be switched on; `requires` names keys of the specification and their values."""
+    """A historical bug that can be switched on.
+
+    `requires` has the required keys and values of the specification.
+    """
 
     id: str
     source: str
@@ -50,7 +53,7 @@ def faults_document(names: Sequence[str]) -> FaultsDocument:
 
 
 class ProbeEntry(Value):
-    """A probe: its id, and what is counted."""
+    """A probe: its id, and the events that it counts."""
 
     id: str
     meaning: str
@@ -112,13 +115,16 @@ class ValidateDocument(Document):
 
 
 class DoctorDocument(Document):
-    """Checks of what a machine can run."""
+    """Checks of a machine's ability to run campaigns."""
 
     checks: tuple[Check, ...]
 
 
 class ReleaseEntry(Value):
-    """One release of an engine or commit, whether it shows a bug, and what was seen or why it was skipped."""
+    """One release or commit of an engine, and whether it has a bug.
+
+    `seen` is the observed failure, or the reason why the release was skipped.
+    """
 
     version: str
     # The first line of a commit's message.
@@ -128,7 +134,7 @@ class ReleaseEntry(Value):
 
 
 class BisectDocument(Document):
-    """The first or last release with a bug; `between` are skipped ones beside the change."""
+    """The first or last release with a bug; `between` are skipped releases beside the change."""
 
     file: str
     bug: str | None
@@ -141,10 +147,10 @@ class BisectDocument(Document):
 
 
 class GateDocument(Document):
-    """Results of a gate: what differs from what, why which scenarios were chosen, and what came of them and the hunt.
+    """Results of a gate: the changed functions, the choice of scenarios, and both results.
 
-    `known` are findings that were left out; `judged` says how much was judged of how much, `cut_short` what was not
-    judged, where the time ended before. `never_ran` are the edited functions that ran neither in scenarios nor traces.
+    `known` are findings that were left out. `judged` has the judged and required counts, `cut_short` a sentence if the
+    time ended before. `never_ran` are the edited functions that ran neither in scenarios nor in traces.
     """
 
     against: str
@@ -159,7 +165,7 @@ class GateDocument(Document):
 
 
 SCENARIO = "scenario"
-# What `--json` prints, by command.
+# The document that each command prints with `--json`.
 DOCUMENTS: dict[str, type[Value]] = {
     "run": RunDocument,
     "replay": RunDocument,
@@ -188,12 +194,12 @@ def document_schema(name: str) -> dict[str, Any]:
 def scenario_schema() -> dict[str, Any]:
     """Return the JSON Schema of a scenario file, for editors.
 
-    It has the codec's rules for single keys; rules over several keys are the codec's alone.
+    It has the codec's rules for single keys; only the codec checks rules over several keys.
     """
     schema = ScenarioFile.model_json_schema(mode="validation")
     schema["title"] = "Specstorm scenario"
     for definition in schema["$defs"].values():
-        # The tag of an event has a default in the value, but a file must say it.
+        # The tag of an event has a default in the value, but a file must have it.
         if "do" in definition.get("properties", {}):
             definition["required"] = ["do", *definition.get("required", [])]
     properties = schema["properties"]

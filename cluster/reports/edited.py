@@ -5,17 +5,17 @@ from collections.abc import Collection, Sequence
 from workers.targets.registry import kind_of
 from workers.targets.target import RunConfig
 
-# The most functions that a line names.
+# The most functions that a line lists.
 _NAMED = 5
 
 
 def never_run(config: RunConfig, ran: Collection[str]) -> tuple[str, ...]:
-    """Return the edited functions of a configuration's sources that are not among those that ran."""
+    """Return the edited functions of a run configuration's sources that did not run."""
     return tuple(name for name in kind_of(config.engine).edited(config).watched if name not in ran)
 
 
 def edited_lines(config: RunConfig, ran: Collection[str]) -> list[str]:
-    """Return lines on which edited functions of a configuration's sources never ran; none if no source is edited."""
+    """Return lines about edited functions that never ran; an empty list if no source is edited."""
     if not config.engine_path:
         return []
     edited = kind_of(config.engine).edited(config)

@@ -1,7 +1,7 @@
-"""Write what a measurement of faults found into the tables of `docs/faults.md`, and what it comes to into its text.
+"""Write the results of a measurement of faults into `docs/faults.md`: tables and summary.
 
-`specstorm faults measure --trials 10 --traces 200 --out DIR`, then
-`python -m cluster.reports.fault_page DIR/faults.json --on "16 cores of ..."`. A fault that was not measured has dashes.
+`specstorm faults measure --trials 10 --traces 200 --out DIR`, then `python -m cluster.reports.fault_page
+DIR/faults.json --on "16 cores of ..."`. A fault without a measurement has dashes.
 """
 
 import argparse
@@ -25,7 +25,10 @@ SUMMARY = re.compile(r"(?<=<!-- measured -->\n).*?(?=\n<!-- /measured -->)", re.
 
 
 def cells_of(line: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the measured cells of one fault: trials that found it, traces until then, trials found by outputs."""
+    """Return the measured cells of one fault.
+
+    Trials that found it, traces until then, trials found by outputs.
+    """
     if line is None:
         return ("-",) * len(MEASURED)
     by = Line.model_validate(line).by_plane
@@ -44,7 +47,7 @@ def _number(value: float | None) -> str:
 
 
 def with_cells(page: str, lines: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page with measured cells in place of whatever stood behind the known ones."""
+    """Return the page with new measured cells after the descriptive ones."""
     rows = []
     for text in page.splitlines():
         cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
@@ -64,7 +67,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def summary(document: Mapping[str, Any], machine: str) -> str:
-    """Return what a measurement comes to, in sentences."""
+    """Return the results of a measurement in sentences."""
     lines = document["faults"]
     least, most = (of(line["trials"] for line in lines) for of in (min, max))
     trials, traces_max = f"{most}" if least == most else f"{least} to {most}", document["trials"][0]["traces_max"]

@@ -1,4 +1,7 @@
-"""Page of a finding: a head of values between two lines `---`, and the text for maintainers of the engine."""
+"""Page of a finding: a head of values, and a text for maintainers of the engine.
+
+The head is between two lines `---`.
+"""
 
 from typing import Literal, get_args
 
@@ -12,9 +15,9 @@ _LINE = "---\n"
 
 
 class Head(Value):
-    """What a client sees of a bug, how severe it is, the part of the engine, and affected versions and runners.
+    """The effect of a bug on a client, its severity, its part of the engine, affected versions.
 
-    An observation changes no output: drafts are accepted less often, or a race did no harm in any run.
+    An observation changes no output: drafts are accepted less often, or a race was harmless in every run.
     """
 
     sees: str
@@ -24,7 +27,7 @@ class Head(Value):
 
 
 def head_of(name: str) -> Head:
-    """Return the head of the page of a finding.
+    """Return the head of a finding's page.
 
     Raises:
         ScenarioError: it is not valid YAML.
@@ -35,7 +38,7 @@ def head_of(name: str) -> Head:
 
 
 def page_of(name: str) -> str:
-    """Return the text of the page of a finding, without its head."""
+    """Return the text of a finding's page, without its head."""
     return _parts(name)[1]
 
 

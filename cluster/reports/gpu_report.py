@@ -1,4 +1,4 @@
-"""Report on races whose windows were widened on a GPU: what was delayed, and what came of it."""
+"""Report on races that were provoked on a GPU by delays, with the observed harm."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +17,10 @@ _WAYS: dict[Way, str] = {
 
 
 def print_confirmed(found: Iterable[Widened], as_json: bool) -> int:
-    """Print what came of each race as it comes, a line of JSON each or in words; return how many do harm."""
+    """Print the result of each race at once, as a line of JSON or in words.
+
+    Return the number of harmful ones.
+    """
     num_races, num_places, num_harmful = 0, 0, 0
     for each in found:
         num_races, num_places = num_races + each.num_races, num_places + 1
@@ -25,14 +28,14 @@ def print_confirmed(found: Iterable[Widened], as_json: bool) -> int:
         show(*([visible_json(each.model_dump_json())] if as_json else _lines(num_places, each)))
     if not as_json:
         races = f"{num_races} races of {num_places} places"
-        show(f"{races}: those of {num_harmful} do harm on the GPU, of the others none was seen")
+        show(f"{races}: the races of {num_harmful} are harmful on the GPU; no harm of the others was observed")
     return num_harmful
 
 
 def _lines(number: int, found: Widened) -> Iterator[str]:
     yield f"RACE {number}    {missing_order_text(found.order)}"
     if found.num_races > 1:
-        yield f"          and {found.num_races - 1} more whose first access is at that place"
+        yield f"          and {found.num_races - 1} more with a first access at that place"
     yield f"          {_delayed(found.delay)}"
     for tries in found.tries:
         yield f"          {_WAYS[tries.way]}: {_tries_text(tries)}"

@@ -34,7 +34,7 @@ from workers.targets.target import RunConfig
 
 
 def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
-    """Yield the report of a hunt, a line at a time."""
+    """Yield the lines of a hunt's report."""
     settings, tally = hunt.settings, hunt.totals.tally
     faults = f", faults {', '.join(settings.faults)}" if settings.faults else ""
     focus = f", focus {', '.join(settings.focus)}" if settings.focus else ""
@@ -66,7 +66,7 @@ def hunt_lines(hunt: Hunt, folder: Path) -> Iterator[str]:
 
 
 def _amount_line(hunt: Hunt) -> str:
-    """Return how many traces were judged, of those asked for, and what was checked in them."""
+    """Return the numbers of judged and requested traces, and of checked observations."""
     tally, asked = hunt.totals.tally, hunt.jobs.num_traces
     if not tally.traces:
         return "no trace was judged" if asked is None else f"none of {asked:,} traces was judged"
@@ -78,7 +78,7 @@ def _amount_line(hunt: Hunt) -> str:
 
 
 def _probes_line(hunt: Hunt) -> str:
-    """Return how many probes were hit, and which were not."""
+    """Return the number of probes that were hit, and the names of the others."""
     hit = sum(hunt.totals.tally.probes[probe] > 0 for probe in PROBES)
     never, uncounted = _never_hit(hunt)
     others = f"; {uncounted} others are not counted in engine {hunt.settings.config.engine}" if uncounted else ""
@@ -102,7 +102,7 @@ def _situation_lines(hunt: Hunt) -> Iterator[str]:
 
 
 def _never_hit(hunt: Hunt) -> tuple[list[str], int]:
-    """Return the probes that no trace hit although the engine counts them, and how many it does not count."""
+    """Return the probes without a hit, and the number of probes that the engine does not count."""
     engine = hunt.settings.config.engine
     not_hit = [probe for probe in PROBES if not hunt.totals.tally.probes[probe]]
     never = [probe for probe in not_hit if is_counted(probe, engine)]
@@ -110,7 +110,7 @@ def _never_hit(hunt: Hunt) -> tuple[list[str], int]:
 
 
 def _share_lines(hunt: Hunt) -> Iterator[str]:
-    """Yield, of each generator of a hunt that has several, how many traces it drew and what they hit and met."""
+    """Yield a line for each generator of a hunt with several: its traces, hit probes and bugs."""
     shares = {name: tally for name, tally in hunt.totals.shares.items() if tally.traces}
     for name, tally in shares.items() if len(shares) > 1 else ():
         share, hit = tally.traces / hunt.totals.tally.traces, sum(probe in PROBES for probe in tally.probes)
@@ -153,7 +153,7 @@ def _met(triage: Triage) -> str:
 
 
 def _face_line(triage: Triage, folder: Path) -> str:
-    """Return another face of a finding: what it was met as, and why it is no finding of its own."""
+    """Return a line about a duplicate of a finding: its fingerprint, and the common cause."""
     state = triage.state
     if state.face_of is None:
         return f"also met as {state.bug}: {_met(triage)}; shrunk, it is the same"
@@ -183,7 +183,7 @@ def _finding_lines(number: int, triage: Triage, folder: Path, config: RunConfig)
 
 
 def unfixed_lines(bug: str, config: RunConfig) -> list[str]:
-    """Return a line for each known bug of a fingerprint whose fix does not apply to the sources."""
+    """Return a line for each known bug with this fingerprint and a fix that does not apply."""
     refused, proofs = kind_of(config.engine).fixed(config).refused, proofs_of()
     alike = [name for name in refused if name in proofs and proofs[name].bug == bug]
     return [f"perhaps known: {name}, whose fix does not apply: {refused[name]}" for name in alike]
@@ -199,10 +199,10 @@ class CanaryEntry(Value):
 
 
 class FindingEntry(Value):
-    """One bug: how often and where it was met, and its shrunk trace.
+    """One bug: the number of its traces, the first of them, and its shrunk trace.
 
-    `same_as` names the finding that it turned out to be, `face_of` the one whose cause it shares; `artefact` is a path
-    inside the campaign directory.
+    `same_as` is the earlier finding with the fingerprint of the shrunk trace, `face_of` the one with the same cause;
+    `artefact` is a path inside the campaign directory.
     """
 
     bug: str
@@ -222,7 +222,7 @@ class FindingEntry(Value):
 
 
 class ShareEntry(Value):
-    """Results of one generator: the number of its traces, and of those that met each bug."""
+    """Results of one generator: the number of its traces, and the traces with each bug."""
 
     traces: int
     probes_hit: int
@@ -239,10 +239,9 @@ class SituationEntry(Value):
 class HuntDocument(Document):
     """Results of a hunt.
 
-    `generators` has the results of each, `situations` those of the traces with each situation. `judged_twice` counts
-    shards, `not_judged` has the reason for each shard that was not judged, by number; `probes` counts the traces that
-    hit each which the engine counts, `probes_seldom_hit` gives the number of the first trace that hit each seldom-hit
-    one.
+    `generators` has the results of each generator, `situations` of the traces with each situation. `judged_twice`
+    counts shards; `not_judged` has the reasons of unjudged shards by number. `probes` counts the traces that hit each
+    probe of the engine; `probes_seldom_hit` has the number of the first trace of each rarely hit probe.
     """
 
     profile: Profile
@@ -272,7 +271,10 @@ class HuntDocument(Document):
 
 
 def hunt_document(hunt: Hunt, exit_code: int, known: tuple[str, ...] = ()) -> HuntDocument:
-    """Return the report as values, but for what is known the same for the same traces, hosts and workers aside."""
+    """Return the report as values.
+
+    They depend only on the traces and the known findings, not on hosts or workers.
+    """
     settings, tally, canary = hunt.settings, hunt.totals.tally, hunt.canary
     found = canary.first.signature if canary.first is not None else None
     never, _ = _never_hit(hunt)
@@ -330,7 +332,7 @@ def _finding_entry(triage: Triage) -> FindingEntry:
 
 
 class NightDocument(Value):
-    """Results of a night: the regressions, the hunt, the faults that were measured, and the time of each part."""
+    """Results of a night: regressions, hunt, measured faults, and the time of each part."""
 
     exit_code: int
     regressions: tuple[RegressionEntry, ...]
@@ -341,7 +343,7 @@ class NightDocument(Value):
 
 
 def news_text(news: News) -> str:
-    """Return what is new about a finding in a line."""
+    """Return the news about a finding in one line."""
     match news:
         case Met(trace=trace, bug=bug, verdict=verdict):
             why = unconfirmed_of(verdict)
@@ -354,9 +356,9 @@ def news_text(news: News) -> str:
 
 
 class HuntLine(LineProgress):
-    """Progress of a hunt: one line that is rewritten on a terminal, else a line every ten seconds.
+    """Progress of a hunt: one rewritten line on a terminal, else a line every ten seconds.
 
-    What `news` returns is printed at once, a line each, and stays.
+    The findings that `news` returns are printed at once, one per line, and stay.
     """
 
     def __init__(
@@ -390,7 +392,10 @@ class HuntLine(LineProgress):
         return ", ".join([*parts, *self._ends(counts, seconds)])
 
     def _ends(self, counts: Counts, seconds: float) -> list[str]:
-        """Return when no more traces are begun: the time for them is given, or their number is."""
+        """Return the remaining time for new traces in words.
+
+        It follows from the time limit or from the number of traces.
+        """
         if self._seconds is not None:
             left = self._seconds - seconds
             return left_texts(Left(low=left, high=left)) if left > 0 else ["finishing"]
@@ -405,7 +410,7 @@ class HuntLine(LineProgress):
             super().show(text)
 
     def close(self) -> None:
-        """Erase the line, and print what is still new."""
+        """Erase the line, and print the remaining news."""
         self._tell_news()
         if self._on_terminal:
             rewrite("", self._stream)

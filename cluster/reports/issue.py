@@ -1,6 +1,6 @@
-"""Text of an issue in Markdown about a finding: what a client sees, where, how to see it again, what would mend it.
+"""Markdown text of an upstream issue about a finding: symptom, place, reproduction, fix.
 
-What its page says goes before what the verdict alone tells.
+The text of the finding's page is preferred to the text of the verdict.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,20 +14,20 @@ from workers.record.verdict import Verdict
 from workers.record.words import finding_lines, headline_text
 from workers.targets.exported import ExportedTest
 
-# Bullets of a page in findings.
+# Bold titles of bullets on a page of a finding.
 SYMPTOM, MECHANISM, VERSIONS, UPSTREAM = "Symptom", "Mechanism", "Versions", "Upstream"
 _BULLET, _END = "\n- **", ".** "
 
 
 class EvidenceDocument(Document):
-    """What `export` found when it ran a trace: what it ran on, and the verdict."""
+    """Result of the run for `export`: its run configuration, and the verdict."""
 
     run_on: RunOn
     verdict: Verdict
 
 
 class Issue(NamedTuple):
-    """What an issue is written of: texts, each empty if there is none, and the values that `export` has."""
+    """Parts of an issue: texts, which may be empty, and the values of `export`."""
 
     title: str
     evidence: EvidenceDocument
@@ -38,7 +38,7 @@ class Issue(NamedTuple):
 
 
 def title_of(page: str, verdict: Verdict) -> str:
-    """Return what a finding is about in a line: the heading of its page, or else what the verdict says."""
+    """Return the title of a finding: the heading of its page, or the headline of the verdict."""
     heading = page.partition("\n")[0].removeprefix("# ")
     if heading:
         return heading.partition(": ")[2] or heading
@@ -46,7 +46,7 @@ def title_of(page: str, verdict: Verdict) -> str:
 
 
 def sections_of(page: str) -> dict[str, str]:
-    """Return the bullets of a page by their bold beginnings."""
+    """Return the bullets of a page by their bold titles."""
     found = {}
     for bullet in page.split(_BULLET)[1:]:
         name, _, text = bullet.partition(_END)
@@ -68,7 +68,7 @@ def places_of(patch: str) -> list[str]:
 
 
 def _context(patch: str, hunk: str) -> int:
-    """Return how many lines of a hunk stand before its first change."""
+    """Return the number of context lines before the first change of a hunk."""
     behind = patch.partition(f"{hunk}\n")[2].splitlines()
     return next((count for count, line in enumerate(behind) if line[:1] in ("+", "-")), 0)
 
@@ -98,7 +98,7 @@ def _section(heading: str, text: str) -> Iterator[str]:
 
 
 def _found(verdict: Verdict) -> list[str]:
-    """Return what a verdict says, less the name by which it is known here."""
+    """Return the lines of a verdict without our own name of the bug."""
     return _as_list(finding_lines(verdict.model_copy(update={"known": ()})))
 
 

@@ -1,4 +1,4 @@
-"""Artefacts in the log of a Ray job: the first ones are printed there, to be recovered if only the log is left."""
+"""Artefacts in the log of a Ray job, so that they survive if only the log is left."""
 
 import os
 import re
@@ -18,17 +18,17 @@ from workers.targets.target import DEFAULT_CONFIG
 
 FILES_MAX = 10
 BYTES_MAX = 64 * 1024
-# Of a campaign's folder: file systems take 255 bytes a name and 4,096 a path, of which some are its files' own.
+# Limits of a campaign folder: file systems allow 255 bytes per name and 4,096 per path, including the file names in it.
 NAME_BYTES_MAX, PATH_BYTES_MAX = 200, 2048
 _BEGIN = re.compile(r"----- artefact (?P<folder>.+)/artefacts/(?P<name>[a-z_]+-[0-9a-f]{8}\.yaml)")
 _END = "----- end of artefact"
 _REMARK = "----- "
-# How a terminal is asked for colours.
+# Escape sequence of a terminal colour.
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
-    """In a Ray job, print the first artefacts of a campaign, so that `from_log` can recover them."""
+    """In a Ray job, print the first artefacts of a campaign; `from_log` can recover them."""
     if job_id(environment) is None:
         return
     left, more = BYTES_MAX, []
@@ -49,7 +49,10 @@ def log_artefacts(folder: Path, stream: TextIO, environment: Mapping[str, str] =
 
 
 def from_log(log: str) -> dict[Path, str]:
-    """Return the artefacts in a job's log by their path on this machine; a later one of a path wins."""
+    """Return the artefacts in a job's log by their path on this machine.
+
+    A later one replaces one of the same path.
+    """
     found: dict[Path, str] = {}
     path: Path | None = None
     lines: list[str] = []
@@ -59,7 +62,7 @@ def from_log(log: str) -> dict[Path, str]:
             home = home_of(begin["folder"])
             path, lines = None if home is None else home / "artefacts" / begin["name"], []
         elif path is not None and line == _END:
-            # Half of a character, as JSON can hold one, is none that a file can hold.
+            # JSON can have half of a surrogate pair, which a file cannot.
             found[path] = "\n".join(lines).encode(errors="replace").decode() + "\n"
             path = None
         elif path is not None:
@@ -68,10 +71,10 @@ def from_log(log: str) -> dict[Path, str]:
 
 
 def home_of(campaign: str) -> Path | None:
-    """Return the path of a job's campaign on this machine: below `campaigns`, whatever the job's own path.
+    """Return the path below `campaigns` for a job's campaign on this machine.
 
-    None where that has no name to go by, as `/`, `.` and `/data/..` have none, or one that no terminal or file system
-    takes.
+    None for a path without a usable name, such as `/`, `.` and `/data/..`, or with a name that a terminal or file
+    system does not accept.
     """
     path = Path(campaign)
     if len(campaign.encode(errors="replace")) > PATH_BYTES_MAX or not is_visible(campaign):
@@ -80,20 +83,20 @@ def home_of(campaign: str) -> Path | None:
         return None
     if path.is_absolute() or path.parts[0] != CAMPAIGNS.name or ".." in path.parts:
         path = CAMPAIGNS / path.name
-    # A hidden folder may be one that other programs obey, as .git is.
+    # A hidden folder may control other programs, as .git does.
     is_hidden = any(part.startswith(".") for part in path.parts)
     return path if len(path.parts) > 1 and not is_hidden else None
 
 
 class WithoutArtefacts:
-    """Filter that shows the lines of a log without the artefacts in it, and colours."""
+    """Filter that shows the lines of a log without artefacts and colours."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
         self._is_inside = False
 
     def __call__(self, line: str) -> None:
-        """Show the next line, unless it belongs to an artefact."""
+        """Show the next line unless it belongs to an artefact."""
         self._is_inside = self._is_inside or _BEGIN.fullmatch(line) is not None
         if not self._is_inside and not line.startswith(_REMARK):
             self._show(_COLOUR.sub("", line).expandtabs())
@@ -101,7 +104,7 @@ class WithoutArtefacts:
 
 
 def replay_lines(artefacts: Mapping[Path, str]) -> list[str]:
-    """Return the command that replays each artefact that is a trace, at its path; what it was run on is in its keys."""
+    """Return the command that replays each valid artefact; its keys have the run configuration."""
     found = []
     for path, text in sorted(artefacts.items()):
         with suppress(ScenarioError):

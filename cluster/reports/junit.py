@@ -1,4 +1,4 @@
-"""JUnit XML of campaigns: a test case a scenario, and one for each finding of a hunt, as CI servers read it."""
+"""JUnit XML of campaigns for CI servers: a test case per scenario and finding of a hunt."""
 
 from collections.abc import Collection, Iterator, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
@@ -12,9 +12,9 @@ _FINDINGS = ("diverged", "crashed", "stuck")
 
 
 def junit_xml(campaigns: Sequence[Campaign], known: Collection[str] = ()) -> str:
-    """Return the document; a finding is a failure unless it is known, and a scenario that was not judged is an error.
+    """Return the document: a finding is a failure, an unjudged scenario an error.
 
-    One that is known is skipped.
+    A known finding is skipped.
     """
     root = Element("testsuites", name="specstorm")
     for campaign in campaigns:
@@ -54,10 +54,10 @@ def _cases(campaign: Campaign, known: Collection[str]) -> Iterator[Element]:
         for gap in campaign.gaps[:1]:
             SubElement(case, "error", type="gap", message=visible_line(gap))
         yield case
-        # A finding of a scenario is told there.
-        told = {row[-1] for row in campaign.rows}
+        # A finding of a scenario has a case already.
+        reported = {row[-1] for row in campaign.rows}
         for finding in campaign.findings.values():
-            if finding.anchor in told:
+            if finding.anchor in reported:
                 continue
             case = _case(campaign, finding.bug)
             _fail(case, finding.verdict.kind, finding, known)

@@ -27,16 +27,16 @@ from workers.record.words import finding_lines, outcome_lines
 
 INDENT = " " * 10
 LINE_SECONDS = 10.0
-# Characters between two columns, and the least width of a name.
+# Characters between two columns, and the minimum width of a name.
 GAP, NAME_MIN = 2, 12
 _COLUMNS = ("requests", "steps", "captures", "schedules", "run-ahead")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Result of one scenario; `judgement` is None when there is none.
+    """Result of one scenario; `judgement` is None without one.
 
-    `artefact` is a path inside the campaign directory, `replay` a command that shows the verdict again.
+    `artefact` is a path inside the campaign directory, `replay` a command that reproduces the verdict.
     """
 
     scenario: str
@@ -46,7 +46,7 @@ class Line:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Return the verdict, if there is one."""
+        """Return the verdict, None without one."""
         return None if self.judgement is None else self.judgement.verdict
 
     @property
@@ -70,7 +70,10 @@ def line_of(suite: Suite, scenario: Scenario, folder: Path) -> Line:
 
 
 def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] = (), is_quiet: bool = False) -> None:
-    """Print a line a scenario, unless quiet, a block for each that is not agreed, a summary, and remarks."""
+    """Print a line per scenario, a block for each that does not agree, a summary, and remarks.
+
+    With `is_quiet` the lines are left out.
+    """
     if not is_quiet:
         show_table(partial(_table, lines), stream)
     for line in lines:
@@ -79,9 +82,9 @@ def print_report(lines: Sequence[Line], stream: TextIO, remarks: Sequence[str] =
 
 
 def _table(lines: Sequence[Line], width: int) -> Table:
-    """Return the table within a width: columns are dropped from the left, never name and verdict.
+    """Return the table for a width: columns are dropped from the left, except name and verdict.
 
-    A name that is still too long is cut at its beginning, since names differ at their ends.
+    A name that is still too long is cut at its start, since names differ at their ends.
     """
     rows = [(_numbers(line.judgement), line) for line in lines]
     widths = [max(len(head), *(len(numbers[n]) for numbers, _ in rows)) for n, head in enumerate(_COLUMNS)]
@@ -117,7 +120,10 @@ def _numbers(judgement: Judgement | None) -> tuple[str, ...]:
 
 
 def block(line: Line) -> Iterator[str]:
-    """Yield the finding of a scenario and how to replay it; nothing if it agreed to its end or was not run."""
+    """Yield the finding of a scenario and its replay command.
+
+    Nothing for one that agreed completely or was not run.
+    """
     if line.judgement is None:
         return
     if isinstance(line.judgement.verdict, Agreed):
@@ -147,7 +153,7 @@ def summary(lines: Sequence[Line]) -> str:
 
 
 class ScenarioEntry(Value):
-    """Result of one scenario; nothing but its name if there is none.
+    """Result of one scenario; without a result only its name.
 
     `artefact` is a path inside the campaign directory.
     """
@@ -171,7 +177,7 @@ class RunDocument(Document):
 class ShrinkDocument(RunDocument):
     """Result of shrinking a trace.
 
-    `events_before` of it became `events` in `checks`; `complete` says that nothing was left to try.
+    `events_before` events became `events` in `checks` runs; `complete` says that no candidate was left to try.
     """
 
     events_before: int
@@ -181,7 +187,7 @@ class ShrinkDocument(RunDocument):
 
 
 def document(lines: Sequence[Line], exit_code: int) -> RunDocument:
-    """Return the report as values, the same for the same results on any host, at any time, on any pool."""
+    """Return the report as values, which depend only on the results, not on host, time or pool."""
     counts = Counter(line.kind for line in lines)
     entries = tuple(_entry(line) for line in lines)
     return RunDocument(specstorm=build(), exit_code=exit_code, summary=dict(sorted(counts.items())), scenarios=entries)
@@ -202,7 +208,7 @@ def _entry(line: Line) -> ScenarioEntry:
 
 
 class LineProgress:
-    """A plain line every ten seconds, for logs."""
+    """A plain progress line every ten seconds, for logs."""
 
     every = LINE_SECONDS
 
@@ -226,7 +232,7 @@ class LineProgress:
         self.show(self.text(counts, (counts.done - self._done_before) / seconds, seconds))
 
     def text(self, counts: Counts, rate: float, seconds: float) -> str:
-        """Return the line, given the rate and the seconds since the beginning."""
+        """Return the line, given the rate and the seconds since the start."""
         of = "" if counts.total is None else f"/{counts.total}"
         found = findings_text(counts.findings, counts.expected)
         parts = [f"{counts.done}{of} {self._units}", f"{rate:.2f}/s", found]
@@ -237,11 +243,11 @@ class LineProgress:
         show(text, to=self._stream)
 
     def close(self) -> None:
-        """Do nothing: each line stands."""
+        """Do nothing: each line stays."""
 
 
 class BarProgress:
-    """A bar, for terminals."""
+    """A progress bar, for terminals."""
 
     def __init__(self, units: str = "scenarios") -> None:
         text = "{task.description}, {task.fields[told]}"
@@ -269,14 +275,20 @@ class BarProgress:
 
 
 def findings_text(count: int, expected: int | None = None) -> str:
-    """Return a number of findings in words; `expected` ones, which were looked for, are told apart."""
+    """Return a number of findings in words.
+
+    `expected` findings of planted faults are counted separately.
+    """
     if expected is not None:
         return f"{expected} found that must be, {count or 'no'} other {'finding' if count == 1 else 'findings'}"
     return f"{count} {'finding' if count == 1 else 'findings'}"
 
 
 def left_texts(left: Left | None) -> list[str]:
-    """Return the time left in words, a range where it is one; nothing where nothing can be said of it."""
+    """Return the time left in words, as a range if it is uncertain.
+
+    An empty list without an estimate.
+    """
     if left is None:
         return []
     low, high = (_coarse(seconds) for seconds in (left.low, left.high))
@@ -284,10 +296,10 @@ def left_texts(left: Left | None) -> list[str]:
 
 
 def _coarse(seconds: float) -> str:
-    """Return a duration in two digits: more are not known."""
+    """Return a duration with two significant digits."""
     return duration_text(float(f"{seconds:.2g}") if seconds >= 1 else 1.0)
 
 
 def progress_for(stream: TextIO, units: str = "scenarios") -> LineProgress | BarProgress:
-    """Return the kind of progress that suits a stream: a bar for the terminal behind stderr, else lines."""
+    """Return the progress display for a stream: a bar if stderr is a terminal, else lines."""
     return BarProgress(units) if stream is sys.stderr and stream.isatty() else LineProgress(stream, units)

@@ -1,4 +1,4 @@
-"""SARIF 2.1.0 of campaigns: a result for each finding, as code scanning services read it."""
+"""SARIF 2.1.0 of campaigns for code scanning services: one result per finding."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _PRINT = "specstorm/v1"
 
 
 def sarif_json(findings: Sequence[Finding], overall: Overall) -> str:
-    """Return the log of one run of the tool: a rule a plane, a result a finding."""
+    """Return the log of one run of the tool: one rule per plane, one result per finding."""
     planes = list(dict.fromkeys(finding.plane for finding in findings))
     driver = {
         "name": "specstorm",
@@ -65,7 +65,7 @@ def _result(finding: Finding, rule: int) -> dict[str, Any]:
 
 
 def file_of(finding: Finding) -> str | None:
-    """Return the file that a finding is about: the scenario it was first met by, else its artefact."""
+    """Return the file of a finding: its first scenario, else its artefact."""
     scenario = next((name for name in finding.names if Path(name).is_file()), None)
     if scenario is not None:
         return portable(scenario)

@@ -1,7 +1,7 @@
-"""Terminal: the only way in which commands and reports print lines, JSON documents and tables.
+"""Terminal output of all commands and reports: lines, JSON documents and tables.
 
-Lines show hidden characters as escapes, and the standard streams check that once more for every other writer. Streams
-survive a closed pipe and a full disk.
+Lines show hidden characters as escapes; the standard streams do the same for every other writer. Streams survive a
+closed pipe and a full disk.
 
 Verifies: that no control, bidirectional or invisible character of a text reaches the terminal; the first error is kept.
 Does not verify: that the output is read.
@@ -22,20 +22,22 @@ from rich.table import Table
 
 from scenarios.visible import visible_json, visible_line, visible_text
 
-# Errors of a write whose reader has left, as `head` does; they are not reported.
+# Errors of a write after the reader has left, as `head` does; they are not reported.
 _READER_LEFT = (errno.EPIPE, errno.ESHUTDOWN, errno.ECONNRESET)
 
 
-# Erases the line of a terminal.
+# Erases the current line of a terminal.
 _ERASE = "\r\x1b[2K"
-# Colours, which the help of a command has on a terminal.
+# Colours in the help of a command on a terminal.
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
-# Beginnings of a workflow command, which a runner of GitHub obeys wherever it reads one in a log.
+# Starts of a workflow command, which a GitHub runner executes at any place of a log.
 _COMMAND = re.compile(r"^( *):(?=:)|##(?=\[)")
 
 
 class GuardedStream(io.TextIOBase):
-    """A text stream whose writes never raise: after the first error everything is dropped, and `error` says why.
+    """A text stream with writes that never raise.
+
+    After the first error all output is dropped, and `error` has the reason.
 
     It shows hidden characters as escapes; `write_as_is` is for the program's own control sequences.
     """
@@ -44,7 +46,7 @@ class GuardedStream(io.TextIOBase):
         self._stream = stream
         self.error: OSError | None = None
         if isinstance(stream, io.TextIOWrapper):
-            # A file name may hold bytes that are no text, and a terminal may know fewer characters than a trace.
+            # A file name may have bytes that are not text, and a terminal may lack characters of a trace.
             stream.reconfigure(errors="backslashreplace")
 
     def __getattr__(self, name: str) -> Any:
@@ -52,30 +54,33 @@ class GuardedStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # the base class declares a variable
-        """Return the encoding of the stream behind."""
+        """Return the encoding of the underlying stream."""
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     @property
     def lost(self) -> OSError | None:
-        """Return why something could not be written, None if nothing failed or the reader has left."""
+        """Return the error of a failed write, None without one or if the reader has left."""
         return None if self.error is None or self.error.errno in _READER_LEFT else self.error
 
     def isatty(self) -> bool:
-        """Whether the stream behind is a terminal."""
+        """Whether the underlying stream is a terminal."""
         return self._stream is not None and self.error is None and self._stream.isatty()
 
     def fileno(self) -> int:
-        """Return the descriptor of the stream behind."""
+        """Return the descriptor of the underlying stream."""
         if self._stream is None:
             raise io.UnsupportedOperation("fileno")
         return self._stream.fileno()
 
     def writable(self) -> bool:
-        """Whether writing is possible: always, since what cannot be written is dropped."""
+        """Return True: after an error, output is dropped."""
         return True
 
     def write(self, text: str) -> int:
-        """Write a text with hidden characters as escapes, or drop it after an error; colours stay on a terminal."""
+        """Write a text with hidden characters as escapes, or drop it after an error.
+
+        Colours stay on a terminal.
+        """
         parts = _COLOUR.split(text) if "\x1b" in text and self.isatty() else [text]
         self.write_as_is("".join(part if number % 2 else visible_text(part) for number, part in enumerate(parts)))
         return len(text)
@@ -85,7 +90,7 @@ class GuardedStream(io.TextIOBase):
         self._attempt(lambda stream: stream.write(text))
 
     def flush(self) -> None:
-        """Flush the stream behind, unless an error closed it."""
+        """Flush the underlying stream, unless an error closed it."""
         self._attempt(lambda stream: stream.flush())
 
     def _attempt(self, act: Callable[[TextIO], object]) -> None:
@@ -96,9 +101,12 @@ class GuardedStream(io.TextIOBase):
                 self._fail(error)
 
     def _fail(self, error: OSError | ValueError) -> None:
-        """Keep the error and redirect the descriptor to the null device: buffered text would fail again at exit."""
+        """Store the error and redirect the descriptor to the null device.
+
+        Buffered text would otherwise fail again at exit.
+        """
         assert self._stream is not None, "a stream that is closed does not fail"
-        # A stream that was closed raises ValueError.
+        # A closed stream raises ValueError.
         self.error = error if isinstance(error, OSError) else OSError(errno.EBADF, os.strerror(errno.EBADF))
         try:
             descriptor = self._stream.fileno()
@@ -129,13 +137,16 @@ def say(text: str) -> None:
 
 
 def show(*lines: str, to: IO[str] | None = None) -> None:
-    """Print lines, on stdout unless told otherwise, each on one line whatever is in it."""
+    """Print lines, by default on stdout.
+
+    Hidden characters and line breaks inside a line are escaped.
+    """
     stream = sys.stdout if to is None else to
     print("".join(f"{shown(line)}\n" for line in lines), end="", file=stream, flush=True)
 
 
 def shown(line: str) -> str:
-    """Return a line as it is printed: without hidden characters, and no command to a runner of GitHub."""
+    """Return a line in printable form: without hidden characters and GitHub workflow commands."""
     return _COMMAND.sub(_disarmed, visible_line(line))
 
 
@@ -149,28 +160,31 @@ def show_json(document: BaseModel | str) -> None:
 
 
 def json_text(document: BaseModel | str) -> str:
-    """Return the text of a JSON document, indented, with hidden characters as JSON's own escapes."""
+    """Return the text of a JSON document, indented, with hidden characters as JSON escapes."""
     return visible_json(document if isinstance(document, str) else document.model_dump_json(indent=2))
 
 
 def text_of(lines: Iterable[str]) -> str:
-    """Return the text of a file that has some lines as they are printed."""
+    """Return the text of a file with some lines in printable form."""
     return "\n".join(map(shown, lines))
 
 
 def show_workflow_command(line: str, to: IO[str] | None = None) -> None:
-    """Print a workflow command for a runner of GitHub, on one line."""
+    """Print a workflow command for a GitHub runner, on one line."""
     print(visible_line(line), file=sys.stdout if to is None else to, flush=True)
 
 
 def rewrite(text: str, to: IO[str]) -> None:
-    """Print a text over the line at which a terminal is; an empty one erases it."""
+    """Replace the current line of a terminal by a text; an empty text erases it."""
     _as_is(to)(f"{_ERASE}{shown(text)}")
     to.flush()
 
 
 def console_on(stream: TextIO) -> Console:
-    """Return a console for tables, whose cells show text as it is; without a terminal it neither wraps nor cuts."""
+    """Return a console for tables, without markup.
+
+    Outside of a terminal it neither wraps nor cuts.
+    """
     console = Console(file=cast("IO[str]", _AsIs(stream)), highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = 10_000
@@ -178,13 +192,13 @@ def console_on(stream: TextIO) -> Console:
 
 
 def show_table(table_of: Callable[[int], Table], to: TextIO) -> None:
-    """Print the table of a width; its cells are texts that were `shown`."""
+    """Print the table for the terminal's width; its cells must be in printable form (`shown`)."""
     console = console_on(to)
     console.print(table_of(console.width))
 
 
 class _AsIs(io.TextIOBase):
-    """A stream for the control sequences of rich, whose texts are `shown` before."""
+    """A stream for the control sequences of rich; its texts are in printable form already."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -206,7 +220,7 @@ class _AsIs(io.TextIOBase):
         return self._stream.fileno()
 
     def write(self, text: str) -> int:
-        """Write a text as it is."""
+        """Write a text unchanged."""
         _as_is(self._stream)(text)
         return len(text)
 
@@ -216,5 +230,5 @@ class _AsIs(io.TextIOBase):
 
 
 def _as_is(stream: IO[str]) -> Callable[[str], object]:
-    """Return the function that writes a text to a stream without a change."""
+    """Return the function that writes a text to a stream unchanged."""
     return stream.write_as_is if isinstance(stream, GuardedStream) else stream.write

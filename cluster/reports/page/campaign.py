@@ -1,4 +1,4 @@
-"""Campaign as the report page shows it: verdict, totals, results, findings, coverage, trials of faults."""
+"""A campaign as values of the report page: totals, results, findings, coverage, trials."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ class Process:
 
     @property
     def rate(self) -> float | None:
-        """Return the jobs per second, None if no end was recorded."""
+        """Return the jobs per second, None without a recorded end."""
         return self.jobs / self.run.seconds if self.run.seconds else None
 
 
@@ -63,11 +63,11 @@ Row = list[Any]
 class Campaign:
     """One campaign directory, read once.
 
-    `faults` are those that were switched on. `probes` counts the runs (of a hunt: the traces) that hit each probe,
-    out of `num_probed`. `seen` has faults on and verdict of each job with a result. `plan` is the work that commands
-    set out to judge. `rows` are results of scenarios, and scenarios that were planned and not judged. `regressions`
-    are the counts of a night's regressions; in `known_missed` their faults were not found again. `remarks` says what
-    could not be read; `coverage` counts runs; `parts` are those of the night, as its report timed them.
+    `faults` were on in some run. `probes` counts the runs (of a hunt: the traces) that hit each probe, out of
+    `num_probed`. `seen` has, by job key, whether faults were on, and the verdict. `plan` is the work that commands were
+    going to judge. `rows` are the results of scenarios, and planned scenarios without one. `regressions` are the counts
+    of a night's regressions, `known_missed` the ones whose faults were not found again. `remarks` lists read problems.
+    `coverage` counts runs. `parts` has the times of a night's parts, from its report.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Campaign:
 
     @property
     def amounts(self) -> list[Amount]:
-        """Return how much of the campaign was judged, of what was planned."""
+        """Return the judged and planned amounts of the campaign."""
         found = []
         if self.regressions is not None:
             found.append(Amount("regression", self.regressions.judged, self.regressions.planned))
@@ -111,12 +111,12 @@ class Campaign:
 
     @property
     def is_judged(self) -> bool:
-        """Whether anything of it was judged."""
+        """Whether the campaign judged anything."""
         return any(amount.done for amount in self.amounts)
 
     @property
     def gaps(self) -> list[str]:
-        """Return the reasons why it was not judged to the end."""
+        """Return the reasons why the campaign was not judged completely."""
         found = [f"{self.kinds[kind]} {kind}" for kind in ("vacuous", "lost") if self.kinds[kind]]
         if self.kinds[NOT_JUDGED]:
             found.append(f"{self.kinds[NOT_JUDGED]} of {len(self.rows)} scenarios were not judged")
@@ -140,23 +140,25 @@ class Campaign:
 
     @property
     def exit_code(self) -> int:
-        """Return its exit code; findings weigh more than gaps."""
+        """Return the exit code of the campaign; findings outweigh gaps."""
         if self.findings:
             return EXIT_FOUND
         return EXIT_NOT_JUDGED if self.gaps else EXIT_AGREED
 
     @property
     def rates(self) -> dict[str, float]:
-        """Return the rates over the time of its processes; empty if the end of one was not recorded.
+        """Return the rates over the time of the campaign's processes.
 
-        Those of a night are over the time of each of its parts, as its report says.
+        Empty without the recorded end of one.
+
+        The rates of a night use the time of each of its parts, from its report.
         """
         if self.is_regressions or self.parts or (self.hunt is not None and self.trials):
             units = {"regressions": "regressions a second"} if self.is_regressions else _UNITS
             timed = {unit: self.parts[name] for name, unit in units.items() if name in self.parts}
             return {unit: part.done / part.seconds for unit, part in timed.items() if part.done and part.seconds > 0}
         if self.hunt is not None and self.rows:
-            # Nobody timed the scenarios of a gate apart from its hunt.
+            # The scenarios of a gate have no time apart from its hunt.
             return {}
         seconds = [process.run.seconds for process in self.processes if process.jobs]
         total = sum(each for each in seconds if each is not None)
@@ -171,32 +173,35 @@ class Campaign:
 
     @property
     def begun(self) -> str:
-        """Return when the first process that wrote it began, empty where that is not known."""
+        """Return the start of the first process that wrote the campaign, empty if unknown."""
         return min((process.run.begun for process in self.processes), default="")
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """Return the engines that were tested, as far as that was recorded."""
+        """Return the tested engines, as far as they were recorded."""
         planned = [plan.run_on.engine or SPECSTORM for plan in self.hunt.plans] if self.hunt is not None else []
         return tuple(dict.fromkeys((*planned, *(each.run.engine for each in self.processes if each.run.engine))))
 
     @property
     def probes_counted(self) -> list[str]:
-        """Return the probes that an engine of it counts; of an engine that is not known all are taken to be."""
+        """Return the probes that the campaign's engines count.
+
+        An unknown engine is assumed to count all.
+        """
         engines = self.engines or ("",)
         return [name for name in PROBES if self.probes[name] or any(is_counted(name, engine) for engine in engines)]
 
     @property
     def probes_never_hit(self) -> list[str]:
-        """Return the probes that nothing hit, where something could have."""
+        """Return the probes without a hit; an empty list if no run counts probes."""
         return [probe for probe in self.probes_counted if not self.probes[probe]] if self.num_probed else []
 
 
 def read_campaigns(folder: Path) -> Iterator[Campaign]:
-    """Yield the campaign of a folder, and that of its regressions if it was a night.
+    """Yield the campaign of a folder, and for a night the campaign of its regressions.
 
     Raises:
-        CampaignError: the folder holds no campaign, or one whose values another version wrote.
+        CampaignError: the folder has no campaign, or one with values of another version.
     """
     below = folder / REGRESSIONS
     parts = _parts_of(folder / NIGHT)
@@ -207,7 +212,7 @@ def read_campaigns(folder: Path) -> Iterator[Campaign]:
 
 
 def _parts_of(report: Path) -> dict[str, PartEntry]:
-    """Return the parts of a night by its report; none where there is no such report, or an earlier version's."""
+    """Return the parts of a night from its report; none without a report of this version."""
     try:
         values = from_json(read_file(report, CAMPAIGN_BYTES_MAX))
         return TypeAdapter(dict[str, PartEntry]).validate_python(values["parts"])
@@ -234,7 +239,7 @@ def _read(folder: Path, name: str, is_regressions: bool, parts: Mapping[str, Par
 
 
 def _add_results(campaign: Campaign, rows: list[StoredRow]) -> None:
-    """Count results of scenarios, and the scenarios that were planned and have none."""
+    """Add the results of scenarios, and planned scenarios without a result."""
     for row in rows:
         _add_result(campaign, row)
     jobs = jobs_of(campaign.plan, [(str(row[0]), str(row[1])) for row in rows])
@@ -247,7 +252,7 @@ def _add_results(campaign: Campaign, rows: list[StoredRow]) -> None:
 
 
 def _add_result(campaign: Campaign, row: StoredRow) -> None:
-    """Count a result, with the defaults of the keys that its stored JSON leaves out."""
+    """Add a result, with defaults for keys that its stored JSON leaves out."""
     key, scenario, _, verdict, _, artefact, judged = row
     name, kind = str(scenario), str(verdict)
     judgement = Judgement.model_validate_json(str(judged))
@@ -287,7 +292,7 @@ def _add_finding(campaign: Campaign, name: str, artefact: str | None, judgement:
 
 
 def _add_shards(campaign: Campaign, hunt: HuntSummary, reports: list[ShardReport], stored: Stored) -> None:
-    """Add the sums of a hunt to those of its campaign, and its findings."""
+    """Add the sums of a hunt to the campaign's, and its findings."""
     counts: Counter[str] = Counter()
     for hit in (hit for report in reports for hit in report.hits):
         counts[hit.signature.bug] += hit.count
@@ -300,7 +305,10 @@ def _add_shards(campaign: Campaign, hunt: HuntSummary, reports: list[ShardReport
 
 
 def _add_states(campaign: Campaign, hunt: HuntSummary, stored: Stored, counts: Counter[str]) -> None:
-    """Add the findings of a hunt; one that came out as another, or shares its cause, is counted there."""
+    """Add the findings of a hunt.
+
+    A duplicate, or one with the same cause, is counted at the earlier finding.
+    """
     states = [FindingState.model_validate_json(text) for _, text in stored.findings()]
     for state in sorted(states, key=lambda state: state.first):
         if state.is_distinct and state.smallest is not None and is_finding(state.smallest.verdict):

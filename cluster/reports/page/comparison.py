@@ -1,4 +1,4 @@
-"""Comparison of campaigns, each with the one before it: findings, verdicts of scenarios, probes, sums."""
+"""Comparison of campaigns, each with the previous one: findings, verdicts, probes, sums."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -27,9 +27,12 @@ _LISTED_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A finding in two campaigns: the number of traces or scenarios that met it in each; `anchor` links to it.
+    """A finding in two campaigns: the number of traces or scenarios with it in each.
 
-    It is gone if the later campaign judged a scenario or a trace that met it, not met if that judged others.
+    `anchor` links to it.
+
+    It is gone if the later campaign judged a scenario or trace that had it before, and not met if it judged only
+    others.
     """
 
     bug: str
@@ -42,10 +45,12 @@ class Bug:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A campaign with the one before it; `moved` are scenarios of both whose verdicts differ, `num_moved` all of them.
+    """A campaign and the previous one.
 
-    `differences` are what they ran, where it differs; `sums` are rows of a name and both numbers; `gained` and
-    `dropped` are probes that one of them alone hit.
+    `moved` are scenarios with different verdicts, `num_moved` their full number.
+
+    `differences` are different settings. `sums` are rows of a name and both numbers. `gained` and `dropped` are probes
+    that only one of them hit.
     """
 
     before: str
@@ -62,7 +67,7 @@ class Comparison:
 
 
 def comparisons(campaigns: Sequence[Campaign]) -> list[Comparison]:
-    """Return each campaign with the one of its kind before it, in the order given."""
+    """Return each campaign compared with the previous one of its kind, in the given order."""
     found = []
     for at, after in enumerate(campaigns):
         before = next((each for each in reversed(campaigns[:at]) if _kind(each) == _kind(after)), None)
@@ -107,7 +112,10 @@ def _bug(bug: str, before: Campaign, after: Campaign) -> Bug:
 
 
 def _change(bug: str, before: Campaign, after: Campaign) -> Change:
-    """Return the change of a finding; if only one campaign had the faults on that it needs, the switch of its fault."""
+    """Return the change of a finding.
+
+    If only one campaign had the required faults on, the change is the switch of its fault.
+    """
     if bug in before.findings and bug in after.findings:
         return "still there"
     having, other = (before, after) if bug in before.findings else (after, before)
@@ -124,7 +132,10 @@ def _change(bug: str, before: Campaign, after: Campaign) -> Change:
 
 
 def _is_judged_again(finding: Finding, having: Campaign, other: Campaign) -> bool | None:
-    """Return whether a campaign judged what met a finding in another one; None if that was not part of it."""
+    """Return whether a campaign judged the traces of a finding of another one.
+
+    None if they were no part of it.
+    """
     if not other.is_judged:
         return False
     if finding.names:
@@ -138,7 +149,7 @@ def _is_judged_again(finding: Finding, having: Campaign, other: Campaign) -> boo
 
 
 def _differences(before: Campaign, after: Campaign) -> Iterator[tuple[str, str, str]]:
-    """Yield what two campaigns ran where it differs: a name, and both in words."""
+    """Yield the different settings of two campaigns: a name, and both values in words."""
     first, second = (_ran(campaign) for campaign in (before, after))
     for name, text in second.items():
         if first[name] != text:
@@ -146,7 +157,10 @@ def _differences(before: Campaign, after: Campaign) -> Iterator[tuple[str, str, 
 
 
 def _ran(campaign: Campaign) -> dict[str, str]:
-    """Return what a campaign ran, in words by name; of several processes that wrote it each of theirs."""
+    """Return the settings of a campaign, in words by name.
+
+    Several processes may have several values.
+    """
     plans = campaign.hunt.plans if campaign.hunt is not None else ()
     runs = [process.run for process in campaign.processes]
     seeds = [plan.seed for plan in plans] or [run.seed for run in runs if run.seed is not None]
@@ -169,7 +183,7 @@ def _ran(campaign: Campaign) -> dict[str, str]:
 
 
 def _asked(command: str) -> str:
-    """Return a command without the folder of its results, which is another each time."""
+    """Return a command without its results folder, which is different each time."""
     try:
         words = words_of(command)
     except ValueError:
@@ -182,7 +196,10 @@ def _asked(command: str) -> str:
 
 
 def _times(bug: str, campaign: Campaign) -> int:
-    """Return how many traces or scenarios met a bug: at least 1, since a stopped hunt may not have counted them."""
+    """Return the number of traces or scenarios with a bug.
+
+    At least 1, since a stopped hunt may not have counted them.
+    """
     return max(1, campaign.findings[bug].count) if bug in campaign.findings else 0
 
 

@@ -1,4 +1,7 @@
-"""Coverage on the report page: a matrix of runs by event and plane, with a count per policy in each cell."""
+"""Coverage on the report page: a matrix of runs by event and plane.
+
+A cell has a count per policy.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +23,10 @@ _STEPS = 5
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Runs of one event in one plane by policy, and a shade from 0 for none to 5 for the most of all cells."""
+    """Runs with one event in one plane by policy.
+
+    The shade is 0 for none, and 5 for the maximum of all cells.
+    """
 
     runs: Mapping[str, int]
     shade: int
@@ -33,7 +39,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Events by planes; `policies` are the runs under each, `impossible` the events that no engine of it can do."""
+    """Events by planes.
+
+    `policies` counts the runs under each policy; `impossible` are events that no tested engine supports.
+    """
 
     planes: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
@@ -42,7 +51,7 @@ class Matrix:
 
 
 def add_coverage(cells: Cells, coverage: Coverage) -> None:
-    """Count the traces of a hunt, each once under each policy that it was run under."""
+    """Count the traces of a hunt, once for each policy of their runs."""
     for policies, events in coverage.items():
         for kind, planes in events.items():
             for plane, count in planes.items():
@@ -51,18 +60,18 @@ def add_coverage(cells: Cells, coverage: Coverage) -> None:
 
 
 def add_result(cells: Cells, judgement: Mapping[str, Any]) -> None:
-    """Count the schedules of a judgement, as it is stored."""
+    """Count the schedules of a stored judgement."""
     runs = policies_of(judgement)
     planes = judgement["verdict"]["stats"].get("planes", ())
     for kind in {event["do"] for event in judgement["trace"]["events"]}:
         for plane in planes:
-            # The race detector watches the first schedule of a sweep alone.
+            # The race detector watches only the first schedule of a sweep.
             for policy, count in runs.items() if plane != RACES else [(next(iter(runs)), 1)]:
                 cells[kind, plane, policy] += count
 
 
 def policies_of(judgement: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return the number of schedules of each policy that a judgement covers."""
+    """Return the number of schedules of each policy in a judgement."""
     num_schedules, own = judgement["schedules"], judgement["trace"]["schedule"]["policy"]
     if num_schedules == 1 or judgement["verdict"]["kind"] not in ("agreed", "vacuous"):
         return Counter([outcome["schedule"]["policy"] for outcome in judgement["outcomes"]] or [own])
@@ -70,7 +79,7 @@ def policies_of(judgement: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 def matrix_of(cells: Cells, engines: Sequence[str] = ()) -> Matrix:
-    """Return the matrix of all events by the planes with a comparison, for campaigns of some engines."""
+    """Return the matrix of all events by the compared planes, for campaigns of some engines."""
     planes = tuple(sorted({plane for _, plane, _ in cells}))
     totals: Counter[tuple[str, str]] = Counter()
     for (kind, plane, _), count in cells.items():
@@ -91,7 +100,10 @@ def matrix_of(cells: Cells, engines: Sequence[str] = ()) -> Matrix:
 
 
 def _is_possible(kind: str, engines: Sequence[str]) -> bool:
-    """Return whether one of some engines can do an event; an engine that is not known here can do all."""
+    """Return whether one of some engines supports an event.
+
+    An unknown engine is assumed to support all.
+    """
     return not engines or any(
         engine not in known_engines() or kind in ("submit", *kind_of(engine).capabilities.events) for engine in engines
     )

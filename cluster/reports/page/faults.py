@@ -1,4 +1,4 @@
-"""Trials of faults on the report page: the kill matrix as a table, survival curves as a picture."""
+"""Trials of faults on the report page: kill matrix and survival curves."""
 
 import math
 from collections.abc import Sequence
@@ -15,20 +15,23 @@ _SHADES = 5
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The share of trials in which one column found a fault, and whether that is the expected plane."""
+    """The share of trials in which one column found a fault.
+
+    `is_expected` marks the expected plane.
+    """
 
     share: float
     is_expected: bool
 
     @property
     def shade(self) -> int:
-        """Return 0 for never, to 5 for always."""
+        """Return the shade from 0 for never to 5 for always."""
         return math.ceil(_SHADES * self.share)
 
 
 @dataclass(frozen=True, slots=True)
 class KillMatrix:
-    """Faults by what found them first; `columns` are planes and, where they were compared, outputs."""
+    """Faults by their first detection; `columns` are planes and, if they were compared, outputs."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Line, tuple[Kill, ...]], ...]
@@ -37,7 +40,10 @@ class KillMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One survival curve: a stepped line, and the band of its confidence bounds; both SVG paths."""
+    """One survival curve: a stepped line, and the band of its confidence bounds.
+
+    Both are SVG paths.
+    """
 
     name: str
     line: str
@@ -47,7 +53,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Survival curves over traces, drawn on a logarithmic axis; ticks are a place and its text."""
+    """Survival curves over traces on a logarithmic axis; a tick is a coordinate and its text."""
 
     width: int
     height: int
@@ -73,7 +79,7 @@ def kill_matrix(trials: Sequence[Trial]) -> KillMatrix:
 
 
 def survival_chart(trials: Sequence[Trial]) -> Chart:
-    """Return the survival curves of trials, all faults together: of every check, and of outputs where compared."""
+    """Return the survival curves of all trials: of every check, and of compared outputs."""
     last = max(2, *(trial.traces_max for trial in trials))
     ways = list(ways_of(trials).items())
     if not all(trial.baseline for trial in trials):

@@ -43,10 +43,10 @@ _NAMED_MAX = 20
 
 @dataclass(slots=True)
 class Finding:
-    """One bug in one campaign: its representative judgement, and where it was met; `count` traces or scenarios met it.
+    """One bug in one campaign: a representative judgement, and the number of its traces.
 
-    `remarks` say how it was met and shrunk; `names` are the first scenarios that met it, `first` is the number of the
-    first trace of a hunt that did.
+    `remarks` describe its discovery and shrinking. `names` are the first scenarios with it, `first` is the number of a
+    hunt's first trace with it.
     """
 
     bug: str
@@ -61,17 +61,17 @@ class Finding:
 
     @property
     def anchor(self) -> str:
-        """Return the anchor of links to it, the same in every report."""
+        """Return the anchor of links to the finding, equal in every report."""
         return "finding-" + blake2b(self.bug.encode(), digest_size=5).hexdigest()
 
     @property
     def verdict(self) -> Verdict:
-        """Return the verdict on its trace."""
+        """Return the verdict on the trace."""
         return self.judgement.verdict
 
     @property
     def plane(self) -> str:
-        """Return the kind of state it is about."""
+        """Return the plane of the finding."""
         return plane(self.verdict)
 
     @property
@@ -81,23 +81,26 @@ class Finding:
 
     @property
     def difference(self) -> Difference | None:
-        """Return the first difference, where there is one."""
+        """Return the first difference, None for another verdict."""
         return self.verdict.difference if isinstance(self.verdict, Diverged) else None
 
     @property
     def missing_order(self) -> str | None:
-        """Describe the two unordered accesses, if the race detector saw some."""
+        """Describe the two unordered accesses of a race, None without one."""
         order = missing_order_of(self.verdict)
         return missing_order_text(order) if order is not None else None
 
     @property
     def harm(self) -> str:
-        """Describe what the missing order does, or could do."""
+        """Describe the possible or observed harm of a missing order."""
         order, text = missing_order_of(self.verdict), race_harm_text(self.verdict, self.judgement.outcomes)
         return text if order is None or order.harm is None else f"{text}; {harm_text(order.harm)}"
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield names and values of its facts: a missing order first, the cause of what is wrong after it."""
+        """Yield names and values of the finding's facts.
+
+        A missing order, the cause of a wrong value, is first.
+        """
         difference = self.difference
         if self.missing_order is not None:
             yield "missing order", self.missing_order
@@ -127,51 +130,57 @@ class Finding:
         return tuple(map(writer_text, self.difference.writers)) if self.difference is not None else ()
 
     def schedules(self, agrees: bool) -> list[str]:
-        """Return the names of schedules under which it does not show, or does; lane orders are counted."""
+        """Return the names of schedules without the finding (`agrees`), or with it.
+
+        Lane orders are only counted.
+        """
         return schedule_names(self.judgement.outcomes, agrees)
 
     @property
     def outcomes(self) -> list[tuple[bool, str]]:
-        """Return whether each schedule agrees, and its name and outcome; none of a race, of which `harm` says both."""
+        """Return for each schedule whether it agrees, and its name and outcome.
+
+        Empty for a race, which `harm` describes.
+        """
         each = self.judgement.outcomes if self.missing_order is None else ()
         return [(outcome.agrees, f"{schedule_name(outcome.schedule)}: {outcome_text(outcome)}") for outcome in each]
 
     @property
     def telling(self) -> str:
-        """Return the orders of two lanes that decide whether it shows, empty if none does."""
+        """Return the orders of two lanes that decide whether the finding occurs, empty without any."""
         return " and ".join(f"{first} before {second}" for first, second in telling_pairs(self.judgement.outcomes))
 
     @property
     def yaml(self) -> str:
-        """Return its trace, as in its artefact."""
+        """Return the trace in the format of an artefact."""
         name = self.names[0] if self.names else self.bug
         return artefact_text(self.judgement, name, self.config)
 
     @property
     def replay(self) -> str | None:
-        """Return the command that shows it again; None where it has no artefact yet."""
+        """Return the command that reproduces the finding; None while it has no artefact."""
         return None if self.artefact is None else command("replay", self.folder / self.artefact, self.config)
 
     @property
     def lines(self) -> list[str]:
-        """Return its description, and how to replay it where that is known."""
+        """Return the description, and the replay command if there is one."""
         harm = [self.harm] if self.missing_order is not None else []
         return [*finding_lines(self.verdict), *harm, *([f"replay: {self.replay}"] if self.replay else [])]
 
     def met_by(self, name: str) -> None:
-        """Count another scenario that met it, and note its name."""
+        """Count another scenario with the finding, and add its name."""
         self.count += 1
         if len(self.names) < _NAMED_MAX:
             self.names.append(name)
 
     @property
     def num_unnamed(self) -> int:
-        """Return the number of scenarios or traces that met it and are not named."""
+        """Return the number of scenarios or traces with the finding that are not listed by name."""
         return self.count - len(self.names)
 
 
 def of_state(state: FindingState, config: RunConfig, folder: Path, count: int) -> Finding:
-    """Return the finding of a hunt, as far as it has been worked on."""
+    """Return the finding of a hunt in its current state."""
     judgement = state.smallest
     assert judgement is not None, "a finding of a hunt has been seen"
     found = Finding(state.bug, judgement, config, state.artefact, folder, count, state.first)
@@ -184,7 +193,7 @@ def of_state(state: FindingState, config: RunConfig, folder: Path, count: int) -
 
 
 def config_of(artefact: Path) -> RunConfig:
-    """Return the configuration that an artefact names; the default where it cannot be read."""
+    """Return the run configuration of an artefact; the default if it cannot be read."""
     try:
         return RunConfig.of(codec.run_on(artefact))
     except (ScenarioError, ValueError):

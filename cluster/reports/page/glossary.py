@@ -1,4 +1,4 @@
-"""Glossary: the words of reports, and their meanings; the page and `specstorm explain` read them here alone."""
+"""Glossary: the meanings of the words in reports, for the page and `specstorm explain`."""
 
 from collections.abc import Iterator, Mapping
 
@@ -20,7 +20,7 @@ GLOSSARY: Mapping[str, str] = {
     "commit": "of a finding: one step of one request, named by its commit key; of a command: the git commit it ran",
     "commit key": "request/incarnation/epoch/k, by which results are aligned: epoch counts preemptions, k the steps "
     "that scheduled the request since",
-    "contract": "what a client may demand of an output by its request alone, without any other run",
+    "contract": "a rule that an output must follow for its request alone, without comparison to another run",
     "coverage": "runs in which a trace had an event and a plane was compared",
     "crashed": "verdict: the engine raised an exception, on the host or in a device op",
     "digest": "a hash of every capture of a run in order; schedules of a trace without a race have the same digest",
@@ -34,7 +34,7 @@ GLOSSARY: Mapping[str, str] = {
     "fault": "a historical bug of a real engine that can be switched on, named after its source",
     "fault switched off": "change: only the earlier campaign had the fault on that this finding needs",
     "fault switched on": "change: only the later campaign had the fault on that this finding needs",
-    "finding": "a verdict that says that the engine is wrong: diverged, crashed or stuck",
+    "finding": "a verdict against the engine: diverged, crashed or stuck",
     "fingerprint": "the name of a bug, the same for every trace: plane, variable and rule, or the two lanes of a "
     "missing order",
     "first difference": "the first observation of a run in which engine and oracle differ",
@@ -64,7 +64,7 @@ GLOSSARY: Mapping[str, str] = {
     "plane": "a kind of state that is compared: tokens, counts, inputs, kv, recurrent, drafts, blocks and others",
     "policy": "the base of a schedule: eager (device early), lazy (device late), lane_order (fixed priority) or random",
     "position": "the index of a token in its request, counted from 0",
-    "probe": "something interesting that is counted where it happens in a run; what is never hit was not tested",
+    "probe": "a situation inside the engine that is counted in each run; one that is never hit was not tested",
     "profile": "the generators that draw the traces of a hunt",
     "race": "a missing order",
     "raised in": "the function that raised the exception",
@@ -89,11 +89,11 @@ GLOSSARY: Mapping[str, str] = {
     "timeline": "the ops that ran in each lane of one run, in order",
     "trace": "specification, events and schedule: everything that can change a verdict",
     "trial": "generated traces with one fault switched on, until it is found or the number of traces is reached",
-    "vacuous": "verdict: nothing is wrong, but something that had to happen did not",
+    "vacuous": "verdict: engine and oracle are equal, but an event or probe that the scenario requires did not occur",
     "variable": "a named value of a plane; `specstorm explain` knows each",
     "verdict": "the result of a judged trace: agreed, diverged, crashed, stuck, vacuous or lost",
 }
-# Meanings of events of a trace, by the word that a scenario has for each.
+# Meanings of events of a trace, by their name in a scenario.
 _EVENTS: Mapping[str, str] = {
     "submit": "a request arrives",
     "abort": "the client aborts a request",
@@ -135,9 +135,11 @@ _PLANES: Mapping[str, str] = {
 
 
 def meanings(word: str) -> Iterator[tuple[str, str]]:
-    """Yield what a word means, each meaning with its kind: word, plane, variable, contract, probe, fault and others.
+    """Yield the meanings of a word, each with its kind.
 
-    A plural has the meanings of its singular, if it has none of its own.
+    Kinds are word, event, policy, plane, variable, contract, probe and fault.
+
+    A plural without a meaning of its own has those of its singular.
     """
     wanted = word.strip().lower()
     found = list(_meanings(wanted))
@@ -169,6 +171,6 @@ def _meanings(wanted: str) -> Iterator[tuple[str, str]]:
 
 
 def known_words() -> list[str]:
-    """Return all words that have a meaning here."""
+    """Return all words with a meaning."""
     planes = {variable.plane for variable in VARIABLES.values()} | set(_PLANES)
     return sorted({*GLOSSARY, *_EVENTS, *_POLICIES, *planes, *VARIABLES, *CONTRACTS, *PROBES, *FAULTS})

@@ -1,4 +1,4 @@
-"""Hunt of a campaign as the report page shows it: sums over its shards, its canary, and shards without a report."""
+"""Hunt of a campaign as values of the report page: sums, canary, and unjudged shards."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from workers.targets.target import RunConfig
 
 @dataclass(slots=True)
 class HuntSummary:
-    """Summary of a hunt: sums over its shards, shards that found or missed its canary, shards that were judged twice.
+    """Summary of a hunt: sums over its shards, results of the canary, and repeated shards.
 
-    `plans` are several where hunts were merged. `unjudged` are the numbers of shards that were lost, or have a finding
-    that could not be repeated.
+    There are several `plans` after a merge of hunts. `unjudged` are the numbers of lost shards, and of shards with a
+    finding that could not be reproduced.
     """
 
     plans: tuple[HuntPlan, ...]
@@ -33,27 +33,27 @@ class HuntSummary:
 
     @property
     def settings(self) -> HuntPlan:
-        """Return its settings; of several hunts those of the first."""
+        """Return the settings of the first hunt."""
         return self.plans[0]
 
     @property
     def config(self) -> RunConfig:
-        """Return the configuration that it names, with the engine where it is installed by default."""
+        """Return the run configuration, with the engine's default installation."""
         return RunConfig.of(self.settings.run_on)
 
     @property
     def is_blind(self) -> bool:
-        """Whether the planted fault was looked for and not found."""
+        """Whether the hunt searched for its canary without finding it."""
         return self.canary_missed >= CANARY_SHARDS_MAX
 
     @property
     def shards(self) -> Amount:
-        """Return the number of judged shards, out of those that were begun where some were lost."""
+        """Return the number of judged shards; if some were lost, out of all that were started."""
         lost = len(self.unjudged)
         return Amount("shard", self.num_shards, self.num_shards + lost if lost else None)
 
     def gaps(self) -> Iterator[str]:
-        """Yield the reasons why the hunt was not judged to the end."""
+        """Yield the reasons why the hunt was not judged completely."""
         canary = self.settings.canary
         if not self.tally.traces:
             yield "no trace of the hunt was judged"
@@ -68,9 +68,9 @@ class HuntSummary:
 
 
 def read_hunt(plans: tuple[HuntPlan, ...], stored: Stored) -> tuple[HuntSummary, list[ShardReport]]:
-    """Return the summary of a hunt, and the shard reports that it sums up.
+    """Return the summary of a hunt, and its shard reports.
 
-    A shard that was judged in parts has a report for each of them, and one for the whole shard, which is summed up.
+    A shard that was judged in parts has a report for each part, and one for the whole shard, which alone is counted.
     """
     hunt = HuntSummary(plans)
     hunts: dict[int, list[str]] = {}
@@ -101,7 +101,7 @@ def read_hunt(plans: tuple[HuntPlan, ...], stored: Stored) -> tuple[HuntSummary,
     hunt.unjudged = never | (lost.get("unjudged again", set()) - {number for number, _ in again})
     hunt.judged_twice = len(again)
     hunt.mismatches = sum(number in hunts and report not in hunts[number] for number, report in again)
-    # As the hunt's own report, which sums up shards in their order; of merged hunts each has an order of its own.
+    # The hunt's own report adds up shards in order, up to the first gap; merged hunts each have their own order.
     end = _first_gap(wholes, never) if len(plans) == 1 else max(wholes, default=-1) + 1
     reports = [report for number, found in sorted(wholes.items()) if number < end for report in found]
     for report in reports:

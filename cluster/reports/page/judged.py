@@ -1,4 +1,4 @@
-"""Amounts judged of what a campaign planned: scenarios or regressions, traces, shards and trials."""
+"""Judged and planned amounts of a campaign: scenarios, traces, shards and trials."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from cluster.storage.provenance import Planned, Run
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number of units that were judged, out of those planned; None where no number was planned.
+    """A number of judged units, out of the planned ones; None without a planned number.
 
     With `is_least` the plan is a minimum, which a hunt may exceed.
     """
@@ -25,7 +25,7 @@ class Amount:
 
     @property
     def text(self) -> str:
-        """Return the amount in words, as `5 of 112 scenarios`, `48 traces` or `no trace, at least 200 are planned`."""
+        """Return the amount in words, as `5 of 112 scenarios` or `no trace of at least 200`."""
         units = f"{self.unit}s" if self.done != 1 else self.unit
         if self.planned is None or (self.is_least and not self.is_short):
             return f"{self.done:,} {units}" if self.done else f"no {self.unit}"
@@ -39,7 +39,7 @@ class Amount:
 
 
 def plan_of(runs: Sequence[Run]) -> Planned:
-    """Return the plan of a campaign, given the processes that wrote it in the order of their beginning.
+    """Return the plan of a campaign from its processes, in the order of their start.
 
     A later process replaces the jobs of a scenario of the same name, since it may have run edited sources. Hunts of
     several seeds, which a merge puts into one campaign, add up.
@@ -56,7 +56,10 @@ def plan_of(runs: Sequence[Run]) -> Planned:
 
 
 def jobs_of(plan: Planned, results: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    """Return the job keys of each scenario: those planned, and those that only have a result (key and name)."""
+    """Return the job keys of each scenario: planned ones, and others with a result.
+
+    A result has a key and a name.
+    """
     found = dict(plan.scenarios)
     planned = {key for keys in found.values() for key in keys}
     for key, name in results:

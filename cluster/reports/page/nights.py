@@ -1,4 +1,4 @@
-"""Findings of a report over nights: new, seen before or known, from a folder of known findings."""
+"""States of a report's findings over nights: new, seen before or known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Nights:
         return "known" if bug in self.result.known else "seen before" if bug in self.result.again else "new"
 
     def description(self, bug: str) -> str:
-        """Return what is known of a finding: where it is dealt with, until when, and when it was seen."""
+        """Return the triage state of a finding and the nights that saw it, in words."""
         parts = []
         if bug in self.known:
             entry = self.known[bug]
@@ -36,12 +36,14 @@ class Nights:
 
 
 def read_nights(folder: Path, bugs: Sequence[str], today: date, is_night: bool = True) -> Nights | None:
-    """Return the state of a report's findings by the known findings of a folder; None if nothing is known.
+    """Return the states of a report's findings from a folder of known findings.
 
-    No finding is gone unless the report is about a night that judged something (`is_night`).
+    None without such a folder.
+
+    No finding is gone unless the report is about a night with a verdict (`is_night`).
 
     Raises:
-        ScenarioError: a file in it is not what it must be.
+        ScenarioError: a file in the folder is invalid.
     """
     known, seen = read_known(folder), read_seen(folder)
     if not known and not folder.is_dir():

@@ -1,6 +1,6 @@
-"""Timeline as a trace in the Chrome JSON format, which ui.perfetto.dev opens.
+"""Timeline as a trace in the Chrome JSON format, for ui.perfetto.dev.
 
-A task lasts one unit of the timeline's logical time; an order is a flow arrow, and so is the one that is missing.
+A task lasts one unit of the timeline's logical time. An order is a flow arrow, and so is a missing order.
 """
 
 import json
@@ -63,7 +63,7 @@ def _orders(timeline: Timeline, what: str) -> Iterator[dict[str, Any]]:
         ends = [timeline.tasks[before], timeline.tasks[after]]
         if any(task.ran is None for task in ends):
             continue
-        # Arrows run forward in time: an unordered task may have run before the one that should come first.
+        # Arrows run forward in time: with a missing order, the second task may have run before the first.
         ends.sort(key=time_of)
         common = {"pid": _PROCESS, "id": number, "name": event, "cat": kind}
         yield {"ph": "s", "tid": ends[0].lane, "ts": time_of(ends[0]) * _UNIT + _UNIT // 2, **common}

@@ -1,6 +1,6 @@
-"""Rendering of the report page: templates, style and script become one file that loads nothing.
+"""Rendering of the report page as one file, with style and script, that loads nothing.
 
-Everything that came from a file or an engine is escaped in one place: Jinja's autoescape, behind `visible`.
+All text from files and engines is escaped in one place: Jinja's autoescape, after `visible`.
 """
 
 from base64 import b64encode
@@ -35,7 +35,7 @@ _TEMPLATES = "templates"
 class Overall:
     """Result of all campaigns of a page: exit code, headline, and sums.
 
-    `judged` has the amounts of which less was judged than planned.
+    `judged` lists the amounts that are less than planned.
     """
 
     exit_code: int
@@ -45,20 +45,23 @@ class Overall:
 
     @property
     def line(self) -> str:
-        """Return the result in a line: the headline, and how much was judged where that is less than planned."""
+        """Return the headline, and the judged amounts if they are less than planned."""
         return f"{self.headline} (judged: {self.judged})" if self.judged else self.headline
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One bug on the page: its finding in the last campaign that met it, and how often each campaign did."""
+    """One bug on the page: its finding in the last campaign with it, and its counts."""
 
     finding: Finding
     met: tuple[tuple[str, int, str], ...]
 
 
 def groups_of(campaigns: Sequence[Campaign]) -> list[Group]:
-    """Return the bugs of all campaigns, in the order in which they were met; each is a name, a count and its unit."""
+    """Return the bugs of all campaigns, in the order of discovery.
+
+    `met` has a campaign name, a count and its unit.
+    """
     bugs = dict.fromkeys(bug for campaign in campaigns for bug in campaign.findings)
     groups = []
     for bug in bugs:
@@ -73,12 +76,15 @@ def groups_of(campaigns: Sequence[Campaign]) -> list[Group]:
 
 
 def visible(value: object) -> object:
-    """Return text with hidden characters as escapes; other values and markup as they are."""
+    """Return text with hidden characters as escapes; other values and markup unchanged."""
     return value if isinstance(value, Markup) else visible_data(value)
 
 
 def term(word: str, text: str = "") -> Markup | str:
-    """Return a word with its meaning as a title, shown as `text` if that is given; a word without one as it is."""
+    """Return a word with its meaning as a tooltip, displayed as `text` if given.
+
+    A word without a meaning is unchanged.
+    """
     found = "; ".join(meaning for _, meaning in meanings(word))
     shown = visible_text(text or word)
     if not found:
@@ -88,14 +94,14 @@ def term(word: str, text: str = "") -> Markup | str:
 
 
 def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Overall:
-    """Return the result of campaigns together: unknown findings of any of them weigh most, then gaps of any."""
+    """Return the combined result of campaigns: new findings outweigh gaps."""
     bugs = {bug for campaign in campaigns for bug in campaign.findings}
     known = bugs & set(nights.result.known if nights is not None else ())
     some_known = f", {len(known)} known" if known else ""
     if bugs - known:
         code, headline = EXIT_FOUND, f"{len(bugs)} {'finding' if len(bugs) == 1 else 'findings'}{some_known}"
     elif any(campaign.gaps for campaign in campaigns):
-        # Of a campaign that could not be read whole, nobody knows what was judged.
+        # The judged amount of a campaign that could not be read completely is unknown.
         is_begun = any(campaign.is_judged or campaign.remarks for campaign in campaigns)
         how = "Not judged to the end" if is_begun else "Nothing was judged"
         code, headline = EXIT_NOT_JUDGED, f"{how}{some_known}"
@@ -111,13 +117,16 @@ def overall(campaigns: Sequence[Campaign], nights: Nights | None = None) -> Over
 
 
 def _as_far(campaigns: Sequence[Campaign]) -> str:
-    """Return a restriction of the headline where less was judged than planned, as in a night that is over."""
+    """Return a restriction of the headline if less was judged than planned."""
     is_short = any(amount.is_short for campaign in campaigns for amount in campaign.amounts)
     return ", as far as judged" if is_short else ""
 
 
 def render_page(campaigns: Sequence[Campaign], timelines: Mapping[str, Drawn], nights: Nights | None = None) -> str:
-    """Return the page about some campaigns, with the timelines of findings by bug, and their state over nights."""
+    """Return the page about some campaigns.
+
+    `timelines` are the drawn timelines by bug, `nights` the states of findings over nights.
+    """
     groups = groups_of(campaigns)
     script, style = _text("script.js"), _text("style.css")
     environment = Environment(

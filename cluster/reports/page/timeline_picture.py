@@ -1,6 +1,6 @@
-"""Picture of a timeline around the place where a run went wrong: lanes are columns, time runs down.
+"""Picture of a timeline around the failure of a run: lanes are columns, time runs down.
 
-Rows far from anything that matters are left out and counted; the whole timeline is in the Perfetto trace.
+Rows far from the failure are left out and counted; the Perfetto trace has the whole timeline.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,13 +19,13 @@ _TEXT_MAX = 21
 _NAMED_MAX = 12
 _GAP_MIN = 4
 _VIEW = 480
-# The label of a missing order, as wide as the distance by which it is moved aside.
+# Size of the label of a missing order; it is moved aside by its width.
 _CHIP_WIDTH, _CHIP_HEIGHT = 68, 9
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A task at its place: `role` is wrong, writer or plain, `queue` where its line from the launch begins."""
+    """A drawn task: `role` is wrong, writer or plain, `queue` is the height of its launch."""
 
     task: Task
     lane: str
@@ -39,7 +39,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """An order between two boxes, as an SVG path; the missing one says so, at its middle."""
+    """An order between two boxes, as an SVG path; a missing order has a label at its middle."""
 
     path: str
     title: str
@@ -50,7 +50,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A line across: the beginning of a step, or how many rows are left out."""
+    """A line across the picture: the start of a step, or the number of omitted rows."""
 
     y: int
     text: str
@@ -59,7 +59,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Picture:
-    """Everything that is drawn, in pixels; `columns` has the left edge of each lane."""
+    """All parts of the drawing, in pixels; `columns` has the left edge of each lane."""
 
     lanes: Sequence[str]
     columns: Sequence[int]
@@ -75,7 +75,7 @@ class Picture:
 
     @property
     def focus(self) -> int:
-        """Return the height at which the picture is shown first."""
+        """Return the initial scroll position of the picture."""
         for role in ("wrong", "writer"):
             tops = [box.y for box in self.boxes if box.role == role]
             if tops:
@@ -84,7 +84,7 @@ class Picture:
 
 
 def picture_of(timeline: Timeline, difference: Difference | None, order_missing: MissingOrder | None) -> Picture:
-    """Return the picture of a timeline, around its missing order or else its difference."""
+    """Return the picture of a timeline, around its missing order or else its first difference."""
     what = missing_order_text(order_missing) if order_missing is not None else "missing order"
     order = sorted((task for task in timeline.tasks if task.ran is not None), key=time_of)
     order += [task for task in timeline.tasks if task.ran is None]
@@ -109,7 +109,7 @@ def picture_of(timeline: Timeline, difference: Difference | None, order_missing:
 
 
 def _free_x(x: int, y: int, picture: Picture) -> int:
-    """Return the place nearest to `x` at which a label of the missing order at height `y` covers no task."""
+    """Return the position nearest to `x` at which a label at height `y` covers no task."""
     boxes = [box for box in picture.boxes if box.y - _CHIP_HEIGHT < y < box.y + picture.box_height + _CHIP_HEIGHT]
     free = [
         x + moved
@@ -132,13 +132,13 @@ def _columns(timeline: Timeline, roles: Mapping[int, str]) -> list[int]:
 
 
 def time_of(task: Task) -> int:
-    """Return when a task ran that has run."""
+    """Return the time of a task that has run."""
     assert task.ran is not None, "it has run"
     return task.ran
 
 
 def _roles(timeline: Timeline, difference: Difference | None) -> dict[int, str]:
-    """Return the roles of tasks that matter: those without an order between them, last writers of a wrong value."""
+    """Return the roles of relevant tasks: two unordered ones, and last writers of a wrong value."""
     roles: dict[int, str] = {}
     for writer in difference.writers if difference is not None else ():
         for task in reversed(timeline.tasks):
@@ -151,7 +151,7 @@ def _roles(timeline: Timeline, difference: Difference | None) -> dict[int, str]:
 
 
 def _is_of(writer: Access, task: Task, timeline: Timeline) -> bool:
-    """Tell whether a task is a write; the host's bear the name of the buffer."""
+    """Whether a task is a write access; host accesses have the name of the buffer."""
     if task.step != writer.step or timeline.lanes[task.lane] != writer.lane:
         return False
     return writer.op == task.op or (writer.lane == HOST and writer.op in [f"write {use.buffer}" for use in task.writes])
@@ -160,7 +160,7 @@ def _is_of(writer: Access, task: Task, timeline: Timeline) -> bool:
 def _places(
     order: Sequence[Task], timeline: Timeline, roles: dict[int, str], difference: Difference | None
 ) -> Iterator[int]:
-    """Yield the rows around which others are shown."""
+    """Yield the rows that are shown with their neighbours."""
     missing = timeline.missing
     step = difference.step if difference is not None and difference.step >= 0 else None
     is_empty = not roles
@@ -174,7 +174,10 @@ def _places(
 
 
 def _rows(order: Sequence[Task], places: Iterator[int]) -> list[Task | int]:
-    """Return the tasks that are shown, and between them how many are not; the last ones, if there are too many."""
+    """Return the displayed tasks, and between them the numbers of omitted ones.
+
+    Only the last tasks if there are too many.
+    """
     wanted = sorted({near for at in places for near in range(at - _NEAR, at + _NEAR + 1) if 0 <= near < len(order)})
     rows: list[Task | int] = []
     before = -1
@@ -224,7 +227,7 @@ def _draw_boxes(
 
 
 def _label(task: Task, is_behind: bool) -> str:
-    """Return the label of a box: the op, or the host's access, and the step where it is not the newest."""
+    """Return the label of a box: the op or the host's access, and an older step."""
     uses = (*task.reads, *task.writes)
     name = task.op if task.lane or not uses else f"{task.op} {uses[0].buffer}"
     step = f" @{task.step}" if is_behind else ""
@@ -233,7 +236,7 @@ def _label(task: Task, is_behind: bool) -> str:
 
 
 def _detail(task: Task, lane: str, timeline: Timeline, waits: Sequence[Flow]) -> Iterator[str]:
-    """Yield the description of a task, a line at a time."""
+    """Yield the lines that describe a task."""
     yield f"{lane}: {task.op}, step {task.step}"
     if task.reads:
         yield f"reads {_listed(task.reads)}"

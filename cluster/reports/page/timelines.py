@@ -1,6 +1,8 @@
-"""Timelines of findings: each trace is replayed in this process, drawn, and written as a Perfetto trace.
+"""Timelines of findings, drawn and written as Perfetto traces.
 
-The page carries the traces too, packed, so that they are not lost when it is sent to others.
+Each trace is replayed in this process.
+
+The page includes compressed copies of the traces, so that they are not lost when it is sent to others.
 """
 
 import gzip
@@ -24,15 +26,17 @@ from workers.targets.registry import known_engines
 from workers.targets.target import DeviceError
 
 FOLDER = "timelines"
-# Bounds on packed traces in the page: a trace, and all of them.
+# Limits of compressed traces in the page: of one trace, and of all.
 DOWNLOAD_BYTES_MAX, DOWNLOADS_BYTES_MAX = 256 << 10, 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The timeline of one finding, and its Perfetto trace; or a note why there is none.
+    """The timeline of one finding, and its Perfetto trace.
 
-    The trace is in a file next to the page, and packed in `download` (base64 of gzip) unless that is too large.
+    Without a timeline, `note` has the reason.
+
+    The trace is in a file next to the page, and compressed in `download` (base64 of gzip) unless that is too large.
     """
 
     picture: Picture | None = None
@@ -48,17 +52,20 @@ class Drawn:
 
     @property
     def download(self) -> str:
-        """Return the packed trace for a link, empty where the page does not carry it."""
+        """Return the compressed trace for a link, empty if the page does not include it."""
         return b64encode(self.packed).decode() if self.is_carried else ""
 
     @property
     def kilobytes(self) -> int:
-        """Return the size of the packed trace in kB, rounded up."""
+        """Return the size of the compressed trace in kB, rounded up."""
         return -(-len(self.packed) // 1000)
 
 
 def draw_timelines(findings: Sequence[Finding], folder: Path, count: int) -> dict[str, Drawn]:
-    """Replay the first findings and write their traces below a folder; return the drawings by bug."""
+    """Replay the first findings and write their traces into a subfolder.
+
+    Return the drawings by bug.
+    """
     drawn = {finding.bug: _draw(finding, folder) for finding in findings[:count]}
     room = DOWNLOADS_BYTES_MAX
     for bug, each in drawn.items():
@@ -92,6 +99,6 @@ def _draw(finding: Finding, folder: Path) -> Drawn:
     file = f"{FOLDER}/{finding.plane}-{name}.json"
     document = perfetto_trace(timeline, finding.bug, order)
     write_inside(folder, file, document)
-    # Without the time of packing, the same trace makes the same page.
+    # Without a timestamp, the same trace gives the same page.
     packed = gzip.compress(document.encode(), mtime=0)
     return Drawn(picture_of(timeline, finding.difference, order), file, packed)

@@ -1,4 +1,4 @@
-"""Trends over several nights on the report page: rates, findings, faults and coverage, a line each."""
+"""Trends over several nights on the report page: rates, findings, faults and coverage."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """One night: the day on which it began, what it hunted and measured, and what its regressions came to."""
+    """One night: the day on which it began, its campaign, and the campaign of its regressions."""
 
     day: str
     campaign: Campaign
@@ -22,18 +22,24 @@ class Night:
 
     @property
     def is_judged(self) -> bool:
-        """Whether a trace was hunted; without one, nothing can be said of a finding that was not met."""
+        """Whether a trace was hunted; otherwise a finding that was not met proves nothing."""
         return self.campaign.hunt is not None and self.campaign.hunt.tally.traces > 0
 
     @property
     def findings(self) -> dict[str, Finding]:
-        """Return its findings by fingerprint, those of its regressions on the clean engine among them."""
+        """Return the night's findings by fingerprint.
+
+        Findings of the regressions on the clean engine are included.
+        """
         return {**(self.regressions.findings if self.regressions is not None else {}), **self.campaign.findings}
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One number over nights, None where a night has none; `line` is an SVG path, broken there."""
+    """One number over nights, None for a night without it.
+
+    `line` is an SVG path with a break there.
+    """
 
     name: str
     texts: tuple[str, ...]
@@ -43,7 +49,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Recurring:
-    """One bug over nights: how often each met it, None if it judged nothing; `first` and `last` are days."""
+    """One bug over nights: its count in each, None for a night that judged nothing.
+
+    `first` and `last` are days.
+    """
 
     finding: Finding
     counts: tuple[int | None, ...]
@@ -52,7 +61,7 @@ class Recurring:
 
     @property
     def num_nights(self) -> int:
-        """Return the number of nights that met it."""
+        """Return the number of nights with the bug."""
         return sum(bool(count) for count in self.counts)
 
     @property
@@ -63,7 +72,10 @@ class Recurring:
 
 @dataclass(frozen=True, slots=True)
 class Trends:
-    """Several nights in their order; `missed` are faults that some trial did not find, with a text for each night."""
+    """Several nights in order.
+
+    `missed` are faults that some trial did not find, with a text for each night.
+    """
 
     days: tuple[str, ...]
     series: tuple[Series, ...]
@@ -74,7 +86,7 @@ class Trends:
 
 
 def nights_of(campaigns: Sequence[Campaign]) -> list[Night]:
-    """Return the nights among campaigns by the time of their beginning; a night has regressions, or timed parts."""
+    """Return the nights among campaigns by their start; a night has regressions or timed parts."""
     below = {each.folder.parent: each for each in campaigns if each.is_regressions}
     whole = {each.folder: each for each in campaigns if not each.is_regressions and each.hunt is not None}
     nights = [
@@ -86,7 +98,7 @@ def nights_of(campaigns: Sequence[Campaign]) -> list[Night]:
 
 
 def trends_of(campaigns: Sequence[Campaign]) -> Trends | None:
-    """Return the trends over the nights among campaigns; None of fewer than two."""
+    """Return the trends over the nights among campaigns; None for fewer than two."""
     nights = nights_of(campaigns)
     if len(nights) < 2:
         return None
@@ -97,11 +109,11 @@ def trends_of(campaigns: Sequence[Campaign]) -> Trends | None:
 
 
 def _recurring(nights: Sequence[Night]) -> list[Recurring]:
-    """Return the bugs of nights, those that were seen last first."""
+    """Return the bugs of nights, the most recent ones first."""
     bugs: dict[str, Finding] = {bug: finding for night in nights for bug, finding in night.findings.items()}
     rows = []
     for bug, finding in bugs.items():
-        # A hunt that was stopped may not have counted a finding.
+        # A stopped hunt may not have counted a finding.
         counts = tuple(_times(bug, night) for night in nights)
         met = [night.day for night, count in zip(nights, counts, strict=True) if count]
         rows.append(Recurring(finding, counts, met[0], met[-1]))
@@ -115,7 +127,7 @@ def _times(bug: str, night: Night) -> int | None:
 
 
 def _missed(nights: Sequence[Night]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the faults that some trial of some night did not find, with found and all trials of each night."""
+    """Return the faults that some trial did not find, with the trial counts of each night."""
     lines = [{line.fault: line for line in by_fault(night.campaign.trials)} for night in nights]
     faults = sorted({fault for each in lines for fault, line in each.items() if line.detected < line.trials})
     texts = {
@@ -143,7 +155,7 @@ def _probes(night: Night) -> float | None:
 
 
 def _rate(night: Night) -> float | None:
-    # Without timed parts a night has no more than its whole time.
+    # Without timed parts, a night has only its total time.
     return night.campaign.rates.get("traces a second") if night.campaign.parts else None
 
 
@@ -179,7 +191,7 @@ _SERIES: tuple[tuple[str, Callable[[Night], float | None], Callable[[float], str
 
 
 def _series(name: str, values: Sequence[float | None], days: Sequence[str], text: Callable[[float], str]) -> Series:
-    """Return a number over nights as a line from 0 to its most."""
+    """Return a number over nights as a line from 0 to its maximum."""
     most = max((value for value in values if value is not None), default=0) or 1
     step = (_WIDTH - 2 * _MARGIN) / (len(values) - 1)
     points: list[Point | None] = []
