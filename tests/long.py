@@ -6,7 +6,7 @@ test` runs the first so many.
 """
 
 LONG = {
-    "test_a_campaign_whose_ray_lost_a_part_ends_within_a_minute_with_the_cause_and_can_be_gone_on_with": 0,
+    "test_campaign_on_broken_ray_reports_the_cause_and_resumes": 0,
     "test_a_feature_does_something_alone_and_beside_most_others_and_every_pair_agrees_or_is_refused": 12,
     "test_drawn_chain_works_for_every_vocabulary_size": 1,
     "test_a_seed_scenario_agrees_under_every_schedule": 0,

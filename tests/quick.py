@@ -39,7 +39,7 @@ SLOW = {
     "test_a_drawn_trace_is_valid_and_so_is_every_trace_with_one_event_less",
     "test_fault_changes_one_part_of_one_engine_only",
     "test_a_host_that_waits_for_counts_before_it_stages_needs_one_staging_slot",
-    "test_a_hunt_goes_on_from_its_snapshot_and_refuses_another_corpus_or_an_edited_one",
+    "test_hunt_resumes_from_its_snapshot_and_refuses_another_corpus",
     "test_a_known_trace_finds_its_bug_again_first",
     "test_a_missing_wait_is_in_the_verdict",
     "test_process_without_engine_cannot_import_one",

@@ -1,1 +1,1 @@
-"""Tests of where traces run and what becomes of the verdicts."""
+"""Tests of package `cluster`: campaigns, commands, dispatch, reports, statistics, storage."""

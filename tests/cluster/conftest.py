@@ -7,7 +7,7 @@ import pytest
 
 from cluster.dispatch.pool import RayCluster
 
-# Ray makes its workers nice, which leaves them nothing beside other work on all cores: no test waits for that.
+# Ray lowers the priority of its workers; on a busy machine they would starve, and tests would wait.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
 

@@ -1,4 +1,4 @@
-"""A judge with tiny engines behind it: the name of a trace's first request says what happens."""
+"""Fake judge: the name of a trace's first request selects the verdict or failure."""
 
 import os
 import time
@@ -59,7 +59,7 @@ class FakeJudge:
 
 
 class BlindJudge(FakeJudge):
-    """Hunts, and sees nothing."""
+    """A judge that hunts without findings."""
 
     def hunt(
         self,
@@ -91,7 +91,7 @@ class BlindJudge(FakeJudge):
 
 
 class Unstartable:
-    """A judge that cannot be made."""
+    """A judge with a failing constructor."""
 
     def __init__(self) -> None:
         raise ImportError("no such engine")
@@ -146,5 +146,5 @@ def difference(request: str) -> Difference:
 
 
 def trace(request: str, seed: int = 0) -> Trace:
-    """Return a trace whose first request has this name."""
+    """Return a trace with this name of the first request."""
     return Trace(seed=seed, events=(Submit(tick=0, request=request, prompt=(1, 2, 3), max_tokens=4),))

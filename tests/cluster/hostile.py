@@ -1,4 +1,4 @@
-"""Campaigns whose every text is hostile: control sequences, marks of direction, fillers, markup, forged lines."""
+"""Campaigns with hostile texts: control sequences, direction marks, fillers, markup, fake lines."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the operating system knows about processes and their sockets (Linux)."""
+"""Processes and their sockets, read from the operating system (Linux)."""
 
 import os
 from pathlib import Path
@@ -53,7 +53,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def runs_below(pid: int, program: str) -> bool:
-    """Tell whether a process below one runs a program of this name."""
+    """Return whether a descendant of a process runs a program of this name."""
     for child in descendants(pid):
         try:
             command = Path(f"/proc/{child}/cmdline").read_bytes()

@@ -1,1 +1,1 @@
-"""Tests of what runs next."""
+"""Tests of campaigns: planners, driver, budget, triage."""

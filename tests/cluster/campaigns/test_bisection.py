@@ -1,4 +1,4 @@
-"""A bisection of releases finds the change between two of them, with as few tries as halving takes."""
+"""Bisection finds the change between two releases with as few trials as halving takes."""
 
 from math import ceil, log2
 
@@ -29,7 +29,7 @@ def test_the_change_is_found_by_halving(num: int, data: st.DataObject, is_fixed:
 
 
 @given(st.lists(st.sampled_from(["bad", "good", "skipped"]), min_size=1, max_size=12))
-def test_whatever_releases_show_it_ends_and_what_it_says_was_seen(shown: list[Status]) -> None:
+def test_bisection_ends_and_reports_only_observed_statuses(shown: list[Status]) -> None:
     bisection = bisected(shown)
     assert all(status == shown[bisection.versions.index(version)] for version, status in bisection.known.items())
     change = bisection.change()
@@ -42,7 +42,7 @@ def test_whatever_releases_show_it_ends_and_what_it_says_was_seen(shown: list[St
     assert all(status == "skipped" for status in shown[low + 1 : high])
 
 
-def test_where_no_release_can_tell_all_are_tried() -> None:
+def test_all_releases_are_tried_if_all_are_skipped() -> None:
     assert bisected(["skipped"] * 3).known == {f"0.{number}": "skipped" for number in range(3)}
 
 

@@ -1,4 +1,4 @@
-"""How a campaign holds its time, as a whole and by its parts."""
+"""Time budget of a campaign and of its parts."""
 
 from pathlib import Path
 
@@ -30,11 +30,11 @@ def test_a_share_of_a_budget_ends_when_it_is_used_up() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.5, "0.5 s"), (119, "119 s"), (720, "12 min"), (7200, "2 h"), (27000, "7.5 h")]
 )
-def test_a_duration_is_told_in_the_unit_that_fits(seconds: float, text: str) -> None:
+def test_duration_is_printed_in_a_fitting_unit(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 
 
-def test_a_night_says_how_it_is_divided() -> None:
+def test_night_prints_its_division_of_time() -> None:
     assert 0 < REPLAY_END < TRACES_END < HUNT_END < NIGHT_END == 1
     told = division(8, 13)
     assert told.startswith(

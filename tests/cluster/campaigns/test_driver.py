@@ -1,4 +1,4 @@
-"""The driver carries out what a planner asks for, and stops when it is told to."""
+"""The driver runs a planner's tasks once each, and ends at a stop request."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ class Chain:
 
 
 class Noting:
-    """Progress that keeps what it is told, and asks for a stop after so many results."""
+    """Progress that stores its counts, and requests a stop after some number of results."""
 
     def __init__(self, stop: Stop, most: int) -> None:
         self.seen: list[int] = []
@@ -124,7 +124,7 @@ def test_after_a_stop_nothing_more_is_asked_for() -> None:
     assert len(planner.left) == 2
 
 
-def test_attempts_go_on_counting_where_the_store_says_they_are(tmp_path: Path) -> None:
+def test_attempt_numbers_continue_from_the_store(tmp_path: Path) -> None:
     planner = Chain("agree")
     with Store(tmp_path) as store:
         store.begin_attempt(planner.left[0].key, 4, 0)

@@ -1,4 +1,4 @@
-"""Regressions of a night: what was not judged is no fault that was missed, and other nights begin elsewhere."""
+"""Regressions of a night: unjudged ones are not missed, and each night starts at another."""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -30,7 +30,7 @@ def known(what: str, number: int) -> Trace:
 
 
 def night(traces: dict[str, Trace], folder: Path, num_judged: int, number: int = 0) -> Regressions:
-    """Return the regressions of a night whose time ends once some jobs are judged."""
+    """Return the regressions of a night that ends after some judged jobs."""
     with Store(folder) as store:
         replayed = Regressions(traces, store, night=number)
         suite = replayed.suite
@@ -39,7 +39,7 @@ def night(traces: dict[str, Trace], folder: Path, num_judged: int, number: int =
     return replayed
 
 
-def test_a_night_that_is_over_before_its_regressions_are_misses_none_of_them(tmp_path: Path) -> None:
+def test_unjudged_regressions_of_a_short_night_are_not_missed(tmp_path: Path) -> None:
     # The fake judge finds something with a fault and without.
     traces = {f"{number}.yaml": known("diverge-", number) for number in range(8)}
     replayed = night(traces, tmp_path, 4)
@@ -57,7 +57,7 @@ def test_a_night_that_is_over_before_its_regressions_are_misses_none_of_them(tmp
     assert states["0.yaml"][1:] == ("diverged", "diverged")
 
 
-def test_findings_that_faults_must_cause_are_told_from_others(tmp_path: Path) -> None:
+def test_expected_findings_are_counted_separately(tmp_path: Path) -> None:
     traces = {"a.yaml": known("diverge-", 1), "b.yaml": known("diverge-", 2), "c.yaml": trace("agree-1")}
     counts = night(traces, tmp_path, 5).suite.counts()
     assert (counts.done, counts.total, counts.expected, counts.findings) == (3, 3, 2, 2)
@@ -65,7 +65,7 @@ def test_findings_that_faults_must_cause_are_told_from_others(tmp_path: Path) ->
     assert findings_text(0, 79) == "79 found that must be, no other findings"
 
 
-def test_only_a_fault_that_was_looked_for_is_missed(tmp_path: Path) -> None:
+def test_only_a_judged_fault_can_be_missed(tmp_path: Path) -> None:
     traces = {"a.yaml": known("agree-", 1), "b.yaml": known("agree-", 2)}
     replayed = night(traces, tmp_path / "short", 2)
     assert (replayed.missed, replayed.unjudged, replayed.exit_code()) == (["a.yaml"], ["b.yaml"], EXIT_NOT_JUDGED)
@@ -82,13 +82,13 @@ def test_only_a_fault_that_was_looked_for_is_missed(tmp_path: Path) -> None:
         ({}, 0, EXIT_AGREED),
     ],
 )
-def test_a_night_judges_what_it_has_judged(
+def test_regressions_have_the_exit_code_of_the_judged_ones(
     traces: dict[str, Trace], num_judged: int, code: int, tmp_path: Path
 ) -> None:
     assert night(traces, tmp_path, num_judged).exit_code() == code
 
 
-def test_what_was_lost_is_neither_missed_nor_failing(tmp_path: Path) -> None:
+def test_lost_regression_is_neither_missed_nor_failing(tmp_path: Path) -> None:
     replayed = night({"a": known("agree-", 1), "b": known("agree-", 2)}, tmp_path, 0)
     for scenario in replayed.suite.scenarios[:2]:
         judgement = Judgement(verdict=Lost(reason="killed"), trace=scenario.job.trace, schedules=0)
@@ -98,7 +98,7 @@ def test_what_was_lost_is_neither_missed_nor_failing(tmp_path: Path) -> None:
     assert "  lost: a: killed" in [*replayed.lines()]
 
 
-def test_short_nights_come_to_every_trace_and_first_to_others(tmp_path: Path) -> None:
+def test_short_nights_start_at_different_traces(tmp_path: Path) -> None:
     traces = {f"{number:02}": trace(f"agree-{number}") for number in range(50)}
     judged: set[str] = set()
     for number in range(20261121, 20261131):
@@ -109,7 +109,7 @@ def test_short_nights_come_to_every_trace_and_first_to_others(tmp_path: Path) ->
     assert judged == set(traces)
 
 
-def test_nights_in_a_row_measure_every_fault_once_whatever_months_they_are_in() -> None:
+def test_consecutive_nights_measure_every_fault_once() -> None:
     days = [date(2026, 10, 28) + timedelta(days=day) for day in range(130)]
     assert days[-1] > date(2027, 3, 1)
     parts = [part_of_the_faults(night_number(int(f"{day:%Y%m%d}")), 7) for day in days]
@@ -119,16 +119,16 @@ def test_nights_in_a_row_measure_every_fault_once_whatever_months_they_are_in() 
     assert night_number(20261132) == 20261132, "no date is a number as any"
 
 
-def test_short_nights_come_to_every_fault_and_first_to_others() -> None:
+def test_short_nights_start_at_different_faults() -> None:
     every = faults_on(DEFAULT_CONFIG)
     weeks = [[part_of_the_faults(night, 7) for night in range(week, week + 7)] for week in range(0, 84, 7)]
     assert all(sorted(fault for part in week for fault in part) == every for week in weeks)
-    # Of each part a third is measured before the time ends.
+    # A third of each part is measured before the time ends.
     measured = {fault for week in weeks for part in week for fault in part[: len(part) // 3]}
     assert sorted(measured) == every
 
 
-def test_trials_that_were_not_made_are_none_that_found_nothing(tmp_path: Path) -> None:
+def test_trials_that_were_not_run_do_not_count_as_misses(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         measurement = Measurement(faults_on(DEFAULT_CONFIG)[:3], 3, 5, False, store)
     assert measured_code(measurement, list(by_fault(measurement.trials()))) == EXIT_AGREED

@@ -1,4 +1,4 @@
-"""A night tells what is new, what was seen before, what is known, and what no longer shows."""
+"""Findings of a night are classified as new, seen before, known or gone."""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -18,11 +18,11 @@ URL = "https://example.org/17"
 
 
 def known_file(folder: Path, name: str, text: str) -> None:
-    """Write what is known of one finding."""
+    """Write the file of a known finding."""
     (folder / f"{name}.known.yaml").write_text(text)
 
 
-def test_three_nights_tell_new_again_known_ended_and_gone(tmp_path: Path) -> None:
+def test_three_nights_classify_new_again_known_and_gone_findings(tmp_path: Path) -> None:
     known_file(tmp_path, "a", f"bug: tokens a\nupstream: {URL}\nstatus: expected\n")
     known_file(tmp_path, "b", f"bug: kv b\nupstream: {URL}\nstatus: suppressed\nuntil: 2026-11-22\n")
     known = read_known(tmp_path)
@@ -86,7 +86,7 @@ def test_a_sighting_under_a_wrong_clock_does_not_stop_later_nights_from_counting
     assert (sighting.nights, sighting.last) == (nights, last)
 
 
-def test_a_night_that_is_gone_on_with_counts_once(tmp_path: Path) -> None:
+def test_resumed_night_counts_once(tmp_path: Path) -> None:
     for _ in range(2):
         seen = keep_seen(tmp_path, ["kv b"], TODAY)
         assert recurrence(["kv b"], {}, seen, TODAY).new == ("kv b",)
@@ -116,7 +116,7 @@ def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, 
         read_known(tmp_path)
 
 
-def test_a_finding_that_two_files_know_is_refused_and_so_are_another_name_and_a_broken_ledger(tmp_path: Path) -> None:
+def test_duplicate_known_finding_or_broken_files_are_refused(tmp_path: Path) -> None:
     for name in "ab":
         known_file(tmp_path, name, f"bug: kv b\nupstream: {URL}\nstatus: expected\n")
     with pytest.raises(ScenarioError, match=r"b.known.yaml: 'kv b' is known already, from .*a.known.yaml"):
@@ -129,7 +129,7 @@ def test_a_finding_that_two_files_know_is_refused_and_so_are_another_name_and_a_
         read_seen(tmp_path)
 
 
-def test_the_folder_is_the_one_named_or_that_of_the_engine_and_a_night_makes_it(tmp_path: Path) -> None:
+def test_known_folder_is_the_option_or_the_engine_default(tmp_path: Path) -> None:
     assert known_folder(None, SPECSTORM) == Path("scenarios/known")
     assert known_folder(None, VLLM) == Path("scenarios/known/vllm")
     with pytest.raises(InputError, match="which is not a folder"):

@@ -1,4 +1,4 @@
-"""Candidates that kill their workers or come too late do not disturb the triage of a finding."""
+"""Triage of a finding: fatal or late candidates, known bugs, unconfirmed findings."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from workers.record.evidence import fact
 from workers.record.verdict import NO_STATS, Agreed, Diverged, Judgement, Lost, with_known
 
 
-def test_one_candidate_that_kills_its_worker_does_not_keep_the_others_of_its_job_from_being_tried() -> None:
+def test_candidate_that_kills_its_worker_does_not_block_others() -> None:
     triage = Triage(FindingState.of(hit("x"), 0))
 
     def answer(job: AnyJob) -> Answer | Lost:
@@ -28,7 +28,7 @@ def test_one_candidate_that_kills_its_worker_does_not_keep_the_others_of_its_job
     assert len(judgement.trace.events) == 1
 
 
-def test_candidates_that_are_lost_after_the_last_round_was_settled_leave_the_small_trace_as_it_is() -> None:
+def test_candidates_lost_after_the_last_round_change_nothing() -> None:
     triage = Triage(FindingState.of(hit("x"), 0), limit=16)
     (judge,) = triage.tasks(2)
     triage.take(Record(judge.job.key, 1, buggy(judge.job)))
@@ -47,7 +47,7 @@ def test_candidates_that_are_lost_after_the_last_round_was_settled_leave_the_sma
     assert len(judgement.trace.events) == 1
 
 
-def test_what_turns_out_to_be_a_known_bug_when_it_is_judged_again_is_not_shrunk() -> None:
+def test_finding_of_a_known_bug_is_not_shrunk() -> None:
     triage = Triage(FindingState.of(hit("x"), 0))
     (judge,) = triage.tasks(2)
     answer = buggy(judge.job)
@@ -61,7 +61,7 @@ def test_what_turns_out_to_be_a_known_bug_when_it_is_judged_again_is_not_shrunk(
 
 
 @pytest.mark.parametrize("was_confirmed", [True, False])
-def test_a_finding_that_was_too_long_to_be_confirmed_is_none_if_it_is_not_when_it_is_small(was_confirmed: bool) -> None:
+def test_unconfirmed_long_finding_needs_a_confirmed_small_trace(was_confirmed: bool) -> None:
     why = None if was_confirmed else fact("unconfirmed", steps=200, steps_max=100)
     verdict = diverged("x").model_copy(update={"unconfirmed": why})
     triage = Triage(FindingState.of(hit("x").model_copy(update={"verdict": verdict}), 0))

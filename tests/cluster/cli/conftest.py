@@ -14,7 +14,7 @@ Here: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
-    """Return what runs `specstorm` in the folder of a test: a process of its own takes a second to start."""
+    """Return a function that runs `specstorm` in this process, which saves a second per call."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Program `specstorm` with an engine that hangs in one phase of a command, whatever is raised in it meanwhile.
+"""Program `specstorm` with an engine that hangs in one phase of a command, despite exceptions.
 
 `stuck_engine.py PHASE ARGUMENTS...`; it says `stuck` on stderr when it hangs.
 """
@@ -34,7 +34,7 @@ PHASE = sys.argv[1] if __name__ == "__main__" else ""
 
 
 def hang() -> None:
-    """Never return, whatever handlers of signals raise."""
+    """Never return, even if signal handlers raise."""
     if PHASE == "native code":
         try:
             os.write(2, STUCK)

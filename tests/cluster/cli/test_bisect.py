@@ -1,4 +1,4 @@
-"""The command `bisect`: what it refuses, and what it says of releases, which are judged without installing any."""
+"""Command `bisect`: invalid input, and its report on releases, whose verdicts are faked."""
 
 import json
 from collections.abc import Iterator
@@ -90,7 +90,7 @@ def test_a_bug_that_is_gone_is_reported_with_the_first_release_without_it(
         ("no wheel", 3, "no release could tell"),
     ],
 )
-def test_releases_that_all_show_the_same_are_no_change(
+def test_releases_with_equal_status_have_no_change(
     verdict: Verdict | str,
     code: int,
     conclusion: str,

@@ -1,4 +1,4 @@
-"""The command `bisect --repository`: commits of a checkout, each as a tree of sources, which stays as it is."""
+"""Command `bisect --repository`: commits of a checkout, which stays unchanged."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ GIT = (
     "-c",
     "init.defaultBranch=main",
 )
-# A file and its text, or nothing to remove it, behind a subject.
+# A commit subject, a file, and its new text or None to remove it.
 Change = tuple[str, str, str | None]
 HISTORY: Sequence[Change] = (
     ("begin", "vllm/__init__.py", ""),
@@ -79,7 +79,7 @@ def bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "bug.yaml"
 
 
-def test_the_first_bad_commit_is_told_with_its_subject_and_those_that_cannot_tell(
+def test_first_bad_commit_is_printed_with_subject_and_skipped_ones(
     tmp_path: Path, bug: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = repository_of(tmp_path / "checkout", HISTORY)
@@ -113,7 +113,7 @@ def test_an_older_bad_commit_than_the_good_one_asks_for_the_first_good_one(
     assert {entry.version: entry.subject for entry in document.releases}[made["rename"]] == "rename"
 
 
-def test_without_a_good_commit_it_is_looked_as_far_back_as_commits_go_also_in_a_hook_of_another_checkout(
+def test_without_a_good_commit_all_commits_are_searched(
     tmp_path: Path, bug: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = repository_of(tmp_path / "checkout", [HISTORY[0], HISTORY[1], HISTORY[4]])
@@ -123,7 +123,7 @@ def test_without_a_good_commit_it_is_looked_as_far_back_as_commits_go_also_in_a_
     assert capsys.readouterr().out.splitlines()[-1] == last
 
 
-def test_a_good_commit_that_does_not_start_is_good_as_told(
+def test_good_commit_that_does_not_start_stays_good(
     tmp_path: Path, bug: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = repository_of(tmp_path / "checkout", HISTORY)

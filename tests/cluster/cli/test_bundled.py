@@ -37,7 +37,7 @@ def test_a_bundled_name_is_found_from_any_folder(
     assert "no such file" in words or "no such file" not in captured.err
 
 
-def test_beside_a_bundled_trace_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_beside_a_bundled_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = set(Path(cli.__file__).parents[2].glob("scenarios/regressions/*"))
     assert cli.run(["shrink", FOUND, "--limit", "1"]) == 1

@@ -1,4 +1,4 @@
-"""The program as its users meet it: commands, exit codes, files and what is printed."""
+"""Commands as subprocesses and in this process: exit codes, files and output."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def specstorm(
 
 
 def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Return what a command said on stderr, less the progress that it shows where it takes long."""
+    """Return the stderr of a command without its progress lines."""
     return [line for line in done.stderr.splitlines() if " scenarios, " not in line]
 
 
@@ -211,7 +211,7 @@ def test_bad_input_exits_with_2_and_one_message_before_any_work(
     assert folder.exists()
 
 
-def test_the_process_ends_with_the_exit_code_of_its_command_and_says_no_more(tmp_path: Path) -> None:
+def test_process_returns_the_exit_code_without_more_output(tmp_path: Path) -> None:
     done = specstorm(tmp_path, "run", "no-such-folder")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("specstorm: ")
@@ -258,14 +258,14 @@ def test_a_signal_stops_a_run_that_a_second_run_completes(
     assert "cluster run scn --ray" in out
     kept = num_results(tmp_path / "out")
     assert 1 <= kept < STOPPED
-    # What was stopped on a Ray goes on without one too.
+    # A run that was stopped on Ray can resume without Ray.
     done = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "out")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"kept from an earlier run: {kept} of {STOPPED} results" in done.stdout
     assert num_results(tmp_path / "out") == STOPPED
 
 
-def test_a_second_signal_stops_what_runs_in_this_process_at_once_and_it_runs_again(tmp_path: Path) -> None:
+def test_second_signal_stops_an_in_process_run_which_resumes(tmp_path: Path) -> None:
     # All schedules of it take seconds.
     submits = [
         f"{{tick: 0, do: submit, request: r{each}, prompt: {{tokens: 20}}, max_tokens: 100}}" for each in range(4)
@@ -281,7 +281,7 @@ def test_a_second_signal_stops_what_runs_in_this_process_at_once_and_it_runs_aga
     out, err = process.communicate(timeout=SECONDS_MAX)
     assert process.returncode == 130, out + err
     # The first one may have come before the trace was begun.
-    assert "interrupted; continue with: " in err or "interrupted by SIGINT; go on with: " in out
+    assert "interrupted; continue with: " in err or "interrupted by SIGINT; continue with: " in out
     assert num_results(tmp_path / "out") == 0
     assert specstorm(tmp_path, "run", "long.yaml", "--ray", "off", "--out", "out").returncode == 0
     assert num_results(tmp_path / "out") == 1
@@ -358,7 +358,7 @@ def test_neither_replay_nor_a_run_without_ray_loads_ray_or_torch(tmp_path: Path)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_switch_that_has_no_effect_is_warned_of_once_with_its_reason(tmp_path: Path, here: Here) -> None:
+def test_option_without_effect_is_warned_of_once(tmp_path: Path, here: Here) -> None:
     below = scenarios(tmp_path, 2)
     for path in below.iterdir():
         path.write_text(path.read_text().replace("spec: {", "spec: {cascade: true, "))
@@ -371,9 +371,7 @@ def test_a_switch_that_has_no_effect_is_warned_of_once_with_its_reason(tmp_path:
     assert "warning" not in done.stderr
 
 
-def test_traces_of_known_faults_are_left_out_below_a_folder_and_run_where_they_are_named(
-    tmp_path: Path, here: Here
-) -> None:
+def test_traces_of_known_faults_run_only_if_named(tmp_path: Path, here: Here) -> None:
     below = scenarios(tmp_path, 1)
     known = below / "regressions" / "known.yaml"
     known.parent.mkdir()
@@ -390,7 +388,7 @@ def test_traces_of_known_faults_are_left_out_below_a_folder_and_run_where_they_a
     assert complaint.startswith("specstorm: scn/regressions: skipped all scenarios (1), which switch faults on")
 
 
-def test_a_trace_that_only_its_fault_makes_possible_is_not_replayed_without_it(tmp_path: Path, here: Here) -> None:
+def test_trace_that_needs_its_fault_is_not_replayed_without_it(tmp_path: Path, here: Here) -> None:
     (tmp_path / "deep.yaml").write_text(
         SCENARIO.format(seed=0).replace("spec: {", "faults: [specstorm-depth-3]\nspec: {depth: 3, ")
     )

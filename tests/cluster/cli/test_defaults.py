@@ -1,4 +1,4 @@
-"""Defaults of options from a pyproject.toml: which file they are read from, and what it may not name."""
+"""Defaults of options from a pyproject.toml: choice of the file, and forbidden values."""
 
 import os
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_defaults_come_from_the_nearest_pyproject_and_the_command_line_overrides
     assert cli.run(["run", "scn", "-k", "s1", "--ray", "off"]) == 0
 
 
-def test_workers_that_nobody_typed_yield_to_no_ray(folder: Path, capsys: Capture) -> None:
+def test_default_workers_option_is_ignored_without_ray(folder: Path, capsys: Capture) -> None:
     (folder / "pyproject.toml").write_text("[tool.specstorm]\nworkers = 3\n")
     assert cli.run(["run", "scn", "-k", "s1", "--ray", "off"]) == 0
     assert cli.run(["run", "scn", "-k", "s1", "--ray", "off", "--workers", "3"]) == 2
@@ -72,7 +72,7 @@ def test_wrong_defaults_are_reported_in_a_line_with_their_file(
     assert message in line
 
 
-def test_a_wrong_option_that_was_typed_is_not_that_of_a_file(folder: Path, capsys: Capture) -> None:
+def test_wrong_typed_option_is_not_blamed_on_the_file(folder: Path, capsys: Capture) -> None:
     (folder / "pyproject.toml").write_text("[tool.specstorm]\nworkers = 2\n")
     assert cli.run(["run", "scn", "--ray", "off", "--workers", "many"]) == 2
     assert capsys.readouterr().err.startswith("specstorm: Invalid value for '--workers'")

@@ -1,4 +1,4 @@
-"""`--engine` and `--device`: what a job is, what is refused, and how a GPU is shared out."""
+"""Options `--engine` and `--device`: job keys, invalid values, and the share of a GPU."""
 
 import json
 import os
@@ -145,7 +145,7 @@ def test_a_night_replays_and_measures_the_faults_that_exist_on_its_device_and_sa
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles its kernels where there is a GPU")
-def test_a_shard_and_a_trial_come_to_the_same_on_the_interpreter() -> None:
+def test_shard_and_trial_have_the_same_result_on_the_interpreter() -> None:
     # Its ninth trace is short.
     shard, worker = Shard(profile="labelled", seed=0, number=1, first=8, traces=1), Worker()
     on_sim, interpreted = (worker.hunt(shard, lambda trace: None, config) for config in (RunConfig(), INTERPRETED))

@@ -1,4 +1,4 @@
-"""Command `doctor`, and the checks it is made of."""
+"""Command `doctor` and its checks."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def by_name(checks: list[Check]) -> dict[str, Check]:
     return {check.name: check for check in checks}
 
 
-def test_the_doctor_has_run_every_engine_on_every_device_and_a_private_ray(tmp_path: Path) -> None:
+def test_doctor_runs_every_engine_on_every_device(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         environment.pop(name, None)
@@ -60,7 +60,7 @@ def test_doctor_tries_a_trace_that_the_engine_can_run_on_each_device(engine: str
         assert lacking(trace_for(config), kind.capabilities_under(config)) is None, device
 
 
-def test_what_is_less_than_wanted_says_how_to_get_it(tmp_path: Path) -> None:
+def test_insufficient_property_has_a_remedy(tmp_path: Path) -> None:
     checks = [*checks_of_machine(tmp_path), *checks_of_packages(), *checks_of_servers()]
     assert checks
     for check in checks:
@@ -72,7 +72,7 @@ def test_a_folder_that_cannot_be_written_is_limited(tmp_path: Path) -> None:
     assert by_name(checks_of_machine(Path("/proc")))["disk"].state == "limited"
 
 
-def test_numbers_are_those_of_the_system() -> None:
+def test_doctor_numbers_equal_the_system_values() -> None:
     assert 0 < usable_processors() <= len(os.sched_getaffinity(0))
     available, total = available_memory()
     assert 0 < available <= total

@@ -95,15 +95,13 @@ def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
     assert done.stdout.startswith("specstorm: the working directory is gone")
 
 
-def test_a_crash_of_our_own_is_never_taken_for_a_finding(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_internal_error_is_no_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "cluster.cli.commands", None)
     assert cli.run(["faults", "list"]) == 3
     assert "internal error, no verdict was reached" in capsys.readouterr().err
 
 
-def test_a_crash_that_cannot_be_told_is_not_taken_for_a_finding_either(
+def test_crash_that_cannot_be_printed_is_no_finding(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail(error: BaseException) -> None:
@@ -134,7 +132,7 @@ def test_too_little_memory_for_a_private_ray_is_one_line(tmp_path: Path, size: i
 
 
 @pytest.mark.parametrize("flag", ["v", "d"])
-def test_as_much_memory_as_is_wanted_is_enough(tmp_path: Path, flag: str) -> None:
+def test_minimum_memory_is_sufficient(tmp_path: Path, flag: str) -> None:
     scenarios(tmp_path, 1)
     done = shell(tmp_path, f"ulimit -{flag} {cli.MEMORY_MIN >> 10}; specstorm run scn --ray off --out out")
     assert done.returncode == 0, done.stderr
@@ -159,7 +157,7 @@ def test_a_default_folder_that_cannot_be_made_is_one_line(
 
 
 def small_files(limit: int) -> Callable[[], None]:
-    """Return what lets no file of a process grow beyond a limit."""
+    """Return a function that limits the size of a process's files."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
 
@@ -173,7 +171,7 @@ def test_a_store_that_cannot_be_begun_says_why_and_leaves_nothing(tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
-def test_a_store_that_fills_up_leaves_a_table_of_what_is_done_and_goes_on(tmp_path: Path) -> None:
+def test_run_on_a_full_disk_prints_its_results_and_resumes(tmp_path: Path) -> None:
     scenarios(tmp_path, 8)
     done = shell(tmp_path, "specstorm run scn --ray off --out out", small_files(90_000))
     assert done.returncode == 3, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The command `export`: what it refuses, and what it writes of a finding that nothing is written about."""
+"""Command `export`: unsupported findings, and the exported test of a finding without a page."""
 
 from pathlib import Path
 
@@ -59,9 +59,7 @@ def export(
         (differs("tokens", "tokens", "submit 0", reference=Reference.ALONE), "a test has no such value"),
     ],
 )
-def test_a_finding_that_no_test_on_a_cpu_shows_is_refused_with_its_reason(
-    here: Here, verdict: Verdict, said: str
-) -> None:
+def test_export_refuses_a_finding_without_a_cpu_test(here: Here, verdict: Verdict, said: str) -> None:
     code, complaint = export(here, verdict, SUBMIT)
     assert code == 2
     assert said in complaint
@@ -88,22 +86,20 @@ def test_a_finding_that_no_test_on_a_cpu_shows_is_refused_with_its_reason(
         ([DRAWN], SPEC + ", max_num_batched_tokens: 3", "request d samples with a seed after a prompt in chunks"),
     ],
 )
-def test_a_trace_that_no_call_stands_for_is_refused_and_named(
-    here: Here, events: list[str], spec: str, said: str
-) -> None:
+def test_export_refuses_a_trace_without_equivalent_calls(here: Here, events: list[str], spec: str, said: str) -> None:
     code, complaint = export(here, TOKENS, SUBMIT, *events, spec=spec)
     assert code == (2 if said else 0)
     assert said in complaint
 
 
-def test_a_late_device_and_the_second_runner_are_refused_where_a_scheduler_alone_shows_nothing(here: Here) -> None:
+def test_export_refuses_late_device_and_second_runner_findings(here: Here) -> None:
     assert "no device" in export(here, TOKENS, SUBMIT, more="schedule: {policy: lazy}\n")[1]
     assert "second model runner" in export(here, TOKENS, SUBMIT, engine="vllm")[1]
-    # The scheduler is that of both.
+    # Both have the same scheduler.
     assert export(here, STUCK, SUBMIT, engine="vllm") == (0, "")
 
 
-def test_evidence_that_is_none_is_refused_with_the_command_that_writes_it(here: Here) -> None:
+def test_invalid_evidence_is_refused_with_its_command(here: Here) -> None:
     Path("found.yaml").write_text(f"spec: {{{SPEC}}}\nevents: [{SUBMIT}]\n")
     Path("seen.json").write_text("{}")
     done = here("export", "found.yaml", "--evidence", "seen.json")
@@ -130,9 +126,7 @@ def test_evidence_that_is_none_is_refused_with_the_command_that_writes_it(here: 
         (differs("control", "paused", "submit 0"), ["        assert plan.num_scheduled_tokens.keys() <= running"]),
     ],
 )
-def test_what_a_test_builds_and_asserts_is_what_the_finding_is_about(
-    here: Here, verdict: Verdict, lines: list[str]
-) -> None:
+def test_exported_test_builds_and_asserts_the_finding(here: Here, verdict: Verdict, lines: list[str]) -> None:
     assert export(here, verdict, SUBMIT) == (0, "")
     text = Path("there/test_found.py").read_text()
     assert problems_of(text) == []

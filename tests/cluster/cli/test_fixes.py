@@ -1,4 +1,4 @@
-"""Option `--fixes`: names of findings whose fixes are applied before an engine runs."""
+"""Option `--fixes`: findings with fixes that are applied before an engine runs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The command `gate`: scenarios that execute what changed, then a hunt, on our engine as a package of its own."""
+"""Command `gate` on a copy of our own engine: selected scenarios, then a hunt."""
 
 import json
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ COMMAND = ("gate", "--engine", "gated", "--engine-path", "tree", "--ray", "off",
 
 
 class Gated(Specstorm):
-    """Our engine with sources laid over it: a core that says `wrong` makes the mistake of one of its faults.
+    """Our engine with overlaid sources: a core that contains `wrong` has the bug of one of its faults.
 
     The package is named as the folder of its scenarios. Its function `never` never runs.
     """
@@ -75,7 +75,7 @@ class Gated(Specstorm):
 
 @pytest.fixture(autouse=True)
 def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the engine with its record; a second is over at each look at the time."""
+    """Register the engine with its record; each read of the clock advances it by a second."""
     (tmp_path / "executed.json").write_text(RECORD.text())
     monkeypatch.setitem(registry._KINDS, "gated", ("tests.cluster.cli.test_gate", "Gated"))
     ticks = count()
@@ -83,7 +83,7 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tree(folder: Path, said: str, function: str = "tokens") -> Path:
-    """Make a checkout whose branch has changed what one function returns."""
+    """Make a checkout with a branch that changes the return value of one function."""
     repository_of(folder / "tree", HISTORY)
     # A checkout that is named as its package hides no scenarios of that name.
     (folder / "seeds").mkdir()
@@ -159,7 +159,7 @@ def test_findings_that_are_known_are_left_out(tmp_path: Path, here: Here) -> Non
     assert (root.get("failures"), root.get("skipped")) == ("0", "1")
 
 
-def test_a_gate_whose_time_ends_first_has_not_judged_and_goes_on_where_it_was(tmp_path: Path, here: Here) -> None:
+def test_gate_cut_short_is_not_judged_and_resumes(tmp_path: Path, here: Here) -> None:
     tree(tmp_path, "right, too")
     done = here(*COMMAND, "--minutes", "0.2", "--traces", "100")
     assert done.returncode == 3, done.stdout + done.stderr
@@ -198,7 +198,7 @@ def test_a_share_of_the_time_is_left_for_the_hunt_when_scenarios_take_longer(
     assert document["cut_short"].startswith(f"cut short: {document['judged']} were judged in 24 s; ")
 
 
-def test_what_no_scenario_executes_is_said_and_that_it_never_ran(tmp_path: Path, here: Here) -> None:
+def test_gate_reports_unexecuted_and_never_run_functions(tmp_path: Path, here: Here) -> None:
     tree(tmp_path, "other", "never")
     done = here(*COMMAND, "--minutes", "0.3", "--traces", "12")
     assert "gate: no scenario executes never (seeds/core.py) (recorded on release 1.0)" in done.stderr
@@ -214,7 +214,7 @@ def test_without_a_function_that_differs_a_few_scenarios_are_for_smoke(tmp_path:
     assert "gate: no function differs; to judge: 1 of 6 scenarios, for smoke" in done.stderr
 
 
-def test_a_folder_that_is_no_checkout_is_compared_with_what_is_installed(tmp_path: Path, here: Here) -> None:
+def test_folder_without_checkout_is_compared_with_the_installation(tmp_path: Path, here: Here) -> None:
     for folder, said in (("tree/python", "right, too"), ("home", "right")):
         (tmp_path / folder / "seeds").mkdir(parents=True)
         (tmp_path / folder / "seeds" / "__init__.py").touch()

@@ -1,4 +1,4 @@
-"""Input files that a stranger made: each command ends at once, with one line and exit code 2."""
+"""Hostile input files: each command ends at once, with one line and exit code 2."""
 
 import ast
 import os

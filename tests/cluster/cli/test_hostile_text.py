@@ -32,7 +32,7 @@ def hidden(text: str) -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """Return the lines of a log that a runner of GitHub obeys."""
+    """Return the lines of a log with GitHub workflow commands."""
     return [line for line in text.split("\n") if re.match(r"\s*::|.*##\[", line)]
 
 

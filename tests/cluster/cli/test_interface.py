@@ -1,4 +1,4 @@
-"""Specstorm from Python and from pytest, and what comes with the distribution."""
+"""Python interface, pytest plugin, and content of the distribution."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A night's JSON goes to a command or an address; that it cannot is said, and changes nothing else."""
+"""Notification of a night to a command or URL; a failure is reported and changes nothing else."""
 
 import shlex
 import sys
@@ -87,12 +87,12 @@ def test_a_failure_is_one_line_on_stderr(server: Received, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("target", ["", "  ", "/nowhere/at/all x", "a 'b", "ftp://host/"])
-def test_what_could_not_be_notified_is_refused_before_the_night(target: str) -> None:
+def test_invalid_notification_target_is_refused_before_the_night(target: str) -> None:
     with pytest.raises(InputError, match="--notify"):
         check_notify(target)
 
 
-def test_what_can_be_notified_is_taken() -> None:
+def test_valid_notification_targets_are_accepted() -> None:
     for target in (None, "https://host/hook", "cat", "sh -c 'cat >/dev/null'"):
         check_notify(target)
 
@@ -107,7 +107,7 @@ def test_what_can_be_notified_is_taken() -> None:
         (["--out", "https://host/SECRET"], ["--out", "https://host/SECRET"]),
     ],
 )
-def test_an_address_that_is_notified_is_kept_with_no_result_but_for_its_host(
+def test_notification_address_is_stored_without_secrets(
     given: list[str], kept: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["specstorm", "nightly", *given])

@@ -1,4 +1,4 @@
-"""What a finding was found on stands in its file: it is replayed and shrunk there without any option."""
+"""Run configuration in an artefact: it is replayed and shrunk with it, without options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ IN_AN_OP = "vllm-43434-draft-order"
 
 @dataclass(frozen=True, slots=True)
 class OtherKind(BlackBoxKind):
-    """An engine whose requests see each other's tokens."""
+    """An engine with requests that see each other's tokens."""
 
     mistake: Mistake = "neighbour"
 
@@ -52,7 +52,7 @@ def finding(config: RunConfig) -> Judgement:
 
 
 def on(folder: Path, **keys: str) -> Path:
-    """Write a scenario with a fault that exists on one device, and say what it was run on."""
+    """Write a scenario with a fault that exists on one device, and with its run configuration."""
     trace = codec.loads(SCENARIO.format(seed=1), "x").model_copy(update={"faults": (IN_AN_OP,)})
     path = folder / "a.yaml"
     path.write_text(codec.dumps(trace, RunOn.model_validate(keys)))
@@ -95,7 +95,7 @@ def test_a_file_is_run_on_the_device_that_it_names_unless_one_is_typed(
     )
     assert cli.run([command, str(path)]) == 2
     assert capsys.readouterr().err.splitlines() == [refused]
-    # Whoever types an engine has typed all of it.
+    # A typed engine replaces the complete configuration.
     for typed in (("--device", "sim"), ("--engine", "specstorm")):
         assert cli.run([command, str(path), *typed]) in (0, 1)
     assert cli.run([command, str(on(tmp_path)), "--device", "triton-cpu"]) == 2
@@ -109,7 +109,7 @@ def test_a_file_is_run_on_the_device_that_it_names_unless_one_is_typed(
         ({"kernels": "interpreted"}, "--kernels is interpreted; engine specstorm has no kernel definitions"),
     ],
 )
-def test_a_file_that_names_what_there_is_not_is_refused_in_one_line(
+def test_file_with_unknown_engine_or_device_is_refused(
     keys: dict[str, str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["replay", str(on(tmp_path, **keys))]) == 2

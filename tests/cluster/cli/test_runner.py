@@ -1,4 +1,4 @@
-"""What people expect of a test runner: selection, listing, limits on findings and time, verbosity, defaults."""
+"""Options of a test runner: selection, listing, limits on findings and time, verbosity."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_names_are_matched_by_words_and_connectives(text: str, name: str, fits: 
 
 
 @pytest.mark.parametrize("text", ["", "and", "a b", "a or", "(a", "a)", "not"])
-def test_what_is_no_expression_is_refused(text: str) -> None:
+def test_invalid_name_expression_is_refused(text: str) -> None:
     with pytest.raises(SelectionError, match="is unexpected; expected words"):
         matcher(text)
 
@@ -56,7 +56,7 @@ def test_a_selection_is_listed_or_run_and_an_empty_one_is_refused(folder: Path, 
     assert capsys.readouterr().err == "specstorm: -k is 'other': matches none of 3 names; --list shows them\n"
 
 
-def test_a_run_stops_after_so_many_findings_and_says_how_to_go_on(folder: Path, capsys: Capture) -> None:
+def test_run_stops_at_maximum_findings_and_prints_resume_command(folder: Path, capsys: Capture) -> None:
     run = ["run", "scn", "--ray", "off", "--fault", FOUND]
     for options, found in ((["-x"], 1), (["--maxfail", "2"], 2)):
         assert cli.run([*run, *options, "-q"]) == 1
@@ -65,7 +65,7 @@ def test_a_run_stops_after_so_many_findings_and_says_how_to_go_on(folder: Path, 
         assert f"stopped after {found} findings; continue with: " in out
 
 
-def test_a_run_that_is_out_of_time_was_not_judged_and_goes_on(folder: Path, capsys: Capture) -> None:
+def test_run_out_of_time_is_not_judged_and_resumes(folder: Path, capsys: Capture) -> None:
     run = ["run", "scn", "--ray", "off", "--out", "out", "-q"]
     assert cli.run([*run, "--time-limit", "0.001"]) == 3
     out = capsys.readouterr().out
@@ -113,7 +113,7 @@ def test_probes_and_the_faults_of_a_plane_are_listed(capsys: Capture) -> None:
     assert "allowed are blocks, books, " in capsys.readouterr().err
 
 
-def test_help_and_completion_are_there(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_and_completion_are_available(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.run(["run", "-h"]) == 0
     assert "--maxfail" in capsys.readouterr().out
     monkeypatch.setenv("_SPECSTORM_COMPLETE", "complete_bash")

@@ -1,4 +1,4 @@
-"""The schemas of scenario files and of what `--json` prints."""
+"""JSON Schemas of scenario files and of `--json` documents."""
 
 import os
 from pathlib import Path
@@ -45,7 +45,7 @@ def values_of(text: str) -> object:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_scenario_file_is_what_the_schema_allows_and_names_it(path: Path) -> None:
+def test_every_scenario_file_matches_and_names_its_schema(path: Path) -> None:
     text = path.read_text()
     assert complaints(SCENARIO, values_of(text)) == []
     assert text.startswith(schema_line(path.parent))
@@ -58,7 +58,7 @@ def test_shorthand_that_the_codec_reads_is_allowed(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_the_codec_refuses_key_by_key_the_schema_refuses_too(text: str) -> None:
+def test_schema_refuses_each_key_that_the_codec_refuses(text: str) -> None:
     with pytest.raises(ScenarioError):
         loads(text, "a.yaml")
     assert complaints(SCENARIO, values_of(text))

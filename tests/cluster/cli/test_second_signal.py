@@ -1,4 +1,4 @@
-"""A second signal ends a command in every phase, even where nothing that is raised ends it."""
+"""A second signal ends a command in every phase, even if exceptions do not."""
 
 import fcntl
 import os

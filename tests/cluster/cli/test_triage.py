@@ -1,4 +1,4 @@
-"""Findings are triaged by a command: how they stand is shown and changed, and a date that has come counts again."""
+"""Command `triage`: states of findings are displayed and changed, and end at their date."""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -31,9 +31,7 @@ def triage(known: Path, *arguments: str) -> int:
     return cli.run(["triage", *arguments, "--known", str(known)])
 
 
-def test_a_finding_is_assigned_until_a_day_from_which_on_it_counts_again(
-    known: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_assigned_finding_counts_again_from_its_end_date(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert triage(known, BUG, "--state", "assigned", "--to", "ada", "--until", str(LATER)) == 0
     path = known / "a.known.yaml"
     assert capsys.readouterr().out == f"{path}: {BUG}: assigned to ada until {LATER}, {URL}\n"
@@ -42,7 +40,7 @@ def test_a_finding_is_assigned_until_a_day_from_which_on_it_counts_again(
     assert [(each.known, each.new) for each in told] == [((BUG,), ()), ((), (BUG,))]
 
 
-def test_another_state_takes_name_and_date_with_it(known: Path) -> None:
+def test_changed_state_drops_assignee_and_date(known: Path) -> None:
     path = str(known / "a.known.yaml")
     assert triage(known, path, "--state", "assigned", "--to", "ada", "--until", str(LATER)) == 0
     assert triage(known, path, "--note", "Asked again.") == 0
@@ -54,7 +52,7 @@ def test_another_state_takes_name_and_date_with_it(known: Path) -> None:
     assert read_known(known)[BUG].standing == f"fixed upstream, {URL}"
 
 
-def test_what_a_night_has_seen_gets_a_file_of_its_own(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_triage_of_a_seen_finding_creates_its_file(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert triage(known, "kv b") == 2
     assert "has no status yet" in capsys.readouterr().err
     assert triage(known, "kv b", "--state", "assigned", "--to", "ada") == 0
@@ -83,7 +81,7 @@ def test_what_a_night_has_seen_gets_a_file_of_its_own(known: Path, capsys: pytes
         ((BUG, "--state", "gone"), "Invalid value for '--state': 'gone' is not one of 'open', 'assigned', "),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_nothing_is_written(
+def test_invalid_triage_is_refused_and_nothing_is_written(
     known: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert triage(known, *arguments) == 2

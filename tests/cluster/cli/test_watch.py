@@ -1,4 +1,4 @@
-"""A campaign is watched from another process: how far it is, what was found, and when it ends."""
+"""Command `watch`: progress and findings of a campaign in another process."""
 
 import subprocess
 import sys
@@ -112,9 +112,7 @@ def test_the_newest_progress_of_a_campaign_and_those_inside_it_counts_and_a_brok
     assert (oldest.now, oldest.left) == (5.0, None)
 
 
-def test_a_campaign_that_was_never_driven_is_watched_all_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_campaign_without_progress_is_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, [])
     assert cli.run(["watch", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{tmp_path}: not running\n"

@@ -1,4 +1,4 @@
-"""A cluster of three raylets on this host whose parts are killed while campaigns run on it; prints what happened.
+"""A cluster of three raylets on this host; parts are killed while campaigns run; prints the outcome.
 
 Run by `test_nodes.py` in a process of its own, since a process has one Ray. The head has no CPU; of the other nodes one
 has a GPU by declaration, and a label that says that it is none.
@@ -44,7 +44,7 @@ class Killing:
         self._node = node
 
     def update(self, counts: Counts) -> None:
-        """Kill what is due."""
+        """Kill the processes that are due."""
         if counts.done >= 2 and not self.killed:
             for process in self._cluster.head_node.all_processes["dashboard"]:
                 os.kill(process.process.pid, signal.SIGKILL)
@@ -61,7 +61,7 @@ def pids_below(node: Any) -> set[int]:
 
 
 def without_a_gpu(ray: RayCluster, folder: Path) -> str:
-    """Run a job whose worker needs a GPU when no node has one; return why the campaign ended."""
+    """Run a job that needs a GPU on a cluster without one; return the reason why the campaign ended."""
     job = Job.of(trace("agree"), sweep=True)
     with RayPool(ray, 1, SECONDS_MAX, FAKE_JUDGE, gpus=1, start_seconds=1.0) as pool, Store(folder) as store:
         try:
@@ -125,7 +125,7 @@ def num_results(folder: Path) -> int:
 
 
 def metrics(port: int, pool: RayPool) -> list[str]:
-    """Return what a node exports about campaigns, once all of it has been reported."""
+    """Return the metrics of campaigns that a node exports, once all are reported."""
     end = time.monotonic() + SECONDS_MAX
     while time.monotonic() < end:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:

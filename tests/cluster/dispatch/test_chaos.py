@@ -1,6 +1,6 @@
 """Workers are killed with SIGKILL at random moments; the results are those of a run without kills.
 
-`benchmarks.robustness.kills` kills as many as one likes in a hunt.
+`benchmarks.robustness.kills` kills any number of workers in a hunt.
 """
 
 import sqlite3

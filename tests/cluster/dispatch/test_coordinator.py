@@ -1,4 +1,4 @@
-"""The coordinator in every order of events: one result for each job, and the same one in each order."""
+"""The coordinator gives one result per job, and the same one for every order of events."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -35,9 +35,9 @@ LOST = f"{LOSSES_MAX} attempts were lost: its process died"
 
 @dataclass
 class SimulatedPool:
-    """Workers that do what a list of numbers says; it checks each instruction on the way.
+    """Workers that follow a list of numbers; each instruction is checked.
 
-    A worker that begins a job whose name starts with "kill" dies of it, each time; no other job kills a worker.
+    A worker that begins a job named "kill..." dies each time; no other job kills a worker.
     """
 
     num_slots: int
@@ -120,7 +120,7 @@ class SimulatedPool:
 
 
 def run_to_the_end(slots: int, jobs: list[str], numbers: list[int]) -> tuple[Coordinator, SimulatedPool]:
-    """Run jobs under the events that some numbers stand for, and then without any further loss but those of "kill"."""
+    """Run jobs under the events encoded by numbers, and then without losses except for "kill" jobs."""
     coordinator, pool = Coordinator(slots), SimulatedPool(slots)
     for job in jobs:
         pool.carry_out(coordinator.handle(JobAdded(job)))
@@ -181,7 +181,7 @@ def test_the_same_events_give_the_same_instructions(numbers: list[int]) -> None:
 
 
 def ready(num_slots: int) -> Coordinator:
-    """Return a coordinator all of whose workers are idle."""
+    """Return a coordinator with idle workers."""
     coordinator = Coordinator(num_slots)
     for slot in range(num_slots):
         assert coordinator.handle(WorkerReady(slot, 0)) == []

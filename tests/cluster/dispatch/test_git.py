@@ -25,7 +25,7 @@ def plainly(folder: Path, *words: str, text: str = "") -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with a package, of which a file has changed since its commit."""
+    """A checkout with a package and one uncommitted change."""
     folder = tmp_path / "checkout"
     (folder / "package").mkdir(parents=True)
     (folder / "package" / "__init__.py").write_text("")
@@ -62,7 +62,7 @@ def signed(folder: Path) -> None:
 
 
 def fetched(folder: Path) -> None:
-    """Remove an object that a promising remote, whose programs it names itself, would be asked for."""
+    """Remove an object that git would fetch from a promisor remote with programs of the checkout."""
     name = plainly(folder, "rev-parse", "HEAD:package/a.py")
     plainly(folder, "checkout", "--", ".")
     (folder / ".git" / "objects" / name[:2] / name[2:]).unlink()

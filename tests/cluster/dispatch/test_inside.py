@@ -1,4 +1,4 @@
-"""Paths inside a folder: no name and no link leads out of it, whatever reads or writes."""
+"""Safe paths inside a folder: neither a name nor a link leads out of it."""
 
 import ast
 import os
@@ -175,7 +175,9 @@ CHANGES_OF = {
 # Modules that change files by other calls than `cluster.dispatch.inside`, and why they may.
 OTHER_WRITERS = {
     "cluster.campaigns.commits": "a temporary folder with a tree of the engine's sources",
+    "cluster.campaigns.regressions": "scenario files of this checkout",
     "cluster.cli.doctor_command": "a temporary folder of its own",
+    "cluster.cli.executed": "the record of executed functions in this checkout",
     "cluster.cli.finding_history": "makes the folder that the user named",
     "cluster.dispatch.inside": "the functions themselves",
     "cluster.dispatch.pool": "the token of a private Ray, in a temporary folder",
@@ -184,6 +186,7 @@ OTHER_WRITERS = {
     "cluster.dispatch.session": "the null device",
     "cluster.statistics.figures": "draws a picture into memory",
     "cluster.dispatch.whole_file": "names in an open folder, which `inside` has opened",
+    "cluster.reports.fault_page": "a page of this checkout",
     "cluster.reports.terminal": "the null device",
     "cluster.storage.archive": "unpacks into a campaign in which `in_the_way` found no link; files by `move_inside`",
     "cluster.storage.artefact": "renames a damaged artefact within the folder that `inside` returned",

@@ -1,4 +1,4 @@
-"""A driver leaves a Ray that it lost."""
+"""A driver ends with its own exit code after the loss of its Ray cluster."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ main.main()
 """
 
 
-def test_a_driver_that_has_lost_its_ray_takes_no_leave_and_ends_with_its_own_code() -> None:
+def test_driver_without_its_ray_ends_with_its_own_exit_code() -> None:
     done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=300, check=False)
     # Ray itself tells of the processes that were killed.
     assert done.stdout.endswith("True\n"), done.stderr

@@ -1,4 +1,4 @@
-"""Parts of a cluster are killed under a campaign: jobs run elsewhere, and every result is recorded exactly once."""
+"""Killed parts of a cluster: jobs run elsewhere, and every result is recorded exactly once."""
 
 import json
 import os
@@ -26,7 +26,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return what `node_faults` tells."""
+    """Return the output of `node_faults`."""
     folder = tmp_path_factory.mktemp("nodes")
     token = folder / "token"
     token.touch(0o600)
@@ -56,12 +56,12 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return facts
 
 
-def test_a_worker_that_wants_a_gpu_is_placed_where_one_is(outcome: dict[str, Any]) -> None:
+def test_gpu_worker_is_placed_on_a_gpu_node(outcome: dict[str, Any]) -> None:
     assert outcome["gpus"] == 1
     assert outcome["gpu"] == {"verdict": "agreed", "reason": "", "on_node": True}
 
 
-def test_a_killed_dashboard_is_not_noticed_and_the_jobs_of_a_killed_node_run_elsewhere(outcome: dict[str, Any]) -> None:
+def test_killed_dashboard_or_node_does_not_stop_a_campaign(outcome: dict[str, Any]) -> None:
     parts = outcome["parts"]
     assert parts["killed"] == ["dashboard", "node"]
     assert parts["kinds"] == ["agreed"] * NUM_JOBS
@@ -83,7 +83,7 @@ def test_a_killed_driver_goes_on_where_it_was_when_its_command_is_run_again(outc
     assert f"kept from an earlier run: {driver['before']} of {NUM_SMOKE} results" in driver["out"]
 
 
-def test_a_campaign_is_seen_on_rays_metrics_endpoint(outcome: dict[str, Any]) -> None:
+def test_rays_metrics_endpoint_has_the_campaign(outcome: dict[str, Any]) -> None:
     lines = outcome["parts"]["metrics"]
     for metric in METRICS:
         seen = [line for line in lines if line.startswith(f"ray_{metric.name}")]

@@ -1,4 +1,4 @@
-"""Workers die, hang, raise or never start; the campaign ends with the right results all the same."""
+"""Workers that die, hang, raise or never start do not change the results of a campaign."""
 
 import os
 import select
@@ -36,7 +36,7 @@ def campaign_of(pool: WorkerPool, folder: Path, *requests: str, seed: int = 0) -
         return suite.verdicts()
 
 
-def test_actors_and_this_process_come_to_the_same_results(ray_cluster: RayCluster, tmp_path: Path) -> None:
+def test_actors_and_this_process_have_the_same_results(ray_cluster: RayCluster, tmp_path: Path) -> None:
     requests = ("agree", "diverge", "crash", "stuck", "vacuous", "raise")
     with RayPool(ray_cluster, 2, DEADLINE_SECONDS, FAKE_JUDGE) as pool:
         on_ray = campaign_of(pool, tmp_path / "ray", *requests)

@@ -1,4 +1,4 @@
-"""Ray itself dies or hangs under a campaign: exit code 3, the cause, and the command that goes on; that one agrees.
+"""Ray itself dies or hangs under a campaign: exit code 3, the cause, and a working resume command.
 
 `benchmarks.robustness.ray_parts` kills every part, as often as one likes, on a private Ray and on one that was joined.
 """
@@ -18,7 +18,7 @@ AT_A_TIME = 3
 
 
 class Way(NamedTuple):
-    """A part of a Ray, private or joined, how it is killed or stopped, and whom the campaign then names."""
+    """A part of a Ray cluster, the way it is killed or stopped, and its name in the campaign's message."""
 
     is_joined: bool
     part: str
@@ -41,12 +41,12 @@ DEFAULT_PORTS = 6379, 52365
 
 @pytest.fixture(scope="module")
 def kills() -> dict[Way, Kill]:
-    """Return the outcome of a campaign for each way to end a part of its Ray; Ray's default ports are taken."""
+    """Return the outcome of a campaign for each way to end a part of its Ray; default ports are in use."""
     calm = undisturbed()
 
     def kill(way: Way) -> Kill:
         with place(way.is_joined) as ray:
-            # What goes on needs no Ray, and starting one takes long.
+            # The resumed command needs no Ray, which starts slowly.
             return killed(ray, way.part, calm, way.by, goes_on="off")
 
     ways = (DRIVER, *WAYS)
@@ -66,9 +66,7 @@ def test_killed_driver_leaves_no_process_and_its_command_completes(kills: dict[W
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{'joined' if way[0] else 'private'}-{way[1]}-{way[2].name}")
-def test_a_campaign_whose_ray_lost_a_part_ends_within_a_minute_with_the_cause_and_can_be_gone_on_with(
-    kills: dict[Way, Kill], way: Way
-) -> None:
+def test_campaign_on_broken_ray_reports_the_cause_and_resumes(kills: dict[Way, Kill], way: Way) -> None:
     kill = kills[way]
     assert kill.wrong == ""
     assert kill.code == 3

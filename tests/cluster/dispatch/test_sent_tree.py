@@ -1,4 +1,4 @@
-"""The tree that a job is sent with: a checkout, or what was installed of a wheel, with the user's own files."""
+"""The folder that is sent with a job: a checkout or installed files, with the user's files."""
 
 from importlib.metadata import PathDistribution, distribution
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_a_checkout_is_sent_as_it_is() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_of_a_wheel_what_it_installed_is_sent_with_the_user_s_files(tmp_path: Path) -> None:
+def test_wheel_sends_installed_files_and_user_files(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "b.yaml").write_text("b")
     (tmp_path / "c.yaml").write_text("c")
@@ -57,7 +57,7 @@ def test_of_a_wheel_what_it_installed_is_sent_with_the_user_s_files(tmp_path: Pa
     assert not tree.exists()
 
 
-def test_of_a_wheel_requirements_are_its_own_at_the_versions_that_run_here(installed: Path) -> None:
+def test_wheel_requirements_are_pinned_to_local_versions(installed: Path) -> None:
     wanted = requirements_of(installed, ["gpu"])
     assert [str(each) for each in wanted.packages] == ["numpy>=2.0", "never-installed>=1", "torch>=2.11"]
     numpy = distribution("numpy").version
@@ -67,7 +67,7 @@ def test_of_a_wheel_requirements_are_its_own_at_the_versions_that_run_here(insta
 
 
 @pytest.mark.usefixtures("installed")
-def test_of_a_wheel_a_command_is_submitted_with_files_from_anywhere(
+def test_wheel_submits_a_command_with_files_from_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

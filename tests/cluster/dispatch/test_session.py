@@ -1,4 +1,4 @@
-"""Signals that stop a command: the first asks for it, the next acts as it would have before, whichever it is."""
+"""Stop signals: the first one requests a stop, the second one acts at once."""
 
 import signal
 
@@ -29,7 +29,7 @@ def test_the_first_signal_asks_for_a_stop_and_a_second_one_acts_at_once(
             signal.signal(each, handler)
 
 
-def test_the_first_signal_is_answered_where_a_job_is_waited_for(capfd: pytest.CaptureFixture[str]) -> None:
+def test_first_signal_prints_a_message_while_a_job_runs(capfd: pytest.CaptureFixture[str]) -> None:
     with stop_on_signal(Stop(), waits=True):
         signal.raise_signal(signal.SIGINT)
     assert capfd.readouterr().err == STOPPING.decode()

@@ -1,4 +1,4 @@
-"""A file is replaced as a whole, whoever else writes it, fails or is killed."""
+"""A file is replaced completely or not at all, even with other writers, errors or kills."""
 
 import os
 import signal

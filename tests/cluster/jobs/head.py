@@ -1,4 +1,4 @@
-"""A Ray head with a job server, started by `ray_configs/local/head.sh` as a user starts it, and commands beside it."""
+"""A Ray head with a job server, started by `ray_configs/local/head.sh`, and commands for it."""
 
 import os
 import re
@@ -27,7 +27,7 @@ COMMAND_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A running head; `gcs` is where drivers join it, `pid` that of the script."""
+    """A running head; `gcs` is its address for drivers, `pid` the process id of the script."""
 
     address: str
     gcs: str
@@ -36,7 +36,7 @@ class Head:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment of a user who has the token of this head where Ray looks for it."""
+        """Return the environment of a user with the token of this head."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SPECSTORM_"))}
         own = {"HOME": str(self.home), "RAY_API_SERVER_ADDRESS": self.address, "PYTHONPATH": str(ROOT)}
         return {**kept, **own}
@@ -58,7 +58,7 @@ class Head:
 
 
 def ended(process: "subprocess.Popen[str]") -> "subprocess.CompletedProcess[str]":
-    """Return what a command came to."""
+    """Return the completed command."""
     out, err = process.communicate(timeout=COMMAND_SECONDS)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 

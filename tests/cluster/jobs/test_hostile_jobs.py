@@ -1,4 +1,4 @@
-"""Jobs whose metadata or archive a stranger wrote: each is refused in one line, and nothing on this machine changes."""
+"""Jobs with hostile metadata or archives: each is refused in one line without any change."""
 
 import base64
 import io

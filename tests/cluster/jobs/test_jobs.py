@@ -1,4 +1,4 @@
-"""Jobs of a real cluster: exit codes, findings that come home, ids used again, stops, resumption."""
+"""Jobs of a real cluster: exit codes, fetched findings, used ids, stops, resumption."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def head() -> Iterator[Head]:
 
 
 def asked(head: Head, path: str) -> Any:
-    """Return what the job server answers to who has the token."""
+    """Return the job server's answer to a request with the token."""
     token = (head.home / ".ray" / "auth_token").read_text()
     request = urllib.request.Request(head.address + path, headers={"Authorization": f"Bearer {token}"})
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -40,21 +40,21 @@ def asked(head: Head, path: str) -> Any:
 
 @pytest.fixture(scope="module")
 def found(head: Head, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
-    """A job that has found something, and the folder from which it was submitted; `plain` is another, of Ray's own."""
+    """A job with a finding, and its submission folder; `plain` is a job of `ray job submit`."""
     here = tmp_path_factory.mktemp("found")
     command = ("run", str(ROOT / SCENARIO), "--fault", FAULT)
     ours = head.start(here, "submit", "--id", "found", "--install", "no", *command)
     ray = [str(Path(sys.executable).with_name("ray")), "job", "submit", "--no-wait", "--submission-id", "plain"]
     entry = ["python", "-m", "cluster", "run", SCENARIO, "--fault", FAULT]
     variables = {**head.environment, "RAY_AUTH_MODE": "token"}
-    # Of two jobs with the same files Ray may remove the folder of one that starts with that of one that ends.
+    # If two jobs have the same files, Ray may remove the folder of a new job when an old one ends.
     files = ["--working-dir", str(ROOT), "--runtime-env-json", '{"excludes": ["docs"]}']
     theirs = subprocess.run([*ray, *files, "--", *entry], env=variables, capture_output=True, text=True, check=False)
     assert theirs.returncode == 0, theirs.stderr
     return here, ended(ours)
 
 
-def test_the_exit_code_is_the_driver_s_own_and_what_it_found_comes_home(
+def test_exit_code_is_the_drivers_and_its_campaign_is_fetched(
     head: Head, found: tuple[Path, "subprocess.CompletedProcess[str]"]
 ) -> None:
     here, done = found
@@ -79,9 +79,7 @@ def test_the_metadata_of_a_job_has_its_progress_and_its_command(
     assert metadata["command"].startswith("run ")
 
 
-def test_an_id_that_was_used_is_refused_and_its_job_is_not_run_again(
-    head: Head, found: tuple[Path, "subprocess.CompletedProcess[str]"]
-) -> None:
+def test_used_job_id_is_refused(head: Head, found: tuple[Path, "subprocess.CompletedProcess[str]"]) -> None:
     before = asked(head, "/api/jobs/found")
     done = head.run(found[0], "submit", "--id", "found", "--install", "no", "run", str(ROOT / SCENARIO))
     assert done.returncode == 2
@@ -89,7 +87,7 @@ def test_an_id_that_was_used_is_refused_and_its_job_is_not_run_again(
     assert asked(head, "/api/jobs/found") == before
 
 
-def test_the_log_of_a_job_holds_its_artefacts_and_gives_them_back(
+def test_artefacts_are_recovered_from_a_job_log(
     head: Head, found: tuple[Path, "subprocess.CompletedProcess[str]"], tmp_path: Path
 ) -> None:
     (tmp_path / "job.log").write_text(asked(head, "/api/jobs/found/logs")["logs"])
@@ -100,7 +98,7 @@ def test_the_log_of_a_job_holds_its_artefacts_and_gives_them_back(
     assert f" replay {path}" in done.stdout
 
 
-def test_a_job_of_ray_s_own_command_is_attached_to_with_its_own_code_and_comes_home(
+def test_job_of_ray_job_submit_is_attached_and_fetched(
     head: Head, found: tuple[Path, "subprocess.CompletedProcess[str]"], tmp_path: Path
 ) -> None:
     attached = head.run(tmp_path, "attach", "plain")

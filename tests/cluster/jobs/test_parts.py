@@ -1,4 +1,4 @@
-"""Parts of jobs that need no cluster: exit codes, logs, archives, what a cluster lacks, what is refused unsent."""
+"""Job functions without a cluster: exit codes, logs, archives, packages, invalid submissions."""
 
 import io
 import json
@@ -67,7 +67,7 @@ def test_a_driver_s_own_exit_code_is_that_of_the_command_that_waited_for_it(code
         (state("STOPPED"), 143, "stopped"),
     ],
 )
-def test_whatever_else_ends_a_job_is_no_finding_and_says_so(ended: JobState, code: int, words: str) -> None:
+def test_other_ends_of_a_job_are_not_judged(ended: JobState, code: int, words: str) -> None:
     found, remark = ended.own_code(None)
     assert found == code
     assert words in remark
@@ -121,7 +121,7 @@ def test_artefacts_are_read_back_from_a_log_byte_for_byte_and_replay_where_they_
 
 
 @pytest.mark.parametrize(("number", "size"), [(FILES_MAX + 3, 0), (3, BYTES_MAX // 2)])
-def test_a_log_stays_small_and_names_what_it_leaves_out(tmp_path: Path, number: int, size: int) -> None:
+def test_job_log_is_limited_and_lists_omitted_artefacts(tmp_path: Path, number: int, size: int) -> None:
     artefacts(tmp_path, number, size)
     stream = io.StringIO()
     log_artefacts(tmp_path, stream, JOB)
@@ -149,7 +149,7 @@ def test_outside_of_a_job_no_log_has_artefacts(tmp_path: Path) -> None:
         ("/campaigns", "campaigns/campaigns"),
     ],
 )
-def test_a_campaign_is_fetched_into_campaigns_whatever_its_job_calls_it(campaign: str, home: str) -> None:
+def test_campaign_is_fetched_below_campaigns(campaign: str, home: str) -> None:
     assert home_of(campaign) == Path(home)
 
 
@@ -179,9 +179,7 @@ def test_a_campaign_without_a_name_is_not_brought_home(campaign: str) -> None:
     assert from_log(f"----- artefact {campaign}/artefacts/kv-00000000.yaml\nx\n----- end of artefact\n") == {}
 
 
-def test_of_a_campaign_elsewhere_in_a_job_s_working_folder_its_log_is_what_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_campaign_in_a_jobs_working_folder_leaves_only_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     log = "----- artefact out/artefacts/kv-00000000.yaml\nx\udcff\n----- end of artefact\n"
 
@@ -196,7 +194,7 @@ def test_of_a_campaign_elsewhere_in_a_job_s_working_folder_its_log_is_what_is_le
     assert (tmp_path / "campaigns" / "out" / "artefacts" / "kv-00000000.yaml").read_text() == "x?\n"
 
 
-def test_metadata_of_a_job_that_no_one_can_read_are_none() -> None:
+def test_unreadable_job_metadata_is_ignored() -> None:
     for hostile in ("[" * 100_000, "[]", "null", '{"metadata": 3}', "{"):
         assert job_metadata({"RAY_JOB_CONFIG_JSON_ENV_VAR": hostile}) == {}
 
@@ -261,7 +259,7 @@ def test_no_name_of_a_campaign_gets_out_of_the_shell_s_quotes() -> None:
     assert "/'$(id)' && " in pack_command("campaigns/$(id)")
 
 
-def test_in_a_job_campaigns_lie_where_they_outlive_it(tmp_path: Path) -> None:
+def test_campaigns_of_a_job_are_in_a_permanent_folder(tmp_path: Path) -> None:
     here, stays = tmp_path / "job", tmp_path / "stays"
     here.mkdir()
     keep_campaigns({FOLDER_VARIABLE: str(stays)}, here)
@@ -273,7 +271,7 @@ def test_in_a_job_campaigns_lie_where_they_outlive_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"metadata": 3}', '{"metadata": {"job_submission_id": ""}}'])
-def test_what_ray_tells_no_driver_is_no_job(text: str) -> None:
+def test_environment_without_job_metadata_is_no_job(text: str) -> None:
     assert job_id({"RAY_JOB_CONFIG_JSON_ENV_VAR": text}) is None
 
 
@@ -307,7 +305,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("command", "words"), REFUSED, ids=lambda value: " ".join(value)[-30:])
-def test_what_cannot_be_a_job_is_refused_before_anything_is_asked(
+def test_invalid_submission_is_refused_before_contacting_a_server(
     command: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["submit", "--address", "http://127.0.0.1:9", *command]) == 2
@@ -365,7 +363,7 @@ def test_a_head_that_has_just_started_is_asked_again(monkeypatch: pytest.MonkeyP
     assert client.attempts == 5
 
 
-def test_a_head_that_never_takes_a_job_is_given_up_with_what_may_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_that_never_accepts_a_job_is_given_up_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     client = BusyClient(taken_at=10**6)
     with pytest.raises(ServerError, match=r"No available agent.*--dashboard-agent-listen-port"):
         server_of(client, monkeypatch).submit("night-7", "true", {})

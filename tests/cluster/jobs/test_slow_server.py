@@ -1,4 +1,4 @@
-"""A job server that answers slowly, for ever or without end is given up with one message, within a bound."""
+"""A slow or endless job server is given up with one message, within a time limit."""
 
 import json
 import socket
@@ -40,7 +40,7 @@ def endless(connection: socket.socket, ended: threading.Event) -> None:
 
 @contextmanager
 def served(*answers: Answer) -> Iterator[str]:
-    """Provide the address of a server that answers in these ways, one after another, the last one for ever after."""
+    """Yield the address of a server that answers in these ways in turn, then always in the last one."""
     ended, left = threading.Event(), list(answers)
 
     def answer(connection: socket.socket, act: Answer) -> None:

@@ -1,1 +1,1 @@
-"""Tests of what people and programs read."""
+"""Tests of reports for people and programs."""

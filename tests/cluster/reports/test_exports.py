@@ -1,4 +1,4 @@
-"""JUnit XML, SARIF and annotations: what other programs read of a report, whatever texts a finding holds."""
+"""JUnit XML, SARIF and annotations stay valid for hostile texts."""
 
 import json
 from pathlib import Path

@@ -22,7 +22,7 @@ def measured() -> dict[str, Any]:
     return document
 
 
-def test_a_measured_fault_has_its_figures_and_every_other_row_keeps_what_is_known(measured: dict[str, Any]) -> None:
+def test_measured_fault_has_figures_and_other_rows_stay(measured: dict[str, Any]) -> None:
     page = PAGE.read_text(encoding="utf-8")
     written = with_cells(page, {FAULT: measured["faults"][0]})
     assert with_cells(written, {FAULT: measured["faults"][0]}) == written
@@ -36,7 +36,7 @@ def test_a_measured_fault_has_its_figures_and_every_other_row_keeps_what_is_know
     assert cells_of(measured["faults"][0])[:2] == ("2 of 2", "1 [1, -]")
 
 
-def test_what_a_measurement_comes_to_is_what_its_lines_say(measured: dict[str, Any]) -> None:
+def test_measurement_summary_agrees_with_its_lines(measured: dict[str, Any]) -> None:
     said = " ".join(summary(measured, "a machine").split())
     assert "Of 1 faults 1 are found in every trial; of 2 trials 2 find theirs, 2 of them in the expected plane" in said
     assert measured["specstorm"] in said

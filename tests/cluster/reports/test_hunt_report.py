@@ -1,4 +1,4 @@
-"""Report of a hunt: what a finding may be whose known fix does not apply to the sources."""
+"""Report of a hunt: findings of a known bug whose fix does not apply."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from workers.targets.target import RunConfig
 
 
 class Refusing(Specstorm):
-    """An engine whose sources have changed at the edit of a fix."""
+    """An engine with changed sources at the edit of a fix."""
 
     def __init__(self, sources: Path) -> None:
         self._sources = sources

@@ -1,4 +1,4 @@
-"""Markdown of hostile texts, parsed as CommonMark does: nothing but text and code comes of them."""
+"""Markdown of hostile texts, parsed as CommonMark, has only text and code."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What people and programs read: quiet when right, complete when wrong, the same on every host."""
+"""Text and JSON reports: one line per agreement, details of findings, no host data."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from workers.record.verdict import Agreed, Judgement, Lost
 
 
 def line(request: str, **more: str) -> Line:
-    """Return the line of a scenario whose first request has this name."""
+    """Return the line of a scenario with this name of the first request."""
     return Line(f"scn/{request}.yaml", FakeJudge().judge(trace(request), True), **more)
 
 
@@ -112,7 +112,7 @@ class Terminal(io.StringIO):
 
 
 def on_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, *lines: Line) -> list[str]:
-    """Return the report as it is shown on a terminal of so many columns, without its colours."""
+    """Return the report on a terminal with some number of columns, without colours."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()

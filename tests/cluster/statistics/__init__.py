@@ -1,1 +1,1 @@
-"""Tests of estimates over many trials."""
+"""Tests of statistics over many trials."""

@@ -1,4 +1,4 @@
-"""A measurement counts what happened, and its table and pictures say so."""
+"""Measurement of faults: trials, table and pictures."""
 
 import json
 import subprocess

@@ -30,7 +30,7 @@ def test_without_censoring_the_curve_is_the_share_that_is_left() -> None:
     assert median(times).at == 5
 
 
-def test_what_never_happens_has_no_median() -> None:
+def test_event_that_never_happens_has_no_median() -> None:
     assert curve([Time(200, False)] * 10) == []
     assert median([Time(200, False)] * 10) == Median(at=None, low=None, high=None)
 

@@ -1,1 +1,1 @@
-"""Tests of what a campaign leaves on the disk."""
+"""Tests of campaign directories: database, artefacts, archives, locks, merges."""

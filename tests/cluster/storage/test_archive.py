@@ -1,4 +1,4 @@
-"""Archives of campaigns: packed, unpacked, and what of a damaged or hostile one is not unpacked."""
+"""Archives of campaigns: packing, unpacking, damaged and hostile archives."""
 
 import base64
 import io
@@ -44,7 +44,7 @@ def test_unpacking_replaces_the_campaign_s_own_files_and_leaves_others(tmp_path:
     assert [path.name for path in home.parent.iterdir()] == ["a"]
 
 
-def test_lines_that_ray_writes_into_a_log_are_none_of_the_archive(tmp_path: Path) -> None:
+def test_lines_of_ray_in_a_job_log_are_ignored(tmp_path: Path) -> None:
     log = packed(("./campaign.sqlite", bytes(range(200))))
     log = log.replace("\nH4s", "\n2026-11-22 15:26:10 INFO job_manager.py -- Runtime env is set up.\nH4s")
     assert "INFO" in log

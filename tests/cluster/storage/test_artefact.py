@@ -1,4 +1,4 @@
-"""A finding on disk is a trace that loads as itself, under a comment for people."""
+"""Artefacts: a file that loads as the trace of a finding, with a comment."""
 
 from itertools import permutations
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_the_comment_says_what_was_found_where_and_how_to_see_it_again() -> None
     ]
 
 
-def test_what_a_finding_was_found_on_is_in_the_command_and_in_keys_of_the_file(tmp_path: Path) -> None:
+def test_artefact_has_the_run_configuration_in_command_and_keys(tmp_path: Path) -> None:
     judgement = FakeJudge().judge(trace("diverge"), True)
     path = write_artefact(tmp_path, judgement, "a.yaml", RunConfig(engine="other", device="cuda"))
     command = f"specstorm replay --engine other --device cuda {artefact_name(judgement)}"
@@ -86,7 +86,7 @@ def test_a_long_line_of_a_comment_is_cut() -> None:
 CRASH = Crashed(stats=NO_STATS, error="KeyError: 3", where=Site(function="condense"))
 
 
-def test_a_finding_that_depends_on_two_lanes_says_in_which_order_it_shows() -> None:
+def test_artefact_names_the_lane_order_that_triggers_the_finding() -> None:
     outcomes = tuple(
         Outcome(
             schedule=Schedule(policy="lane_order", order=order),

@@ -1,4 +1,4 @@
-"""A corpus: what is in it decides, not how; a hunt keeps a snapshot, and its key gives every trace again."""
+"""Corpus of a hunt: its digest depends on the traces, and a snapshot is stored."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def known(folder: Path, count: int = 5) -> Path:
     return written(folder, **{f"t{index}": Trace(events=(submit(f"a{index}"),)) for index in range(count)})
 
 
-def test_a_corpus_is_its_traces_whatever_the_names_and_comments_of_their_files(tmp_path: Path) -> None:
+def test_corpus_depends_only_on_its_traces(tmp_path: Path) -> None:
     plain = Trace(events=(submit("a"),))
     said = plain.model_copy(update={"faults": (COUNTS,), "expect": {"admit": 1}})
     drawn = Trace(events=(submit("b", prompt=PromptDraw(tokens=5), accept=AcceptRate(rate=0.5)),), seed=3)
@@ -60,7 +60,7 @@ def test_a_trace_that_only_its_fault_makes_possible_is_left_out_and_counted(tmp_
     assert Corpus.read([written(folder, plain=Trace(events=(submit("a"),)))]).num_left_out == 1
 
 
-def test_each_trace_comes_once_as_it_is_and_then_varied_and_the_rest_of_a_shard_is_fresh(tmp_path: Path) -> None:
+def test_corpus_traces_run_unchanged_once_and_then_varied(tmp_path: Path) -> None:
     corpus = Corpus.read([known(tmp_path / "known")])
     hunt = Hunt(HuntSettings(profile="labelled", corpus=corpus.digest), Memory(), Path("running"), None, corpus=corpus)
     shards = [task.job.shard for task in hunt.tasks(1, 5, True) if isinstance(task.job, ShardJob)]
@@ -98,7 +98,7 @@ def run(*arguments: object) -> int:
     return cli.run([*map(str, arguments)])
 
 
-def test_a_hunt_goes_on_from_its_snapshot_and_refuses_another_corpus_or_an_edited_one(
+def test_hunt_resumes_from_its_snapshot_and_refuses_another_corpus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = known(tmp_path / "known", 2)

@@ -1,4 +1,4 @@
-"""A campaign whose bytes were altered, cut off or never written says so, and runs again what it lost."""
+"""Damaged campaigns are reported and repaired, and lost jobs run again."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_an_empty_database_is_reported_and_begun_anew(tmp_path: Path) -> None:
     assert said == [f"{tmp_path / DATABASE}: was empty (0 bytes): whatever it held is gone, and is run again"]
 
 
-def test_what_is_no_campaign_and_what_is_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_foreign_or_other_version_database_is_refused_unchanged(tmp_path: Path) -> None:
     foreign, earlier, later = (tmp_path / name for name in ("foreign", "earlier", "later"))
     foreign.mkdir()
     alter(foreign, "CREATE TABLE songs (title)")
@@ -96,7 +96,7 @@ def test_what_is_no_campaign_and_what_is_of_another_version_is_refused_and_left_
         assert (folder / DATABASE).read_bytes()[100:] == before[100:], "the pages of tables are as they were"
 
 
-def test_a_run_says_with_what_it_was_made_and_results_are_json_lines(tmp_path: Path) -> None:
+def test_run_records_its_provenance_and_json_lines(tmp_path: Path) -> None:
     with Store(tmp_path, seed=5) as store:
         pass
     run(tmp_path, SCENARIOS)
@@ -116,7 +116,7 @@ def test_a_run_says_with_what_it_was_made_and_results_are_json_lines(tmp_path: P
 
 
 def killed(folder: Path) -> Path:
-    """Return a campaign as a process leaves it that is killed when it has run everything."""
+    """Return a campaign of a process that was killed after its last job."""
     copy = folder / "killed"
     run(folder / "open", SCENARIOS, left=copy)
     return copy
@@ -145,9 +145,7 @@ def test_a_log_that_was_altered_is_reported_to_writers_and_readers(tmp_path: Pat
 
 
 @pytest.mark.parametrize("how", ["missing", "empty"])
-def test_a_log_that_is_not_there_is_reported_if_the_run_before_was_killed(
-    tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_log_of_a_killed_run_is_reported(tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = killed(tmp_path)
     log = log_of(folder / DATABASE)
     if how == "missing":
@@ -177,7 +175,7 @@ def test_a_database_that_is_missing_beside_its_log_is_reported(tmp_path: Path) -
     assert run(folder, SCENARIOS) == (len(SCENARIOS), [])
 
 
-def test_a_run_that_was_killed_behind_its_end_has_left_no_log_to_its_readers(tmp_path: Path) -> None:
+def test_run_killed_after_its_end_needs_no_log(tmp_path: Path) -> None:
     run(tmp_path, SCENARIOS)
     with Campaign(tmp_path) as seen:
         (ended,) = seen.runs()

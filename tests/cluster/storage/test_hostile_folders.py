@@ -1,4 +1,4 @@
-"""Campaign folders that a stranger made or named: nothing outside of them changes, and nothing waits."""
+"""Hostile campaign folders: nothing outside of them changes, and no command hangs."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""The lock of a campaign folder decides who writes it, whether it is new, and who may remove it."""
+"""The lock of a campaign folder: one writer, and removal only of new campaigns."""
 
 import json
 import os
@@ -130,7 +130,7 @@ def test_a_campaign_that_cannot_reach_ray_is_removed_only_if_it_is_new(tmp_path:
 
 
 def moved(folder: Path) -> None:
-    """Move a folder away, as a person does who thinks that nothing writes it."""
+    """Move a campaign folder away while it is written."""
     folder.rename(folder.with_name("elsewhere"))
 
 

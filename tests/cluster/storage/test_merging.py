@@ -155,9 +155,7 @@ def test_a_link_in_a_campaign_to_itself_is_none_of_its_campaigns(tmp_path: Path)
     assert sorted(path.parent.name for path in (tmp_path / "out").rglob("campaign.sqlite")) == ["out", "regressions"]
 
 
-def test_what_is_no_campaign_or_is_being_written_is_not_merged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_foreign_folder_or_running_campaign_is_not_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "a", scenarios_of(1))
     assert cli.run(["merge", str(tmp_path / "a"), str(tmp_path), "--out", str(tmp_path / "m")]) == 2
     assert "is not a campaign: it has no campaign.sqlite" in capsys.readouterr().err
@@ -176,7 +174,7 @@ def test_a_folder_that_cannot_be_written_is_bad_input(tmp_path: Path, capsys: py
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """Let no file grow beyond a size, as on a disk that fills up."""
+    """Limit the size of files, to simulate a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -185,7 +183,7 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-# Of the lock, of an artefact, of the database, of its log, of the inner campaign.
+# Parts: the lock, an artefact, the database, its log, the nested campaign.
 @pytest.mark.parametrize("size", [0, 300, 4_096, 20_000, 60_000])
 def test_a_merge_on_a_full_disk_is_bad_input_and_leaves_nothing_new(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int

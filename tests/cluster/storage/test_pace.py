@@ -1,4 +1,4 @@
-"""Time left is a range of what the parts so far say, or nothing."""
+"""Estimated time left: a range, or None without a reliable estimate."""
 
 import random
 
@@ -28,9 +28,7 @@ def test_an_even_pace_is_one_number_and_an_uneven_one_a_range() -> None:
     ("seconds", "total"),
     [([1.0] * 7, 100), ([], 100), ([1.0] * 40, None), ([0.1] * 60 + [40.0], 100)],
 )
-def test_of_few_units_no_bound_and_a_part_that_stood_still_nothing_is_said(
-    seconds: list[float], total: int | None
-) -> None:
+def test_no_time_left_without_a_reliable_estimate(seconds: list[float], total: int | None) -> None:
     assert left_texts(pace_of(seconds).left(total)) == []
 
 

@@ -1,4 +1,4 @@
-"""Rows with a sound seal and wrong values: each reader says it in one message, none ends in a traceback.
+"""Rows with a correct seal and invalid values are refused with one message.
 
 Verifies: each column of each table, with values and JSON of wrong shapes, where rows are read and by each command.
 """
@@ -138,7 +138,7 @@ def test_a_command_says_it_in_one_line(
     code = cli.run(words[command])
     said = capfd.readouterr().err
     assert "Traceback" not in said
-    # A run whose results.jsonl cannot be written has judged its scenario, and does not end with 0.
+    # If results.jsonl cannot be written, the scenario is judged, but the exit code is not 0.
     assert code in (0, 2) or (command, code) == ("run", 3)
     assert said.count("cannot read") <= 1
     assert code == 2 or command in ("watch", "run", "triage")
@@ -195,7 +195,7 @@ def contents(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("table", "column"), [("results", "judgement"), ("shards", "report"), ("findings", "state")])
-def test_what_is_read_of_changed_json_is_shown(
+def test_changed_json_values_are_displayed(
     table: str, column: str, sound: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shape = TABLES[table]

@@ -1,4 +1,4 @@
-"""A campaign directory survives kills, resumes, and never holds two results of a job."""
+"""Store: a campaign directory survives kills, resumes, and has one result per job."""
 
 import sqlite3
 from pathlib import Path
@@ -21,7 +21,7 @@ from workers.record.verdict import Agreed, Judgement, Lost
 
 
 def scenario(request: str) -> Scenario:
-    """Return a scenario whose first request has this name."""
+    """Return a scenario with this name of the first request."""
     return Scenario(f"{request}.yaml", Job.of(trace(request), sweep=True))
 
 
@@ -140,7 +140,7 @@ def test_new_campaign_folders_do_not_collide(tmp_path: Path) -> None:
         each.release()
 
 
-def test_what_was_not_judged_never_hides_a_finding() -> None:
+def test_unjudged_scenario_never_hides_a_finding() -> None:
     verdicts = {
         request: FakeJudge().judge(trace(request), True).verdict
         for request in ("agree", "diverge", "crash", "stuck", "vacuous")
@@ -174,7 +174,7 @@ def test_a_worker_that_raises_loses_only_its_own_job(tmp_path: Path) -> None:
 
 
 class Stopping(InProcessPool):
-    """Asks for a stop while its second job is under way."""
+    """Requests a stop during its second job."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(FAKE_JUDGE)

@@ -1,4 +1,4 @@
-"""Fakes of what surrounds a hunt: a ledger in memory, answers of workers that are made up, and a loop over both."""
+"""Fakes for tests of a hunt: a ledger in memory, invented answers of workers, and a loop."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A hunt that does not find its canary says that it is blind."""
+"""A hunt that does not find its canary is reported as blind."""
 
 from cluster.campaigns.hunt.canary import CANARY_EVERY, CANARY_SHARDS_MAX, CanarySearch
 from cluster.dispatch.job import ShardJob
@@ -17,7 +17,7 @@ def test_a_hunt_that_does_not_find_its_canary_is_blind() -> None:
     assert (seeing.canary.rounds, seeing.canary.traces) == (1, 1)
 
 
-def test_a_canary_that_was_found_is_looked_for_again_after_so_many_shards_and_a_lost_shard_found_nothing() -> None:
+def test_canary_search_restarts_and_a_lost_shard_finds_nothing() -> None:
     jobs = hunt_of(None).jobs
     search = CanarySearch(jobs, Memory())
     first = search.task(0)

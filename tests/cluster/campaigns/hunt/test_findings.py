@@ -1,4 +1,4 @@
-"""A bug is shrunk and written once, and one that comes out as another is told so."""
+"""Findings of a hunt are shrunk and written once; duplicates are marked."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from workers.shrink.fingerprint import Signature
 from workers.shrink.shrinker import Shrinking
 
 
-def test_a_bug_is_shrunk_and_written_once_however_often_it_is_met_and_however_often_the_hunt_is_resumed() -> None:
+def test_bug_is_shrunk_and_written_once_in_a_resumed_hunt() -> None:
     ledger = Memory()
     for _ in range(3):
         hunt = hunt_of(10 * TRACES_PER_SHARD, ledger)
@@ -25,7 +25,7 @@ def test_a_bug_is_shrunk_and_written_once_however_often_it_is_met_and_however_of
     assert ledger.restored == ledger.artefacts * 2, "each hunt that goes on looks whether it is there"
 
 
-def test_a_finding_that_comes_out_as_an_earlier_one_when_shrunk_is_told_so_and_gets_no_artefact() -> None:
+def test_finding_that_shrinks_to_an_earlier_one_gets_no_artefact() -> None:
     ledger = Memory()
     hunt = hunt_of(3 * TRACES_PER_SHARD, ledger)
     run_through(hunt, canary_or(buggy))
@@ -33,7 +33,7 @@ def test_a_finding_that_comes_out_as_an_earlier_one_when_shrunk_is_told_so_and_g
     assert len(ledger.artefacts) == 1
 
 
-def test_a_finding_that_nobody_has_looked_into_is_kept_and_its_trace_written_if_the_time_is_over() -> None:
+def test_untriaged_finding_is_stored_with_its_trace_when_time_is_over() -> None:
     ledger = Memory()
     findings = Findings(HuntSettings(canary=""), ledger)
     findings.add(hit("x"), 7)
@@ -56,7 +56,7 @@ def test_signatures_of_hits_name_bugs() -> None:
 
 
 def confirmed(plane: str, *faults: str, spent: int = 40, size: int = 1) -> FindingState:
-    """Return a finding in a plane whose smallest trace has some faults, as it is before it is closed."""
+    """Return a confirmed finding in a plane, with some faults in its smallest trace."""
     difference = diverged(f"{plane} value").difference.model_copy(update={"plane": plane})
     verdict = Diverged(stats=diverged("x").stats, difference=difference)
     small = trace(size).model_copy(update={"faults": faults})
@@ -75,7 +75,7 @@ def confirmed(plane: str, *faults: str, spent: int = 40, size: int = 1) -> Findi
 
 
 def closed(*states: FindingState) -> Findings:
-    """Return the findings of a hunt that met these, once they are closed."""
+    """Return the closed findings of a hunt with these findings."""
     findings = Findings(HuntSettings(canary=""), Memory())
     for state in states:
         findings.by_bug[state.bug] = Triage(state)
@@ -83,7 +83,7 @@ def closed(*states: FindingState) -> Findings:
     return findings
 
 
-def test_what_a_planted_fault_shows_in_three_planes_is_one_finding_with_other_faces() -> None:
+def test_planted_fault_in_three_planes_is_one_finding() -> None:
     findings = closed(confirmed("counts", "f"), confirmed("tokens", "f", size=2), confirmed("kv", "f"))
     assert len(findings) == 1
     (first,) = findings.distinct()
@@ -91,14 +91,14 @@ def test_what_a_planted_fault_shows_in_three_planes_is_one_finding_with_other_fa
     assert all(each.state.artefact is not None for each in findings)
 
 
-def test_two_faults_are_two_findings_and_so_is_what_needs_both_of_them() -> None:
+def test_two_faults_and_a_finding_that_needs_both_are_distinct() -> None:
     assert len(closed(confirmed("counts", "f"), confirmed("tokens", "g"))) == 2
     assert len(closed(confirmed("counts", "f"), confirmed("tokens", "f", "g"))) == 2
     findings = closed(confirmed("counts", "f"), confirmed("tokens", "g"), confirmed("kv", "g"), confirmed("state", "f"))
     assert [len(findings.faces(each)) for each in findings.distinct()] == [1, 1]
 
 
-def test_findings_of_which_it_is_not_known_that_they_need_a_fault_stay_apart() -> None:
+def test_findings_without_a_known_cause_stay_distinct() -> None:
     limit = confirmed("counts", "f").shrinking
     assert limit is not None
     assert len(closed(confirmed("counts", "f"), confirmed("tokens", "f", spent=limit.limit))) == 2
@@ -106,7 +106,7 @@ def test_findings_of_which_it_is_not_known_that_they_need_a_fault_stay_apart() -
     assert len(closed(confirmed("counts", "f"), confirmed("tokens"))) == 2
 
 
-def test_another_face_is_told_with_its_finding_and_is_not_counted() -> None:
+def test_duplicate_with_same_cause_is_listed_and_not_counted() -> None:
     hunt = hunt_of(TRACES_PER_SHARD, Memory())
     for state in (confirmed("counts", "f"), confirmed("tokens", "f")):
         hunt.findings.by_bug[state.bug] = Triage(state)

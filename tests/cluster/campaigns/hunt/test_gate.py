@@ -1,4 +1,4 @@
-"""Files that differ in a tree: from a commit, or from what is installed."""
+"""Files of a source tree that differ from a commit or from the installed package."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.cluster.cli.test_bisect_commits import git, repository_of
 HISTORY = (("begin", "ours/__init__.py", ""), ("write core", "ours/core.py", "right"), ("explain", "README.md", "-"))
 
 
-def test_a_change_is_what_differs_since_it_parted_from_main_uncommitted_and_new_files_too(tmp_path: Path) -> None:
+def test_change_includes_commits_since_main_and_uncommitted_files(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     made = repository_of(tree, HISTORY)
     assert changes_of(tree, "ours", "", None).files == ()
@@ -38,7 +38,7 @@ def test_a_change_is_what_differs_since_it_parted_from_main_uncommitted_and_new_
     assert changes_of(tree, "ours", "", None).files == ("README.md", "ours/a new one.py")
 
 
-def test_without_a_main_branch_what_is_not_committed_has_changed(tmp_path: Path) -> None:
+def test_without_main_branch_uncommitted_files_are_the_change(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     repository_of(tree, HISTORY)
     git(tree, "branch", "--move", "other")
@@ -48,7 +48,7 @@ def test_without_a_main_branch_what_is_not_committed_has_changed(tmp_path: Path)
     assert changes.against.startswith("HEAD (")
 
 
-def test_a_commit_that_is_not_there_or_has_no_common_one_is_refused(tmp_path: Path) -> None:
+def test_unknown_or_unrelated_base_commit_is_refused(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     repository_of(tree, HISTORY)
     with pytest.raises(RepositoryError, match=r"^gone is no commit of it$"):
@@ -59,7 +59,7 @@ def test_a_commit_that_is_not_there_or_has_no_common_one_is_refused(tmp_path: Pa
         changes_of(tree, "ours", "", None)
 
 
-def test_a_tree_that_is_no_checkout_is_held_against_what_is_installed_also_inside_another_s(tmp_path: Path) -> None:
+def test_tree_without_checkout_is_compared_with_the_installed_package(tmp_path: Path) -> None:
     repository_of(tmp_path / "another", (("begin", "README.md", ""),))
     installed = tmp_path / "installed"
     for name, text in {"__init__.py": "", "core.py": "right", "only_there.py": ""}.items():
@@ -79,7 +79,7 @@ def test_a_tree_that_is_no_checkout_is_held_against_what_is_installed_also_insid
         changes_of(tmp_path / "alone", "ours", "HEAD", installed)
 
 
-def test_a_checkout_that_git_does_not_read_is_refused_and_not_taken_for_a_folder_without_one(tmp_path: Path) -> None:
+def test_checkout_that_git_cannot_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".git").write_text("nonsense")
     with pytest.raises(RepositoryError, match="invalid gitfile format"):
         changes_of(tmp_path, "ours", "", tmp_path)

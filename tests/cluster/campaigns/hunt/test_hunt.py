@@ -1,4 +1,4 @@
-"""The decisions of a hunt: none depends on who is faster, none is lost, and a hunt that cannot see says so."""
+"""State machine of a hunt: results are complete and independent of the order of answers."""
 
 from collections.abc import Sequence
 from random import Random
@@ -33,9 +33,7 @@ def outcome_of(hunt: Hunt) -> object:
 
 @settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 5))
-def test_what_a_hunt_comes_to_does_not_depend_on_the_order_of_answers_or_the_number_of_slots(
-    seed: int, slots: int
-) -> None:
+def test_hunt_result_is_independent_of_answer_order_and_slots(seed: int, slots: int) -> None:
     calm, wild = hunt_of(20 * TRACES_PER_SHARD), hunt_of(20 * TRACES_PER_SHARD)
     run_through(calm, canary_or(buggy))
     run_through(wild, canary_or(buggy), Random(seed), slots=slots)
@@ -44,7 +42,7 @@ def test_what_a_hunt_comes_to_does_not_depend_on_the_order_of_answers_or_the_num
     assert calm.findings.by_bug["counts x"].state.first == TRACES_PER_SHARD + 2
 
 
-def test_a_hunt_that_was_interrupted_anywhere_comes_to_the_same_when_it_goes_on() -> None:
+def test_interrupted_hunt_has_the_same_result_after_resumption() -> None:
     whole = hunt_of(6 * TRACES_PER_SHARD)
     run_through(whole, canary_or(buggy))
     for stop in range(1, 40, 3):
@@ -81,7 +79,7 @@ def test_the_last_shard_holds_what_is_left_of_the_traces() -> None:
     assert hunt.totals.tally.traces == 2 * TRACES_PER_SHARD + 1
 
 
-def test_traces_are_done_as_soon_as_they_are_judged_or_lost_whatever_shards_before_them_wait_for() -> None:
+def test_done_traces_include_those_behind_unfinished_shards() -> None:
     hunt = hunt_of(3 * TRACES_PER_SHARD)
     tasks = [task for task in hunt.tasks(3, 4, True) if isinstance(task.job, ShardJob) and task.job.role == "hunt"]
     for num_done, number in enumerate((2, 1, 0), 1):

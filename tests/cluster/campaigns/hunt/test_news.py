@@ -1,4 +1,4 @@
-"""Findings of a hunt are printed when they are met, as unconfirmed, and again once they are confirmed or dropped."""
+"""Findings of a hunt are printed at once as unconfirmed, and again when confirmed or dropped."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Costly(BlackBoxKind):
-    """A costly engine that is wrong at depth 2, and whose findings interpreted kernels have to confirm."""
+    """A costly engine with a bug at depth 2; interpreted kernels must confirm its findings."""
 
     is_wrong_interpreted = True
 

@@ -1,4 +1,4 @@
-"""Hunts as a user sees them: in this process and on Ray, stopped and resumed, disturbed, blind; and `shrink`."""
+"""Hunts from start to end: in this process and on Ray, stopped, killed, resumed; and `shrink`."""
 
 import json
 import signal
@@ -46,7 +46,7 @@ SMALL = Trace(
 
 
 class StopAfter:
-    """Asks for a stop once so many shards are done."""
+    """Requests a stop after some number of shards."""
 
     def __init__(self, stop: Stop, traces: int) -> None:
         self._stop = stop
@@ -71,12 +71,12 @@ def report_of_hunt(
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, HuntDocument]:
-    """A hunt in this process that nobody disturbs: its folder and its report."""
+    """Folder and report of a hunt in this process without interruption."""
     folder = tmp_path_factory.mktemp("calm")
     return folder, report_of_hunt(folder, InProcessPool(), TRACES)
 
 
-def test_a_hunt_finds_shrinks_and_writes_a_bug_once_wherever_it_runs_and_however_often_it_is_stopped(
+def test_hunt_writes_a_bug_once_on_any_pool_and_after_stops(
     tmp_path: Path, ray_cluster: RayCluster, calm: tuple[Path, HuntDocument]
 ) -> None:
     folder, here = calm
@@ -119,7 +119,7 @@ def test_a_hunt_says_which_findings_are_new_and_known_ones_do_not_count(
     assert run(*hunt, "--known", tmp_path / "nowhere") == EXIT_BAD_INPUT
 
 
-def test_one_cause_that_shows_in_three_planes_is_one_finding_of_a_hunt_with_two_other_faces(
+def test_hunt_reports_one_cause_in_three_planes_as_one_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hunt = ("hunt", "--traces", 20, "--seed", 2, "--fault", "sglang-26941-dangling-slot", "--out", tmp_path)
@@ -143,7 +143,7 @@ def test_killed_workers_leave_their_traces_and_change_nothing(ray_cluster: RayCl
 
 
 def is_shrinking(folder: Path) -> bool:
-    """Tell whether a finding of a hunt that runs has been shrunk for a while."""
+    """Return whether a running hunt has been shrinking a finding for a while."""
     database = sqlite3.connect(f"file:{folder / 'campaign.sqlite'}?mode=ro", uri=True)
     try:
         states = [json.loads(state) for (state,) in database.execute("SELECT state FROM findings")]
@@ -152,7 +152,7 @@ def is_shrinking(folder: Path) -> bool:
     return any(state["stage"] == "shrink" and state["shrinking"]["spent"] >= 40 for state in states)
 
 
-def test_a_hunt_whose_process_is_killed_while_it_judges_and_while_it_shrinks_loses_and_doubles_nothing(
+def test_hunt_killed_while_judging_and_shrinking_resumes_exactly(
     tmp_path: Path, calm: tuple[Path, HuntDocument]
 ) -> None:
     undisturbed, report = calm
@@ -199,9 +199,7 @@ def run(*arguments: object) -> int:
     return cli.run([*map(str, arguments)])
 
 
-def test_a_clean_hunt_says_what_it_did_and_what_it_never_reached(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_clean_hunt_reports_amounts_and_missed_probes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("hunt", "--traces", 12, "--ray", "off", "--out", tmp_path) == EXIT_AGREED
     printed = capsys.readouterr().out
     assert "12 traces (median " in printed
@@ -238,7 +236,7 @@ def test_progress_says_rate_findings_and_time_left() -> None:
     ]
 
 
-def test_wrong_input_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_input_is_refused_in_one_line_by_hunt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (
         ("hunt", "--minutes", 1, "--traces", 1),
         ("hunt", "--fault", "vllm-1"),
@@ -252,7 +250,7 @@ def test_wrong_input_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFix
         assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_campaign_goes_on_with_the_plan_it_was_begun_with(tmp_path: Path) -> None:
+def test_resumed_campaign_refuses_another_plan(tmp_path: Path) -> None:
     hunt = ("hunt", "--minutes", 0, "--ray", "off", "--out", tmp_path)
     run(*hunt)
     assert run(*hunt, "--seed", 2) == EXIT_BAD_INPUT
@@ -269,7 +267,7 @@ def test_shrink_writes_a_smaller_trace_that_fails_alike(tmp_path: Path, capsys: 
     assert run("replay", artefact, "--no-faults") == EXIT_AGREED
 
 
-def test_shrink_says_so_where_nothing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shrink_reports_a_trace_without_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "fine.yaml"
     file.write_text(codec.dumps(SMALL.model_copy(update={"faults": ()})))
     assert run("shrink", file) == EXIT_AGREED

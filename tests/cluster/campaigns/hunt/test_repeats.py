@@ -1,4 +1,4 @@
-"""A sample of shards is judged twice, and what differs is named."""
+"""A sample of shards is judged twice, and the first mismatch is reported."""
 
 from cluster.campaigns.hunt.repeats import AGAIN_EVERY, MismatchEntry
 from cluster.dispatch.job import Answer, AnyJob, ShardJob
@@ -7,7 +7,7 @@ from tests.cluster.campaigns.hunt.fakes import canary_or, hunt_of, report, run_t
 from workers.record.verdict import Lost
 
 
-def test_a_sample_of_shards_is_judged_again_elsewhere_and_the_first_trace_that_differs_is_named() -> None:
+def test_shard_sample_is_judged_twice_and_first_mismatch_is_reported() -> None:
     hunt = hunt_of((2 * AGAIN_EVERY + 1) * TRACES_PER_SHARD)
 
     def answer(job: AnyJob) -> Answer | Lost:

@@ -1,4 +1,4 @@
-"""Selection of scenarios by the functions and blocks that differ and the ones that each scenario executes."""
+"""Selection of scenarios for a change, by the functions and blocks that each scenario executes."""
 
 from collections.abc import Mapping
 
@@ -82,13 +82,13 @@ def selected(
         ("ours/kernels.py", "SIZE = 4", "SIZE = 8", "preempted"),
     ],
 )
-def test_scenarios_that_execute_what_differs_are_selected(file: str, old: str, new: str, names: str) -> None:
+def test_scenarios_that_execute_changed_blocks_are_selected(file: str, old: str, new: str, names: str) -> None:
     assert FILES[file].count(old) == 1
     selection = selected({file: FILES[file].replace(old, new)})
     assert " ".join(selection.scenarios) == f"{names} new"
 
 
-def test_a_selection_says_what_differs_and_what_is_left_out() -> None:
+def test_selection_reports_changed_functions_and_omitted_scenarios() -> None:
     after = CORE.replace("chosen = 1", "chosen = 7").replace(
         "def unused():\n    return 1", "def unused():\n    return 2"
     )
@@ -100,7 +100,7 @@ def test_a_selection_says_what_differs_and_what_is_left_out() -> None:
     )
 
 
-def test_what_no_scenario_executes_selects_those_for_smoke_and_those_without_a_record() -> None:
+def test_unexecuted_change_selects_smoke_and_unrecorded_scenarios() -> None:
     after = CORE.replace("def unused():\n    return 1", "def unused():\n    return 2")
     selection = selected({"ours/core.py": after})
     assert (selection.scenarios, selection.is_all) == (("idle", "new"), False)
@@ -110,7 +110,7 @@ def test_what_no_scenario_executes_selects_those_for_smoke_and_those_without_a_r
 
 
 @pytest.mark.parametrize("after", [{}, {"docs/x.md": "text"}, {"ours/core.py": f"# A comment.\n{CORE}"}])
-def test_without_a_function_that_differs_a_few_are_for_smoke(after: dict[str, str | None]) -> None:
+def test_without_a_changed_function_smoke_scenarios_are_selected(after: dict[str, str | None]) -> None:
     selection = selected(after)
     assert selection.scenarios == ("idle",)
     assert selection.lines == ("no function differs; to judge: 1 of 5 scenarios, for smoke",)
@@ -124,6 +124,6 @@ def test_blocks_count_only_where_the_record_was_made_on_the_same_function() -> N
     assert len(selected(after, {"ours/core.py": before}, {}).scenarios) == 5
 
 
-def test_a_new_function_is_executed_by_what_calls_it() -> None:
+def test_new_function_counts_as_executed_by_its_callers() -> None:
     after = CORE.replace("chosen = 2", "chosen = helper()") + "\ndef helper():\n    return 2\n"
     assert selected({"ours/core.py": after}).scenarios == ("idle", "new")

@@ -1,4 +1,4 @@
-"""A trace that kills its worker is found, and a worker that is killed from outside is no finding."""
+"""Shards whose worker dies are split, which finds a fatal trace; outside kills are no finding."""
 
 from cluster.campaigns.hunt.split_shards import SplitShards
 from cluster.dispatch.coordinator import Record
@@ -20,7 +20,7 @@ from workers.run.shard import shard_traces
 from workers.shrink.shrinker import Tried
 
 
-def test_a_trace_that_kills_its_worker_is_found_among_its_shard_and_shrunk_one_candidate_a_job() -> None:
+def test_trace_that_kills_its_worker_is_found_and_shrunk_alone() -> None:
     ledger = Memory()
     hunt = hunt_of(TRACES_PER_SHARD, ledger)
     deadly = shard_traces(Shard(profile="labelled", seed=4, number=0))[7]
@@ -49,7 +49,7 @@ def test_a_trace_that_kills_its_worker_is_found_among_its_shard_and_shrunk_one_c
     assert hunt.unjudged == {}
 
 
-def test_workers_that_are_killed_from_outside_are_no_finding_but_leave_their_shard_unjudged() -> None:
+def test_workers_killed_from_outside_leave_a_shard_unjudged() -> None:
     ledger = Memory()
     hunt = hunt_of(TRACES_PER_SHARD, ledger)
 
@@ -75,7 +75,7 @@ def test_workers_that_are_killed_from_outside_are_no_finding_but_leave_their_sha
     assert again.unjudged == hunt.unjudged
 
 
-def test_the_report_of_a_split_shard_is_kept_once_all_its_traces_have_theirs() -> None:
+def test_split_shard_report_is_stored_once_all_parts_have_reports() -> None:
     ledger = Memory()
     jobs = hunt_of(TRACES_PER_SHARD).jobs
     split, whole = SplitShards(jobs, ledger), jobs.job("hunt", 0)
@@ -92,7 +92,7 @@ def test_the_report_of_a_split_shard_is_kept_once_all_its_traces_have_theirs() -
     assert 0 not in split
 
 
-def test_a_split_shard_of_which_traces_are_lost_is_unjudged_once_and_what_comes_of_its_others_is_ignored() -> None:
+def test_split_shard_with_lost_traces_is_unjudged_and_ignores_others() -> None:
     hunt = hunt_of(TRACES_PER_SHARD)
     raised = Lost(reason="the worker raised ValueError: x")
     _canary, whole = hunt.tasks(1, 2, True)

@@ -1,4 +1,4 @@
-"""Totals are told by generator."""
+"""Totals of a hunt, over all traces and by generator."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from workers.targets.target import RunConfig
 from workers.targets.vllm.names import VLLM
 
 
-def test_generators_take_turns_shard_by_shard_and_each_is_told_what_its_traces_came_to() -> None:
+def test_generators_alternate_by_shard_and_have_separate_totals() -> None:
     hunt = Hunt(HuntSettings(seed=4, canary=""), Memory(), Path("running"), 3 * TRACES_PER_SHARD)
     for task in hunt.tasks(1, 3, True):
         assert isinstance(task.job, ShardJob)
@@ -41,7 +41,7 @@ def test_generators_take_turns_shard_by_shard_and_each_is_told_what_its_traces_c
     assert "hypothesis: 12 traces (33%), 1 probes hit, 1 of 2 bugs in 2 traces met" in lines
 
 
-def test_one_generator_alone_has_no_share_to_tell() -> None:
+def test_single_generator_has_no_share_line() -> None:
     hunt = Hunt(HuntSettings(profile="labelled", canary=""), Memory(), Path("running"), TRACES_PER_SHARD)
     (task,) = hunt.tasks(1, 1, True)
     assert isinstance(task.job, ShardJob)
@@ -58,9 +58,7 @@ def test_one_generator_alone_has_no_share_to_tell() -> None:
         (12, 12, "12 traces (median "),
     ],
 )
-def test_hunt_report_says_how_many_traces_were_judged_and_claims_nothing_of_others(
-    num_traces: int | None, num_judged: int, first: str
-) -> None:
+def test_hunt_report_counts_only_judged_traces(num_traces: int | None, num_judged: int, first: str) -> None:
     hunt = Hunt(HuntSettings(profile="labelled", canary=""), Memory(), Path("running"), num_traces)
     for task in hunt.tasks(1, num_judged // TRACES_PER_SHARD, True):
         assert isinstance(task.job, ShardJob)
@@ -72,7 +70,7 @@ def test_hunt_report_says_how_many_traces_were_judged_and_claims_nothing_of_othe
     assert any(line.startswith("probes hit: ") for line in lines) == bool(num_judged)
 
 
-def test_probes_that_an_engine_does_not_count_are_not_never_hit() -> None:
+def test_uncounted_probes_are_not_reported_as_never_hit() -> None:
     settings = HuntSettings(profile="labelled", canary="", config=RunConfig(engine=VLLM))
     hunt = Hunt(settings, Memory(), Path("running"), TRACES_PER_SHARD)
     (task,) = hunt.tasks(1, 1, True)
@@ -87,7 +85,7 @@ def test_probes_that_an_engine_does_not_count_are_not_never_hit() -> None:
     assert set(told.probes_never_hit) == set(counted) - {"admit"}
 
 
-def test_reports_are_summed_up_in_the_order_of_their_shards_whichever_comes_first() -> None:
+def test_reports_are_added_in_shard_order() -> None:
     jobs = hunt_of(None).jobs
     totals = Totals(jobs)
     reports = [report(jobs.job("hunt", number).shard) for number in range(3)]

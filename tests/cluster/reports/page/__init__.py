@@ -1,1 +1,1 @@
-"""The report page."""
+"""Tests of the report page."""

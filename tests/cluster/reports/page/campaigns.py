@@ -1,4 +1,4 @@
-"""Campaign directories made of verdicts that are given, and what a browser would read of a page."""
+"""Campaign directories from given verdicts, and the elements of a page."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ def page_of(*folders: Path, timelines: Mapping[str, Drawn] | None = None) -> str
 
 @dataclass
 class Element:
-    """One element as a browser sees it: the text directly in it, and the whole text with that of elements inside."""
+    """One element as a browser sees it: its direct text, and the text with all inner elements."""
 
     tag: str
     attributes: dict[str, str | None]

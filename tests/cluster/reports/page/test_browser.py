@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(browser_path() is None, reason="there is no Chro
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the report of sixty scenarios, two of which fail, one with a timeline."""
+    """Write the report of sixty scenarios: two failures, one of them with a timeline."""
     folder = tmp_path_factory.mktemp("browser")
     found = Worker().judge(codec.load(REGRESSION), False)
     scenarios = {f"{'x' * at}.yaml": judged("agree") for at in range(1, 59)}
@@ -50,7 +50,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_loads_nothing_complains_of_nothing_and_is_as_wide_as_the_window(
+def test_page_loads_nothing_has_no_errors_and_fits_the_window(
     browser: Browser, page: Path, size: tuple[int, int], dark: bool
 ) -> None:
     browser.open(page, *size, dark=dark)
@@ -155,7 +155,7 @@ def test_the_timeline_can_be_read_by_keyboard(browser: Browser, page: Path) -> N
     assert browser.evaluate(detail) == first
 
 
-def test_everything_that_can_be_used_can_be_reached_by_tab_and_is_seen(browser: Browser, page: Path) -> None:
+def test_every_control_is_reachable_by_tab_and_visible(browser: Browser, page: Path) -> None:
     browser.open(page, *DESKTOP)
     usable = browser.evaluate(
         "[...document.querySelectorAll('a, button, input, select, summary, [tabindex=\"0\"]')]"
@@ -171,7 +171,7 @@ def test_everything_that_can_be_used_can_be_reached_by_tab_and_is_seen(browser: 
             " a.dataset.seen = 1; return is ? 1 : 0; })()"
         )
     radios = browser.evaluate("document.querySelectorAll('input[type=radio]:not(:disabled)').length")
-    # Of a group of radio buttons one is reached by Tab, the others from it by arrows.
+    # Tab reaches one radio button of a group; arrow keys reach the others.
     assert reached >= usable - max(0, radios - 1) - 1
 
 

@@ -92,7 +92,7 @@ def test_a_night_has_the_rates_of_its_parts(tmp_path: Path) -> None:
         assert [campaign.parts for campaign in read_campaigns(tmp_path)] == [{}, {}]
 
 
-def test_probes_that_an_engine_does_not_count_are_not_never_hit(tmp_path: Path) -> None:
+def test_uncounted_probes_are_not_reported_as_never_hit(tmp_path: Path) -> None:
     hunted = read(hunt_of(tmp_path / "vllm", 1, 1, RunConfig(engine=VLLM)))
     counted = kind_of(VLLM).capabilities.probes
     assert sorted(hunted.probes_counted) == sorted(counted)

@@ -1,4 +1,4 @@
-"""Trials of faults on the page: the kill matrix and the survival curves are those of the trials."""
+"""Trials of faults on the page: kill matrix and survival curves."""
 
 import re
 from pathlib import Path

@@ -32,7 +32,7 @@ PAIRS = [
 
 
 def hostile_verdicts() -> dict[str, Diverged | Crashed]:
-    """Return findings whose every text is hostile."""
+    """Return findings with hostile texts."""
     hostile = Site(function=HOSTILE, file=HOSTILE, line=3)
     access = Access(lane=HOSTILE, op=HOSTILE, step=3, site=hostile)
     difference = Difference(

@@ -37,7 +37,7 @@ def run_at(begun: str, *args: object) -> object:
 
 
 def night(folder: Path, day: int, findings: dict[str, Judgement]) -> Path:
-    """Write a night of so many shards, whose clean engine met findings, and which timed its parts."""
+    """Write a night with some shards, findings on the clean engine, and timed parts."""
     hunt_of(folder, day, day)
     campaign_of(folder / "regressions", findings)
     # One fault is found in every trial, another in the first two nights alone in one of two.
