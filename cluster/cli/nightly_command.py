@@ -140,10 +140,7 @@ def nightly(
     fixes: Fixes = ALL,
     json: Json = False,
 ) -> int:
-    """Replay the regressions, hunt for hours, measure some faults.
-
-    Write report.html, report.txt and night.json.
-    """
+    """Replay regressions, hunt for hours, measure some faults, and write three report files."""
     check_notify(notify)
     seed = int(time.strftime("%Y%m%d")) if seed is None else seed
     config = config_of(asked_config(context))
