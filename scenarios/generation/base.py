@@ -68,6 +68,11 @@ class FlatTrace:
         weight = self._weights[name]
         return self.take(name, digits.below(weight.denominator) >= weight.denominator - weight.numerator)
 
+    def has_size(self, name: str, digits: Draws) -> bool:
+        """Return the same for a size: the lowest numbers stand for it."""
+        weight = self._weights[name]
+        return self.take(name, digits.below(weight.denominator) < weight.numerator)
+
     def take(self, name: str, is_sampled: bool) -> bool:
         """Note a situation that was sampled, unless it is left out."""
         found = is_sampled and name not in self._weights.without
@@ -211,7 +216,7 @@ def _submit_requests(flat: FlatTrace) -> None:
 def pool_of_one_request(flat: FlatTrace) -> None:
     """Let the pool of blocks hold the longest request, or up to half more; with priorities always."""
     tight = flat.source("pool", 0)
-    if flat.has("pool_of_one_request", tight) or flat.spec.policy == "priority":
+    if flat.has_size("pool_of_one_request", tight) or flat.spec.policy == "priority":
         need = max(flat.spec.blocks_needed(1 + each.a, 1 + each.b) for each in flat.requests)
         flat.numbers = flat.numbers._replace(num_blocks=need - 1 + tight.below(1 + need // 2))
 

@@ -95,4 +95,4 @@ def test_shard_of_a_costly_engine_ends_at_its_first_finding(monkeypatch: pytest.
     (hit,) = part.hits
     assert is_finding(hit.verdict)
     assert part.traces == len(begun) == hit.index + 1 < 12
-    assert hit == whole.hits[0].model_copy(update={"count": 1})
+    assert hit == whole.hits[0].model_copy(update={"count": 1, "situations": hit.situations})
