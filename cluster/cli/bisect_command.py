@@ -143,7 +143,7 @@ def _document(file: Path, bisection: Bisection, tried: Tried) -> BisectDocument:
 
 def _conclusion(document: BisectDocument, tried: Tried) -> str:
     noun = tried.builds.noun
-    left = f"; {', '.join(document.between)} between them cannot tell" if document.between else ""
+    left = f"; {', '.join(document.between)} between them inconclusive" if document.between else ""
     if document.first_bad is not None:
         return f"first bad: {_named(document.first_bad, tried)}; last good: {document.last_good}{left}"
     if document.first_good is not None:
@@ -151,8 +151,8 @@ def _conclusion(document: BisectDocument, tried: Tried) -> str:
     seen = {entry.status for entry in document.releases}
     if "bad" in seen:
         oldest = next(entry.version for entry in document.releases if entry.status == "bad")
-        return f"bad in every {noun} that could tell, from {_named(oldest, tried)} on"
-    return f"good in every {noun} that could tell" if "good" in seen else f"no {noun} could tell"
+        return f"bad in every {noun} with a result, from {_named(oldest, tried)} on"
+    return f"good in every {noun} with a result" if "good" in seen else f"no {noun} has a result"
 
 
 def _named(name: str, tried: Tried) -> str:

@@ -175,7 +175,7 @@ class ContextValues(Value):
 
 
 class MarginsValues(Value):
-    """By row, the difference of the logits of the likeliest draft token and the next one."""
+    """By row, the difference of the logits of the likeliest draft token and the second."""
 
     margins: list[float]
 
@@ -216,7 +216,7 @@ class ControlledValues(Value):
 
 
 class DrainedValues(Value):
-    """How many objects of each kind are still held once nothing is left to do."""
+    """Number of objects of each kind that an engine still holds after its last request."""
 
     leaks: dict[str, int]
 
@@ -256,7 +256,7 @@ class StoredValues(Value):
 
 
 class OfferedValues(Value):
-    """What a request that ended by itself had offered to a store, as chunk numbers.
+    """Chunk numbers that were offered to a store for a request that ended by itself.
 
     `prompt` and `tokens` count its tokens, `found` those that were in the cache or the store when it was admitted.
     """
@@ -324,7 +324,7 @@ class Sampler(_Shown[SamplerValues]):
 
 
 class Context(_Shown[ContextValues]):
-    """Where a parallel drafter stores the target's hidden states of a step."""
+    """Positions and slots where a parallel drafter stores the target's hidden states."""
 
     point: Literal["context"] = "context"
 
@@ -336,7 +336,7 @@ class Drafting(_Shown[DraftingValues]):
 
 
 class Margins(_Shown[MarginsValues]):
-    """How clearly the drafts of a pass were the likeliest tokens."""
+    """The logit margins of the draft tokens of a pass."""
 
     point: Literal["margins"] = "margins"
 
@@ -372,7 +372,7 @@ class Controlled(_Shown[ControlledValues]):
 
 
 class Drained(_Shown[DrainedValues]):
-    """What is still held once nothing is left to do."""
+    """Objects that an engine still holds after its last request."""
 
     point: Literal["drained"] = "drained"
 
@@ -390,13 +390,13 @@ class InFlight(_Shown[InFlightValues]):
 
 
 class Stored(_Shown[StoredValues]):
-    """What a store keeps of a request, when it is copied."""
+    """Blocks of a request that a KV connector copies to a store."""
 
     point: Literal["stored"] = "stored"
 
 
 class Offered(_Shown[OfferedValues]):
-    """What a request had offered to a store by its end."""
+    """Chunks of a request that were offered to a store before its end."""
 
     point: Literal["offered"] = "offered"
 

@@ -1,4 +1,4 @@
-"""Command `bisect`: invalid input, and its report on releases, whose verdicts are faked."""
+"""Command `bisect`: invalid input, and its report on releases with fake verdicts."""
 
 import json
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def test_the_first_release_that_is_bad_is_named_with_a_row_for_each(
         "0.10         skipped  another finding: crash load TypeError: no",
         "0.11         bad      crash step IndexError: N",
         "",
-        "first bad: 0.11; last good: 0.9; 0.10 between them cannot tell",
+        "first bad: 0.11; last good: 0.9; 0.10 between them inconclusive",
     ]
 
 
@@ -85,9 +85,9 @@ def test_a_bug_that_is_gone_is_reported_with_the_first_release_without_it(
 @pytest.mark.parametrize(
     ("verdict", "code", "conclusion"),
     [
-        (AGREED, 0, "good in every release that could tell"),
-        (CRASHED, 1, "bad in every release that could tell, from 1.0 on"),
-        ("no wheel", 3, "no release could tell"),
+        (AGREED, 0, "good in every release with a result"),
+        (CRASHED, 1, "bad in every release with a result, from 1.0 on"),
+        ("no wheel", 3, "no release has a result"),
     ],
 )
 def test_releases_with_equal_status_have_no_change(

@@ -96,7 +96,7 @@ def test_first_bad_commit_is_printed_with_subject_and_skipped_ones(
         f"{start} skipped  engine vllm-v1: it does not start  (break the start)",
         f"{mend} bad      crash step IndexError: N  (mend the start)",
         "",
-        f"first bad: {mend} (mend the start); last good: {good}; {start}, {rewrite} between them cannot tell",
+        f"first bad: {mend} (mend the start); last good: {good}; {start}, {rewrite} between them inconclusive",
     ]
     after = git(tmp_path / "checkout", "status", "--porcelain", "--branch"), git(tmp_path / "checkout", "reflog")
     assert after == before

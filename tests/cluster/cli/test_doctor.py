@@ -44,7 +44,7 @@ def test_doctor_runs_every_engine_on_every_device(tmp_path: Path) -> None:
     assert set(tried) <= checks.keys()
     assert checks["specstorm on sim"].state == checks["a private ray"].state == "yes"
     assert (checks["specstorm on cuda"].state == "yes") <= (checks["gpu"].state != "no")
-    assert list(tmp_path.iterdir()) == [], "it leaves nothing behind"
+    assert list(tmp_path.iterdir()) == [], "doctor leaves no file behind"
 
 
 def test_the_trace_that_is_tried_is_valid() -> None:

@@ -180,7 +180,7 @@ def test_run_on_a_full_disk_prints_its_results_and_resumes(tmp_path: Path) -> No
     assert told.endswith("-m cluster run scn --ray off --out out")
     judged = done.stdout.count(" agreed") - 1
     assert 1 <= judged < 8
-    assert "stopped after" not in done.stdout, "how to go on is said once"
+    assert "stopped after" not in done.stdout, "the resume command is printed once"
     done = specstorm(tmp_path, "run", "scn", "--ray", "off", "--out", "out")
     assert done.returncode == 0, done.stderr
     assert "8 scenarios: 8 agreed" in done.stdout

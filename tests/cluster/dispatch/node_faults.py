@@ -1,7 +1,7 @@
 """A cluster of three raylets on this host; parts are killed while campaigns run; prints the outcome.
 
 Run by `test_nodes.py` in a process of its own, since a process has one Ray. The head has no CPU; of the other nodes one
-has a GPU by declaration, and a label that says that it is none.
+declares a GPU, and has a label that marks it as fake.
 """
 
 import json
@@ -44,7 +44,7 @@ class Killing:
         self._node = node
 
     def update(self, counts: Counts) -> None:
-        """Kill the processes that are due."""
+        """Kill the processes at their time."""
         if counts.done >= 2 and not self.killed:
             for process in self._cluster.head_node.all_processes["dashboard"]:
                 os.kill(process.process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Workers are killed with SIGKILL at random moments; the results are those of a run without kills.
+"""Workers are killed with SIGKILL at random moments; the results equal a run without kills.
 
 `benchmarks.robustness.kills` kills any number of workers in a hunt.
 """

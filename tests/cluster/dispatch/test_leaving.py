@@ -22,6 +22,6 @@ main.main()
 
 def test_driver_without_its_ray_ends_with_its_own_exit_code() -> None:
     done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=300, check=False)
-    # Ray itself tells of the processes that were killed.
+    # Ray itself reports the killed processes.
     assert done.stdout.endswith("True\n"), done.stderr
     assert done.returncode == 3, done.stderr

@@ -25,7 +25,7 @@ CLAIMS = {
         "holds the campaign of job other",
     ),
     "below itself": ({"job": "x", "server": ADDRESS_DEFAULT}, "a/artefacts", "holds the campaign of job x"),
-    "an origin that is none": ([], "a", "holds the campaign of job unknown"),
+    "an invalid origin": ([], "a", "holds the campaign of job unknown"),
     "files of the user": (None, "a", "holds files of no job"),
 }
 

@@ -61,7 +61,7 @@ def test_exit_code_is_the_drivers_and_its_campaign_is_fetched(
     assert done.returncode == 1, done.stderr
     assert "the working tree alone" in done.stderr
     assert "brought home: campaigns/found (1 artefact)" in done.stderr
-    assert "----- artefact" not in done.stdout, "who has the artefact at home does not want to read it"
+    assert "----- artefact" not in done.stdout, "a fetched artefact must not be printed as well"
     assert (here / "campaigns" / "found" / "campaign.sqlite").is_file()
     replay = re.search(r"replay: .* (replay campaigns/.*)", done.stdout)
     assert replay is not None, done.stdout

@@ -1,4 +1,4 @@
-"""Report of a hunt: findings of a known bug whose fix does not apply."""
+"""Report of a hunt: findings of a known bug with a fix that does not apply."""
 
 from pathlib import Path
 

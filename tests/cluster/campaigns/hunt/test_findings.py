@@ -22,7 +22,7 @@ def test_bug_is_shrunk_and_written_once_in_a_resumed_hunt() -> None:
         run_through(hunt, canary_or(buggy))
         assert hunt.findings.by_bug["counts x"].count == 6
     assert [len(each.trace.events) for each in ledger.artefacts] == [1]
-    assert ledger.restored == ledger.artefacts * 2, "each hunt that goes on looks whether it is there"
+    assert ledger.restored == ledger.artefacts * 2, "each resumed hunt checks that the artefact exists"
 
 
 def test_finding_that_shrinks_to_an_earlier_one_gets_no_artefact() -> None:
@@ -44,7 +44,7 @@ def test_untriaged_finding_is_stored_with_its_trace_when_time_is_over() -> None:
     assert [each.trace for each in ledger.artefacts] == [hit("x").trace]
     (kept,) = ledger.findings.values()
     assert FindingState.model_validate_json(kept).artefact is not None
-    # Whoever goes on has it to shrink still, and nothing to restore.
+    # A resumed hunt still has to shrink it, and restores nothing.
     again = Findings(HuntSettings(canary=""), ledger)
     again.add(hit("x"), 7)
     assert again.num_open == 1

@@ -1,4 +1,4 @@
-"""Shards whose worker dies are split, which finds a fatal trace; outside kills are no finding."""
+"""Shards with dying workers are split to find a fatal trace; outside kills are no finding."""
 
 from cluster.campaigns.hunt.split_shards import SplitShards
 from cluster.dispatch.coordinator import Record

@@ -268,7 +268,7 @@ def test_the_commit_that_brought_a_bug_is_found_among_commits_of_sources(
     lines = capsys.readouterr().out.splitlines()
     skipped = [line for line in lines if "skipped" in line]
     assert [line for line in skipped if "SyntaxError" not in line] == []
-    between = f"; {made['break the syntax']} between them cannot tell"
+    between = f"; {made['break the syntax']} between them inconclusive"
     good, bad = made["write a comment"], made["let requests go on"]
     assert lines[-1] == f"first bad: {bad} (let requests go on); last good: {good}{between}"
 
