@@ -11,6 +11,7 @@ from workers.targets.exported import ExportedTest, Finding
 from workers.targets.sglang import limits
 from workers.targets.sglang.export.test_file import exported_test
 from workers.targets.sglang.installation import SGLANG, home_of, installed, keeper_of, overlay_text, python_at
+from workers.targets.sglang.request_features import FEATURES
 from workers.targets.sglang.situations import AREAS
 from workers.targets.target import Kernels, RunConfig
 
@@ -74,7 +75,7 @@ class Sglang(ChildKind):
         return overlay_text(config.engine_path, home_of(config)) if config.engine_path else ""
 
     def exported(self, finding: Finding) -> ExportedTest:
-        return exported_test(finding, limits.CONTEXT_BEYOND)
+        return exported_test(finding, FEATURES, limits.CONTEXT_BEYOND)
 
     def version(self, config: RunConfig) -> str:
         return installed(home_of(config))

@@ -15,6 +15,7 @@ from workers.targets.vllm.engine_sizes import blocks_of_windows
 from workers.targets.vllm.export.test_file import exported_test
 from workers.targets.vllm.installation import FIRST_RUNNER, SECOND_RUNNER, Installation, home_of, keeper_of
 from workers.targets.vllm.names import VLLM, VLLM_V1
+from workers.targets.vllm.request_features import FIRST
 from workers.targets.vllm.situations import AREAS
 
 # Seen to install beside the torch of constraints-vllm.txt, oldest first.
@@ -93,7 +94,7 @@ class Vllm(ChildKind):
         return sources.version(config.engine_path, home_of(config))
 
     def exported(self, finding: Finding) -> ExportedTest:
-        return exported_test(finding, "cpu" in self.capabilities.devices, blocks_of_windows(finding.trace.spec))
+        return exported_test(finding, FIRST, "cpu" in self.capabilities.devices, blocks_of_windows(finding.trace.spec))
 
 
 class VllmV1(Vllm):

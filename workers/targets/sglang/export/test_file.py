@@ -11,9 +11,9 @@ from workers.record.rules import Reference
 from workers.record.verdict import missing_order_of
 from workers.targets.child.export.parts import source_of
 from workers.targets.child.export.text import WIDTH, Call, Code, broken, docstring, identifier, indented, literal
+from workers.targets.child.request_features import RequestFeatures
 from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportedTest, ExportError, Finding
-from workers.targets.sglang.request_features import FEATURES
 
 _DRIVER = (Path(__file__).parent / "driver" / "scheduler.py",)
 # Read when SGLang is loaded. The second is the target's: of outputs that are yet to come little is reckoned with, and a
@@ -49,18 +49,18 @@ _CONTRACTS: Mapping[str, Callable[[Submit], list[str]]] = {
 }
 
 
-def exported_test(finding: Finding, beyond: int) -> ExportedTest:
+def exported_test(finding: Finding, features: RequestFeatures, beyond: int) -> ExportedTest:
     """Return the test of a finding, with engines whose requests may be `beyond` tokens longer than the trace's.
 
     Raises:
         ExportError: no test on a plain CPU shows it; the message says why.
     """
-    _check(finding)
+    _check(finding, features)
     found = finding.difference
     submit = next((each for each in finding.trace.submits() if found and each.request == found.request), None)
     if found is None or submit is None:
         raise ExportError("it is about no request's output: a test has no other value")
-    body = _test(finding, found, submit, partial(_run, beyond=beyond))
+    body = _test(finding, found, submit, partial(_run, features=features, beyond=beyond))
     used = {"llama", "save_model", "make_scheduler", "request", "abort", "outputs_of"}
     imports, (constants, *functions) = source_of(_DRIVER, {name for name in used if f"{name}(" in body}, "sglang")
     *others, own = imports
@@ -69,7 +69,7 @@ def exported_test(finding: Finding, beyond: int) -> ExportedTest:
     return ExportedTest(text, body, "SGLang", "SGLang and pytest, no GPU and no download")
 
 
-def _check(finding: Finding) -> None:
+def _check(finding: Finding, features: RequestFeatures) -> None:
     """Check that a CPU shows a finding.
 
     Raises:
@@ -83,7 +83,7 @@ def _check(finding: Finding) -> None:
     if trace.spec.num_speculative_tokens:
         raise ExportError("it is of drafts, which SGLang overlaps and verifies by kernels that no CPU has")
     for submit in trace.submits():
-        reason = FEATURES.unwritten(submit)
+        reason = features.unwritten(submit)
         if reason is not None:
             raise ExportError(f"request {submit.request}: {reason}")
 
@@ -114,12 +114,18 @@ def _test(finding: Finding, found: Difference, submit: Submit, run_of: Callable[
 
 
 def _run(
-    events: tuple[AnyEvent, ...], trace: Trace, *, is_overlapped: bool, beyond: int, variable: str = "outputs"
+    events: tuple[AnyEvent, ...],
+    trace: Trace,
+    *,
+    is_overlapped: bool,
+    features: RequestFeatures,
+    beyond: int,
+    variable: str = "outputs",
 ) -> list[str]:
     """Return the lines that run events in a scheduler of its own."""
     spec, steps = trace.spec, dict[int, list[object]]()
     for event in sorted(events, key=lambda each: each.tick):
-        steps.setdefault(event.tick, []).append(_call(event, trace))
+        steps.setdefault(event.tick, []).append(_call(event, trace, features))
     options = {
         "max_total_tokens": spec.num_blocks * spec.block_size,
         "page_size": spec.block_size,
@@ -142,19 +148,19 @@ def _run(
     return [*made, "steps = {", *indented(entries), "}", f"{variable} = outputs_of(scheduler, steps)"]
 
 
-def _call(event: AnyEvent, trace: Trace) -> Call:
+def _call(event: AnyEvent, trace: Trace, features: RequestFeatures) -> Call:
     match event:
         case Submit(request=name, prompt=tuple() as prompt):
             tokens = trace.spec.length_limit(len(prompt), event.max_tokens) - len(prompt)
-            return Call("request", [name, list(prompt), tokens], _options(event, trace))
+            return Call("request", [name, list(prompt), tokens], _options(event, trace, features))
         case Abort(request=name):
             return Call("abort", [name])
     raise ExportError(f"event {event.do}: no call stands for it")
 
 
-def _options(event: Submit, trace: Trace) -> dict[str, object]:
+def _options(event: Submit, trace: Trace, features: RequestFeatures) -> dict[str, object]:
     """Return what a request asks for besides, greedily."""
-    options: dict[str, object] = {"temperature": 0.0, **FEATURES.written(event)}
+    options: dict[str, object] = {"temperature": 0.0, **features.written(event)}
     if trace.spec.policy == "priority":
         options["priority"] = event.priority
     return options

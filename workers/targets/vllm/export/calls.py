@@ -17,6 +17,7 @@ from scenarios.events import (
 )
 from scenarios.trace import Trace
 from workers.targets.child.export.text import Code, broken, call, literal
+from workers.targets.child.request_features import RequestFeatures
 from workers.targets.exported import ExportError
 from workers.targets.vllm.export.level import Level
 from workers.targets.vllm.export.options import sampling_options
@@ -37,8 +38,8 @@ class Calls(NamedTuple):
 class Caller:
     """Writer of the calls of one trace on an engine or a scheduler, which is a variable of that name."""
 
-    def __init__(self, trace: Trace, level: Level) -> None:
-        self._trace, self._level = trace, level
+    def __init__(self, trace: Trace, level: Level, features: RequestFeatures) -> None:
+        self._trace, self._level, self._features = trace, level, features
         self._tick = 0
         # The tick in which a pause ends, and whether nothing has happened since the pause began.
         self._paused_until: int | None = None
@@ -102,7 +103,7 @@ class Caller:
 
     def _submit(self, event: Submit) -> None:
         assert isinstance(event.prompt, tuple), "the trace is explicit"
-        options = sampling_options(event, self._trace.spec.vocab_size)
+        options = sampling_options(event, self._trace.spec.vocab_size, self._features)
         if event.priority:
             raise ExportError(f"request {event.request}: an exported test gives no priorities")
         if event.session is not None:

@@ -7,9 +7,9 @@ from scenarios.events import Submit
 from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.targets.child.export.text import Call, Code
+from workers.targets.child.request_features import RequestFeatures
 from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportError
-from workers.targets.vllm.request_features import FIRST
 
 # What `make_engine` and `make_scheduler` of the driver take where a test says nothing else.
 DEFAULTS = EngineSpec(layers="attention", sampling="standard", block_size=32)
@@ -113,16 +113,16 @@ def _has_draft_model(spec: EngineSpec) -> bool:
     return spec.drafter == "draft_model" and spec.num_speculative_tokens > 0
 
 
-def sampling_options(event: Submit, vocab_size: int) -> dict[str, object]:
+def sampling_options(event: Submit, vocab_size: int, features: RequestFeatures) -> dict[str, object]:
     """Return the sampling parameters of a request that are not by default, by the names that vLLM has for them.
 
     Raises:
         ExportError: one cannot be asked for with tokens alone.
     """
-    reason = FIRST.unwritten(event)
+    reason = features.unwritten(event)
     if reason is not None:
         raise ExportError(f"request {event.request}: {reason}")
-    found = {"max_tokens": event.max_tokens, **FIRST.written(event)}
+    found = {"max_tokens": event.max_tokens, **features.written(event)}
     if event.params.grammar:
         found["structured_outputs"] = Call("grammar", [Code(f"'{rule}'") for rule in grammar_rules(event, vocab_size)])
     return found

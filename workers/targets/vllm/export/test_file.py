@@ -9,6 +9,7 @@ from scenarios.spec import EngineSpec
 from scenarios.trace import Trace
 from workers.targets.child.export.parts import source_of
 from workers.targets.child.export.text import Call, Code, broken, call, docstring, indented, literal
+from workers.targets.child.request_features import RequestFeatures
 from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportedTest, Finding
 from workers.targets.vllm.export.assertions import Assertion, assertion_of
@@ -45,6 +46,7 @@ class Writer:
     trace: Trace
     level: Level
     assertion: Assertion
+    features: RequestFeatures
     blocks_of_windows: int
     uses: set[str] = field(default_factory=set)
 
@@ -54,7 +56,7 @@ class Writer:
 
     def lines(self, name: str) -> list[str]:
         """Return the test, and before it the function that runs its trace if another run has the same calls."""
-        calls = Caller(self.trace, self.level).calls()
+        calls = Caller(self.trace, self.level, self.features).calls()
         self.uses |= calls.uses | self.assertion.uses
         is_patched = self.spec.depth > 1 or self._has_no_pinned_memory()
         heading = f"def test_{name}(tmp_path{', monkeypatch' * is_patched}):"
@@ -201,7 +203,7 @@ class Writer:
             lines += broken(submit.prompt, "whole += ")
             prompt = Code("whole")
         lines += self._made("alone", self._asynchrony(False) | self._options())
-        sampling = sampling_options(submit, self.spec.vocab_size)
+        sampling = sampling_options(submit, self.spec.vocab_size, self.features)
         lines += call("add_request", [Code("alone"), submit.request, prompt], sampling)
         if submit.params.grammar:
             lines += call("wait_for_grammar", [Code("alone"), submit.request])
@@ -213,7 +215,9 @@ def _folder(name: str) -> Code:
     return Code(f'tmp_path / "{name}"')
 
 
-def exported_test(finding: Finding, runs_on_cpu: bool, blocks_of_windows: int) -> ExportedTest:
+def exported_test(
+    finding: Finding, features: RequestFeatures, runs_on_cpu: bool, blocks_of_windows: int
+) -> ExportedTest:
     """Return the test of a finding; not every model runner runs on a CPU. Windows take more blocks of the pool.
 
     Raises:
@@ -223,7 +227,7 @@ def exported_test(finding: Finding, runs_on_cpu: bool, blocks_of_windows: int) -
     check_spec(finding.trace.spec)
     if level == "engine":
         check_seeds(finding.trace)
-    writer = Writer(finding.trace, level, assertion_of(finding, level), blocks_of_windows)
+    writer = Writer(finding.trace, level, assertion_of(finding, level), features, blocks_of_windows)
     body = "\n".join(writer.lines(stem_of(finding.name)))
     files = tuple(_DRIVER / f"{name}.py" for name in (*_FILES[level], *writer.besides()))
     imports, parts = source_of(files, writer.uses, "vllm")
