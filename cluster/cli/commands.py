@@ -76,6 +76,7 @@ from scenarios.spec import INTEGER_MAX
 from scenarios.trace import Trace, problems
 from workers.edits.fix import RACES
 from workers.record.verdict import Vacuous
+from workers.run.known_bugs import with_needed_fixes
 from workers.run.widening import Widened, widened
 from workers.targets.target import SPECSTORM, DeviceError, RunConfig
 
@@ -297,7 +298,7 @@ def replay(
     require_engine(config)
     if confirm is not None:
         return EXIT_FOUND if print_confirmed(confirmed(trace, config, times, str(file)), as_json) else EXIT_AGREED
-    line = Line(name, load_judge(WORKER).judge(trace, False, config))
+    line = Line(name, with_needed_fixes(load_judge(WORKER).judge(trace, False, config), config))
     code = exit_code([line.verdict])
     if as_json:
         show_json(document([line], code))

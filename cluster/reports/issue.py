@@ -98,8 +98,8 @@ def _section(heading: str, text: str) -> Iterator[str]:
 
 
 def _found(verdict: Verdict) -> list[str]:
-    """Return the lines of a verdict without our own name of the bug."""
-    return _as_list(finding_lines(verdict.model_copy(update={"known": ()})))
+    """Return the lines of a verdict without our own names of bugs."""
+    return _as_list(finding_lines(verdict.model_copy(update={"known": (), "needs": ()})))
 
 
 def _as_list(lines: list[str]) -> list[str]:

@@ -49,13 +49,15 @@ class Diverged(Value):
     """Engine and oracle differ.
 
     `unconfirmed` says why no slower run of the engine was used to confirm the finding, if one was required; `known`
-    names the known bugs of the engine that cause it. The other kinds of findings have both fields too.
+    names the known bugs of the engine that cause it, `needs` those without whose fixes its trace agrees. The other kinds
+    of findings have these fields too.
     """
 
     kind: Literal["diverged"] = "diverged"
     stats: Stats
     difference: Difference
     known: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     unconfirmed: Fact | None = None
 
 
@@ -76,6 +78,7 @@ class Crashed(Value):
     missing_order: MissingOrder | None = None
     made_at: tuple[Site, ...] = ()
     known: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     unconfirmed: Fact | None = None
 
 
@@ -127,6 +130,7 @@ class Stuck(Value):
     missing_order: MissingOrder | None = None
     made_at: tuple[Site, ...] = ()
     known: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     unconfirmed: Fact | None = None
 
 
@@ -183,6 +187,16 @@ def known_of(verdict: Verdict) -> tuple[str, ...]:
 def with_known(verdict: Verdict, known: tuple[str, ...]) -> Verdict:
     """Return a finding with the names of the known bugs that cause it."""
     return verdict.model_copy(update={"known": known}) if known else verdict
+
+
+def needs_of(verdict: Verdict) -> tuple[str, ...]:
+    """Return the known bugs whose fixes a finding needs; empty for any other verdict."""
+    return verdict.needs if isinstance(verdict, Diverged | Crashed | Stuck) else ()
+
+
+def with_needs(verdict: Verdict, needs: tuple[str, ...]) -> Verdict:
+    """Return a finding with the names of the known bugs whose fixes it needs."""
+    return verdict.model_copy(update={"needs": needs}) if needs else verdict
 
 
 def unconfirmed_of(verdict: Verdict) -> Fact | None:

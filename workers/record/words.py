@@ -36,6 +36,7 @@ from workers.record.verdict import (
     Verdict,
     known_of,
     missing_order_of,
+    needs_of,
     telling_pairs,
     unconfirmed_of,
 )
@@ -207,6 +208,9 @@ def finding_lines(verdict: Verdict) -> list[str]:
     lines = _finding_lines(verdict)
     if known:
         lines.append(f"known: {' and '.join(known)} (not found with {'its fix' if len(known) == 1 else 'their fixes'})")
+    if needs := needs_of(verdict):
+        fixes = f"{'fix' if len(needs) == 1 else 'fixes'} of {' and '.join(needs)}"
+        lines.append(f"needs the {fixes} (the trace agrees without: a side effect, or a bug that was hidden)")
     return [*lines, *([shown_text(unconfirmed)] if unconfirmed is not None else [])]
 
 

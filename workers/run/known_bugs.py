@@ -1,17 +1,18 @@
-"""Known bugs in a finding: those whose fixes make it disappear.
+"""Known bugs in a finding: those whose fixes make it disappear, and those whose fixes make it appear.
 
-Verifies: a finding is known if and only if its trace does not show it on the engine with the fixes of known bugs.
+Verifies: a finding is known if and only if its trace does not show it on the engine with the fixes of known bugs; a
+finding needs fixes if and only if its trace agrees on the engine without them.
 Does not verify: a finding that two fixes change only together with a third one is named by a smallest set of fixes, and
 other sets may exist.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from scenarios.trace import Trace
-from workers.edits.fix import ALL, fixes_of
+from workers.edits.fix import ALL, Fix, fixes_of
 from workers.edits.proofs import proofs_of
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Verdict
+from workers.record.verdict import Judgement, Verdict, known_of, with_needs
 from workers.run.check import judged
 from workers.run.engine_run import Options
 from workers.shrink.fingerprint import Signature, signature_of
@@ -58,10 +59,37 @@ class KnownBugs:
                 return self._keep(shown.bug, smallest(disappears, likely))
         if not disappears(names):
             return ()
-        fixes = fixes_of(kind.package)
-        found = smallest(disappears, [name for name in names if fixes[name].has_run(ran)])
-        # A fix outside the functions that ran may matter too.
-        return self._keep(shown.bug, found if found and disappears(found) else smallest(disappears, names))
+        return self._keep(shown.bug, _smallest_that_ran(disappears, names, ran, fixes_of(kind.package)))
+
+    def needed(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
+        """Return a smallest set of applied fixes that a finding needs; empty if its trace does not agree without them.
+
+        Such a finding is a side effect of these fixes, or a bug that a known bug hides. Fixes of races are always
+        applied: without them most asynchronous traces show a race.
+        """
+        kind, shown = kind_of(config.engine), signature_of(verdict, trace)
+        fixes, made = fixes_of(kind.package), kind.fixed(config).names
+        races, names = ([name for name in made if fixes[name].race is race] for race in (True, False))
+        if shown is None or not names:
+            return ()
+        ran: set[str] = set()
+
+        def seen(tried: Sequence[str]) -> Signature | None:
+            fixed = config.model_copy(update={"fixes": ",".join(sorted({*races, *tried}))})
+            return self._signature(trace, fixed, ran)
+
+        def appears(tried: Sequence[str]) -> bool:
+            signature = seen(tried)
+            return signature is not None and shown.is_still(signature)
+
+        try:
+            if seen(()) is not None:
+                return ()
+            # A finding that all fixes do not show again depends on something else.
+            return _smallest_that_ran(appears, names, ran, fixes) if appears(names) else ()
+        except DeviceError:
+            # The engine does not start with some of the fixes.
+            return ()
 
     def _signature(self, trace: Trace, config: RunConfig, ran: set[str]) -> Signature | None:
         """Return what a trace shows in a new process of an engine; add to the edited functions that `ran` there."""
@@ -77,6 +105,27 @@ class KnownBugs:
     def _keep(self, bug: str, names: tuple[str, ...]) -> tuple[str, ...]:
         self._last[bug] = names
         return names
+
+
+def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
+    """Return a judgement whose new finding names the applied fixes that it needs; it takes a start of the engine a try.
+
+    Any other judgement is returned as it is.
+    """
+    verdict = judgement.verdict
+    if known_of(verdict):
+        return judgement
+    needs = KnownBugs(Tapes()).needed(verdict, judgement.trace, config)
+    return judgement.model_copy(update={"verdict": with_needs(verdict, needs)})
+
+
+def _smallest_that_ran(
+    holds: Callable[[Sequence[str]], bool], names: Sequence[str], ran: set[str], fixes: Mapping[str, Fix]
+) -> tuple[str, ...]:
+    """Return a smallest part of names of which something holds, of those whose functions ran if it holds of them."""
+    found = smallest(holds, [name for name in names if fixes[name].has_run(ran)])
+    # A fix outside the functions that ran may matter too.
+    return found if found and holds(found) else smallest(holds, names)
 
 
 def smallest(holds: Callable[[Sequence[str]], bool], names: Sequence[str]) -> tuple[str, ...]:

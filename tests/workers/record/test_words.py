@@ -43,6 +43,7 @@ from workers.record.verdict import (
     Verdict,
     is_finding,
     with_known,
+    with_needs,
 )
 from workers.record.words import actual_text, finding_lines, headline_text, outcome_lines, shown_text, value_text
 from workers.run.check import check
@@ -285,3 +286,10 @@ def test_finding_of_known_bugs_names_them(known: tuple[str, ...], line: str) -> 
     crashed = Crashed(stats=NO_STATS, error="KeyError: 3", where=Site(file="a.py", line=3, function="f"))
     for verdict in (found, crashed):
         assert finding_lines(with_known(verdict, known)) == [*finding_lines(verdict), line]
+
+
+@pytest.mark.parametrize(("needs", "fixes"), [(("vllm_a",), "fix of vllm_a"), (("a", "b"), "fixes of a and b")])
+def test_finding_that_needs_fixes_names_them(needs: tuple[str, ...], fixes: str) -> None:
+    found = Diverged(stats=NO_STATS, difference=race("races", "counts").difference)
+    line = f"needs the {fixes} (the trace agrees without: a side effect, or a bug that was hidden)"
+    assert finding_lines(with_needs(found, needs)) == [*finding_lines(found), line]

@@ -1,7 +1,7 @@
 """Known bugs in a finding: the smallest set of fixes with which it is not found."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil, log2
 
 import pytest
@@ -17,11 +17,11 @@ from workers.edits.fix import ALL, Applied, Fix
 from workers.edits.functions import name_of
 from workers.edits.proofs import AGREES, Proof
 from workers.oracle.tape import Tapes
-from workers.record.verdict import Agreed, Diverged, Verdict
+from workers.record.verdict import Agreed, Diverged, Judgement, Verdict, needs_of, with_known
 from workers.run import known_bugs
 from workers.run.check import check
 from workers.run.engine_run import Options
-from workers.run.known_bugs import KnownBugs, smallest
+from workers.run.known_bugs import KnownBugs, smallest, with_needed_fixes
 from workers.shrink.fingerprint import signature_of
 from workers.targets.target import DeviceError, RunConfig, Watch
 
@@ -33,9 +33,13 @@ NAMES = tuple(f"box_{name}" for name in "abcdefgh")
 
 @dataclass(frozen=True)
 class FixableKind(SamplerBoxKind):
-    """Breaks its contract unless one of the sets of fixes in `cures` is applied; keeps the fixes of each run."""
+    """Breaks its contract unless one of the sets of fixes in `cures` is applied; keeps the fixes of each run.
+
+    With `causes`, it breaks it only if one of these sets is applied, too.
+    """
 
     cures: tuple[frozenset[str], ...] = ()
+    causes: tuple[frozenset[str], ...] = (frozenset(),)
     run_names: frozenset[str] = frozenset(NAMES)
     broken: str = ""
     runs: list[frozenset[str]] = field(default_factory=list)
@@ -52,24 +56,39 @@ class FixableKind(SamplerBoxKind):
         self.runs.append(made)
         if self.broken in made:
             raise DeviceError(f"engine box does not start with {self.broken}")
-        return SamplerBox(trace, "none" if any(cure <= made for cure in self.cures) else self.breach)
+        is_broken = any(cause <= made for cause in self.causes) and not any(cure <= made for cure in self.cures)
+        return SamplerBox(trace, self.breach if is_broken else "none")
 
 
 def named(
     kind: FixableKind, monkeypatch: pytest.MonkeyPatch, fixes: str = "", times: int = 1, proofs: Sequence[Proof] = ()
 ) -> tuple[str, ...]:
     """Return the known bugs in the finding of a kind of engine that has fixes; the last of several answers."""
-    every = {name: Fix(summary="s", edits=(Edit(at=f"box:{name}", without="pass"),)) for name in NAMES}
-    monkeypatch.setattr(known_bugs, "kind_of", lambda engine: kind)
-    monkeypatch.setattr(known_bugs, "fixes_of", lambda package: every)
-    monkeypatch.setattr(known_bugs, "proofs_of", lambda: {each.name: each for each in proofs})
-    config, bugs = RunConfig(fixes=fixes), KnownBugs(Tapes())
-    verdict: Verdict = check(TRACE, Tapes(), Options(confirm="never"), kind, config)
-    assert isinstance(verdict, Diverged)
-    kind.runs.clear()
+    bugs, verdict, config = found_by(kind, monkeypatch, fixes, proofs)
     for _ in range(times):
         found = bugs.of(verdict, TRACE, config)
     return found
+
+
+def found_by(
+    kind: FixableKind,
+    monkeypatch: pytest.MonkeyPatch,
+    fixes: str,
+    proofs: Sequence[Proof] = (),
+    races: Collection[str] = (),
+) -> tuple[KnownBugs, Verdict, RunConfig]:
+    """Return known bugs of a kind of engine that has fixes, its finding, and how it was run."""
+    every = {
+        name: Fix(summary="s", race=name in races, edits=(Edit(at=f"box:{name}", without="pass"),)) for name in NAMES
+    }
+    monkeypatch.setattr(known_bugs, "kind_of", lambda engine: kind)
+    monkeypatch.setattr(known_bugs, "fixes_of", lambda package: every)
+    monkeypatch.setattr(known_bugs, "proofs_of", lambda: {each.name: each for each in proofs})
+    config = RunConfig(fixes=fixes)
+    verdict: Verdict = check(TRACE, Tapes(), Options(confirm="never"), kind, config)
+    assert isinstance(verdict, Diverged)
+    kind.runs.clear()
+    return KnownBugs(Tapes()), verdict, config
 
 
 def test_finding_that_one_fix_removes_is_known_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +146,44 @@ def test_finding_on_the_engine_with_all_fixes_is_new_without_a_run(monkeypatch: 
     kind = FixableKind("max_tokens")
     assert named(kind, monkeypatch, fixes=ALL) == ()
     assert kind.runs == []
+
+
+def test_finding_that_one_fix_causes_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens", causes=(frozenset({"box_c"}),))
+    bugs, verdict, config = found_by(kind, monkeypatch, ALL)
+    assert bugs.needed(verdict, TRACE, config) == ("box_c",)
+    judgement = Judgement(verdict=verdict, trace=TRACE, schedules=1)
+    assert needs_of(with_needed_fixes(judgement, config).verdict) == ("box_c",)
+    known = judgement.model_copy(update={"verdict": with_known(verdict, ("box_a",))})
+    assert with_needed_fixes(known, config) == known
+
+
+def test_finding_that_two_fixes_cause_together_needs_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens", causes=(frozenset({"box_b", "box_g"}),), run_names=frozenset({"box_b"}))
+    bugs, verdict, config = found_by(kind, monkeypatch, ALL)
+    assert bugs.needed(verdict, TRACE, config) == ("box_b", "box_g")
+
+
+def test_finding_that_races_alone_show_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens")
+    bugs, verdict, config = found_by(kind, monkeypatch, ALL, races=["box_a", "box_h"])
+    assert bugs.needed(verdict, TRACE, config) == ()
+    assert set(kind.runs) == {frozenset({"box_a", "box_h"})}
+
+
+def test_finding_with_fixes_of_races_alone_needs_none_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens")
+    bugs, verdict, config = found_by(kind, monkeypatch, "box_a,box_h", races=["box_a", "box_h"])
+    assert bugs.needed(verdict, TRACE, config) == ()
+    assert kind.runs == []
+
+
+def test_engine_that_does_not_start_with_part_of_the_fixes_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FixableKind("max_tokens", causes=(frozenset({"box_c"}),))
+    _, verdict, config = found_by(kind, monkeypatch, ALL)
+    broken = replace(kind, broken="box_c")
+    monkeypatch.setattr(known_bugs, "kind_of", lambda engine: broken)
+    assert KnownBugs(Tapes()).needed(verdict, TRACE, config) == ()
 
 
 @st.composite
