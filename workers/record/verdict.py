@@ -49,8 +49,8 @@ class Diverged(Value):
     """Engine and oracle differ.
 
     `unconfirmed` says why no slower run of the engine was used to confirm the finding, if one was required; `known`
-    names the known bugs of the engine that cause it, `needs` those without whose fixes its trace agrees. The other kinds
-    of findings have these fields too.
+    names the known bugs of the engine that cause it; `needs` names known bugs: without their fixes the trace agrees.
+    The other kinds of findings have these fields too.
     """
 
     kind: Literal["diverged"] = "diverged"
@@ -190,12 +190,12 @@ def with_known(verdict: Verdict, known: tuple[str, ...]) -> Verdict:
 
 
 def needs_of(verdict: Verdict) -> tuple[str, ...]:
-    """Return the known bugs whose fixes a finding needs; empty for any other verdict."""
+    """Return the known bugs that must be fixed to show a finding; empty for any other verdict."""
     return verdict.needs if isinstance(verdict, Diverged | Crashed | Stuck) else ()
 
 
 def with_needs(verdict: Verdict, needs: tuple[str, ...]) -> Verdict:
-    """Return a finding with the names of the known bugs whose fixes it needs."""
+    """Return a finding with the names of the known bugs that must be fixed to show it."""
     return verdict.model_copy(update={"needs": needs}) if needs else verdict
 
 

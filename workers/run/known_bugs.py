@@ -62,10 +62,10 @@ class KnownBugs:
         return self._keep(shown.bug, _smallest_that_ran(disappears, names, ran, fixes_of(kind.package)))
 
     def needed(self, verdict: Verdict, trace: Trace, config: RunConfig) -> tuple[str, ...]:
-        """Return a smallest set of applied fixes that a finding needs; empty if its trace does not agree without them.
+        """Return a smallest set of applied fixes that a finding needs.
 
-        Such a finding is a side effect of these fixes, or a bug that a known bug hides. Fixes of races are always
-        applied: without them most asynchronous traces show a race.
+        It is empty if the trace does not agree without them. Such a finding is a side effect of these fixes, or a bug
+        that a known bug hides. Fixes of races are always applied: without them most asynchronous traces show a race.
         """
         kind, shown = kind_of(config.engine), signature_of(verdict, trace)
         fixes, made = fixes_of(kind.package), kind.fixed(config).names
@@ -108,9 +108,9 @@ class KnownBugs:
 
 
 def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
-    """Return a judgement whose new finding names the applied fixes that it needs; it takes a start of the engine a try.
+    """Return a judgement whose new finding names the applied fixes that it needs.
 
-    Any other judgement is returned as it is.
+    Each try starts the engine anew. Any other judgement is returned as it is.
     """
     verdict = judgement.verdict
     if known_of(verdict):
@@ -122,7 +122,10 @@ def with_needed_fixes(judgement: Judgement, config: RunConfig) -> Judgement:
 def _smallest_that_ran(
     holds: Callable[[Sequence[str]], bool], names: Sequence[str], ran: set[str], fixes: Mapping[str, Fix]
 ) -> tuple[str, ...]:
-    """Return a smallest part of names of which something holds, of those whose functions ran if it holds of them."""
+    """Return a smallest set of names that `holds` accepts.
+
+    Only fixes whose functions ran are in it, if those suffice.
+    """
     found = smallest(holds, [name for name in names if fixes[name].has_run(ran)])
     # A fix outside the functions that ran may matter too.
     return found if found and holds(found) else smallest(holds, names)
