@@ -18,6 +18,7 @@ from cluster.campaigns.suite import Scenario, Suite
 from cluster.cli.bisect_command import bisect
 from cluster.cli.campaign import CampaignFailure, code_of, open_campaign, report_failure, resumed
 from cluster.cli.doctor_command import doctor
+from cluster.cli.examples import EXAMPLES
 from cluster.cli.export_command import export
 from cluster.cli.fault_commands import list_faults, measure, show_fault
 from cluster.cli.gate_command import gate
@@ -317,33 +318,6 @@ def _replayed(line: Line) -> list[str]:
         return []
     fixed = f"{others} fixed {'schedule' if others == 1 else 'schedules'}"
     return [f"schedules: the file's own, then {fixed} to show whether the finding depends on the schedule"]
-
-
-# One example per command, shown at the end of its help.
-EXAMPLES: Mapping[str, str] = {
-    "run": "run scenarios/smoke --workers 2 -k 'abort and not drop'",
-    "hunt": "hunt --minutes 5 --seed 7 --out campaigns/mine",
-    "gate": "gate --engine vllm --engine-path ~/src/vllm --minutes 20",
-    "replay": "replay campaigns/mine/artefacts/tokens-0a1b2c3d.yaml",
-    "shrink": "shrink campaigns/mine/artefacts/tokens-0a1b2c3d.yaml --limit 200",
-    "bisect": "bisect findings/vllm_staged_twice/trace.yaml --engine vllm",
-    "export": "export findings/vllm_staged_twice/trace.yaml --out exported",
-    "triage": "triage 'tokens sampled' --state assigned --to ada --until 2027-01-31",
-    "report": "report campaigns/mine --out page",
-    "nightly": "nightly --hours 8 --out campaigns/tonight",
-    "watch": "watch campaigns/tonight --every 10",
-    "merge": "merge campaigns/monday campaigns/tuesday --out campaigns/week",
-    "submit": "submit hunt --minutes 60 --out campaigns/night",
-    "attach": "attach specstorm-hunt-1a2b3c4d",
-    "extract": "extract job.log",
-    "explain": "explain tokens",
-    "faults list": "faults list --plane drafts",
-    "faults show": "faults show vllm-38556-backup-token",
-    "faults measure": "faults measure vllm-38556-backup-token --trials 3",
-    "schema": "schema scenario",
-    "doctor": "doctor",
-    "validate": "validate scenarios/smoke",
-}
 
 
 def _add(group: str, *commands: Callable[..., int], owner: typer.Typer = app, **settings: Any) -> None:

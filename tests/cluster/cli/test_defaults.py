@@ -16,9 +16,23 @@ from tests.cluster.cli.test_edge import scenarios
 
 Capture: TypeAlias = pytest.CaptureFixture[str]
 # Parameters with free text or a path that name no program: data, folders of results, names, numbers of a cluster's job.
-_NAMES = {"bad", "base", "canary", "engine", "fault", "fixes", "good", "job", "keyword", "plane", "profile", "versions"}
+_NAMES = {
+    "bad",
+    "base",
+    "canary",
+    "engine",
+    "fault",
+    "fixes",
+    "focus",
+    "good",
+    "job",
+    "keyword",
+    "plane",
+    "profile",
+    "versions",
+}
 _FILES = {"campaign", "corpus", "evidence", "junit", "known", "out", "regressions"}
-DATA = _NAMES | _FILES | {"note", "to", "until", "upstream"}
+DATA = _NAMES | _FILES | {"note", "to", "until", "upstream", "versions"}
 
 
 @pytest.fixture

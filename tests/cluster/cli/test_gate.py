@@ -229,7 +229,7 @@ def test_folder_without_checkout_is_compared_with_the_installation(tmp_path: Pat
     [
         (("--base", "gone"), "--base is gone: gone is no commit of it; --base REV names a commit"),
         (("--engine-path", "none"), "--engine-path is none; the folder does not exist"),
-        (("--engine-path", "."), "package seeds not found there: there is no ./seeds or ./python/seeds"),
+        (("--engine-path", "."), "package seeds was not found: ./seeds or ./python/seeds does not exist"),
         (("--engine-path", ""), "--engine-path is missing; give the root of the sources of seeds"),
         (("--engine", "specstorm"), "--engine is specstorm; it has no separate sources to test; allowed are "),
         (("--engine", "gone"), "--engine is gone; known are specstorm, "),

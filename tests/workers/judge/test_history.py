@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scenarios.spec import ENGINE, PRODUCER, EngineName
 from tests.workers.judge.histories import Part, changed, opened, shown, slots_of, step_of
-from workers.judge.history import History, Row, StateInput, Step, WindowInput
+from workers.judge.history import History, Row, StateInput, Step, Turn, WindowInput
 from workers.record.shown import Shown
 
 SIZE = 4
@@ -36,6 +36,15 @@ def steps_of(seen: Sequence[Shown]) -> Mapping[int, Step]:
     return History.of(seen).steps_of(ENGINE)
 
 
+def turns_of(steps: Mapping[int, Step]) -> list[tuple[int, int, Turn]]:
+    """Return the number of the step, the request and the turn of every batch row of a run.
+
+    Every step has a row for each of its requests.
+    """
+    assert all(step.turns.keys() == set(step.requests) for step in steps.values())
+    return [(number, request, turn) for number, step in steps.items() for request, turn in step.turns.items()]
+
+
 def tokens_of(steps: Mapping[int, Step], request: int, first: int, stop: int) -> list[int]:
     """Return the tokens that a stay begins with in a step, and those sampled from then on, before another step."""
     sampled = (steps[number].sampled.get(request, ()) for number in range(first, stop))
@@ -45,24 +54,25 @@ def tokens_of(steps: Mapping[int, Step], request: int, first: int, stop: int) ->
 @given(runs())
 def test_turn_has_the_tokens_of_its_stay_before_the_step(seen: list[Shown]) -> None:
     steps = steps_of(seen)
-    for number, step in steps.items():
-        assert step.turns.keys() == set(step.requests)
-        for request, turn in step.turns.items():
-            first = max(each for each in range(number + 1) if request in steps[each].begun)
-            assert list(turn.known) == tokens_of(steps, request, first, number)
-            assert turn.last == max((each for each in range(first, number) if request in steps[each].turns), default=-1)
+    turns = turns_of(steps)
+    assert turns
+    for number, request, turn in turns:
+        first = max(each for each in range(number + 1) if request in steps[each].begun)
+        assert list(turn.known) == tokens_of(steps, request, first, number)
+        assert turn.last == max((each for each in range(first, number) if request in steps[each].turns), default=-1)
 
 
 @given(runs())
 def test_stay_has_its_hit_and_the_tokens_of_the_stay_before(seen: list[Shown]) -> None:
     steps = steps_of(seen)
-    for number, step in steps.items():
-        for request, turn in step.turns.items():
-            *earlier, first = (each for each in range(number + 1) if request in steps[each].begun)
-            stay, before = turn.stay, tokens_of(steps, request, earlier[-1], first) if earlier else None
-            assert (stay.request, stay.first, stay.hit) == (request, first, steps[first].computed[request])
-            assert stay.before == before
-            assert stay.is_followed is (before is None or len(before) <= len(steps[first].begun[request]))
+    turns = turns_of(steps)
+    assert turns
+    for number, request, turn in turns:
+        *earlier, first = (each for each in range(number + 1) if request in steps[each].begun)
+        stay, before = turn.stay, tokens_of(steps, request, earlier[-1], first) if earlier else None
+        assert (stay.request, stay.first, stay.hit) == (request, first, steps[first].computed[request])
+        assert stay.before == before
+        assert stay.is_followed is (before is None or len(before) <= len(steps[first].begun[request]))
 
 
 @given(runs())

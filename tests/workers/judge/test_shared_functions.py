@@ -26,6 +26,7 @@ from workers.run.engine_run import Options
 ROOT = Path(__file__).resolve().parents[3]
 JUDGED = ("workers/engine", "workers/kernels", "workers/faults", "workers/targets")
 JUDGES = ("workers/oracle", "workers/judge")
+GENERATORS = ROOT / "scenarios" / "generation"
 SEEDS = range(150)
 # Both call them, and may: why.
 EXCUSED = {
@@ -57,9 +58,14 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def functions() -> dict[str, set[str]]:
-    """Return the functions of each module that both sides may import, and under `""` the public methods of values."""
+    """Return the functions of each module that both sides may import, and under `""` the public methods of values.
+
+    Generators of traces are left out: `test_no_judge_generates_traces` shows that the judges do not use them.
+    """
     found: dict[str, set[str]] = {"": set()}
     for path in files_of("scenarios", "workers/record"):
+        if path.is_relative_to(GENERATORS):
+            continue
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for node in tree_of(path).body:
             if isinstance(node, ast.FunctionDef):
@@ -93,6 +99,10 @@ def called(path: Path) -> Iterator[str]:
 def shared() -> set[str]:
     judged, judges = ({name for path in files_of(*folders) for name in called(path)} for folders in (JUDGED, JUDGES))
     return judged & judges
+
+
+def test_no_judge_generates_traces() -> None:
+    assert not [path for path in files_of(*JUDGES) if "scenarios.generation" in path.read_text(encoding="utf-8")]
 
 
 def test_engine_and_judges_call_nothing_alike_but_what_is_excused() -> None:

@@ -73,7 +73,7 @@ def test_the_second_runner_needs_triton_and_a_device_with_streams(tmp_path: Path
 def test_a_command_with_a_folder_that_holds_no_engine_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for option, said in (("--engine-path", "package vllm not found there"), ("--engine-home", "not installed in")):
+    for option, said in (("--engine-path", "package vllm was not found"), ("--engine-home", "not installed in")):
         assert cli.run(["hunt", "--engine", VLLM_V1, option, str(tmp_path), "--ray", "off"]) == 2
         message = capsys.readouterr().err
         assert said in message

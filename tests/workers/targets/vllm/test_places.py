@@ -10,7 +10,7 @@ import pytest
 from scenarios.events import Submit
 from scenarios.sampling import SamplingParams
 from scenarios.spec import EngineSpec
-from workers.judge import connector_transfers, control_plane, judge
+from workers.judge import connector_transfers, control_plane, judge, sampler_state
 from workers.judge.contracts.breach import PLANE
 from workers.judge.contracts.judge import CONTRACTS
 from workers.record.evidence import RACES, Site
@@ -56,6 +56,7 @@ def test_a_place_is_of_something_that_a_judge_looks_at(engine: str) -> None:
         "liveness",
         *connector_transfers.PLANES,
         control_plane.PLANE,
+        sampler_state.PLANE,
     }
     assert {plane for plane, _ in PLACES[engine]} <= known | {PLANE, CRASH, RACES, ASKED}
     # What a contract is broken by may lie anywhere if it is about requests that come, names, or tokens at all.
