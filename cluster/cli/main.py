@@ -22,9 +22,14 @@ MEMORY_LIMITS = {resource.RLIMIT_AS: "v", resource.RLIMIT_DATA: "d"}
 
 def main() -> None:
     """Run `specstorm` with this process's arguments and exit, within seconds of a second signal."""
-    code = run(sys.argv[1:], is_program=True)
-    pool = sys.modules.get("cluster.dispatch.pool")
-    if pool is not None and pool.is_stuck():
+    try:
+        code = run(sys.argv[1:], is_program=True)
+        pool = sys.modules.get("cluster.dispatch.pool")
+        is_stuck = pool is not None and pool.is_stuck()
+    except KeyboardInterrupt:
+        # The second signal came while the first one was handled; Python would end this process by SIGINT.
+        code, is_stuck = 128 + signal.SIGINT, True
+    if is_stuck:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
