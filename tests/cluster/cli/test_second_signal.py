@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.cli import main as program
 from cluster.dispatch.origin import ROOT
 from tests.cluster.cli.test_commands import SECONDS_MAX, wait_for
 
@@ -71,3 +72,17 @@ def test_second_signal_ends_a_hunt_whose_report_nobody_reads(tmp_path: Path) -> 
     process.communicate(timeout=SECONDS_MAX)
     assert process.returncode == 128 + signal.SIGINT
     os.close(reader)
+
+
+def test_second_signal_while_the_first_is_handled_gives_the_exit_code_of_a_signal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(arguments: list[str], *, is_program: bool) -> int:
+        raise KeyboardInterrupt
+
+    codes: list[int] = []
+    monkeypatch.setattr(program, "run", interrupted)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    with pytest.raises(SystemExit):
+        program.main()
+    assert codes == [128 + signal.SIGINT]
