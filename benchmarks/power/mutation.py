@@ -4,7 +4,7 @@ Run with `python -m benchmarks.power.mutation --sample 300 --workers 2`. What is
 `sim` runs them (`benchmarks.power.mutants` says how), not the lanes: the simulated machine is the tester's own. A
 mutant meets the traces that execute its line, of the first N of the mixed generator, each under its own schedule, until
 one ends with a finding, takes too long or kills its process. Who survives is looked for in `survivors.csv` beside this
-module; `docs/mutation.md` says how to read it.
+module; `docs/results/mutation.md` says how to read it.
 
 Exit code 1 if a survivor is not classified there or is blind, or if one that is classified is found or gone; 2 for what
 cannot be asked, 3 if a trace does not agree on the clean engine. With `--results FILE` what is done is kept: the same

@@ -1,4 +1,4 @@
-"""Write the results of a measurement of faults into `docs/faults.md`: tables and summary.
+"""Write the results of a measurement of faults into `docs/results/faults.md`: tables and summary.
 
 `specstorm faults measure --trials 10 --traces 200 --out DIR`, then `python -m cluster.reports.fault_page
 DIR/faults.json --on "16 cores of ..."`. A fault without a measurement has dashes.
@@ -17,7 +17,7 @@ from typing import Any
 from cluster.dispatch.origin import ROOT
 from cluster.statistics.fault_table import Line
 
-PAGE = ROOT / "docs" / "faults.md"
+PAGE = ROOT / "docs" / "results" / "faults.md"
 KNOWN = ("id", "source", "symptom", "trigger", "part", "requires", "plane")
 MEASURED = ("found", "traces", "outputs")
 WIDTH = 120

@@ -1,4 +1,4 @@
-"""Write the tables of `docs/sglang_power.md`: reversals with what was measured of each, and the bugs of 2026.
+"""Write the tables of `docs/results/sglang_power.md`: reversals with what was measured of each, and the bugs of 2026.
 
 `python -m benchmarks.power.sglang_power.page [--results FILE]`. Results are JSON lines of the benchmark, by default
 `results.jsonl` beside this module.
@@ -16,7 +16,7 @@ from benchmarks.power.vllm_power.page import measured, of_bugs, written
 from workers.targets.sglang.installation import ROOT
 
 MEASURED = Path(__file__).resolve().parent / "results.jsonl"
-PAGE = ROOT / "docs" / "sglang_power.md"
+PAGE = ROOT / "docs" / "results" / "sglang_power.md"
 
 
 def parts(results: Mapping[str, Result]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 `python -m benchmarks.power.vllm_power --workers 16 --results power.jsonl` tries every reversal on the first runner that
 has its code, ten minutes of processor time each: the traces that `specstorm hunt` draws with the seed, in their order,
 until one shows what the release does not show on the same trace. With `--results` what is done is kept, and the same
-command goes on from there. `docs/vllm_power.md` says how to read it.
+command goes on from there. `docs/results/vllm_power.md` says how to read it.
 
 Exit code 1 if a reversal is not found that is not listed as missed, or one cannot begin; 2 for what cannot be asked.
 """

@@ -1,4 +1,4 @@
-"""Write the tables of `docs/vllm_power.md`: reversals with what was measured of each, and the bugs of 2026.
+"""Write the tables of `docs/results/vllm_power.md`: reversals with what was measured of each, and the bugs of 2026.
 
 `python -m benchmarks.power.vllm_power.page [--results FILE]`. Results are JSON lines of the benchmark, by default
 `results.jsonl` beside this module; `bugs.py` says of each collected bug what expresses it, or what is missing.
@@ -21,7 +21,7 @@ from workers.edits.fix import finding_of
 from workers.targets.vllm.installation import ROOT
 
 FOLDER = Path(__file__).resolve().parent
-PAGE = ROOT / "docs" / "vllm_power.md"
+PAGE = ROOT / "docs" / "results" / "vllm_power.md"
 MEASURED = FOLDER / "results.jsonl"
 _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
@@ -134,7 +134,7 @@ def of_bugs(reversals: Sequence[AnyReversal], folder: Path = FOLDER) -> Iterator
     yield _row("number", "class", "what", "engines", "a trace has", "planes", "evidence")
     yield _row(*["---"] * 7)
     for bug in now:
-        files = [f"[{finding_of(ROOT / path) or Path(path).stem}](../{path})" for path in bug.evidence]
+        files = [f"[{finding_of(ROOT / path) or Path(path).stem}](../../{path})" for path in bug.evidence]
         yield _row(
             f"#{bug.number}",
             bug.kind,

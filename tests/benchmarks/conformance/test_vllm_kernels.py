@@ -12,7 +12,7 @@ from workers.targets.target import DeviceError
 from workers.targets.vllm.installation import ROOT
 
 LISTED = [Row(kernel, "", condition, Count(num_other=1)) for kernel, condition in KNOWN]
-PAGE = ROOT / "docs" / "vllm_kernels.md"
+PAGE = ROOT / "docs" / "results" / "vllm_kernels.md"
 
 
 def test_a_difference_that_is_not_listed_and_a_listed_one_that_is_none_are_told() -> None:

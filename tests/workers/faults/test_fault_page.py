@@ -5,7 +5,7 @@ from pathlib import Path
 
 from workers.faults.registry import FAULTS
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "faults.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "results" / "faults.md"
 FAMILIES, BUGS = PAGE.read_text(encoding="utf-8").split("\n## All 105 bugs\n")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in BUGS.splitlines() if line.startswith("| ")][
     1:
