@@ -1,1 +1,1 @@
-"""Engines that a run can drive, and what they run on."""
+"""Inference engines that a run can drive, and the devices that they run on."""

@@ -1,8 +1,9 @@
-"""Devices: the functions that are a device's ops, and the machine that runs them.
+"""Devices of Specstorm's own engine: the implementations of its ops, and its machine.
 
-`sim` runs each op's NumPy twin, or its definition where it has none, on simulated lanes, `triton-cpu` the Triton
-kernels under the interpreter on the same lanes, `cuda` the Triton kernels on the streams of a GPU. The engine is the
-same. Torch and Triton are loaded when one of the last two is asked for.
+`sim` runs each op's NumPy implementation (or its plain definition, if it has none) on simulated lanes, `triton-cpu`
+runs the Triton kernels in Triton's interpreter on the same lanes, `cuda` runs the Triton kernels on the streams of a
+GPU. The scheduler and the host code of model runner and drafter are the same on all three. Torch and Triton are loaded
+only for the last two.
 """
 
 import os
@@ -36,7 +37,10 @@ def ops_of(parts: Parts) -> dict[str, Any]:
 
 
 def exists_on(fault: Fault) -> tuple[Device, ...]:
-    """Return the devices on which a fault exists: one in a device op is made of NumPy code."""
+    """Return the devices on which a fault exists.
+
+    A fault in a device op replaces its NumPy code, so it exists on `sim` only.
+    """
     faulty = fault.apply(CLEAN, lambda: None)
     in_an_op = any(getattr(faulty, name) is not op for name, op in ops_of(CLEAN).items())
     return ("sim",) if in_an_op else DEVICES
@@ -50,9 +54,9 @@ def faults_on(config: RunConfig) -> list[str]:
 
 
 def twin_of(op: Any) -> Any:
-    """Return the Triton twin of an op: the function of the same name in the same folder.
+    """Return the Triton kernel of a device op: the function of the same name in the op's folder.
 
-    Of an op without one, a function that raises at its launch.
+    If the op has no Triton kernel, the returned function raises `DeviceError` at its launch.
     """
 
     @wraps(op)
@@ -70,10 +74,10 @@ def twin_of(op: Any) -> Any:
 
 @cache
 def parts_on(config: RunConfig) -> Parts:
-    """Return the parts of a clean engine on the device of a configuration.
+    """Return the parts of a fault-free engine on the device of a configuration.
 
     Raises:
-        DeviceError: this process cannot run on it.
+        DeviceError: this process cannot use the device.
     """
     if config.device == "sim":
         return CLEAN
@@ -99,7 +103,7 @@ def policy_of(schedule: Schedule) -> Policy:
 
 
 def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watch: Watch) -> Machine:
-    """Return the machine of a run; `parts_on` has loaded what it needs."""
+    """Return the machine of one run; `parts_on` must have loaded its libraries before."""
     policy = policy_of(schedule)
     held = [Held((hold.op.name, hold.op.step), (hold.until.name, hold.until.step)) for hold in schedule.holds]
     if config.device == "cuda":
@@ -124,7 +128,7 @@ def machine_on(config: RunConfig, lanes: Sequence[str], schedule: Schedule, watc
 
 
 def _load_triton(interprets: bool) -> None:
-    """Load Triton as a device needs it: it decides once, when it is loaded, whether it interprets kernels."""
+    """Load Triton; it decides only once, at import, whether it interprets or compiles kernels."""
     device = "triton-cpu" if interprets else "cuda"
     if "triton" in sys.modules:
         if (os.environ.get(_INTERPRET) == "1") != interprets:

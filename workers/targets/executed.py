@@ -1,9 +1,10 @@
-"""Record of which functions of an engine's sources, and which blocks of them, each scenario executes.
+"""Record of the functions and blocks of an engine's sources that each scenario executes.
 
-`python -m cluster.cli.executed` makes it of one release, as JSON. `sets` are the distinct sets of scenarios, each a
-number in hexadecimal with bit n for scenario n. `folders` has the files that are loaded, by all scenarios unless
-`<module>` says otherwise, and the functions of each; `3x2 0 7` says that blocks 0 and 1 of a function are executed by
-set 3, block 2 by set 0, and block 3 by set 7. Later blocks, and other functions, are executed by no scenario.
+`python -m cluster.cli.executed` records one release, as JSON. `sets` are the distinct sets of scenarios, each a
+hexadecimal number with bit n set for scenario n. `folders` lists the loaded files and the functions of each; all
+scenarios load a file unless its `<module>` entry says otherwise. `3x2 0 7` says that blocks 0 and 1 of a function are
+executed by set 3, block 2 by set 0, and block 3 by set 7. No scenario executes the later blocks, or functions that are
+not listed.
 """
 
 import json
@@ -17,16 +18,16 @@ from typing import Any
 from scenarios.visible import visible_line
 from workers.edits.functions import MODULE, name_of
 
-_NOBODY: frozenset[str] = frozenset()
+_NO_SCENARIOS: frozenset[str] = frozenset()
 
 
 class RecordError(Exception):
-    """A file that is no record of executed functions; the message says which, in one line."""
+    """A file that is not a valid record of executed functions; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """What the scenarios of an engine execute of a release: for each function the scenarios that execute each block."""
+    """The scenarios that execute each block of each function, for one release of an engine."""
 
     release: str
     scenarios: tuple[str, ...]
@@ -34,7 +35,10 @@ class Executed:
 
     @classmethod
     def of(cls, release: str, by_scenario: Mapping[str, Iterable[str]]) -> "Executed":
-        """Return the record of the blocks that each scenario executes, given as `FILE:FUNCTION` and `...:NUMBER`."""
+        """Build the record from the blocks that each scenario executes.
+
+        A block is given as `FILE:FUNCTION:NUMBER`, block 0 also as `FILE:FUNCTION`.
+        """
         functions: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         for scenario, names in by_scenario.items():
             for name in names:
@@ -48,46 +52,50 @@ class Executed:
 
     @classmethod
     def read(cls, file: Path) -> "Executed":
-        """Return the record in a file.
+        """Read the record from a JSON file.
 
         Raises:
-            RecordError: it is none.
+            RecordError: the file is missing or is not a valid record.
         """
         try:
-            told = json.loads(file.read_text(encoding="utf-8"))
-            scenarios = tuple(map(str, told["scenarios"]))
-            sets = [_scenarios_of(int(text, 16), scenarios) for text in told["sets"]]
+            record = json.loads(file.read_text(encoding="utf-8"))
+            scenarios = tuple(map(str, record["scenarios"]))
+            sets = [_scenarios_of(int(text, 16), scenarios) for text in record["sets"]]
             functions: dict[str, Sequence[frozenset[str]]] = {}
-            for folder, files in told["folders"].items():
+            for folder, files in record["folders"].items():
                 for name, inner in files.items():
                     functions[name_of(f"{folder}/{name}", MODULE)] = [frozenset(scenarios)]
                     for function, blocks in inner.items():
                         runs = [each for word in blocks.split() for each in _run_of(word, sets)]
                         functions[name_of(f"{folder}/{name}", function)] = runs
-            return cls(str(told["release"]), scenarios, functions)
+            return cls(str(record["release"]), scenarios, functions)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise RecordError(f"{file}: no record of executed functions: {visible_line(str(error))}") from error
 
     def of_block(self, function: str, number: int = 0) -> frozenset[str]:
         """Return the scenarios that execute a block of a function."""
         blocks = self.functions.get(function, ())
-        return blocks[number] if number < len(blocks) else _NOBODY
+        return blocks[number] if number < len(blocks) else _NO_SCENARIOS
 
     def of_functions(self, prefix: str) -> frozenset[str]:
-        """Return the scenarios that execute any function whose name begins in a way."""
-        return _NOBODY.union(*(blocks[0] for name, blocks in self.functions.items() if name.startswith(prefix)))
+        """Return the scenarios that execute any function whose name starts with `prefix`."""
+        return _NO_SCENARIOS.union(*(blocks[0] for name, blocks in self.functions.items() if name.startswith(prefix)))
 
     def of_file(self, file: str) -> frozenset[str]:
-        """Return the scenarios that execute any function of a file, or its module."""
+        """Return the scenarios that execute any function of a file.
+
+        If no scenario does, return the scenarios that import the file.
+        """
         functions = {name: blocks for name, blocks in self.of_files({file}) if name != name_of(file, MODULE)}
-        return _NOBODY.union(*(blocks[0] for blocks in functions.values())) or self.of_block(name_of(file, MODULE))
+        executing = _NO_SCENARIOS.union(*(blocks[0] for blocks in functions.values()))
+        return executing or self.of_block(name_of(file, MODULE))
 
     def of_files(self, files: Collection[str]) -> Iterator[tuple[str, Sequence[frozenset[str]]]]:
         """Yield each function of the files, with the scenarios that execute each of its blocks."""
         yield from ((name, blocks) for name, blocks in self.functions.items() if name.partition(":")[0] in files)
 
     def text(self) -> str:
-        """Return the record as JSON, with a line for each folder of the package."""
+        """Return the record as JSON, one line for each folder of the package."""
         bit = {name: 1 << number for number, name in enumerate(self.scenarios)}
         numbers: dict[frozenset[str], int] = {}
         folders: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
@@ -109,7 +117,7 @@ class Executed:
 
 
 def _block_of(name: str) -> tuple[str, int]:
-    """Return the function and the number of a block by its name."""
+    """Split a block name `FILE:FUNCTION:NUMBER` into function and number (default 0)."""
     function, _, number = name.rpartition(":")
     return (function, int(number)) if number.isdecimal() else (name, 0)
 

@@ -1,4 +1,4 @@
-"""A finding that is exported, and the test that it becomes: a file of the engine's own kind, without this project."""
+"""Finding to export, and the exported test: a test file of the engine itself."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,12 +9,12 @@ from workers.record.verdict import Diverged, Verdict
 
 
 class ExportError(ValueError):
-    """A finding that no test of its engine shows; the message is one line for the user."""
+    """A finding that no test of its engine can reproduce; the message is one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding by name and title: an explicit trace, its file, and its verdict on a version of an engine."""
+    """A finding to export: its trace, the trace's file, and its verdict on one engine version."""
 
     name: str
     title: str
@@ -25,12 +25,15 @@ class Finding:
 
     @property
     def difference(self) -> Difference | None:
-        """What differs, of a run that came to an end."""
+        """The first difference from the reference run; None if the run did not complete."""
         return self.verdict.difference if isinstance(self.verdict, Diverged) else None
 
 
 class ExportedTest(NamedTuple):
-    """The text of a test file, the lines of its test alone, and in words the engine, and what it takes to run it."""
+    """An exported test: `text` of the file, and `body`, the lines of the test function alone.
+
+    `engine` is the engine's name in prose, `needs` says what it takes to run the test.
+    """
 
     text: str
     body: str

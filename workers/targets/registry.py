@@ -1,10 +1,10 @@
-"""Registry of the engines that can be driven: each is loaded when it is first asked for."""
+"""Registry of the engines that can be driven; each engine's module is imported at first use."""
 
 from importlib import import_module
 
 from workers.targets.target import SPECSTORM, TargetKind
 
-# The name that `--engine` takes, and where the kind is: module and class.
+# By the value of `--engine`: the module and the class of the kind of engine.
 _KINDS: dict[str, tuple[str, str]] = {
     SPECSTORM: ("workers.targets.specstorm", "Specstorm"),
     "vllm": ("workers.targets.vllm.target", "Vllm"),
@@ -19,10 +19,10 @@ def known_engines() -> tuple[str, ...]:
 
 
 def kind_of(engine: str) -> TargetKind:
-    """Return the kind of engine of a name.
+    """Return the kind of engine that has a name.
 
     Raises:
-        KeyError: there is none.
+        KeyError: no engine has this name.
     """
     module, name = _KINDS[engine]
     kind: TargetKind = getattr(import_module(module), name)()
@@ -30,5 +30,5 @@ def kind_of(engine: str) -> TargetKind:
 
 
 def is_counted(probe: str, engine: str) -> bool:
-    """Whether an engine counts a probe; of one that is not known here all are taken to be."""
+    """Return whether an engine counts a probe; True for an engine that is not registered."""
     return engine not in _KINDS or probe in kind_of(engine).capabilities.probes

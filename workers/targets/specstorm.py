@@ -1,4 +1,4 @@
-"""Target Specstorm: our own engine on the lanes of a simulated or a CUDA machine, which shows everything it does."""
+"""Target for Specstorm's own engine, which logs the decisions of its scheduler and drafter."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -21,13 +21,12 @@ from workers.targets.devices import machine_on, parts_on
 from workers.targets.target import DEVICES, SPECSTORM, Progress, RunConfig, Target, TargetKind, Watch
 from workers.targets.warm_up import warm_up
 
-_EVENTS_OF_OTHERS = ("submit", "disturb_transfer", "end_session")
-# What a request may ask for.
-# A bias would be one more thing that changes logits on the device; of a prompt no logits are computed.
+# Request features of this engine. It has no `logit_bias`, which would be one more op that changes logits on the device,
+# and no prompt logprobs, as it computes no logits of prompt tokens.
 _FEATURES = ("accept", "stop", "priority", *(name for name, each in PARAMS.items() if each.drawn is not None))
-# Keys of other engines: its drafters have no weights, no kernel of it takes decodes and prompts apart, nobody reasons,
-# no user has processors of logits, no store is beside its cache, its steps are padded as the key `pad` says and
-# take prompts and decodes alike, and its lanes are those that they are.
+# Keys of the specification that only other engines support. This engine has no drafter weights, no kernel that handles
+# decode rows and prefill chunks separately, no reasoning, no logits processors, no KV connector and no CUDA graphs. Its
+# batches are padded as the key `pad` says and mix prefill chunks with decode rows, and its lanes are fixed.
 _OTHERS = (
     "recurrent_layers",
     "window",
@@ -46,7 +45,7 @@ _OTHERS = (
     "mixed_chunks",
     "tree_width",
 )
-# The buffers behind a variable, where they are not named as it is.
+# The buffers that hold a variable, such as the KV cache or the draft tokens, where their names differ from its name.
 _BUFFERS_OF: dict[str, tuple[str, ...]] = {
     "draft_logits_read": ("draft_logits",),
     "attention": ("attended", "kv"),
@@ -66,7 +65,7 @@ _BUFFERS_OF: dict[str, tuple[str, ...]] = {
 
 
 def _counting(probes: dict[str, int], name: str) -> Callable[[], None]:
-    """Return a function that counts its calls under a name."""
+    """Return a function that increments the probe `name` at each call."""
 
     def count() -> None:
         probes[name] += 1
@@ -75,7 +74,7 @@ def _counting(probes: dict[str, int], name: str) -> Callable[[], None]:
 
 
 class SpecstormTarget(Target):
-    """One engine of ours on one machine."""
+    """One instance of Specstorm's own engine, on one simulated or CUDA machine."""
 
     def __init__(self, trace: Trace, parts: Parts, config: RunConfig, watch: Watch) -> None:
         self.probes: dict[str, int] = defaultdict(int)
@@ -131,7 +130,7 @@ class SpecstormTarget(Target):
         return self.recorder.writers.get((step, variable), ())
 
     def _writers(self, variable: str) -> tuple[Access, ...]:
-        """Return the last writers of a variable's buffers, newest first in each of them."""
+        """Return the last two writers of each buffer that holds a variable, newest first."""
         names: tuple[str, ...] = _BUFFERS_OF.get(variable, (variable,))
         if variable == "accepted_read" and self._spec.accepted_counts == "host":
             names = ("inputs", "accepted_counts")
@@ -144,7 +143,10 @@ class SpecstormTarget(Target):
 
 
 class Specstorm(TargetKind):
-    """The kind of engine that is ours; `parts` are those of a clean engine on the device, if they are not given."""
+    """Kind of Specstorm's own engine.
+
+    `parts` replace the parts of the fault-free engine on the device.
+    """
 
     name = SPECSTORM
     capabilities = Capabilities(
@@ -152,7 +154,7 @@ class Specstorm(TargetKind):
             event for event in EVENTS if event not in ("submit", "disturb_transfer", "end_session", *CONTROL_EVENTS)
         ),
         features=_FEATURES,
-        # Its drafters have no weights: what they predict is scripted, or follows from the target.
+        # The drafters have no weights: their draft tokens are scripted, or derived from the target's output tokens.
         spec=dict.fromkeys((key for key in EngineSpec.model_fields if key not in _OTHERS), ())
         | {"layers": ("hybrid", "attention"), "drafter": tuple(DRAFTERS), "logprobs_mode": ("raw", "processed")},
         devices=dict.fromkeys(DEVICES, LANES),
@@ -186,6 +188,6 @@ class Specstorm(TargetKind):
 
 
 def ours(target: Target) -> SpecstormTarget:
-    """Return a target that is an engine of ours as what it is, for tests and measurements that look inside."""
-    assert isinstance(target, SpecstormTarget), f"{type(target).__name__} is another engine"
+    """Cast a target to `SpecstormTarget`, for code that reads the engine's internals."""
+    assert isinstance(target, SpecstormTarget), f"{type(target).__name__} is not Specstorm's own engine"
     return target

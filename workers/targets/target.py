@@ -1,7 +1,7 @@
-"""Protocol of the engines that a run can drive, and the run configuration that names one.
+"""Protocol of the engines that a run can drive, and the run configuration that selects one.
 
-A `TargetKind` declares what an engine can do and starts it; a `Target` is one that runs. `workers.run` composes it with
-the judges that its capabilities allow.
+A `TargetKind` declares the capabilities of an engine and starts it; a `Target` is one running engine, with its
+scheduler, model runner and drafter. `workers.run` combines it with the judges that its capabilities allow.
 """
 
 from abc import abstractmethod
@@ -27,12 +27,12 @@ from workers.record.shown import Shown
 from workers.targets.exported import ExportedTest, ExportError, Finding
 
 Device: TypeAlias = Literal["sim", "triton-cpu", "cuda", "cpu"]
-# How kernels of an engine run that has definitions of them.
+# How the kernels of an engine run: replaced by our definitions of them, or in Triton's interpreter.
 Kernels: TypeAlias = Literal["defined", "interpreted"]
-# Those of our own engine.
+# The devices of Specstorm's own engine.
 DEVICES: tuple[Device, ...] = ("sim", "triton-cpu", "cuda")
 
-# Fields of a run configuration that say where programs are, and those that are seen and not chosen.
+# Fields of a run configuration: paths of programs, and fields that are read from the engine instead of being chosen.
 PATHS = ("engine_home", "engine_path")
 SEEN = ("engine_version", "engine_digest")
 
@@ -41,13 +41,13 @@ SPECSTORM = "specstorm"
 
 
 class DeviceError(Exception):
-    """A device that this process cannot run on; the message says why."""
+    """A device that this process cannot use; the message says why."""
 
 
 class EngineFailed(Exception):
-    """An engine in another process raised, or its process died; `where` is the place that it names.
+    """An engine in another process raised an exception, or its process died.
 
-    `callers` are those of that place, the nearest first.
+    `where` is the source location that raised; `callers` are the callers of that function, nearest first.
     """
 
     def __init__(self, message: str, where: Site, callers: tuple[Site, ...] = ()) -> None:
@@ -56,13 +56,15 @@ class EngineFailed(Exception):
 
 
 class RunConfig(Value):
-    """Engine and device of a run, and options that may change a verdict: all of it is part of the key of every job.
+    """Engine, device and options of a run that may change a verdict.
 
-    `engine_home` is where an engine is installed, `engine_path` a tree of sources that is laid over that. Only the
-    command line, the user's configuration and a caller in Python set them: a file holds a `RunOn`, which has no path.
-    `engine_version` is the version that runs, `engine_digest` the digest of the tree. `kernels` says whether kernels
-    run as their definitions or are all interpreted.
-    `fixes` are the findings whose fixes are applied to the engine's sources: `all`, or names separated by commas.
+    All fields are part of the key of every job.
+
+    `engine_home` is the folder of the engine's installation, `engine_path` a source tree that overlays it. Only the
+    command line, the user's configuration file and Python callers set these two: a file holds a `RunOn`, which has no
+    path. `engine_version` is the version that runs, `engine_digest` the digest of the source tree. `kernels` says
+    whether kernels are replaced by their definitions or all run in Triton's interpreter. `fixes` names the findings
+    whose fixes are applied to the engine's sources: `all`, or names separated by commas.
     """
 
     engine: str = SPECSTORM
@@ -76,27 +78,31 @@ class RunConfig(Value):
 
     @classmethod
     def of(cls, run_on: RunOn) -> "RunConfig":
-        """Return the configuration that a file names; ValidationError for an unknown device or unknown kernels."""
+        """Build the run configuration that a file stores.
+
+        Raises:
+            ValidationError: the device or `kernels` is unknown.
+        """
         names = {"version": "engine_version", "sources": "engine_digest"}
         return cls.model_validate({names.get(name, name): value for name, value in run_on.recorded().items()})
 
     def run_on(self) -> RunOn:
-        """Return what a file records of it: all but the paths; a default is left out."""
+        """Return the configuration as a file stores it: without paths and without defaults."""
         chosen = {name: value for name, value in self.changed().items() if name not in PATHS}
         return RunOn(version=self.engine_version, sources=self.engine_digest, **chosen)
 
     @property
     def text(self) -> str:
-        """Return the canonical text of all of it, for keys."""
+        """Return the canonical JSON text of all fields, for keys."""
         return self.model_dump_json()
 
     def changed(self) -> dict[str, str]:
-        """Return what a user chooses and differs from the defaults, by name."""
+        """Return the options that the user chose and that differ from the defaults, by name."""
         fields = type(self).model_fields
         return {name: str(value) for name, value in self if value != fields[name].default and name not in SEEN}
 
     def flags(self) -> list[str]:
-        """Return the command-line flags that choose it; none for the defaults."""
+        """Return the command-line flags that select this configuration; none for the defaults."""
         return [part for name, value in self.changed().items() for part in (f"--{name.replace('_', '-')}", value)]
 
 
@@ -105,13 +111,14 @@ DEFAULT_CONFIG = RunConfig()
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """How a run is watched from outside, none of which changes what the engine does.
+    """How a run is observed; only `without` changes what the engine does.
 
-    `watcher` is told of every access to memory, where there are lanes; `blame` keeps the last writers of every buffer
-    or, of a target that watches its own accesses, finds out whether a race did harm (slower); `without` removes waits,
-    records and synchronisations, see `workers.lanes.base`. An `observer` takes the watcher's place on simulated lanes,
-    and is told besides when each op runs (slower still). `races` is for a target that watches its own accesses, `steps`
-    for one that shows its steps only if it is asked to.
+    `watcher` receives every memory access, if the engine runs on lanes. `blame` keeps the last writers of every buffer;
+    for an engine that detects its own races it also finds out whether a race is harmful (slower). `without` removes
+    waits, records and synchronisations, see `workers.lanes.base`. An `observer` replaces the watcher on simulated
+    lanes, and is also notified when each op runs (slower still). `races` enables the race detection of an engine that
+    has its own, `steps` the observation of scheduler, model runner and drafter in an engine that observes them only on
+    request.
     """
 
     watcher: Watcher | None = None
@@ -125,7 +132,8 @@ class Watch:
 class Edited(NamedTuple):
     """Functions that an overlay changes, each as `FILE:FUNCTION`.
 
-    `compiled` are those of which it is not seen whether they run: they are compiled from their source or byte code.
+    The run reports which `watched` functions were executed. It cannot do so for `compiled` ones, which are compiled
+    from source or byte code.
     """
 
     watched: tuple[str, ...] = ()
@@ -135,16 +143,18 @@ class Edited(NamedTuple):
 NOTHING_EDITED = Edited()
 
 
-# In place of a plane: what a request or a specification asks for, by its key (and its text, if that is one of several).
+# Replaces the plane in a key of `Places`: the variable is then a key of a request or of a specification (followed by
+# its value, if it has several).
 ASKED = "asked"
-# Places of an engine's program, by the plane and the variable of a finding; of crashes and races by function.
+# Source locations of an engine, by the plane and variable of a finding; for crashes and races by function.
 Places: TypeAlias = Mapping[tuple[str, str], tuple[Site, ...]]
 
 
 class Confirmation(NamedTuple):
-    """The configuration under which a finding is confirmed before it is told, and what is wrong if it is not seen.
+    """The configuration under which a finding is reproduced before it is reported.
 
-    A run of more than `steps_max` steps takes too long there, and is told as it is.
+    `otherwise` is the message if it is not reproduced. A run of more than `steps_max` steps would take too long; its
+    finding is reported without confirmation.
     """
 
     config: RunConfig
@@ -153,11 +163,17 @@ class Confirmation(NamedTuple):
 
 
 class Unconfirmed(Exception):
-    """A finding that a slower run of the same engine does not show: the mistake is ours; the message says where."""
+    """A finding that a slower run of the same engine does not reproduce.
+
+    It is a bug of this project; the message says where.
+    """
 
 
 class Progress(NamedTuple):
-    """How far an engine has come: requests taken in, results of requests processed, whole steps run ahead at most."""
+    """Progress of an engine: requests submitted, step results processed, steps run ahead.
+
+    `run_ahead_max` is the most: 0 without async scheduling, 1 with async scheduling at depth 2.
+    """
 
     requests: int
     commits: int
@@ -165,25 +181,26 @@ class Progress(NamedTuple):
 
 
 class Target(Protocol):
-    """One engine that runs: driven step by step, and asked for what it shows.
+    """One running engine: it is driven step by step, and returns output tokens and observations.
 
-    Its driver owns ticks and events, the target owns the engine. Every target shows what it delivers; what else it
-    shows, and says so in its capabilities, it answers itself. The answers here are those of one that does not.
-    `probes` counts how often each interesting thing has happened.
+    The driver owns ticks and events, the target owns the engine. Every target returns the output tokens of each
+    request. The methods for captures, scheduler decisions and races return nothing here; a target whose capabilities
+    declare these overrides them. `probes` counts how often each situation, such as a preemption, has happened.
     """
 
     probes: Mapping[str, int]
 
     @abstractmethod
     def submit(self, event: Submit, submit: int, script: list[int]) -> None:
-        """Add the request of the trace's submit number `submit`, unless one of its name is alive.
+        """Add a request, unless a request of the same name is still running.
 
-        `script` is the token that a scripted drafter proposes at each position; empty where drafts are not scripted.
+        `submit` is the number of the submit event in the trace. `script` has the draft token that a scripted drafter
+        proposes at each position; it is empty for other drafters.
         """
 
     @abstractmethod
     def abort(self, event: Abort) -> None:
-        """Abort the live request with the event's name."""
+        """Abort the running request with the event's name."""
 
     @abstractmethod
     def apply(self, event: AnyEvent) -> None:
@@ -191,75 +208,78 @@ class Target(Protocol):
 
     @abstractmethod
     def step(self, happen: Callable[[Place], None]) -> None:
-        """Do one step; `happen` is called at each place of it at which events take effect, in order."""
+        """Run one step; call `happen` at each point of it where events take effect, in order."""
 
     @abstractmethod
     def drained(self) -> bool:
-        """Tell whether no request is alive and no step is in flight."""
+        """Return whether no request is running or waiting and no step is in flight."""
 
     @abstractmethod
     def outputs(self) -> dict[str, Output]:
-        """Return what the client has of each request so far, by name; of several of a name the last one's."""
+        """Return the output tokens delivered so far, by request name.
+
+        If several requests had the same name, the output tokens are from the last of them.
+        """
 
     @abstractmethod
     def progress(self) -> Progress:
-        """Return how far the engine has come."""
+        """Return the progress of the engine so far."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the engine holds outside this process's memory.
+        """Release what the engine holds outside this process's memory.
 
         Raises:
-            EngineFailed: an engine in another process failed to, and had not failed before.
+            EngineFailed: the engine's process failed while closing, and had not failed before.
         """
 
     def drain(self) -> None:
-        """Let everything run that is still enqueued; of an engine without lanes of ours that is nothing.
+        """Run all ops that are still enqueued; only engines on our lanes have such ops.
 
         Raises:
-            Deadlock: something can never run.
+            Deadlock: an op can never run.
         """
         return
 
     def take_log(self) -> list[Entry | Observation]:
-        """Return the host's decisions and observations since the last call, in order."""
+        """Return the scheduler's decisions and host observations since the last call, in order."""
         return []
 
     def take_shown(self) -> list[Shown]:
-        """Return what the engine has shown of its steps since the last call, in order."""
+        """Return what scheduler, model runner and drafter have shown since the last call, in order."""
         return []
 
     def take_captures(self) -> list[Observation]:
-        """Return the device's captures since the last call, in stream order."""
+        """Return the captured device buffers since the last call, in stream order."""
         return []
 
     def digest(self) -> str:
-        """Return a hash of all captures so far, or an empty one where there are none."""
+        """Return a hash of all captures so far; empty for an engine without captures."""
         return ""
 
     def left_over(self) -> Observation:
-        """Return what the host still holds; once everything is drained this is to be nothing."""
-        raise AssertionError("what a host holds is asked of engines that log their decisions")
+        """Return the requests and KV-cache blocks that the scheduler holds: none after draining."""
+        raise AssertionError("left_over() is only for engines that log the decisions of their scheduler")
 
     def last_writers(self, step: int, variable: str) -> tuple[Access, ...]:
         """Return the last writers of a variable's memory at its capture, newest first."""
         return ()
 
     def races(self) -> tuple[MissingOrder, ...]:
-        """Return the unordered accesses that the engine has seen itself, less those that are known."""
+        """Return the races that the engine's own race detection found, without those of known bugs."""
         return ()
 
 
 class TargetKind(Protocol):
-    """A kind of engine: what it can do, and how one of it is started.
+    """A kind of engine: its capabilities, and how an engine of this kind is started.
 
-    `package` is the Python package of its sources, which others may be laid over; empty of an engine within this
-    program. It is in one of the folders `source_roots` of a checkout of the engine. `releases` are versions that can be
-    installed, each in a folder of its own, oldest first. `kernels` are the ways in which its kernels run, where there
-    are several. `executed` is the file that records what each scenario executes of a release, by which scenarios are
-    selected for a change; `smoke` are the scenarios for a change that no scenario executes. A change of files that the
-    patterns of `areas` match focuses a hunt on these areas of situations. `places` are to see to what judges look at.
-    `exports` tells whether its findings become tests of its own.
+    `package` is the Python package of its sources, which overlays may replace; empty for an engine of this program.
+    `source_roots` are the folders of a checkout that may contain the package. `releases` are the versions that can be
+    installed, each in a folder of its own, oldest first. `kernels` are the ways to run its kernels, if there are
+    several. `executed` is the file that records the functions that each scenario executes in a release; it selects the
+    scenarios for a change. `smoke` are the scenarios for a change that no scenario executes. If changed files match the
+    patterns of `areas`, a hunt focuses on these areas of situations. `places` are the source locations that produce
+    what each judge compares. `exports` says whether its findings can be exported as tests of the engine.
     """
 
     package: str = ""
@@ -278,103 +298,106 @@ class TargetKind(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can be asked for, and what it shows."""
+        """The events, request features and specifications it supports, and its observed planes."""
 
     def capabilities_under(self, config: RunConfig) -> Capabilities:
-        """Return what it can be asked for on the device of a configuration, and what it shows there."""
+        """Return the capabilities on the device of a configuration."""
         return self.capabilities
 
     def unmet(self, trace: Trace) -> Fact | None:
-        """Return the requirement of a fault that the specification of a trace does not meet, or None."""
+        """Return the first requirement of a fault that the trace's spec does not meet, or None."""
         return None
 
     def require(self, config: RunConfig) -> None:
-        """Make sure that this process can run it on the device of a configuration.
+        """Check that this process can run the engine on the device of a configuration.
 
         Raises:
             DeviceError: it cannot; the message says why.
         """
 
     def prepare(self, config: RunConfig) -> None:
-        """Do what is done once before the first run in a process, as to compile kernels.
+        """Do the work that a process needs once before its first run, such as compiling kernels.
 
         Raises:
-            DeviceError: this process cannot run on the device.
+            DeviceError: this process cannot use the device.
         """
         return
 
     def renew(self, config: RunConfig) -> bool:
-        """Drop the engines that are kept between runs; tell whether any might be."""
+        """Discard the engines that are kept between runs; return whether there may have been any."""
         return False
 
     def restart(self, config: RunConfig) -> None:
-        """End the process that an engine has of its own between runs, and all that it has loaded."""
+        """End the engine's own process, which is otherwise kept between runs."""
         return
 
     def interpreted(self, config: RunConfig) -> Mapping[str, str]:
-        """Return why kernels do not run as their definitions, by name, where it has definitions of kernels.
+        """Return, by kernel, why it runs in Triton's interpreter instead of as its definition.
 
         Raises:
-            DeviceError: it cannot be started to say so.
+            DeviceError: the engine, which knows the reasons, cannot be started.
         """
         return {}
 
     def laid_over(self, config: RunConfig) -> str:
-        """Return what runs where sources are laid over an installation, nothing where none are."""
+        """Return the version of the source tree that overlays the installation; empty without one."""
         return ""
 
     def edited(self, config: RunConfig) -> Edited:
-        """Return the functions of sources laid over an installation that differ from the installed ones."""
+        """Return the functions of an overlay that differ from the installed ones."""
         return NOTHING_EDITED
 
     def newly_run(self, config: RunConfig) -> Sequence[str]:
-        """Return the edited functions that have run in this process's engine since the last call."""
+        """Return the edited functions that this process's engine has executed since the last call."""
         return ()
 
     def fixed(self, config: RunConfig) -> Applied:
-        """Return the edits of known bugs that a configuration applies, and why the others are not applied."""
+        """Return the edits that a configuration applies to the engine's sources to fix known bugs.
+
+        The result also says why other fixes are not applied.
+        """
         return Applied()
 
     def installed(self, config: RunConfig) -> Path | None:
-        """Return the folder that the package of its sources is installed in, None if there is none."""
+        """Return the folder in which the engine's package is installed, None if it is not installed."""
         return None
 
     def version(self, config: RunConfig) -> str:
-        """Return the version that a configuration runs, nothing where none is told."""
+        """Return the version that a configuration runs; empty if the engine has no version."""
         return ""
 
     def exported(self, finding: Finding) -> ExportedTest:
-        """Return the test that a finding becomes, for people who have the engine and not this project.
+        """Return a test that reproduces a finding in a checkout of the engine, without this project.
 
         Raises:
-            ExportError: no test shows it; the message says why.
+            ExportError: no test can reproduce it; the message says why.
         """
-        raise ExportError(f"findings of engine {self.name} are not exported")
+        raise ExportError(f"findings of engine {self.name} cannot be exported as tests")
 
     def confirmation(self, config: RunConfig) -> Confirmation | None:
-        """Return what else a finding must be seen under to be one, None if nothing."""
+        """Return how to reproduce a finding before it is reported; None if that is not needed."""
         return None
 
     def release(self, version: str, folder: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:
-        """Install a release below a folder unless it is there; give the configuration that runs it.
+        """Install a release in a subfolder of `folder`; give the configuration that runs it.
 
-        What it has started ends with the context.
+        A release that is there already is not installed again. The processes that were started end with the context.
 
         Raises:
-            DeviceError: the release cannot be installed beside what is there; the message says why, in one line.
+            DeviceError: the release does not fit the installed packages; the message says why, in one line.
         """
         return nullcontext(config)
 
     def over(self, tree: Path, config: RunConfig) -> AbstractContextManager[RunConfig]:
-        """Lay a tree of sources over an installation; give the configuration that runs it.
+        """Overlay an installation with a source tree; give the configuration that runs the overlay.
 
-        What it has started ends with the context.
+        The processes that it has started end with the context.
         """
         return nullcontext(config)
 
     def open(self, trace: Trace, config: RunConfig, watch: Watch) -> Target:
-        """Start an engine as an explicit trace specifies it, under its schedule and with its faults.
+        """Start an engine with the specification, the schedule and the faults of an explicit trace.
 
         Raises:
-            DeviceError: this process cannot run on the device.
+            DeviceError: this process cannot use the device.
         """

@@ -1,7 +1,8 @@
-"""Warm-up of our engine on a GPU: kernels are compiled before its first run, in as many processes as there are cores.
+"""Kernel warm-up: compile the Triton kernels of Specstorm's own engine before its first run.
 
-An engine would wait for one kernel after the other. This is done once for the kernels as they are, by the first
-process; others wait. What is not compiled here is where it is launched.
+The program that this starts uses as many processes as there are cores; an engine would compile its kernels one at a
+time, each at its first launch. The first process compiles the kernels of this source version, once; other processes
+wait for it. A kernel that the warm-up does not cover is compiled at its first launch.
 """
 
 import os
@@ -22,9 +23,9 @@ KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 
 
 def marker() -> Path:
-    """Return a file in Triton's cache that is not empty once the kernels, as they are, have been compiled.
+    """Return the file in Triton's cache that is non-empty once the current kernels are compiled.
 
-    For one kind of GPU: on another one, with the same cache, they are compiled where they are launched.
+    It covers one kind of GPU: on another kind with the same cache, kernels are compiled at their first launch.
     """
     digest = blake2b(version("triton").encode(), digest_size=16)
     for file in sorted(KERNELS.rglob("*.py")):
@@ -35,31 +36,34 @@ def marker() -> Path:
 
 
 def is_compiled(file: Path) -> bool:
-    """Tell whether a marker says that kernels have been compiled."""
+    """Return whether a marker file says that the kernels have been compiled."""
     return file.is_file() and file.stat().st_size > 0
 
 
 @cache
 def warm_up(config: RunConfig) -> None:
-    """Compile the kernels of our engine on a GPU; in this process that is asked once.
+    """Compile the kernels of Specstorm's own engine on a GPU, at most once in a process.
 
     Raises:
-        DeviceError: this process cannot run on the device.
+        DeviceError: this process cannot use the device.
     """
-    # It begins while this process loads what it needs itself.
+    # The program compiles while this process imports Torch and Triton itself.
     program = _started()
     try:
         parts_on(config)
     finally:
         if program is not None:
-            # An error there occurs again where a kernel is launched, and is reported there.
+            # A compilation error occurs again at the launch of that kernel, and is reported there.
             program.wait()
 
 
 def _started() -> subprocess.Popen[bytes] | None:
-    """Start the program that compiles, unless that is done, or Triton is missing or loaded to interpret."""
+    """Start the program that compiles the kernels; return None if there is no need.
+
+    There is none if it has run already, or if Triton is missing or interprets kernels.
+    """
     if find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") == "1" or is_compiled(marker()):
         return None
-    # It finds our packages where this process does.
+    # The program imports our packages from the same folders as this process.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen([sys.executable, "-m", PROGRAM], env=environment)
