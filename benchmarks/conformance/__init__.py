@@ -1,1 +1,1 @@
-"""Conformance: sound engines agree, with the oracle, with a law, in any process, and with kernels of others."""
+"""Compare engines without faults with the oracle, exact distributions and other kernels."""

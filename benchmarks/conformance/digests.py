@@ -1,9 +1,11 @@
-"""Recorded list of verdicts and digests: every scenario of the repository, and random traces, on the clean engine.
+"""Print verdict and observation digest of every scenario and of random traces.
 
-Run with `python -m benchmarks.conformance.digests > FILE` in two trees: a change that is meant to change nothing gives
-the same file, to the byte. A line is the trace's name, the kind of its verdict, steps, commits, observations compared,
-the hash of all of them, and the bug of a finding. Scenarios keep their faults; those that the own engine cannot do are
-left out.
+The engine is specstorm, without faults.
+
+Run `python -m benchmarks.conformance.digests > FILE` in two source trees: a change that is meant to change nothing
+gives the same file, to the byte. A line has the trace's name, the kind of its verdict, the number of steps, commits and
+compared observations, the hash of all observations, and the bug of a finding. Scenarios keep their faults; scenarios
+that engine specstorm does not support are skipped.
 """
 
 import argparse
@@ -25,7 +27,7 @@ NUM_RANDOM = 300
 
 
 def traces(num_random: int, folders: list[str]) -> Iterator[tuple[str, Trace]]:
-    """Yield the scenarios that the own engine can do, and the random traces 0 to `num_random` - 1, by name."""
+    """Yield name and trace of each scenario that specstorm supports, then of random traces."""
     capabilities = kind_of(SPECSTORM).capabilities
     for path in find_scenarios([Path(folder) for folder in folders]):
         trace = load(path)
@@ -36,7 +38,7 @@ def traces(num_random: int, folders: list[str]) -> Iterator[tuple[str, Trace]]:
 
 
 def line(name: str, trace: Trace, worker: Worker) -> str:
-    """Return what a trace comes to, in a line."""
+    """Return the verdict, counts, digest and bug of a trace as one line."""
     judgement = worker.judge(trace, sweep=False)
     verdict = judgement.verdict
     assert not isinstance(verdict, Lost), verdict
@@ -47,7 +49,7 @@ def line(name: str, trace: Trace, worker: Worker) -> str:
 
 
 def main() -> None:
-    """Print the list."""
+    """Print one line for each trace."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--random", type=int, default=NUM_RANDOM, metavar="N", help="random traces (default: 300)")
     parser.add_argument("folders", nargs="*", default=list(FOLDERS), metavar="FOLDER")

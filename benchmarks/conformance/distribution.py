@@ -1,17 +1,17 @@
-"""Test that what asynchronous runs commit has the target's distribution, and that a biased sampler's has not.
+"""Test that tokens sampled in asynchronous runs follow the target distribution.
 
-`python -m benchmarks.conformance.distribution` runs many requests over few prompts, each with a seed of its own, at
-depth 2: beside each other and beside greedy ones, preempted, reordered, with drafts that are kept and drafts that are
-not. It counts the first committed token of every prompt, the first two, and the second and third, which two
-verifications decide, the second behind what the first one looked at and did not keep. G-tests hold the counts against
-the exact target; the chance that a sound engine fails any of them is below FAMILY_ERROR. With `--fault ID` the engine
-has a fault. Exit code 0 if all tests pass, 1 if one fails, 3 if something that a run is there for never happened in it.
+`python -m benchmarks.conformance.distribution` runs many requests with few different prompts, each request with its own
+seed, at depth 2: in one batch with each other and with greedy requests, preempted, reordered, with accepted and with
+rejected draft tokens. It counts the first committed token of each prompt, the first two together, and the second and
+third together; two verification steps decide the last pair. G-tests compare the counts with the exact target
+distribution; a sound engine fails any of them with a chance below FAMILY_ERROR. With `--fault ID` the engine has a
+fault. Exit code 0 if all tests pass, 1 if one fails, 3 if a required situation never occurred.
 
-With a TRACE its own requests are copied instead, and drawn by an engine of any kind as the trace specifies it and as
-one that neither runs ahead nor drafts: two samples of one law, whatever that is.
+With a TRACE, copies of its requests are run instead, on any engine: once as the trace specifies, and once on the same
+engine without async scheduling and without drafts. The two samples must have the same distribution.
 
-Drafts are a draft model's own, likeliest or drawn, and those that a script says, which follow from no noise: were they
-to follow from the noise that judges them, nothing would be lossless.
+Draft tokens come from a draft model, greedy or sampled, or from a script; none depends on the noise that decides their
+acceptance, because verification would then be biased.
 """
 
 import argparse
@@ -44,16 +44,16 @@ from workers.targets.target import SPECSTORM, RunConfig
 FAMILY_ERROR = 1e-6
 REQUESTS_PER_TRACE = 240
 NUM_TOKENS = 3
-# Which tokens are counted together: from one on, up to another.
+# Windows of output tokens that are counted together: first index, end.
 WINDOWS = ((0, 1), (0, 2), (1, 3))
 MUST_HAPPEN = ("random_accept", "random_reject", "mixed_batch", "preemption", "dropped_output", "reorder_in_flight")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A method of verification and a drafter, with a vocabulary and seeds of their own; the first seed is given.
+    """A verification method and a drafter, with their own vocabulary size and first seed.
 
-    Of a draft model it is also given whether it draws its drafts.
+    `is_drawing` says whether a draft model samples its draft tokens.
     """
 
     method: SamplingMethod
@@ -81,7 +81,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A prompt, and how its tokens are drawn; the requests of a kind differ in their seeds and drafts alone."""
+    """A prompt and its sampling parameters; its requests differ in seeds and draft tokens only."""
 
     prompt: tuple[int, ...]
     params: SamplingParams
@@ -98,7 +98,7 @@ NUM_TESTS = len(CASES) * len(KINDS) * len(WINDOWS)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One G-test: of the tokens of a kind's requests in a window."""
+    """One G-test: over the tokens of one kind's requests in one window."""
 
     case: Case
     kind: Kind
@@ -109,12 +109,12 @@ class Result:
 
     @property
     def p_value(self) -> float:
-        """Return the chance of such a statistic, or of a larger one, under the target's distribution."""
+        """Return the probability of a statistic at least this large under the target's distribution."""
         return chance_of(self.statistic, self.degrees)
 
     @property
     def is_failed(self) -> bool:
-        """Tell whether it is too unlikely for one of a family of tests."""
+        """Return whether the p-value is too small for one test of the family."""
         return self.p_value < FAMILY_ERROR / NUM_TESTS
 
     def line(self) -> str:
@@ -132,7 +132,10 @@ HEAD = (
 
 
 def trace_of(case: Case, kinds: Sequence[Kind], first: int, count: int, faults: tuple[str, ...]) -> Trace:
-    """Return a trace of requests `first` on, two in each tick; every fourth is greedy, some are preempted."""
+    """Return a trace of `count` requests, two per tick; every fourth one is greedy.
+
+    Every fifth request is preempted.
+    """
     spec = EngineSpec(
         sampling=case.method,
         vocab_size=case.vocab_size,
@@ -161,7 +164,10 @@ def trace_of(case: Case, kinds: Sequence[Kind], first: int, count: int, faults: 
 
 
 def outputs(trace: Trace, happened: Counter[str]) -> Iterator[tuple[Outcome, Outcome]]:
-    """Run a trace with nothing compared; yield each request's prompt and first tokens, and count what happened."""
+    """Run a trace without comparing it; yield each request's prompt and first tokens.
+
+    Adds the run's probes to `happened`.
+    """
     run = Run(trace, Tapes(), Options(races=False))
     engine = ours(run.target).engine
     while not run.feed.drained():
@@ -175,7 +181,7 @@ def outputs(trace: Trace, happened: Counter[str]) -> Iterator[tuple[Outcome, Out
 
 
 def law_of(kind: Kind, window: tuple[int, int], spec: EngineSpec) -> Mapping[Outcome, float]:
-    """Return the exact probabilities of the tokens of a kind's requests in a window."""
+    """Return the exact probability of each token sequence of a kind's requests in a window."""
     law: dict[Outcome, float] = {(): 1.0}
     for _ in range(window[1]):
         longer: dict[Outcome, float] = {}
@@ -203,7 +209,7 @@ def results(
     happened: Counter[str],
     kinds: Sequence[Kind] = KINDS,
 ) -> list[Result]:
-    """Run requests of some kinds in one case, and test each kind's tokens in every window."""
+    """Run requests of the given kinds in one case, and test each kind's tokens in every window."""
     counts: dict[tuple[Outcome, tuple[int, int]], Counter[Outcome]] = {}
     for first in range(0, num_requests, REQUESTS_PER_TRACE):
         trace = trace_of(case, kinds, first, min(REQUESTS_PER_TRACE, num_requests - first), faults)
@@ -220,7 +226,10 @@ def results(
 
 
 def against_itself(path: Path, engine: str, num_copies: int, fault: str | None) -> int:
-    """Judge what the requests of a trace draw by what an engine without speculation draws; return the exit code."""
+    """Compare a trace's sampled tokens with samples drawn without speculation.
+
+    Returns the exit code.
+    """
     trace = load(path).explicit()
     trace = trace.model_copy(update={"faults": (fault,)}) if fault is not None else trace
     try:
@@ -228,20 +237,22 @@ def against_itself(path: Path, engine: str, num_copies: int, fault: str | None) 
     except ValueError as error:
         print(f"{path}: {error}", file=sys.stderr)
         return 2
-    print(f"{verdict.kind}: {path}, {num_copies} copies of each request that is drawn by chance")
+    print(f"{verdict.kind}: {path}, {num_copies} copies of each sampled request")
     for line in finding_lines(verdict):
         print(line)
-    print(f"an engine that is sound diverges here with a chance of {FAMILY_ERROR:g}")
+    print(f"a sound engine diverges here with a chance of {FAMILY_ERROR:g}")
     return 1 if is_finding(verdict) else 0
 
 
 def main() -> int:
-    """Run all cases, print a table, return the exit code."""
+    """Run all cases and print a table; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=6000, metavar="N", help="requests of each case")
-    parser.add_argument("--fault", choices=sorted(FAULTS), metavar="ID", help="switch it on")
-    parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE", help="requests to copy, instead of all that")
-    parser.add_argument("--engine", default=SPECSTORM, choices=known_engines(), help="the engine that draws a TRACE")
+    parser.add_argument(
+        "--requests", type=int, default=6000, metavar="N", help="requests of a case or copies of a request"
+    )
+    parser.add_argument("--fault", choices=sorted(FAULTS), metavar="ID", help="fault to switch on")
+    parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE", help="copy the requests of this trace instead")
+    parser.add_argument("--engine", default=SPECSTORM, choices=known_engines(), help="engine that runs TRACE")
     arguments = parser.parse_args()
     if arguments.trace is not None:
         return against_itself(arguments.trace, arguments.engine, arguments.requests, arguments.fault)

@@ -1,9 +1,9 @@
-"""Exported tests, run: each fails on the installed release, and passes with the fix of its finding.
+"""Run exported tests: each must fail on the release and pass with the fix of its finding.
 
 `python -m benchmarks.conformance.exports [NAME ...]` exports findings from runs on the installed release, as
 `specstorm export` does: of vLLM with `--engine vllm-v1 --device cpu`, of SGLang with `--engine sglang --device sim`. It
 runs each test on the release and with the exported patch, and prints one line for each finding. `--sample N --seed S`
-takes some of them. Exit code 1 if a test does not fail on the release by its assertion,
+runs a random sample of them. Exit code 1 if a test does not fail on the release by its assertion,
 or does not pass with the patch; 2 for a name without a trace and a fix.
 
 A test of vLLM is run without any module of this project. For a test of SGLang a plugin of pytest replaces the modules
@@ -39,14 +39,14 @@ from workers.targets.vllm.names import VLLM_V1
 SECONDS_MAX = 600
 # Exit codes of pytest: tests passed, or some failed.
 PASSED, FAILED = 0, 1
-# Environment variables of this process that change what the test's process imports, or how an engine runs.
+# Prefixes of environment variables that change what the test's process imports, or how an engine runs.
 _OWN = ("PYTHON", "VLLM_", "SGLANG_")
 Outcome: TypeAlias = Literal["passes", "fails", "breaks off"]
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """An engine's installation in which exported tests run, and the run that a finding is exported from."""
+    """An engine's installation in which exported tests run, and their run configuration."""
 
     config: RunConfig
     home: Path
@@ -56,7 +56,7 @@ class Installation:
 
     @property
     def packages(self) -> Path:
-        """The folder that has the engine's package.
+        """Return the folder that contains the engine's package.
 
         Raises:
             FileNotFoundError: the engine is not installed.
@@ -85,7 +85,7 @@ class Run(NamedTuple):
 
 
 class Exported(NamedTuple):
-    """Files of an exported finding, or why it is not exported; `is_refused` is false if the command itself failed."""
+    """Files of an exported finding, or the reason why it is not exported."""
 
     test: Path
     evidence: Path
@@ -95,7 +95,7 @@ class Exported(NamedTuple):
 
 
 def names_of(asked: Sequence[str], sample: int | None, seed: int) -> list[str]:
-    """Return the findings to export, all that have a trace or a fix if none is named.
+    """Return the findings to export; all that have a trace or a fix if none is named.
 
     Raises:
         KeyError: a finding that is named has neither.
@@ -128,7 +128,7 @@ def exported(name: str, config: RunConfig, folder: Path) -> Exported:
 
 
 def lay_out(package: Path, patch: str, folder: Path) -> None:
-    """Make a folder with links to an installed package, and copies of the files that a patch changes, patched.
+    """Make a folder with links to a package and patched copies of the files a patch changes.
 
     Python finds the package there first if the folder is the first on its path.
     """
@@ -144,7 +144,7 @@ def lay_out(package: Path, patch: str, folder: Path) -> None:
 
 
 def _make_real(source: Path, folder: Path, file: Path) -> None:
-    """Replace links to the parent folders of a file by folders of links, and the link to the file by a copy."""
+    """Replace the link to a file by a copy, and links to its parent folders by real folders."""
     for part in reversed(file.parents[:-1]):
         made = folder / part
         if made.is_symlink():
@@ -159,7 +159,10 @@ def _make_real(source: Path, folder: Path, file: Path) -> None:
 
 
 def run_test(file: Path, on: Installation, overlay: Path | None = None, error: str = "AssertionError") -> Run:
-    """Run a copy of a test in a folder of its own; it fails if it raises `error`, any other exception breaks it off."""
+    """Run a copy of a test in its own folder; it "fails" if it raises `error`.
+
+    With any other exception it "breaks off".
+    """
     path = os.pathsep.join(map(str, (*([overlay] if overlay else []), *on.path)))
     environment = {key: value for key, value in os.environ.items() if not key.startswith(_OWN)}
     environment |= {**on.environment, **({"PYTHONPATH": path} if path else {})}
@@ -189,14 +192,17 @@ def run_both_ways(files: Exported, on: Installation) -> tuple[Run, Run | None]:
 
 
 def _error_of(evidence: Path) -> str:
-    """Return the name of the exception with which a test fails: that of the engine if the engine crashed."""
+    """Return the name of the exception with which a test fails.
+
+    This is the engine's exception if the engine crashed, otherwise AssertionError.
+    """
     verdict = EvidenceDocument.model_validate_json(evidence.read_text(encoding="utf-8")).verdict
     name = verdict.error.partition(":")[0] if isinstance(verdict, Crashed) else ""
     return name if name.isidentifier() else "AssertionError"
 
 
 class Tried(NamedTuple):
-    """Line on one finding, whether it is right, and what pytest printed if it is not."""
+    """Report line of one finding, whether its outcome is right, and pytest's output if not."""
 
     line: str
     is_right: bool
@@ -204,7 +210,7 @@ class Tried(NamedTuple):
 
 
 def tried(name: str) -> Tried:
-    """Return whether the exported test of a finding fails on the release and passes with the fix."""
+    """Return whether a finding's exported test fails on the release and passes with the fix."""
     on = installation_of(name)
     with tempfile.TemporaryDirectory() as folder:
         files = exported(name, on.config, Path(folder))
@@ -220,7 +226,7 @@ def tried(name: str) -> Tried:
 
 
 def lines(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield a line for each finding with the output of tests that are wrong, and whether it is right."""
+    """Yield each finding's report line and whether it is right, with pytest's output if not."""
     for name in names:
         found = tried(name)
         wrong = "" if found.is_right else f"  WRONG\n{found.output}"
@@ -231,8 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Export findings and run their tests; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="findings; default: all that have a trace or a fix")
-    parser.add_argument("--sample", type=int, metavar="N", help="take N of them")
-    parser.add_argument("--seed", type=int, default=0, help="which of them --sample takes (default: 0)")
+    parser.add_argument("--sample", type=int, metavar="N", help="run N findings, selected at random")
+    parser.add_argument("--seed", type=int, default=0, help="seed of --sample (default: 0)")
     options = parser.parse_args(arguments)
     try:
         names = names_of(options.names, options.sample, options.seed)

@@ -1,9 +1,9 @@
-"""Fixes of known bugs, tried: each finding shows on the release, and does not show with its own fix.
+"""Try the fixes of known bugs: a finding must occur on the release and not with its fix.
 
 `python -m benchmarks.conformance.fixes [NAME ...]` replays the trace of each finding on the engine that its file names,
-three times: on the release, with its own fix, and with all fixes. If a trace also meets other bugs, `run_on` of its
-file names their fixes, which are applied each time. `--sample N --seed S` takes some of them. Exit code 1 if a finding
-does not show on the release, or shows with its fix; 2 for a name that has no fix.
+three times: on the release, with its own fix, and with all fixes. If a trace also triggers other bugs, `run_on` of its
+file names their fixes, which are applied each time. `--sample N --seed S` tries a random sample. Exit code 1 if a
+finding does not occur on the release, or occurs with its fix; 2 for a name that has no fix.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from workers.targets.target import RunConfig
 
 
 def names_of(asked: Sequence[str], sample: int | None, seed: int) -> list[str]:
-    """Return the findings to try, all that have a fix and a trace if none is named.
+    """Return the findings to try; all that have a fix and a trace if none is named.
 
     Raises:
         KeyError: a finding that is named has no fix, or no trace.
@@ -40,18 +40,18 @@ def names_of(asked: Sequence[str], sample: int | None, seed: int) -> list[str]:
 
 
 def sampled(names: Collection[str], sample: int | None, seed: int) -> list[str]:
-    """Return the names in order, or `sample` of them that a seed selects."""
+    """Return the names in order, or `sample` names selected by a seed."""
     found = sorted(names)
     return sorted(random.Random(seed).sample(found, min(sample, len(found)))) if sample is not None else found
 
 
 def trace_file(name: str) -> Path:
-    """Return the file of the smallest trace of a finding."""
+    """Return the path of a finding's smallest trace."""
     return FINDINGS / name / TRACE
 
 
 def tried(name: str, engine_path: str = "") -> Proof:
-    """Return verdicts without its own fix, with it and with all fixes; the file may name fixes of other bugs."""
+    """Return the verdicts of a finding's trace without its own fix, with it, and with all fixes."""
     trace, config = load(trace_file(name)).explicit(), RunConfig.of(run_on(trace_file(name)))
     kind, config = kind_of(config.engine), config.model_copy(update={"engine_path": engine_path, "engine_digest": ""})
     config = config.model_copy(update={"engine_version": kind.version(config)})
@@ -106,10 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Try fixes; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="findings to try; default: all that have a fix")
-    parser.add_argument("--sample", type=int, metavar="N", help="try N of them")
-    parser.add_argument("--seed", type=int, default=0, help="which of them --sample takes (default: 0)")
-    parser.add_argument("--engine-path", default="", metavar="DIR", help="a source tree of the engine to lay over it")
-    parser.add_argument("--keep", action="store_true", help="write what is shown to findings/proofs.json")
+    parser.add_argument("--sample", type=int, metavar="N", help="try N findings, selected at random")
+    parser.add_argument("--seed", type=int, default=0, help="seed of --sample (default: 0)")
+    parser.add_argument("--engine-path", default="", metavar="DIR", help="source tree that overlays the engine")
+    parser.add_argument("--keep", action="store_true", help="write the results to findings/proofs.json")
     options = parser.parse_args(arguments)
     try:
         names = names_of(options.names, options.sample, options.seed)

@@ -1,7 +1,7 @@
-"""SGLang's kernels, interpreted, beside the definitions that run in their place: the same bytes; run by its Python.
+"""Compare SGLang's interpreted kernels with their definitions, byte by byte.
 
-Prints a line for each kernel: its name, the digest of its source, and how many launches were equal; raises where one is
-not.
+Run by SGLang's Python. Prints one line per kernel: its name, the digest of its source, and the number of equal
+launches; raises if a launch differs.
 """
 
 import random
@@ -16,7 +16,7 @@ from workers.targets.child.inside.interpreter import interpret
 from workers.targets.sglang.inside import absent, plugin
 
 LAUNCHES = 60
-# Tensors are pointers, lists of them pointers to pointers.
+# A tensor is passed as a pointer, a list of tensors as an array of pointers.
 Arguments = dict[str, Any]
 Launch = tuple[tuple[int, ...], Arguments]
 
@@ -26,7 +26,7 @@ def _integers(values: Sequence[int], dtype: torch.dtype = torch.int64) -> torch.
 
 
 def _table(chance: random.Random, rows: int, width: int) -> torch.Tensor:
-    """Return a table of slots, no two of which are equal."""
+    """Return a table of KV-cache slots without duplicates."""
     slots = list(range(rows * width))
     chance.shuffle(slots)
     return _integers(slots, torch.int32)
@@ -83,13 +83,13 @@ def _drafted_indices(chance: random.Random) -> Launch:
 
 
 def _tree(chance: random.Random) -> Launch:
-    """Return a launch that builds trees: of each step `topk` candidates come behind each of as many before."""
+    """Return a launch that builds draft trees with `topk` candidates per selected node."""
     rows, topk, depth = chance.randint(1, 4), chance.choice((1, 1, 2, 3)), chance.randint(1, 4)
     num_candidates = topk + (depth - 1) * topk * topk
     size = min(1 + num_candidates, chance.randint(2, 8))
     width = 1 + (depth - 1) * topk
     lengths, mode = [chance.randint(1, 30) for _ in range(rows)], chance.choice((0, 1))
-    # The parents of candidates behind the first ones, by their own numbers among all candidates.
+    # The parents of candidates after the first step, by their index among all candidates.
     parents = [[-1, *(chance.randrange(topk + step // topk * topk) for step in range(width - 1))] for _ in range(rows)]
     selected = [sorted(chance.sample(range(num_candidates), size - 1)) for _ in range(rows)]
     bits = size * (sum(lengths) + rows * size) if mode == 0 else rows * size * size
@@ -114,7 +114,7 @@ def _tree(chance: random.Random) -> Launch:
 
 
 def _verification(chance: random.Random) -> Launch:
-    """Return a launch that verifies trees whose nodes come behind any of the nodes before them."""
+    """Return a launch that verifies draft trees with random parents."""
     rows, size = chance.randint(1, 4), chance.randint(2, 8)
     most = chance.randint(2, size)
     after, siblings = [-1] * (rows * size), [-1] * (rows * size)
@@ -184,7 +184,7 @@ def _allocation(chance: random.Random) -> Launch:
     return (rows,), {
         "pre_lens_ptr": _integers(before),
         "seq_lens_ptr": _integers(after),
-        # Of whose last page some is left, it goes on behind its last token.
+        # If a row's last page is not full, allocation continues after its last slot.
         "last_loc_ptr": _integers([row * page * 3 + length % page - 1 for row, length in enumerate(before)]),
         "free_page_ptr": _integers(pages),
         "out_indices": torch.full((sum(after) - sum(before) + 2,), -7),
@@ -275,7 +275,7 @@ def _accepted(chance: random.Random) -> Launch:
 
 
 def _moved(chance: random.Random) -> Launch:
-    """Return a launch that moves entries of some caches, where a slot may be read and written."""
+    """Return a launch that moves KV cache entries; a slot may be both source and target."""
     slots, count, widths = 12, chance.randint(1, 6), [chance.choice((4, 16, 40)) for _ in range(3)]
     caches = [torch.arange(slots * width).to(torch.uint8) for width in widths]
     return (len(caches), 3), {
@@ -398,7 +398,7 @@ def _addresses(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _checked() -> Iterator[str]:
-    """Hold each definition of the table against its kernel; yield what is said of it."""
+    """Compare each definition of the table with its kernel; yield one line per kernel."""
     from workers.simulated_torch.kernel_definitions import Memory, Pointers, digest_of, flat  # noqa: PLC0415
     from workers.targets.sglang.inside.kernels.table import TABLE  # noqa: PLC0415
 
@@ -429,7 +429,7 @@ if __name__ == "__main__":
     interpret()
     absent.install()
     plugin.install()
-    # Its platform asks for the device when it is loaded.
+    # SGLang's platform module queries the device when it is loaded.
     from workers.simulated_torch.device import activate
 
     activate()

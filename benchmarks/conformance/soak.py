@@ -1,9 +1,9 @@
-"""Run generated traces on the clean engine until a number of steps, and say what they reached.
+"""Run generated traces on the engine without faults, and print the situations reached.
 
 Run with `python -m benchmarks.conformance.soak --steps 200000`. Exit code 1 with the first finding, 3 if a probe is too
-rare. Both generators of `specstorm hunt` take turns, a shard each. With `--processes`, each has traces of its own, and
-steps, findings and probes are added up. With `--device`, every trace must besides capture the bytes that it captures on
-`sim`. Exit code 3 too if more than one token in a thousand that were drawn was drawn too narrowly to be sure of it.
+rare. Shards of the two generators of `specstorm hunt` alternate. With `--processes` each process has its own traces,
+and steps, findings and probes are added up. With `--device` every trace must also capture the same bytes as on `sim`.
+Exit code 3 also if more than one in a thousand sampled tokens was decided too narrowly to be certain of it.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from workers.run.check import check
 from workers.targets.registry import known_engines
 from workers.targets.target import DEFAULT_CONFIG, DEVICES, SPECSTORM, RunConfig
 
-# What every soak must reach in at least 2 % of its traces, by the probe that counts it.
+# Situations that every soak must reach in at least 2 % of its traces, and the probe that counts each.
 REQUIRED = {
     "preemption": "preemption",
     "partial accept": "partial_accept",
@@ -41,13 +41,13 @@ REQUIRED = {
 }
 LEAST_SHARE = 0.02
 LEAST_SHARE_OF_THREE = 0.30
-# So far apart are the traces of two processes.
+# Distance between the first trace numbers of two processes.
 TRACES_OF_A_PROCESS = 12 << 24
 
 
 @dataclass(slots=True)
 class Soak:
-    """What a soak has seen so far."""
+    """Counts of a soak so far."""
 
     traces: int = 0
     steps: int = 0
@@ -65,7 +65,7 @@ class Soak:
         return self.reached[probe] / max(1, self.traces)
 
     def add(self, other: "Soak") -> None:
-        """Add what another process has seen."""
+        """Add the counts of another process."""
         self.traces += other.traces
         self.steps += other.steps
         self.commits += other.commits
@@ -78,18 +78,18 @@ class Soak:
         self.reached += other.reached
 
     def seldom_reached(self) -> list[str]:
-        """Return what was reached too rarely for the soak to mean anything."""
+        """Return the situations that were reached too rarely for a meaningful soak."""
         seldom = [name for name, probe in REQUIRED.items() if self.share(probe) < LEAST_SHARE]
         if self.with_three < LEAST_SHARE_OF_THREE * self.traces:
             seldom.append("three or more requests")
-        # One alone says nothing, in however short a soak.
+        # A single ambiguous decision is no evidence, however short the soak is.
         if self.ambiguous > 1 and self.ambiguous * DECISIONS_PER_AMBIGUOUS > self.drawn:
             seldom.append("decisions that are not ambiguous")
         return seldom
 
 
 def schedule_of(seed: int) -> Schedule:
-    """Return the schedule of the soak's trace `seed`: eager, lazy, one random and one lane order take turns."""
+    """Return the schedule of a trace number: eager, lazy, random and lane order alternate."""
     orders = lane_orders(LANES)
     return (
         Schedule(policy="eager"),
@@ -100,7 +100,7 @@ def schedule_of(seed: int) -> Schedule:
 
 
 def generated(first: int) -> Iterator[tuple[int, Generator, Trace]]:
-    """Yield traces without end, from number `first` on, each with its number and its generator."""
+    """Yield number, generator and trace without end, starting at number `first`."""
     for number in count(first // TRACES_PER_SHARD):
         profile = GENERATORS[number % len(GENERATORS)]
         drawn = Shard(profile=profile, seed=0, number=number).generate()
@@ -110,7 +110,7 @@ def generated(first: int) -> Iterator[tuple[int, Generator, Trace]]:
 
 
 def finding(trace: Trace, verdict: Verdict, tapes: Tapes, config: RunConfig) -> str | None:
-    """Return what is wrong with a run, if anything is."""
+    """Return a description of what is wrong with a run, or None."""
     if not isinstance(verdict, Agreed):
         return verdict.model_dump_json()
     if config.device == "sim" or verdict.stats.probes.get("ambiguous_decision"):
@@ -124,7 +124,7 @@ def finding(trace: Trace, verdict: Verdict, tapes: Tapes, config: RunConfig) -> 
 def soak(
     first_seed: int, steps: int, progress: bool = False, config: RunConfig = DEFAULT_CONFIG
 ) -> tuple[Soak, Trace | None, str]:
-    """Check generated traces from `first_seed` on until `steps` engine steps are done or one does not agree."""
+    """Check generated traces until `steps` engine steps are done or one trace fails."""
     seen, tapes = Soak(), Tapes()
     started = reported = time.monotonic()
     for seed, profile, drawn in generated(first_seed):
@@ -156,7 +156,7 @@ def soak(
 
 
 def soak_in_processes(first_seed: int, steps: int, config: RunConfig, processes: int) -> tuple[Soak, Trace | None, str]:
-    """Soak in several processes, each its share of the steps; end all of them with the first finding."""
+    """Soak in several processes; stop all of them at the first finding."""
     total = Soak()
     each = partial(soak, steps=-(-steps // processes), config=config)
     first_seeds = [first_seed + index * TRACES_OF_A_PROCESS for index in range(processes)]
@@ -170,12 +170,12 @@ def soak_in_processes(first_seed: int, steps: int, config: RunConfig, processes:
 
 
 def main() -> int:
-    """Soak, print the shares, return the exit code."""
+    """Soak and print the shares; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200_000, help="engine steps to check (default 200000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trace (default 0)")
-    parser.add_argument("--engine", choices=known_engines(), default=SPECSTORM, help="the engine that is tested")
-    parser.add_argument("--device", choices=DEVICES, default="sim", help="what the engine runs on (default sim)")
+    parser.add_argument("--engine", choices=known_engines(), default=SPECSTORM, help="the engine to test")
+    parser.add_argument("--device", choices=DEVICES, default="sim", help="device that the engine runs on (default sim)")
     parser.add_argument("--processes", type=int, default=1, help="processes that share the steps (default 1)")
     options = parser.parse_args()
     config = RunConfig(engine=options.engine, device=options.device)
@@ -197,12 +197,12 @@ def main() -> int:
     for name, probe in REQUIRED.items():
         print(f"  {name:30} {seen.share(probe):6.1%} of traces")
     print(f"  {'three or more requests':30} {seen.with_three / seen.traces:6.1%} of traces")
-    print(f"  {seen.drawn} tokens were drawn, {seen.ambiguous} of them ambiguously")
+    print(f"  {seen.drawn} tokens were sampled, {seen.ambiguous} of them ambiguously")
     print("  also: " + ", ".join(f"{probe} {seen.share(probe):.1%}" for probe in sorted(seen.reached)))
     print("  never: " + (", ".join(probe for probe in PROBES if not seen.reached[probe]) or "no probe"))
     seldom = seen.seldom_reached()
     if seldom:
-        print("too seldom: " + ", ".join(seldom))
+        print("too rare: " + ", ".join(seldom))
         return 3
     return 0
 

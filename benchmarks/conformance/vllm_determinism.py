@@ -1,8 +1,8 @@
-"""Check that a trace on vLLM shows the same in any process: outputs, steps, tasks, and races with all that they say.
+"""Check that traces on vLLM give the same outputs, steps, tasks and races in any process.
 
-`python -m benchmarks.conformance.vllm_determinism --traces 200` runs the scenarios and drawn traces, under eager, lazy
-and random schedules in turn, in two pairs of processes, a judge and an engine, one pair after the other; the pairs have
-different hash seeds. Exit code 1 with the first trace that shows something else in the other pair, and what.
+`python -m benchmarks.conformance.vllm_determinism --traces 200` runs the scenarios and random traces, with eager, lazy
+and random schedules in turn, in two pairs of processes (a judge and an engine) one after the other; the pairs have
+different hash seeds. At the first trace that differs it prints the differences and returns exit code 1.
 """
 
 import argparse
@@ -39,7 +39,7 @@ Shown = dict[str, str]
 
 
 class Kept(Vllm):
-    """A kind of engine that is vLLM's, in the process of one keeper, whatever a run is configured to."""
+    """A vLLM engine that always runs in the process of one given keeper."""
 
     kernels = ()
 
@@ -52,7 +52,7 @@ class Kept(Vllm):
 
 
 def traces(kind: Vllm, count: int) -> Iterator[tuple[str, Trace]]:
-    """Yield the scenarios, then drawn traces, so many in all, by name."""
+    """Yield `count` pairs of name and trace: the scenarios first, then random traces."""
     for index, (name, trace) in enumerate(islice(scenarios_and_drawn(kind, itertools.count()), count)):
         schedule = Schedule(policy=POLICIES[index % len(POLICIES)], seed=index)
         yield name, trace.model_copy(update={"schedule": schedule}).explicit()
@@ -61,11 +61,14 @@ def traces(kind: Vllm, count: int) -> Iterator[tuple[str, Trace]]:
 def scenarios_and_drawn(
     kind: Vllm, seeds: Iterable[int], changed: Callable[[Trace], Trace] = lambda drawn: drawn
 ) -> Iterator[tuple[str, Trace]]:
-    """Yield the scenarios, then traces drawn from seeds and changed, as far as an engine can do them, by name."""
+    """Yield name and trace of the scenarios, then of random traces, if the engine supports them.
+
+    `changed` is applied to random traces.
+    """
     capabilities = kind.capabilities
     for file in find_scenarios([ROOT / "scenarios" / name for name in (VLLM, VLLM_V1)]):
         scenario = load(file)
-        # Some are of the other runner alone.
+        # Some scenarios are for the other runner only.
         if lacking(scenario, capabilities) is None and kind.unmet(scenario) is None:
             yield file.stem, scenario
     for seed in seeds:
@@ -75,7 +78,10 @@ def scenarios_and_drawn(
 
 
 def shown(trace: Trace, kind: Kept, tapes: Tapes) -> Shown:
-    """Return digests of what a run shows, by what they are of; how often tasks ran, and how many races there were."""
+    """Return digests of a run's outputs, probes, steps, tasks and races.
+
+    Steps, tasks and races are also counted.
+    """
     run = Run(trace, tapes, Options(), kind)
     steps: list[object] = []
     try:
@@ -104,7 +110,7 @@ def _digest(value: object) -> str:
 
 
 def print_all(engine: Vllm, count: int) -> None:
-    """Print what each trace shows, one JSON object a line."""
+    """Print the digests of each trace as one line of JSON."""
     hash_seed = os.environ.get("PYTHONHASHSEED", "random")
     launch = partial(Installation(ROOT / HOME, engine.runner).launch, hash_seed=hash_seed)
     keeper = Keeper(engine.name, launch)
@@ -117,7 +123,7 @@ def print_all(engine: Vllm, count: int) -> None:
 
 
 def printed(engine: str, count: int, hash_seed: str) -> list[Shown]:
-    """Return what another pair of processes shows."""
+    """Return the digests that another pair of processes prints."""
     command = [sys.executable, "-m", "benchmarks.conformance.vllm_determinism", "--print", "--traces", str(count)]
     command += ["--engine", engine]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -126,11 +132,11 @@ def printed(engine: str, count: int, hash_seed: str) -> list[Shown]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the traces twice and compare; return the exit code."""
+    """Run the traces twice and compare the digests; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--traces", type=int, default=200, metavar="N", help="scenarios first, drawn ones behind them")
-    parser.add_argument("--print", action="store_true", help="run them once, in this process, and print what they show")
-    parser.add_argument("--engine", choices=list(KINDS), default=Vllm.name, help="which of vLLM's runners")
+    parser.add_argument("--traces", type=int, default=200, metavar="N", help="number of traces; scenarios come first")
+    parser.add_argument("--print", action="store_true", help="run the traces once and print the digests")
+    parser.add_argument("--engine", choices=list(KINDS), default=Vllm.name, help="vLLM's first or second model runner")
     options = parser.parse_args(arguments)
     if options.print:
         print_all(KINDS[options.engine](), options.traces)
@@ -148,7 +154,7 @@ def main(arguments: list[str]) -> int:
     print(
         f"{len(first)} traces ({policies}) in two processes with hash seeds {' and '.join(HASH_SEEDS)}: the same"
         f" outputs, steps, tasks and races; {sum(each['end'] == 'drained' for each in first)} drained, {tasks} tasks,"
-        f" {races} pairs of lines that race"
+        f" {races} racing pairs of source lines"
     )
     return 0
 

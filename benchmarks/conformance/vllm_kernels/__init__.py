@@ -1,1 +1,1 @@
-"""Conformance of vLLM's Triton kernels to the definitions of our device ops."""
+"""Compare vLLM's Triton kernels with the definitions of our device ops."""

@@ -1,12 +1,12 @@
-"""Run vLLM's own Triton kernels beside the definitions of our device ops, on the same inputs, and say what differs.
+"""Compare vLLM's Triton kernels with the definitions of our device ops on equal inputs.
 
-Then beside those definitions that run in their place on the simulated device, which must leave the same bytes.
+Then compare them with the kernel definitions that replace them on the simulated device: the bytes must be the same.
 
-`make vllm-kernels`, or `python -m benchmarks.conformance.vllm_kernels`; with `--engine-path DIR` definitions alone are
-held, against the kernels of a tree of sources that is laid over the installed ones. Else the kernels are those of the
-package in .venv-vllm, interpreted; the inputs are the cases that the twins of our ops are tested on. What may differ is
-listed in `differences.py`, with reasons. Exit code 1 if anything else differs, or something on the list does not; 2 if
-there is no installation to run. A definition for another source than the installed one is told, and does not run.
+Run `make vllm-kernels`, or `python -m benchmarks.conformance.vllm_kernels`. With `--engine-path DIR` only the kernel
+definitions are compared, with the kernels of a source tree that overlays the installed package. Otherwise the kernels
+are those in .venv-vllm, interpreted, and the inputs are the test cases of our ops. `differences.py` lists the known
+differences with reasons. Exit code 1 if anything else differs, or a listed difference does not occur; 2 if vLLM or
+Triton is not installed. A definition written for another version of the kernel is reported.
 """
 
 import argparse
@@ -23,17 +23,17 @@ from benchmarks.conformance.vllm_kernels.differences import KNOWN, Row, unlisted
 from workers.targets.target import DeviceError
 from workers.targets.vllm.installation import ENVIRONMENT, FIRST_RUNNER, HOME, ROOT, Installation
 
-# Beside what vLLM is installed with: where vLLM finds a Triton it loads it, and its engines grow.
+# Not in vLLM's own environment: vLLM loads Triton wherever it is installed, and its engines then need more memory.
 TRITON = "triton"
 CHILD = "benchmarks.conformance.vllm_kernels.child"
 HELD = "benchmarks.conformance.vllm_kernels.held"
-# Batches of each size that definitions are held on.
+# Number of batches of each size that kernel definitions are compared on.
 BATCHES = 3
 TWINS = ("definition", "numpy", "triton")
 
 
 def rows_of(home: Path, twin: str) -> list[Row]:
-    """Return what is counted of all kernels beside one twin of our ops.
+    """Return the counts of all kernels compared with one twin of our ops.
 
     Raises:
         DeviceError: vLLM or Triton is not installed there; the message says what to do.
@@ -43,9 +43,9 @@ def rows_of(home: Path, twin: str) -> list[Row]:
 
 
 class Held(NamedTuple):
-    """A kernel beside its definition: launches that were the same, others, and such as both broke off.
+    """Counts of a kernel's launches: bytes equal to its definition's, different, both raised.
 
-    `is_of_this` says whether the definition is for the kernel as it is installed.
+    `is_of_this` says whether the definition was written for the installed kernel's source.
     """
 
     kernel: str
@@ -57,9 +57,11 @@ class Held(NamedTuple):
 
 
 def held_of(home: Path, batches: int = BATCHES, tree: Path | None = None) -> list[Held]:
-    """Return what is counted of all kernels beside their definitions, on as many batches of each size.
+    """Return the counts of all kernels, each compared with its definition.
 
-    The kernels are those of a tree that is laid over the installed ones, if one is given.
+    Runs `batches` batches of each size.
+
+    With `tree`, the kernels are loaded from a source tree that overlays the installed package.
 
     Raises:
         DeviceError: vLLM or Triton is not installed there; the message says what to do.
@@ -73,7 +75,7 @@ def held_of(home: Path, batches: int = BATCHES, tree: Path | None = None) -> lis
 
 
 def _told(home: Path, child: str, *arguments: str) -> list[Mapping[str, Any]]:
-    """Return what a program of vLLM's Python tells, a line of JSON each."""
+    """Run a module with vLLM's Python and return the JSON objects that it prints, one per line."""
     python = Installation(home, FIRST_RUNNER).python()
     if not (home / TRITON / "triton").is_dir():
         raise DeviceError(f"Triton is not installed in {home / TRITON}; make vllm-kernels")
@@ -106,19 +108,19 @@ def table_of(rows: list[Row]) -> str:
 
 
 def lines_of(held: list[Held]) -> list[str]:
-    """Return a table of definitions in Markdown, and a line for each that is wrong."""
-    lines = ["| kernel of vLLM with a definition | same | other | broke off |", "|---|---|---|---|"]
+    """Return a table of kernel definitions in Markdown, and a line for each wrong definition."""
+    lines = ["| kernel of vLLM with a definition | same | other | both raised |", "|---|---|---|---|"]
     lines += [f"| `{each.kernel}` | {each.num_same} | {each.num_other} | {each.num_broke_off} |" for each in held]
-    lines += [f"{each.kernel}: its definition leaves other bytes, {each.example}" for each in held if each.num_other]
+    lines += [f"{each.kernel}: its definition leaves other bytes: {each.example}" for each in held if each.num_other]
     return lines + [f"{each.kernel}: its definition is for another source" for each in held if not each.is_of_this]
 
 
 def main() -> int:
-    """Compare, print the tables; return the exit code."""
+    """Compare the kernels and print the tables; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--twin", choices=TWINS, default="definition", help="which twin of our ops to compare with")
+    parser.add_argument("--twin", choices=TWINS, default="definition", help="implementation of our ops to compare with")
     parser.add_argument("--engine-home", type=Path, default=ROOT / HOME, metavar="DIR", help="an installation of vLLM")
-    parser.add_argument("--engine-path", type=Path, metavar="DIR", help="a tree of vLLM's sources, laid over that")
+    parser.add_argument("--engine-path", type=Path, metavar="DIR", help="source tree that overlays the installed vLLM")
     asked = parser.parse_args()
     try:
         held = held_of(asked.engine_home, tree=asked.engine_path)
@@ -132,7 +134,7 @@ def main() -> int:
     print(table_of(rows))
     wrong, same = unlisted(rows), sum(row.counts.num_same for row in rows)
     kernels = len({row.kernel for row in rows})
-    print(f"\n{kernels} kernels or groups of them: {same} values are the same; {len(KNOWN)} differences are listed")
+    print(f"\n{kernels} kernels or groups of kernels: {same} equal values; {len(KNOWN)} differences are listed")
     print("".join(f"{line}\n" for line in wrong), end="")
     return 1 if wrong or any(each.num_other for each in held) else 0
 

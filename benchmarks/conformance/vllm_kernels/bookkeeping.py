@@ -1,6 +1,6 @@
-"""Bookkeeping between sampling and drafting, and of the next step's inputs, in vLLM's kernels and ours.
+"""Compare kernels that count sampled tokens and prepare the next step's inputs.
 
-vLLM's tables hold int32 and the null block 0 where ours hold int64 and PAD_BLOCK; tables are translated.
+vLLM's block tables hold int32 and the null block 0 where ours hold int64 and PAD_BLOCK; the tables are translated.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,14 +21,14 @@ from workers.kernels.draft_slots.definition import DraftSlots
 from workers.kernels.prepare_inputs.definition import PrepareInputs
 from workers.kernels.sentinels import NO_PREVIOUS_ROW, PAD_SLOT
 
-NOTHING_VALID = "a row that is not discarded and sampled no token"
-NEGATIVE = "a sampled column that is negative and not -1"
-PAST_THE_END = "a draft past the end of the model"
-BEHIND_THE_END = "a draft that is fed behind one past the end of the model"
+NOTHING_VALID = "a row that is not discarded but sampled no token"
+NEGATIVE = "a sampled token id below -1"
+PAST_THE_END = "a draft token past the end of the model"
+AFTER_THE_END = "a draft token that follows one past the end of the model"
 NO_BLOCK = "a position without a block"
-NO_ID = "an id that is no token: unknown to the host, or a draft that nobody proposed"
-CHUNK_BEFORE_DRAFTS = "a step before with drafts behind more than one token"
-# A row of a table is as wide as any position needs.
+NO_ID = "an invalid token id: unknown to the host, or a draft token that was not proposed"
+CHUNK_BEFORE_DRAFTS = "a previous step with draft tokens after more than one token"
+# Additional columns: a row of a block table is wide enough for any position.
 _MORE_BLOCKS = 8
 _POISON = 1 << 30
 
@@ -42,18 +42,18 @@ def _int64(values: Any) -> torch.Tensor:
 
 
 def _starts(query_start: Array, num_scheduled: Array, rows: Array) -> torch.Tensor:
-    """Return where the tokens of real rows begin, and where those of the last one end."""
+    """Return `query_start_loc` of the real rows, including the end of the last row."""
     return _int32([*query_start[rows], query_start[rows[-1]] + num_scheduled[rows[-1]]])
 
 
 def _tables(block_table: Array, num_rows: int) -> torch.Tensor:
-    """Return block tables as vLLM has them."""
+    """Return block tables in vLLM's format."""
     table = block_table.reshape(num_rows, -1)
     return _int32(np.pad(np.maximum(table, 0), ((0, 0), (0, _MORE_BLOCKS))))
 
 
 def next_tokens_v1(ours: Ours) -> Iterator[Found]:
-    """Compare eagle_prepare_next_token_padded_kernel: valid tokens, and the token that a row goes on from."""
+    """Compare eagle_prepare_next_token_padded_kernel: valid tokens and next input token."""
     for case in count_sampled.cases():
         found, rows = ours(case), np.flatnonzero(case.num_scheduled > 0)
         tokens, counts = _next_tokens_v1(case, rows)
@@ -94,7 +94,7 @@ def _sampled_condition(case: CountSampled, row: int) -> str:
 
 
 def token_index_v1(ours: Ours) -> Iterator[Found]:
-    """Compare eagle_prepare_inputs_padded_kernel: the last token of each row that is kept."""
+    """Compare eagle_prepare_inputs_padded_kernel: the index of each row's last accepted token."""
     for case in count_sampled.cases():
         found, rows = ours(case), np.flatnonzero(case.num_scheduled > 0)
         index, rejected = torch.zeros(len(rows), dtype=torch.int32), torch.zeros(len(rows), dtype=torch.int32)
@@ -107,13 +107,13 @@ def token_index_v1(ours: Ours) -> Iterator[Found]:
             len(rows),
         )
         for at, row in enumerate(rows.tolist()):
-            # Without drafts there is one token to be kept, whatever was sampled.
+            # Without draft tokens one token is always kept.
             is_empty = found["valid"][row] == 0 and case.num_drafts[row] > 0
             yield Found(NOTHING_VALID if is_empty else "", found["token_index"][row], int(index[at]))
 
 
 def slots_of_drafts_v1(ours: Ours) -> Iterator[Found]:
-    """Compare eagle_step_slot_mapping_metadata_kernel, launched once for each draft that is fed again."""
+    """Compare eagle_step_slot_mapping_metadata_kernel, once for each draft token fed back."""
     for case in _ending(draft_slots.cases()):
         found, rows = ours(case)["draft_slots"], np.flatnonzero(case.num_scheduled > 0)
         own, table = found.reshape(len(case.num_scheduled), -1), _tables(case.block_table, len(case.num_scheduled))
@@ -130,7 +130,7 @@ def slots_of_drafts_v1(ours: Ours) -> Iterator[Found]:
 
 
 def _ending(cases: Iterable[DraftSlots]) -> Iterator[DraftSlots]:
-    """Yield cases, each once more with a model that ends with the longest row."""
+    """Yield each case, then the same case with a model length that the longest row reaches."""
     for case in cases:
         yield case
         rows = case.num_scheduled > 0
@@ -139,7 +139,7 @@ def _ending(cases: Iterable[DraftSlots]) -> Iterator[DraftSlots]:
 
 def _fed_condition(case: DraftSlots, row: int, position: int) -> str:
     if position > case.max_model_len:
-        return BEHIND_THE_END
+        return AFTER_THE_END
     if position == case.max_model_len:
         return PAST_THE_END
     block = case.block_table[row * case.max_blocks + position // case.block_size]
@@ -147,7 +147,7 @@ def _fed_condition(case: DraftSlots, row: int, position: int) -> str:
 
 
 def slots_v1(ours: Ours) -> Iterator[Found]:
-    """Compare the first runner's slot mapping, tokens of padding included."""
+    """Compare the first runner's slot mapping, including padding tokens."""
     for case in prepare_inputs.cases():
         found, rows = ours(case), np.flatnonzero(case.num_scheduled > 0)
         num_tokens, theirs = int(case.num_scheduled.sum()), torch.zeros(len(case.token_row), dtype=torch.int64)
@@ -170,7 +170,7 @@ def slots_v1(ours: Ours) -> Iterator[Found]:
 
 
 def slots_v2(ours: Ours) -> Iterator[Found]:
-    """Compare the second runner's slot mapping, tokens of padding included."""
+    """Compare the second runner's slot mapping, including padding tokens."""
     for case in prepare_inputs.cases():
         found, rows = ours(case), np.flatnonzero(case.num_scheduled > 0)
         theirs, table = (
@@ -206,7 +206,10 @@ def _found_slots(case: PrepareInputs, found: dict[str, Array], theirs: torch.Ten
 
 
 def inputs_v2(ours: Ours) -> Iterator[Found]:
-    """Compare positions, lengths and ids as prepare_pos_seq_lens and combine_sampled_and_draft_tokens leave them."""
+    """Compare positions, lengths and ids of prepare_pos_seq_lens and its successor.
+
+    The successor is combine_sampled_and_draft_tokens.
+    """
     for case in prepare_inputs.cases():
         found, rows = ours(case), np.flatnonzero(case.num_scheduled > 0)
         num_rows, starts = len(case.num_scheduled), _starts(case.query_start, case.num_scheduled, rows)
@@ -225,13 +228,16 @@ def inputs_v2(ours: Ours) -> Iterator[Found]:
 
 
 def _ids_v2(case: PrepareInputs, rows: Array, starts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Return ids: a row that goes on from the step before has its prompt behind it, any other has not."""
+    """Return input ids; a row of the previous step counts as past its prefill.
+
+    Any other row counts as in its prefill.
+    """
     num_rows, k = len(case.num_scheduled), case.num_speculative_tokens
     previous = case.prev_position
-    goes_on = previous != NO_PREVIOUS_ROW
-    num_logits = np.where(goes_on, 1 + case.num_drafts, 1)
-    prefill = np.where(goes_on, lengths.numpy() - num_logits, lengths.numpy())
-    last = np.where(goes_on, case.next_tokens[previous], 0)
+    continues = previous != NO_PREVIOUS_ROW
+    num_logits = np.where(continues, 1 + case.num_drafts, 1)
+    prefill = np.where(continues, lengths.numpy() - num_logits, lengths.numpy())
+    last = np.where(continues, case.next_tokens[previous], 0)
     drafts = np.zeros((num_rows, max(k, 1)), dtype=np.int64)
     drafts[:, :k] = case.draft_tokens.reshape(-1, k)[previous] if k else 0
     ids = _int64(case.host_ids)
@@ -250,14 +256,17 @@ def _ids_v2(case: PrepareInputs, rows: Array, starts: torch.Tensor, lengths: tor
 
 
 def counts_v1(ours: Ours) -> Iterator[Found]:
-    """Compare update_num_computed_tokens_for_batch_change; the host takes all drafts for accepted."""
+    """Compare update_num_computed_tokens_for_batch_change.
+
+    The host assumes that all draft tokens are accepted.
+    """
     for case in prepare_inputs.cases():
         found, rows = ours(case)["num_computed"], np.flatnonzero(case.num_scheduled > 0)
         previous = case.prev_position[rows]
-        goes_on = previous != NO_PREVIOUS_ROW
+        continues = previous != NO_PREVIOUS_ROW
         optimistic = case.prev_num_computed[previous] + case.prev_num_scheduled[previous]
-        host = np.where(goes_on, optimistic, case.computed_host[rows])
-        # Rows of nobody hold poison, which is no int32.
+        host = np.where(continues, optimistic, case.computed_host[rows])
+        # Unused rows hold poison, which exceeds int32.
         computed = _int32(np.clip(case.prev_num_computed, -_POISON, _POISON))
         v1.update_num_computed_tokens_for_batch_change(
             computed,
@@ -269,7 +278,7 @@ def counts_v1(ours: Ours) -> Iterator[Found]:
         )
         for at, row in enumerate(rows.tolist()):
             condition = ""
-            if goes_on[at]:
+            if continues[at]:
                 drafts, valid = case.prev_num_drafts[previous[at]], case.prev_valid[previous[at]]
                 more = case.prev_num_scheduled[previous[at]] - 1 - drafts
                 condition = CHUNK_BEFORE_DRAFTS if drafts and more else NOTHING_VALID if not (drafts or valid) else ""
@@ -277,7 +286,7 @@ def counts_v1(ours: Ours) -> Iterator[Found]:
 
 
 def counts_v2(ours: Ours) -> Iterator[Found]:
-    """Compare get_num_sampled_and_rejected and post_update: what has been computed once a step's drafts are judged."""
+    """Compare get_num_sampled_and_rejected and post_update: computed tokens after verification."""
     for case in prepare_inputs.cases():
         rows = np.flatnonzero((case.num_scheduled > 0) & (case.prev_position != NO_PREVIOUS_ROW))
         if not len(rows):
@@ -312,7 +321,10 @@ def counts_v2(ours: Ours) -> Iterator[Found]:
 
 
 def last_tokens_v2(ours: Ours) -> Iterator[Found]:
-    """Compare post_update: the token that a row goes on from; before, it is the one that the row verified first."""
+    """Compare post_update: the next input token of a row.
+
+    Before the update it is the first token that the row verified.
+    """
     for case in count_sampled.cases():
         found, rows = ours(case), np.flatnonzero((case.num_scheduled > 0) & (case.discard == 0))
         if not len(rows):

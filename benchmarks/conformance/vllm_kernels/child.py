@@ -1,4 +1,7 @@
-"""Comparison of all kernels, run by vLLM's Python: one line of JSON for each kernel and condition."""
+"""Compare all kernels with our ops and print the counts; run by vLLM's Python.
+
+Prints one line of JSON for each kernel and condition.
+"""
 
 import json
 import sys
@@ -16,15 +19,15 @@ from workers.kernels.argument import Arguments
 from workers.targets.child.inside.interpreter import interpret
 
 NUMPY = "numpy"
-# Imported once Triton is interpreted.
+# Modules to import after Triton is set to interpret kernels.
 MODULES = ("verification", "frequencies", "bookkeeping", "logits")
 
 
 def ours_by(twin: str) -> Ours:
-    """Return what runs the ops of ours by one of their twins, on copies of what they are given."""
+    """Return a function that runs our ops by one of their twins, on copies of its arguments."""
 
     def outputs(case: Arguments) -> dict[str, Array]:
-        # An op without a NumPy twin is its definition there.
+        # The NumPy parts use an op's definition if it has no NumPy twin.
         module = f"{type(case).__module__.rpartition('.')[0]}.{twin}"
         op: Callable[[Any], None] = getattr(Parts() if twin == NUMPY else import_module(module), op_name(type(case)))
         if twin != "triton":
@@ -37,15 +40,15 @@ def ours_by(twin: str) -> Ours:
 
 
 def comparisons() -> list[Comparison]:
-    """Return all comparisons, which loads vLLM."""
+    """Return all comparisons; this loads vLLM."""
     modules = (import_module(f"benchmarks.conformance.vllm_kernels.{name}") for name in MODULES)
     return [each for module in modules for each in module.COMPARISONS]
 
 
 def main() -> None:
-    """Compare by the twin that is asked for."""
+    """Run all comparisons with the twin that the first argument names."""
     interpret()
-    # What overflows or is no number is part of the cases.
+    # Overflow and NaN are part of the cases.
     np.seterr(all="ignore")
     ours = ours_by(sys.argv[1])
     for each in comparisons():

@@ -1,6 +1,6 @@
-"""Comparison of a kernel of vLLM with a device op of ours: what was found, row by row, and how much of it is the same.
+"""Compare a kernel of vLLM with a device op of ours, row by row, and count the equal values.
 
-A condition is a property of a row's input, never of what came out; the empty one is the domain that both share.
+A condition is a property of a row's input, never of an output; the empty condition is the domain that both share.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from workers.kernels.argument import Arguments
 
 Array = NDArray[Any]
-# What a twin of an op leaves in its outputs, by argument.
+# Function that runs a twin of an op and returns its outputs by argument name.
 Ours = Callable[[Arguments], dict[str, Array]]
-# Bits of a mask of our ops are in words of int64, those of vLLM in words of int32.
+# Masks of our ops have one 32-bit word per int64, vLLM's one per int32.
 WORD_BITS = 32
 
 
 class Found(NamedTuple):
-    """One value of both; `theirs` is None where a kernel is not given the input, because it would leave its memory."""
+    """A pair of values; `theirs` is None if the kernel would access memory out of bounds."""
 
     condition: str
     ours: Any
@@ -29,7 +29,7 @@ class Found(NamedTuple):
 
     @property
     def is_same(self) -> bool:
-        """Tell whether both are the same; a number that is none is like another."""
+        """Return whether both values are equal; NaN equals NaN."""
         ours, theirs = np.asarray(self.ours), np.asarray(self.theirs)
         if ours.shape != theirs.shape:
             return False
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A kernel of vLLM, the op of ours that it is compared with, and how; `module` lies in the package vllm.v1."""
+    """A kernel in module `module` of vllm.v1, our op, and the function that compares them."""
 
     kernel: str
     module: str
@@ -50,7 +50,7 @@ class Comparison:
 
 @dataclass(slots=True)
 class Count:
-    """How many rows under a condition were the same, others, and not given to the kernel; with one that was other."""
+    """Numbers of equal, different and not run rows under a condition, with one difference."""
 
     num_same: int = 0
     num_other: int = 0
@@ -77,7 +77,7 @@ def counted(found: Iterable[Found]) -> dict[str, Count]:
 
 
 def first_of(conditions: Iterator[str] | Iterable[str]) -> str:
-    """Return the first condition that is met, the empty one if none is."""
+    """Return the first condition that is met, or the empty one."""
     return next((condition for condition in conditions if condition), "")
 
 

@@ -1,4 +1,7 @@
-"""Launches of vLLM's kernels of gated delta nets; those of prompts are held against what stands for all of them."""
+"""Launches of vLLM's gated-delta-net kernels.
+
+The prefill kernels are compared with the one function that replaces them on the simulated device.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,15 +17,15 @@ from workers.targets.vllm.inside.gated_delta import advance_rows, exponential
 
 _OPS = "vllm.third_party.flash_linear_attention.ops"
 PROMPTS = f"{_OPS}.chunk.chunk_gated_delta_rule_fwd"
-# How far what is computed chunk by chunk may be from what is computed token by token, at values of about 1.
+# Allowed difference between chunk-wise and token-wise computation, at values of about 1.
 _TOLERANCE = 2e-6
-# Of each chunk of a prompt.
+# Tokens per prefill chunk.
 _CHUNK = 64
 _TOKENS_BLOCK = 16
 
 
 def of_delta_nets(b: Batch) -> Iterator[Launch]:
-    """Yield launches on rows of one token, on rows with drafts, and on what a convolution gave."""
+    """Yield launches on rows of one token, on rows with draft tokens, and after a convolution."""
     sizes, rows = b.sizes, b.sizes.rows
     heads, values, size = 1 + b.seed % 2, 2 + 2 * (b.seed % 2), 16
     count, width = b.num_tokens, 2 * heads * size + values * size
@@ -75,7 +78,7 @@ def of_delta_nets(b: Batch) -> Iterator[Launch]:
                 "h0": states,
                 "ht": states,
                 "cu_seqlens": b.starts.astype(np.int32),
-                # Some rows have none, and all have slots of their own but for that.
+                # Some rows have no slot; all other slots are distinct.
                 "ssm_state_indices": b.random.integers(0, blocks, (rows, longest)).astype(np.int32),
                 "num_accepted_tokens": b.random.integers(1, longest + 1, rows).astype(np.int32) if has_drafts else None,
                 "scale": size**-0.5,
@@ -98,7 +101,7 @@ def of_delta_nets(b: Batch) -> Iterator[Launch]:
 
 
 def _split(b: Batch, heads: int, values: int, size: int) -> Launch:
-    """Return a launch that splits what a convolution gave of some tokens, and computes gates."""
+    """Return a launch that splits the convolution's output and computes the gates."""
     count, width = b.num_tokens, 2 * heads * size + values * size
     return Launch(
         f"{_OPS}.fused_gdn_prefill_post_conv._fused_post_conv_kernel",
@@ -137,7 +140,7 @@ def _split(b: Batch, heads: int, values: int, size: int) -> Launch:
 
 
 def prompts_held(batches: list[Batch]) -> dict[str, Any]:
-    """Count for how many batches of prompts what stands for their kernels gives the same, rounding aside."""
+    """Count the prefill batches for which the replacement equals the kernels, up to rounding."""
     _interpretable()
     counts, example = Counter[str](), ""
     for batch in batches:
@@ -148,9 +151,9 @@ def prompts_held(batches: list[Batch]) -> dict[str, Any]:
 
 
 def _prompts_differ(b: Batch) -> str:
-    """Return by how much the interpreted kernels and what stands for them differ, if that is too much."""
+    """Return how the prefill kernels and their replacement differ; "" within the tolerance."""
     chunks, index = import_module(f"{_OPS}.chunk"), import_module(f"{_OPS}.index")
-    # No row without tokens is before one that has some.
+    # Rows without tokens come last.
     lengths = [length for length in b.query.tolist() if length]
     starts = np.cumsum([0, *lengths, 0]).astype(np.int32)
     heads, values, size, count = 1 + b.seed % 2, 2 + 2 * (b.seed % 2), 16, int(starts[-1])
@@ -185,7 +188,7 @@ def _prompts_differ(b: Batch) -> str:
 
 
 def _interpretable() -> None:
-    """Have kernels of prompts interpreted, which are tuned, and use names that the interpreter does not know."""
+    """Patch the autotuned prefill kernels so that Triton's interpreter can run them."""
     language, tuner = import_module("triton.language"), import_module("triton.runtime.autotuner").Autotuner
 
     def run(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -197,7 +200,7 @@ def _interpretable() -> None:
         module.exp = exponential(None)
 
     def counted(stop: Any) -> Iterator[Any]:
-        """Yield numbers that are Triton's, as those of a compiled loop are."""
+        """Yield loop counters as Triton tensors, as in a compiled loop."""
         for number in range(int(stop)):
             yield language.program_id(0) * 0 + number
 

@@ -1,7 +1,8 @@
-"""Frequencies of what vLLM's rejection samplers emit, beside the target's own law: verification must not change it.
+"""Compare token frequencies of vLLM's rejection samplers with the target distribution.
 
-Many rows have the same logits; their drafts are drawn from the drafter's law. The first token of each row must follow
-the target's law, and so must the second where the first was the draft. Our op is held to the same laws.
+Many rows have the same logits; their draft tokens are sampled from the drafter's distribution. The first token of each
+row must follow the target distribution, and so must the second where the first draft token was accepted. Our op must
+pass the same tests.
 """
 
 from collections import Counter
@@ -22,14 +23,14 @@ from workers.kernels.residual_mass.definition import ResidualMass, residual_mass
 from workers.kernels.sentinels import NO_DRAFT, NO_TOKEN
 from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, VerifyDrafts
 
-DRAWN, CERTAIN = "drafts that are drawn", "drafts that are certain"
-PLACEHOLDER = "drafts that were never proposed, beside the probabilities of others"
+DRAWN, CERTAIN = "sampled draft tokens", "deterministic draft tokens"
+PLACEHOLDER = "draft tokens that were not proposed, in a batch with draft probabilities"
 CHANCE_MIN = 1e-6
 _SIZES = Sizes(num_rows=150, k=2, vocab_size=6, block_size=16, tile_size=16, num_tries=1)
 
 
 class _Drawn(NamedTuple):
-    """What all rows have alike, as laws, and the drafts of each; where they are certain, all have the same ones."""
+    """Target and drafter distributions of all rows, and the draft tokens of each row."""
 
     condition: str
     target: Array
@@ -38,7 +39,7 @@ class _Drawn(NamedTuple):
 
 
 def _drawn() -> Iterator[_Drawn]:
-    """Yield rows of which every draft is kept or not by chance, and some tokens have no probability."""
+    """Yield batches in which acceptance is by chance and some tokens have probability 0."""
     rng, (rows, k, size) = np.random.default_rng(7), (_SIZES.num_rows, _SIZES.k, _SIZES.vocab_size)
     target = rng.dirichlet(np.ones(size), 1 + k)
     draft = rng.dirichlet(np.ones(size), k)
@@ -58,7 +59,7 @@ def _logits(law: Array) -> Array:
 
 
 def _first_wrong(drawn: _Drawn, sampled: Sequence[Sequence[int]]) -> str:
-    """Say which column does not follow the target's law; nothing if all do."""
+    """Return which column does not follow the target distribution; "" if all do."""
     for column in range(_SIZES.k):
         pairs = zip(sampled, drawn.drafts[:, :column].tolist(), strict=True)
         seen: Counter[Outcome] = Counter(
@@ -73,7 +74,7 @@ def _first_wrong(drawn: _Drawn, sampled: Sequence[Sequence[int]]) -> str:
 
 
 def _ours(drawn: _Drawn, method: int, ours: Ours) -> list[list[int]]:
-    """Return what our op samples of as many rows, its noise being any."""
+    """Return the tokens that our op samples for these rows, with its own noise."""
     given: dict[str, Any] = batch(_SIZES, 1, method, is_exact=False)
     rows, k = _SIZES.num_rows, _SIZES.k
     given["logits"] = np.tile(_logits(drawn.target), (rows, 1)).ravel()
@@ -91,7 +92,7 @@ def _ours(drawn: _Drawn, method: int, ours: Ours) -> list[list[int]]:
 
 
 def laws_v1(ours: Ours) -> Iterator[Found]:
-    """Hold the first runner's sampler to the laws, the kernel that recovers tokens included."""
+    """Test the first runner's sampler, including the kernel that samples recovered tokens."""
     rows, k = _SIZES.num_rows, _SIZES.k
     for drawn in _drawn():
         torch.manual_seed(0)
@@ -110,12 +111,12 @@ def laws_v1(ours: Ours) -> Iterator[Found]:
 
 
 def standard_v2(ours: Ours) -> Iterator[Found]:
-    """Hold the second runner's sampler to the laws where it keeps drafts one by one."""
+    """Test the second runner's sampler with standard verification."""
     return _laws_v2(ours, STANDARD)
 
 
 def block_v2(ours: Ours) -> Iterator[Found]:
-    """Hold it to the laws where it keeps drafts together."""
+    """Test the second runner's sampler with block verification."""
     return _laws_v2(ours, BLOCK)
 
 

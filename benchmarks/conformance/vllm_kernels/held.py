@@ -1,7 +1,9 @@
-"""Definitions of vLLM's kernels beside these, interpreted: every byte of what either may write, on hostile batches.
+"""Compare vLLM's interpreted kernels with the definitions that replace them.
 
-Run by vLLM's Python; one line of JSON for each kernel. Both run as tasks of the simulated device, on copies of the same
-memory; where the kernel breaks off, so must its definition.
+Every byte that either may write is compared, on hostile batches.
+
+Run by vLLM's Python; prints one line of JSON for each kernel. Both run as tasks of the simulated device, on copies of
+the same memory; where the kernel raises an exception, its definition must raise one too.
 """
 
 import json
@@ -29,12 +31,12 @@ from workers.targets.vllm.inside.main import lay_over
 from workers.targets.vllm.inside.replacements import library_of_cuda
 
 _MORE = 3
-# Prompts of more tokens take long in the interpreter.
+# Longer prompts take too long in the interpreter.
 _LONG = 1000
 
 
 class Memory:
-    """The tensors of one launch on the device, and all bytes behind them."""
+    """Tensors of one launch on the device, with access to all their bytes."""
 
     def __init__(self, launch: Launch) -> None:
         from workers.simulated_torch.triton_tasks import remember_pointers  # noqa: PLC0415  it loads Triton
@@ -63,7 +65,7 @@ class Memory:
 
 
 def _with_strides(arguments: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """Return the arguments that a kernel has, with the strides that are not given."""
+    """Return the arguments of a kernel, with missing strides computed from the tensors."""
     found: dict[str, Any] = {}
     for name in names:
         if name in arguments:
@@ -76,7 +78,7 @@ def _with_strides(arguments: dict[str, Any], names: list[str]) -> dict[str, Any]
 
 
 def _bytes_after(launch: Launch, kernel: Any, run: Any) -> list[bytes] | None:
-    """Return the memory behind a launch, None if it broke off."""
+    """Run a launch and return the bytes of its memory, or None if it raised an exception."""
     memory, device = Memory(launch), activate()
     arguments = _with_strides(memory.arguments, kernel.arg_names)
     try:
@@ -88,7 +90,7 @@ def _bytes_after(launch: Launch, kernel: Any, run: Any) -> list[bytes] | None:
 
 
 def launches(seeds: int) -> Iterator[Launch]:
-    """Yield the launches of all kernels, on as many batches of each size."""
+    """Yield the launches of all kernels, on `seeds` batches of each size."""
     for sizes in SIZES:
         for seed in range(seeds):
             for made in (*INPUTS, *SAMPLING, of_states, of_delta_nets):
@@ -96,7 +98,7 @@ def launches(seeds: int) -> Iterator[Launch]:
 
 
 def held(seeds: int) -> Iterator[dict[str, Any]]:
-    """Yield for each kernel how many launches were the same, others, broke off, and are no definition's."""
+    """Yield each kernel's numbers of equal and different launches, and where both raised."""
     from triton.runtime.interpreter import InterpretedFunction  # noqa: PLC0415
 
     from workers.simulated_torch.triton_tasks import queued  # noqa: PLC0415
@@ -120,23 +122,23 @@ def held(seeds: int) -> Iterator[dict[str, Any]]:
 
 
 def _for_any_source(name: str, digest: str) -> Definition:
-    """Return the definition of a kernel for its source, or the one for another as if it were for that."""
+    """Return the kernel's definition; one for another source is relabelled with this digest."""
     found = TABLE[name].for_source(digest) or TABLE[name]
     return Definition(found.run, digest, found.covers)
 
 
 def _kernel(name: str) -> Any:
-    """Return what launches a kernel."""
+    """Return the function that launches a kernel."""
     module, _, function = name.rpartition(".")
     kernel = getattr(import_module(module), function)
-    # Launched without what would find arguments that are given here.
+    # Unwrap autotuners and heuristics: they would choose arguments that a launch gives here.
     while hasattr(kernel.fn, "fn"):
         kernel = kernel.fn
     return kernel
 
 
 def main() -> None:
-    """Hold all definitions, on as many batches of each size as the argument says, laid over by a tree of sources."""
+    """Compare all definitions; arguments: batches per size, then source trees to overlay."""
     for tree in sys.argv[2:]:
         lay_over(Path(tree))
     interpret()

@@ -1,7 +1,9 @@
-"""Launches of vLLM's kernels on a batch: their arguments by name, for those that have definitions.
+"""Launches of vLLM's kernels on a random batch, with arguments by name.
 
-Arrays become tensors of the device; a list of arrays becomes a tensor of pointers to such; `Wide` lies in a memory with
-longer rows. Strides that are not given follow from the tensors.
+Only kernels that have definitions are launched.
+
+Arrays become device tensors; a list of arrays becomes a tensor of pointers to them; a `Wide` array gets longer rows in
+memory. Strides that are not given follow from the tensors.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +20,7 @@ _DECODE = f"{GPU}.spec_decode"
 
 
 class Wide(NamedTuple):
-    """An array whose rows lie in a memory with longer ones."""
+    """An array stored in memory with longer rows (a larger stride)."""
 
     array: Array
 
@@ -32,12 +34,12 @@ class Launch(NamedTuple):
 
 
 def power_of_2(count: int) -> int:
-    """Return the least power of 2 that is not below a count."""
+    """Return the smallest power of 2 that is at least `count`."""
     return 1 << max(0, count - 1).bit_length()
 
 
 def num_blocks_of(size: int, width: int) -> int:
-    """Return how many blocks of a width a size takes."""
+    """Return the number of blocks of `width` that cover `size`."""
     return -(-size // width)
 
 
@@ -46,7 +48,7 @@ def _int32(values: Any) -> Array:
 
 
 def of_inputs(b: Batch) -> Iterator[Launch]:
-    """Yield launches that prepare a step's inputs, and count after it."""
+    """Yield launches of the kernels that prepare a step's inputs and update counts after it."""
     sizes, rows = b.sizes, b.sizes.rows
     ids, starts, computed = b.tokens(b.num_tokens + 2), _int32(b.starts), b.of_requests(b.computed)
     all_tokens, prefill, lookahead = b.tokens(sizes.requests, sizes.length), b.of_requests(b.prefill), 1 + b.seed % 3
@@ -147,7 +149,7 @@ def of_inputs(b: Batch) -> Iterator[Launch]:
 
 
 def of_tables(b: Batch) -> Iterator[Launch]:
-    """Yield launches on block tables of two groups, and writes that the host has staged."""
+    """Yield launches on block tables of two KV-cache groups, and of writes staged by the host."""
     sizes, rows, num_groups, blocks = b.sizes, b.sizes.rows, 2, np.array([4, 16])
     widths = -(-(sizes.length + 8) // blocks)
     tables = [b.tokens(sizes.requests, width) for width in widths]
@@ -211,7 +213,7 @@ def of_tables(b: Batch) -> Iterator[Launch]:
 
 
 def of_drafters(b: Batch) -> Iterator[Launch]:
-    """Yield launches that prepare a drafter's inputs, and that look drafts up."""
+    """Yield launches of the kernels that prepare a drafter's inputs, and of n-gram lookup."""
     sizes, rows, length = b.sizes, b.sizes.rows, b.sizes.length
     rejected = _int32(b.random.integers(0, b.logits))
     num_tokens, ids = b.num_tokens + rows + 2, b.tokens(b.num_tokens + rows + 2)
@@ -290,7 +292,7 @@ def of_drafters(b: Batch) -> Iterator[Launch]:
 
 
 def _at_once(b: Batch, sampled: Array, rejected: Array) -> Launch:
-    """Return a launch that prepares a drafter of all drafts at once, near the ends of its tables and of the model."""
+    """Return a launch that prepares a parallel drafter (DFlash) near the ends of its tables."""
     sizes, rows, from_anchor = b.sizes, b.sizes.rows, b.seed % 2
     drafts, length = sizes.drafts + 1, sizes.length
     queries, block = drafts + 1 - from_anchor, 4
@@ -327,7 +329,7 @@ def _at_once(b: Batch, sampled: Array, rejected: Array) -> Launch:
             "num_rejected_ptr": rejected,
             "temperature_ptr": b.temperatures(),
             "seeds_ptr": b.seeds(),
-            # Some blocks are block 0, which nobody has.
+            # Some blocks are block 0, the null block.
             "block_table_ptr": _int32(b.random.integers(0, 5, (max(1, rows), -(-length // block)))),
             "block_table_stride": -(-length // block),
             "parallel_drafting_token_id": 3,
@@ -348,7 +350,7 @@ def _at_once(b: Batch, sampled: Array, rejected: Array) -> Launch:
 
 
 def _looked_up(b: Batch, sampled: Array) -> Iterator[Launch]:
-    """Yield launches that look drafts up, among few tokens."""
+    """Yield launches of n-gram lookup over few distinct tokens."""
     sizes, width = b.sizes, 64
     num_blocks = -(-sizes.length // width)
     tokens = _int32(b.random.integers(0, 3, (sizes.requests, sizes.length)))

@@ -1,6 +1,6 @@
-"""Logits and their logarithms in vLLM's kernels and ours: masks, bad words, penalties, grammars, logprobs.
+"""Compare kernels that process logits: masks, bad words, penalties, grammars, logprobs.
 
-Our logits are integers in units of 2^-20, and so are penalties: what the second runner is asked for is translated.
+Our logits are integers in units of 2^-20, and so are penalties; the second runner's parameters are translated.
 """
 
 from collections.abc import Iterator
@@ -26,18 +26,18 @@ from workers.kernels.process_logits.definition import (
 )
 from workers.kernels.sentinels import NO_TOKEN, UNKNOWN_TOKEN
 
-ROUNDED = "a penalised logit that is no integer of float32, or penalties that are not added up exactly"
-IN_THE_PROMPT = "drafts that lie in the prompt"
+ROUNDED = "a penalised logit that float32 rounds, or an inexact sum of penalties"
+IN_THE_PROMPT = "draft tokens inside the prompt"
 MASKED = "a sampled token whose logit is -inf"
-NAN = "a logit that is no number"
-# Integers that float32 has.
+NAN = "a logit that is NaN"
+# Integers up to this are exact in float32.
 _EXACT = float(1 << 24)
-# Float32 sums of exponentials, as our own twins are allowed.
+# Tolerance of float32 sums of exponentials, the same as for our own twins.
 _LOGPROBS_TOLERANCE = 2e-5
 
 
 class _Requests:
-    """What the second runner's kernels know of the rows of a case, by the row's number; tables are padded."""
+    """Inputs of the second runner's kernels for the rows of a case; tables are padded."""
 
     def __init__(self, case: ProcessLogits) -> None:
         self.case, self.at = case, line_of(case.vocab_size)
@@ -49,22 +49,22 @@ class _Requests:
         self.widths = [1 + int(case.num_drafts[row]) for row in case.rows]
 
     def history(self, index: int) -> list[int]:
-        """Return the tokens up to the one that is verified first, included."""
+        """Return the request's tokens up to and including the first token to verify."""
         tokens = self.at.tokens
         return [int(token) for token in self.lines[index][tokens : tokens + self.first[index] + 1]]
 
     def column_tokens(self, index: int) -> list[int]:
-        """Return the token that is verified first and the drafts."""
+        """Return the first token to verify and the draft tokens."""
         begin = self.at.tokens + self.first[index]
         return [int(token) for token in self.lines[index][begin : begin + self.widths[index]]]
 
     def masked(self, index: int, begin: int, end: int) -> list[int]:
-        """Return the tokens whose bit is set in a mask of a line."""
+        """Return the tokens with a set bit in a mask of a line."""
         return tokens_of(self.lines[index][begin:end], self.case.vocab_size)
 
 
 def tokens_of(words: Array, vocab_size: int) -> list[int]:
-    """Return the tokens of a mask of words of WORD_BITS bits."""
+    """Return the tokens with a set bit in words of WORD_BITS bits."""
     return [token for token in range(vocab_size) if (int(words[token // WORD_BITS]) >> (token % WORD_BITS)) & 1]
 
 
@@ -74,10 +74,10 @@ def _padded(rows: list[list[int]]) -> torch.Tensor:
 
 
 def processed_v2(ours: Ours) -> Iterator[Found]:
-    """Compare the second runner's masks, penalties and bad words, in the order of its sampler."""
+    """Compare the second runner's masks, penalties and bad words, in its sampler's order."""
     for case in process_logits.cases():
         if isinstance(case, ProcessLogits):
-            # Its penalties come after its masks, as ours do before: of a masked logit neither is left.
+            # vLLM applies penalties after masks, our op before them; a masked logit is -inf either way.
             known = _known(case)
             theirs, found = (
                 _processed_v2(known),
@@ -92,7 +92,7 @@ def processed_v2(ours: Ours) -> Iterator[Found]:
 
 
 def _known(case: ProcessLogits) -> ProcessLogits:
-    """Return a case whose histories hold tokens alone: an unknown one is token 0, as vLLM's tables have it."""
+    """Return the case with unknown history tokens replaced by token 0, as in vLLM's tables."""
     lines = case.lines.reshape(-1, case.line_length).copy()
     tokens = lines[:, line_of(case.vocab_size).tokens :]
     tokens[tokens == UNKNOWN_TOKEN] = 0
@@ -102,7 +102,7 @@ def _known(case: ProcessLogits) -> ProcessLogits:
 def _found_line(
     requests: _Requests, index: int, column: int, given: Array, own: Array, their: Array
 ) -> Iterator[Found]:
-    """Yield a column of a row, logits that are rounded apart from those that are not."""
+    """Yield the logits of one column of a row; logits subject to rounding are separate."""
     line, at = requests.lines[index], requests.at
     count = requests.first[index] + 1 + column
     largest = np.abs(given).astype(np.float64) * 2.0 ** abs(int(line[at.repetition]))
@@ -123,7 +123,7 @@ def _found_line(
 
 
 def _processed_v2(case: ProcessLogits) -> Array:
-    """Return the logits of all columns of the rows, as the second runner's sampler changes them."""
+    """Return all logits of the rows after the second runner's sampler changed them."""
     asked = _Requests(case)
     at, size, widths = asked.at, case.vocab_size, asked.widths
     logits = case.logits.reshape(-1, 1 + case.num_speculative_tokens, size)
@@ -205,7 +205,7 @@ def _ban(
         _padded(offsets),
         num_words,
         _padded(histories),
-        # vLLM looks for the beginnings of bad words in the output alone, ours in all that there is.
+        # vLLM searches the output alone for the beginnings of bad words, our op all tokens.
         torch.zeros(len(histories), dtype=torch.int32),
         torch.tensor([len(history) for history in histories], dtype=torch.int32),
         ids,
@@ -220,7 +220,7 @@ def _bad_words(line: Array, at: LineLayout) -> list[list[int]]:
 
 
 def masked_v2(ours: Ours) -> Iterator[Found]:
-    """Compare _apply_grammar_bitmask_kernel; each mask is that of a request with one column."""
+    """Compare _apply_grammar_bitmask_kernel; each mask is for a request with one column."""
     for case in grammar.cases():
         if isinstance(case, ApplyMasks):
             size, theirs = case.vocab_size, torch.tensor(case.logits.reshape(-1, case.vocab_size))
@@ -240,7 +240,7 @@ def masked_v2(ours: Ours) -> Iterator[Found]:
 
 
 def logprobs_v2(ours: Ours) -> Iterator[Found]:
-    """Compare _topk_log_softmax_kernel and _ranks_kernel on each sampled token and the likeliest ones."""
+    """Compare _topk_log_softmax_kernel and _ranks_kernel on sampled and most likely tokens."""
     for case in logprobs.cases():
         if isinstance(case, TokenLogprobs):
             found, size = ours(case), case.vocab_size
@@ -257,7 +257,7 @@ def _found_logprobs(logits: Array, ids: Array, values: Array, sampled: int) -> I
     wanted = ids != NO_TOKEN
     line = torch.tensor(logits[None])
     scores: Any = logprob.compute_topk_scores(line, int(wanted.sum()) - 1, torch.tensor([sampled]))
-    # Of equal ones any may be among the likeliest: values are compared, and the rank by its definition.
+    # Among equal logits any token may be in the top k: the values are compared, and the rank by its definition.
     yield Found("", values[wanted], scores.logprobs[0].numpy(), tolerance=_LOGPROBS_TOLERANCE)
     rank = int((logits >= logits[sampled]).sum())
     yield Found(MASKED if logits[sampled] == -np.inf else "", rank, int(scores.selected_token_ranks[0]))

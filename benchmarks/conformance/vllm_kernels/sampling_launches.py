@@ -1,4 +1,4 @@
-"""Launches of vLLM's sampling kernels on a batch: what is done to logits, what is drawn, which drafts are kept."""
+"""Launches of vLLM's sampling kernels: processing logits, sampling, verification."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +18,7 @@ def _sampled(count: int, blocks: int, dtype: Any) -> Array:
 
 
 def of_logits(b: Batch) -> Iterator[Launch]:
-    """Yield launches that change lines of logits."""
+    """Yield launches of kernels that change rows of logits."""
     sizes, count = b.sizes, b.num_logits
     common = {
         "logits_ptr": Wide(b.lines(count)),
@@ -67,7 +67,7 @@ def of_logits(b: Batch) -> Iterator[Launch]:
 
 
 def _masked(b: Batch, common: dict[str, Any]) -> Iterator[Launch]:
-    """Yield launches that mask tokens."""
+    """Yield launches of kernels that mask tokens."""
     sizes, count = b.sizes, b.num_logits
 
     def counts() -> Array:
@@ -125,7 +125,7 @@ def _masked(b: Batch, common: dict[str, Any]) -> Iterator[Launch]:
 
 
 def _few(b: Batch) -> dict[str, Any]:
-    """Return tokens of requests, of their words and of their drafts, among so few that words are met."""
+    """Return tokens, bad words and draft tokens from so small a vocabulary that words match."""
     sizes, most = b.sizes, min(2, b.sizes.vocab)
     shapes = {"bad_word_token_ids_ptr": (sizes.requests, 6), "all_token_ids_ptr": (sizes.requests, sizes.length)}
     shapes["input_ids_ptr"] = (b.num_logits + 1,)  # type: ignore[assignment]
@@ -133,7 +133,7 @@ def _few(b: Batch) -> dict[str, Any]:
 
 
 def of_logprobs(b: Batch) -> Iterator[Launch]:
-    """Yield launches that tell logprobs."""
+    """Yield launches of kernels that compute logprobs."""
     sizes, count, told = b.sizes, b.num_logits, 1 + b.seed % 5
     lines = Wide(b.lines(count))
     yield Launch(
@@ -178,7 +178,7 @@ def of_logprobs(b: Batch) -> Iterator[Launch]:
 
 
 def of_draws(b: Batch) -> Iterator[Launch]:
-    """Yield launches that draw tokens, and keep the logits that drafts are drawn from."""
+    """Yield launches of kernels that sample tokens and cache draft logits."""
     sizes, count, blocks = b.sizes, b.num_logits, num_blocks_of(b.sizes.vocab, 1024)
     for in_float64, drafting in ((False, False), (True, False), (False, True)):
         cache = b.lines(sizes.requests * (sizes.drafts + 1)).reshape(sizes.requests, sizes.drafts + 1, -1)
@@ -210,11 +210,11 @@ def of_draws(b: Batch) -> Iterator[Launch]:
 
 
 def of_drafts(b: Batch) -> Iterator[Launch]:
-    """Yield launches that verify drafts, and sample behind those that are kept."""
+    """Yield launches of kernels that verify draft tokens and sample after the accepted ones."""
     sizes, count, rows = b.sizes, b.num_logits, b.sizes.rows
     of_drafter = b.lines(sizes.requests * (sizes.drafts + 1)).reshape(sizes.requests, sizes.drafts + 1, -1)
     logits, proposed = np.nan_to_num(b.lines(count), nan=1.0), b.drafts(count + 1)
-    # Drafts are often the best token, so that several are kept.
+    # Draft tokens are often the target's best token, so that several are accepted.
     best = np.append(np.argmax(logits, axis=1), 0) if count else proposed
     drafts = np.where(b.random.integers(0, 3, count + 1) > 0, np.roll(best, 1), proposed).astype(np.int32)
     common = {

@@ -1,4 +1,4 @@
-"""Launches of vLLM's kernels on the states of hybrid models, and of the one that zeroes blocks."""
+"""Launches of vLLM's kernels on recurrent states, and of the kernel that zeroes blocks."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ _CONV = "vllm.model_executor.layers.mamba.ops.causal_conv1d"
 
 
 def of_states(b: Batch) -> Iterator[Launch]:
-    """Yield launches on the states of hybrid models, and the zeroing of blocks."""
+    """Yield launches on recurrent states of hybrid models, and of the zeroing of blocks."""
     sizes, rows, dim = b.sizes, b.sizes.rows, 5 + b.seed
     mapping = np.where(b.random.integers(0, 4, rows) == 0, -1, b.states)
     accepted = {"idx_mapping_ptr": mapping, "num_accepted_ptr": np.full(sizes.requests, POISON, dtype=np.int32)}
@@ -37,7 +37,7 @@ def of_states(b: Batch) -> Iterator[Launch]:
 
 
 def _copied(b: Batch) -> Iterator[Launch]:
-    """Yield launches that copy a window of tokens and a state of each request from block to block."""
+    """Yield launches that copy convolution windows and recurrent states between blocks."""
     sizes, width, dim, blocks, columns = b.sizes, 3, 2 + b.seed % 4, 9, 7
     is_dim_first, item = b.seed % 2 == 1, 4
 

@@ -1,7 +1,9 @@
-"""Verification of drafts in vLLM's kernels and ours: greedily, and by chance with the same noise.
+"""Compare kernels that verify draft tokens, greedily and by rejection sampling.
 
-A token that is drawn behind the drafts is drawn in other ways on both sides: of it is compared whether it can be drawn
-at all, and in `frequencies` how often it is.
+Both sides use the same noise for acceptance.
+
+Both sides sample the token after the accepted draft tokens in different ways: this module compares whether it can be
+sampled at all, `frequencies` how often it is.
 """
 
 from collections.abc import Iterator
@@ -37,20 +39,20 @@ from workers.kernels.sentinels import NO_TOKEN
 from workers.kernels.verify_drafts.definition import BLOCK, STANDARD, VerifyDrafts
 from workers.targets.vllm.inside.replacements import library_of_cuda
 
-UNDEFINED = "a line of logits with NaN or inf, or of nothing but -inf"
-OUTSIDE = "a draft outside the vocabulary"
-NOT_KEPT = "a draft without kept draft logits"
-UNLIKELY_DRAFT = "a draft that its drafter gives no probability"
-IMPOSSIBLE = "noise of 0, and a draft that the target gives no probability"
-ON_THE_BOUND = "noise that is the bound itself, but for rounding"
+UNDEFINED = "a row of logits with NaN or inf, or with -inf only"
+OUTSIDE = "a draft token outside the vocabulary"
+NOT_KEPT = "a draft token without cached draft logits"
+UNLIKELY_DRAFT = "a draft token with probability 0 under its drafter"
+IMPOSSIBLE = "noise of 0 and a draft token with target probability 0"
+ON_THE_BOUND = "noise equal to the bound, up to rounding"
 v2.tldevice = library_of_cuda(v2.tldevice)
-# Float32 logarithms on their side, quotients on ours.
+# vLLM computes float32 logarithms, our op quotients.
 _ROUNDING = 2e-6
 _SEEDS = (1, 2, 4)
 
 
 def greedy_v1(ours: Ours) -> Iterator[Found]:
-    """Compare rejection_greedy_sample_kernel, with the argmax before it."""
+    """Compare rejection_greedy_sample_kernel, together with the argmax before it."""
     for case in rejection_sample.cases():
         if case.num_speculative_tokens:
             rows, found = _real(case), _sampled(case, ours)
@@ -58,7 +60,7 @@ def greedy_v1(ours: Ours) -> Iterator[Found]:
 
 
 def greedy_v2(ours: Ours) -> Iterator[Found]:
-    """Compare the kernels of the second runner's rejection sampler at temperature 0."""
+    """Compare the second runner's rejection sampler at temperature 0."""
     for case in rejection_sample.cases():
         rows, found = _real(case), _sampled(case, ours)
         logits = case.logits.reshape(-1, 1 + case.num_speculative_tokens, case.vocab_size)
@@ -72,7 +74,7 @@ def _found_greedy(case: RejectionSample, rows: list[int], found: Array, theirs: 
     lines = case.logits.reshape(len(found), -1, case.vocab_size)
     for row, their in zip(rows, theirs, strict=True):
         ours = [token for token in found[row].tolist() if token != NO_TOKEN]
-        # Lines behind the first draft that is rejected are nobody's.
+        # Rows of logits after the first rejected draft token are not read.
         seen = lines[row, : min(1 + int(case.num_drafts[row]), len(ours) + 1)]
         is_undefined = any(not (line < np.inf).all() or not (line > -np.inf).any() for line in seen)
         yield Found(UNDEFINED if is_undefined else "", ours, their)
@@ -116,13 +118,13 @@ def sample_v2(
     k: int,
     is_block: bool = False,
 ) -> list[list[int]]:
-    """Return what the second runner samples of rows: of each the logits of its columns, and its drafts.
+    """Return the tokens that the second runner samples for given logits and draft tokens.
 
-    A row is the request of its number, at the positions of its columns; `kept` are the logits that drafts were drawn
-    from, if they were.
+    Row i is request i, and its column j is at position j; `kept` are the logits that draft tokens were sampled from,
+    None for deterministic draft tokens.
     """
     widths = [len(lines) for lines in logits]
-    # Before its drafts a request has the token that it verifies first.
+    # In the input a request's first token to verify precedes its draft tokens.
     tokens = [token for each, width in zip(drafts, widths, strict=True) for token in (0, *each[: width - 1])]
     steps = np.concatenate([np.arange(width) for width in widths])
     rows = np.arange(len(widths))
@@ -151,7 +153,7 @@ def _noise_kernel(numbers: Any, seed: Any, position: Any) -> None:
 
 
 def _noise_v2(seeds: Array, k: int) -> Array:
-    """Return the numbers by which the second runner keeps drafts: of each row at the positions of its drafts."""
+    """Return the noise by which the second runner accepts the draft tokens of each row."""
     numbers = torch.zeros(len(seeds) * k, dtype=torch.float32)
     at = torch.arange(k, dtype=torch.int64).repeat(len(seeds))
     _noise_kernel[(len(numbers),)](numbers, torch.tensor(np.repeat(seeds, k)), at)
@@ -160,7 +162,7 @@ def _noise_v2(seeds: Array, k: int) -> Array:
 
 
 def _case(sizes: Sizes, seed: int, method: int, is_exact: bool, noise: Array | None = None) -> VerifyDrafts:
-    """Return a case of verification; the noise by which drafts are kept may be given."""
+    """Return a verification case; `noise` replaces the acceptance noise."""
     drawn = batch(sizes, seed, method, is_exact)
     if noise is not None:
         drawn["accept_noise"] = noise
@@ -171,7 +173,7 @@ def _case(sizes: Sizes, seed: int, method: int, is_exact: bool, noise: Array | N
 
 
 class _Row(NamedTuple):
-    """A row to verify, under what condition; `target` and `kept` are its logits as a sampler has them by then."""
+    """A row to verify, its condition, and its processed target and draft logits (`kept`)."""
 
     row: int
     condition: str
@@ -180,7 +182,7 @@ class _Row(NamedTuple):
 
 
 def _rows(case: VerifyDrafts, found: Array, is_certain: bool) -> Iterator[_Row]:
-    """Yield the rows whose drafts are certain, or those whose drafts are not."""
+    """Yield the rows with deterministic draft tokens, or the rows with sampled ones."""
     k, size = case.num_speculative_tokens, case.vocab_size
     logits = case.logits.reshape(-1, 1 + k, case.logits_stride)[:, :, :size]
     drafts, floors = case.drafts.reshape(-1, k), case.floors.reshape(-1, 1 + k)
@@ -201,7 +203,7 @@ def _rows(case: VerifyDrafts, found: Array, is_certain: bool) -> Iterator[_Row]:
         elif not is_certain and slot < 0 and temperature > 0:
             condition = NOT_KEPT
         else:
-            # Lines behind the first draft that is not kept are nobody's, unless drafts are kept together.
+            # Logits after the first rejected draft token are not read, except by block verification.
             seen = d if case.method == BLOCK else min(int((found[row] != NO_TOKEN).sum()), d)
             met = [_condition(case, row, column) for column in range(seen + 1)]
             condition = UNDEFINED if UNDEFINED in met else first_of(met)
@@ -209,7 +211,7 @@ def _rows(case: VerifyDrafts, found: Array, is_certain: bool) -> Iterator[_Row]:
 
 
 def _condition(case: VerifyDrafts, row: int, column: int) -> str:
-    """Return what is unusual about a column, the drafts before it being kept."""
+    """Return what is unusual about a column, given that all draft tokens before it are accepted."""
     if not is_defined(case.block_max[target_blocks(case, row, column)]):
         return UNDEFINED
     if column >= case.num_drafts[row] or case.temperature[row] == 0:
@@ -235,7 +237,7 @@ def _condition(case: VerifyDrafts, row: int, column: int) -> str:
 
 
 def standard_v1(ours: Ours) -> Iterator[Found]:
-    """Compare rejection_random_sample_kernel, with the greedy one for rows of temperature 0."""
+    """Compare rejection_random_sample_kernel, and the greedy kernel for rows of temperature 0."""
     sizes = [(HOSTILE, True), (UNTRIED, True), (REAL, False)]
     for case in (_case(each, seed, STANDARD, is_exact) for each, is_exact in sizes for seed in _SEEDS):
         found = _sampled(case, ours)
@@ -252,7 +254,10 @@ _NOT_GIVEN = (OUTSIDE, NOT_KEPT)
 
 
 def _standard_v1(case: VerifyDrafts, rows: list[_Row], found: Array, is_certain: bool) -> list[list[int]]:
-    """Return what is kept of the drafts of rows; the tokens behind them are given, and are those of ours."""
+    """Return the tokens of each row; recovered and bonus tokens are given as inputs.
+
+    They equal the tokens of our op.
+    """
     k, size = case.num_speculative_tokens, case.vocab_size
     counts = [len(row.target) - 1 for row in rows]
     if not sum(counts):
@@ -262,11 +267,11 @@ def _standard_v1(case: VerifyDrafts, rows: list[_Row], found: Array, is_certain:
     scale = np.where(temperature > 0, temperature, np.float32(1))
     target = torch.tensor(np.concatenate([row.target[:-1] for row in rows]))
     kept = np.concatenate([row.kept[:d] / scale[at] for at, (row, d) in enumerate(zip(rows, counts, strict=True))])
-    behind, bonus = [], []
+    recovered, bonus = [], []
     for row, d in zip(rows, counts, strict=True):
-        # Where ours samples nothing there is a token that is nobody's.
+        # Where our op samples no token, the input is a token outside the vocabulary.
         tokens = np.where(found[row.row] == NO_TOKEN, size + np.arange(1 + k), found[row.row])
-        behind += tokens[:d].tolist()
+        recovered += tokens[:d].tolist()
         bonus.append(int(tokens[d]))
     output = torch.full((len(rows), 1 + k), NO_TOKEN, dtype=torch.int32)
     shared = (
@@ -284,7 +289,7 @@ def _standard_v1(case: VerifyDrafts, rows: list[_Row], found: Array, is_certain:
         None if is_certain else torch.softmax(torch.tensor(kept), 1),
         torch.softmax(target, 1),
         bonus_tokens,
-        torch.tensor(behind, dtype=torch.int32),
+        torch.tensor(recovered, dtype=torch.int32),
         torch.tensor(noise, dtype=torch.float64),
         is_greedy,
         k,
@@ -294,12 +299,12 @@ def _standard_v1(case: VerifyDrafts, rows: list[_Row], found: Array, is_certain:
 
 
 def standard_v2(ours: Ours) -> Iterator[Found]:
-    """Compare the second runner's sampler, which keeps drafts one by one."""
+    """Compare the second runner's sampler with standard verification."""
     return _chance_v2(ours, STANDARD)
 
 
 def block_v2(ours: Ours) -> Iterator[Found]:
-    """Compare the second runner's sampler, which keeps drafts together."""
+    """Compare the second runner's sampler with block verification."""
     return _chance_v2(ours, BLOCK)
 
 
@@ -339,16 +344,16 @@ def _found_v2(case: VerifyDrafts, rows: list[_Row], found: Array, seeds: Array, 
 
 
 def _told(case: VerifyDrafts, row: int, tokens: list[int]) -> str:
-    """Say what was sampled: the drafts that are kept, and whether what is behind them may come."""
+    """Return which draft tokens are accepted, and whether the next token is possible there."""
     *kept, last = tokens or [NO_TOKEN]
     if last == NO_TOKEN or case.temperature[row] == 0:
         return str(tokens)
     may_come = last in _possible(case, row, len(kept))
-    return f"{kept}, and a token that {'may' if may_come else 'cannot'} come behind them"
+    return f"{kept}, and a token that {'can' if may_come else 'cannot'} follow them"
 
 
 def _possible(case: VerifyDrafts, row: int, accepted: int) -> set[int]:
-    """Return the tokens that may come behind kept drafts."""
+    """Return the tokens that can be sampled after `accepted` draft tokens."""
     target = target_of(case, row, accepted)
     if target is None:
         return set()

@@ -1,4 +1,4 @@
-"""The comparison of vLLM's kernels with ours, without vLLM: what is the same, and the list of what differs."""
+"""Counting of equal values and unlisted differences in kernel comparisons, without vLLM."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ LISTED = [Row(kernel, "", condition, Count(num_other=1)) for kernel, condition i
 PAGE = ROOT / "docs" / "results" / "vllm_kernels.md"
 
 
-def test_a_difference_that_is_not_listed_and_a_listed_one_that_is_none_are_told() -> None:
+def test_unlisted_differences_and_unseen_list_entries_are_reported() -> None:
     assert unlisted(LISTED) == []
     (kernel, condition), *_ = KNOWN
     new = Row(kernel, "", "", counted([Found("", [1], [2])])[""])
-    assert unlisted([*LISTED, new]) == [f"not on the list: {kernel}, in its domain: ours [1], vLLM's [2]"]
+    assert unlisted([*LISTED, new]) == [f"not listed: {kernel}, in its domain: ours [1], vLLM's [2]"]
     same = [Row(kernel, "", condition, Count(num_same=1)), *LISTED[1:]]
-    assert unlisted(same) == [f"on the list, and not seen: {kernel}, {condition}"]
+    assert unlisted(same) == [f"listed but not found: {kernel}, {condition}"]
 
 
 @pytest.mark.parametrize(
@@ -32,26 +32,26 @@ def test_a_difference_that_is_not_listed_and_a_listed_one_that_is_none_are_told(
         ([1.0], [1.0, 2.0], 0.0, False),
         (1.0, 1.0 + 1e-6, 0.0, False),
         (1.0, 1.0 + 1e-6, 1e-5, True),
-        ("a token that may come", "a token that cannot come", 0.0, False),
+        ("a token that can follow", "a token that cannot follow", 0.0, False),
     ],
 )
-def test_values_are_the_same_to_the_bit_or_within_what_is_said(
+def test_found_compares_exactly_or_within_tolerance(
     ours: object, theirs: object, tolerance: float, is_same: bool
 ) -> None:
     assert Found("", ours, theirs, tolerance).is_same is is_same
 
 
-def test_what_a_kernel_is_not_given_is_counted_apart() -> None:
+def test_count_of_inputs_not_given_to_the_kernel() -> None:
     count = counted([Found("", 1, None), Found("", 1, 1), Found("", 1, 2), Found("", 1, 3)])[""]
     assert (count.num_same, count.num_other, count.num_not_given, count.example) == (1, 2, 1, "ours 1, vLLM's 2")
 
 
-def test_every_listed_difference_is_on_the_page_with_its_reason() -> None:
+def test_page_has_the_reason_of_every_known_difference() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert [known.reason for known in KNOWN.values() if known.reason not in text] == []
 
 
-def test_without_triton_it_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_triton_is_reported_with_the_make_target(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     for name in ("bin/python", "installed"):
         (tmp_path / name).touch()
