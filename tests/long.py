@@ -14,7 +14,7 @@ LONG = {
     "test_consecutive_verifications_share_no_noise": 1,
     "test_every_kernel_compiles_for_a_gpu": 0,
     "test_floor_is_correct_for_every_limit": 1,
-    "test_four_processes_of_any_command_lose_nothing_if_one_is_killed": 0,
+    "test_four_processes_lose_no_data_if_one_is_killed": 0,
     "test_killed_driver_leaves_no_process_and_its_command_completes": 0,
     "test_pictures_name_every_fault_and_way_of_checking": 1,
     "test_first_two_tokens_follow_the_target_law": 1,

@@ -1,1 +1,1 @@
-"""Tests of the benchmarks: what they compare gives equal values."""
+"""Tests of the benchmarks."""

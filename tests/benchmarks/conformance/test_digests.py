@@ -1,11 +1,11 @@
-"""Recorded list of verdicts and digests: a line each, the same at every run."""
+"""Lines of the list of verdicts and digests, and the scenarios on it."""
 
 from benchmarks.conformance.digests import line, traces
 from scenarios.codec import find_scenarios
 from workers.run.worker import Worker
 
 
-def test_a_line_names_the_verdict_its_digest_and_the_bug() -> None:
+def test_line_contains_verdict_digest_and_bug() -> None:
     listed = dict(traces(1, ["scenarios/regressions"]))
     agreed = line("random 0", listed["random 0"], Worker())
     assert agreed == line("random 0", listed["random 0"], Worker())
@@ -17,7 +17,7 @@ def test_a_line_names_the_verdict_its_digest_and_the_bug() -> None:
     assert not found.endswith(" -")
 
 
-def test_what_the_own_engine_cannot_do_is_left_out() -> None:
+def test_traces_skips_scenarios_that_specstorm_lacks() -> None:
     files = {path.stem for path in find_scenarios(["scenarios/vllm"])}
     names = {name for name, _ in traces(0, ["scenarios/vllm"])}
     assert names < files

@@ -1,4 +1,7 @@
-"""What runs commit follows the target under every method and drafter; a sampler that leaks 2 % is found."""
+"""Sampled tokens follow the target under every method and drafter; bias is found.
+
+The biased sampler leaks 2 % of the probability.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -21,7 +24,7 @@ LEAK = "specstorm-sampler-leak"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.name))
-def test_laws_add_up(case: Case) -> None:
+def test_law_probabilities_sum_to_one(case: Case) -> None:
     spec = trace_of(case, KINDS, 0, 4, ()).spec
     for kind in KINDS:
         for window in WINDOWS:
@@ -29,13 +32,13 @@ def test_laws_add_up(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.name))
-def test_committed_tokens_follow_the_target_beside_neighbours_preemptions_and_reorders(case: Case) -> None:
+def test_committed_tokens_follow_target_with_preemptions_and_reorders(case: Case) -> None:
     happened: Counter[str] = Counter()
     assert not [result.line() for result in results(case, 480, (), happened) if result.is_failed]
     assert [probe for probe in MUST_HAPPEN if not happened[probe]] == []
 
 
-def test_a_sampler_that_leaks_is_found_and_the_sound_one_passes_as_often() -> None:
+def test_leaking_sampler_fails_and_sound_sampler_passes() -> None:
     kinds = KINDS[:1]
     assert any(result.is_failed for result in results(CASES[0], 2000, (LEAK,), Counter(), kinds))
     assert not any(result.is_failed for result in results(CASES[0], 2000, (), Counter(), kinds))
@@ -49,7 +52,7 @@ def test_a_sampler_that_leaks_is_found_and_the_sound_one_passes_as_often() -> No
         ("burst", None, 2, "no request has a temperature"),
     ],
 )
-def test_the_requests_of_any_trace_are_drawn_as_without_speculation(
+def test_against_itself_compares_trace_with_run_without_speculation(
     scenario: str, fault: str | None, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = Path(__file__).resolve().parents[3] / "scenarios" / "smoke" / f"{scenario}.yaml"

@@ -1,4 +1,4 @@
-"""Check of exported tests: which findings it takes, and the folder that has the patched modules."""
+"""Selection of findings for exported tests, and the folder with patched modules."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from benchmarks.conformance import exports
 from benchmarks.conformance.exports import SGLANG_TESTS, VLLM_TESTS, exported, installation_of, lay_out, names_of
 
 
-def test_names_without_arguments_are_all_findings_with_trace_or_fix() -> None:
+def test_names_of_defaults_to_findings_with_trace_or_fix() -> None:
     names = names_of((), None, 0)
     assert {"vllm_min_tokens_bonus", "vllm_prompt_logprobs_behind_drafts", "sglang_penalties_forgotten"} <= {*names}
     assert names_of((), 3, 7) == names_of((), 3, 7) != names_of((), 3, 8)

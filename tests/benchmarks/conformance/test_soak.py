@@ -1,4 +1,4 @@
-"""A soak's traces, and processes that share one."""
+"""Traces of a soak, and soaks in several processes."""
 
 from collections import Counter
 from itertools import islice
@@ -9,7 +9,7 @@ from scenarios.generation.strategies import random_trace
 from workers.targets.target import DEFAULT_CONFIG
 
 
-def test_the_generators_take_turns_and_any_trace_may_be_the_first() -> None:
+def test_generated_alternates_generators_and_starts_anywhere() -> None:
     drawn = list(islice(generated(0), 3 * TRACES_PER_SHARD))
     assert [seed for seed, _, _ in drawn] == list(range(3 * TRACES_PER_SHARD))
     assert Counter(profile for _, profile, _ in drawn) == {
@@ -20,7 +20,7 @@ def test_the_generators_take_turns_and_any_trace_may_be_the_first() -> None:
     assert next(generated(TRACES_PER_SHARD + 5)) == drawn[TRACES_PER_SHARD + 5]
 
 
-def test_processes_that_share_a_soak_see_what_each_sees_alone() -> None:
+def test_soak_in_processes_adds_up_separate_soaks() -> None:
     first, second = (soak(index * TRACES_OF_A_PROCESS, 150) for index in range(2))
     assert first[1] is None
     assert second[1] is None

@@ -1,4 +1,4 @@
-"""What holds of the edits of any reversal on the sources that are installed."""
+"""Checks of a reversal's edits on the installed sources."""
 
 from pathlib import Path
 
@@ -8,7 +8,10 @@ from workers.edits.tree import overlay
 
 
 def check_edits(reversal: Reversal, engine: str, folder: Path) -> None:
-    """Assert that every edit matches the installed source once and changes it, in a folder for the edited files."""
+    """Assert that every edit matches the installed source once and changes it.
+
+    The edited files are written to `folder`.
+    """
     sources = installed(engine)
     overlay(reversal.edits, sources, folder)
     files = {edit.file for edit in reversal.edits}

@@ -1,4 +1,4 @@
-"""The benchmark of lines notes what is executed, and what the page explains is there to be executed."""
+"""Recording of executed lines, and the explained lines of the page."""
 
 from benchmarks.power.line_coverage import ROOT, Line, Watch, executable, explained, files, lines_run, unreached
 from workers.engine.request import Request
@@ -8,7 +8,7 @@ from workers.kernels.draw_noise import definition
 REQUEST = Request(0, "a", [1], 1, 9, frozenset(), [])
 
 
-def test_what_a_call_executes_is_noted_and_the_rest_is_not() -> None:
+def test_watch_records_executed_lines_only() -> None:
     path = ROOT / "workers" / "engine" / "rules.py"
     text = path.read_text(encoding="utf-8").splitlines()
     with Watch([path]) as watch:
@@ -19,7 +19,7 @@ def test_what_a_call_executes_is_noted_and_the_rest_is_not() -> None:
     assert definition.__file__ not in map(str, files())
 
 
-def test_a_watch_notes_again_what_an_earlier_one_noted() -> None:
+def test_watch_records_lines_of_an_earlier_watch_again() -> None:
     path = ROOT / "workers" / "engine" / "rules.py"
     found = []
     for _ in range(2):
@@ -29,7 +29,7 @@ def test_a_watch_notes_again_what_an_earlier_one_noted() -> None:
     assert found[0] == found[1] != set()
 
 
-def test_lines_within_functions_count_and_those_that_define_them_do_not() -> None:
+def test_executable_counts_function_bodies_without_definitions() -> None:
     path = ROOT / "workers" / "engine" / "rules.py"
     text = path.read_text(encoding="utf-8").splitlines()
     lines = {text[number - 1].strip() for number in executable(path)}
@@ -37,7 +37,7 @@ def test_lines_within_functions_count_and_those_that_define_them_do_not() -> Non
     assert not any(line.startswith(("def ", "from ", '"""')) for line in lines)
 
 
-def test_every_line_that_is_explained_is_one_that_could_be_executed_and_a_few_traces_leave_more() -> None:
+def test_explained_lines_are_executable_and_few_traces_leave_more() -> None:
     nothing = {str(path): set[int]() for path in files()}
     everything, few = unreached(nothing), unreached(lines_run(1, 0))
     assert explained().keys() <= everything.keys()

@@ -1,4 +1,4 @@
-"""Mutants are the small changes that their module lists, each one alone, and none that nothing could notice."""
+"""Mutants of functions, expressions, assignments and cases, with keys and lines."""
 
 import ast
 import textwrap
@@ -34,7 +34,7 @@ def changes_of(source: str) -> list[str]:
     return [mutant.change for mutant in mutants_of("one.py", textwrap.dedent(source))]
 
 
-def test_a_function_has_these_changes_and_no_other() -> None:
+def test_mutants_of_function_are_exactly_these() -> None:
     assert sorted(changes_of(FUNCTION)) == sorted(
         [
             *("4 → 5", "4 → 3"),
@@ -81,11 +81,11 @@ def test_a_function_has_these_changes_and_no_other() -> None:
         ("'text' f'{1}'", []),
     ],
 )
-def test_an_expression_has_these_changes(expression: str, changes: list[str]) -> None:
+def test_mutants_of_expression(expression: str, changes: list[str]) -> None:
     assert changes_of(f"x = {expression}\n") == changes
 
 
-def test_an_assignment_is_deleted_where_its_name_keeps_a_value() -> None:
+def test_assignment_is_deleted_if_its_name_has_an_earlier_value() -> None:
     source = """
         def f(a):
             b = a
@@ -97,7 +97,7 @@ def test_an_assignment_is_deleted_where_its_name_keeps_a_value() -> None:
     assert changes_of(source) == ["b = a → pass", "a = g → pass", "self.d = b → pass", "del a → pass"]
 
 
-def test_each_change_is_made_alone_and_the_lines_named_are_those_of_its_statement() -> None:
+def test_mutant_has_one_change_and_the_lines_of_its_statement() -> None:
     source = textwrap.dedent(FUNCTION)
     original = ast.unparse(ast.parse(source)).splitlines()
     for mutant in mutants_of("one.py", source):
@@ -110,13 +110,13 @@ def test_each_change_is_made_alone_and_the_lines_named_are_those_of_its_statemen
         mutated(source, 999)
 
 
-def test_changes_that_look_alike_are_told_apart_by_their_number() -> None:
+def test_equal_changes_get_numbered_keys() -> None:
     keys = [mutant.key for mutant in mutants_of("one.py", "x = (1, 1)\ny = 2\nx = (1, 1)\n")]
     assert keys[:3] == ["one.py | x = (1, 1) | 1 → 2", "one.py | x = (1, 1) | 1 → 0", "one.py | x = (1, 1) | 1 → 2 #2"]
     assert len(set(keys)) == len(keys)
 
 
-def test_a_case_is_reached_by_every_value_that_matches_its_pattern() -> None:
+def test_mutants_of_case_have_the_lines_of_their_statements() -> None:
     source = "def f(a):\n    match a:\n        case 1 if a:\n            return a\n        case _:\n            f(a)\n"
     lines = {mutant.change: list(mutant.lines) for mutant in mutants_of("one.py", source)}
     assert lines == {"a → not a": [3], "return a → pass": [4], "f(a) → pass": [6]}

@@ -1,4 +1,4 @@
-"""Mutants are run in forks that leave nothing behind; survivors are held against a table, which is held to exist."""
+"""Mutants run in forks, their results, and the table of classified survivors."""
 
 import ast
 import sys
@@ -42,7 +42,7 @@ def mutants() -> list[Mutant]:
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Pool]:
-    """A process without threads, which has not loaded the engine: only such a one may fork."""
+    """A process without threads that has not loaded the engine; only such a process may fork."""
     with get_context("spawn").Pool(1) as pool:
         yield pool
 
@@ -52,7 +52,7 @@ def of_rules(mutants: list[Mutant], line: str, change: str) -> Mutant:
 
 
 def load_changed(change: str) -> tuple[object, object, bool]:
-    """Return what a changed module says in a fork, what it says outside of it then, and whether nothing was left."""
+    """Return a mutated module's values in a fork, outside it, and whether nothing was left."""
     before = list(sys.meta_path)
 
     def changed() -> object:
@@ -81,30 +81,28 @@ def change_of_what_is_loaded() -> str:
     return ""
 
 
-def test_a_change_is_seen_in_its_fork_and_nowhere_else(alone: Pool) -> None:
+def test_mutated_module_is_visible_in_its_fork_only(alone: Pool) -> None:
     assert alone.apply(load_changed, ("NO_DRAFT = 77",)) == (77, -1, True)
     assert "loaded with the judges already" in alone.apply(change_of_what_is_loaded)
 
 
-def test_a_fork_returns_is_ended_when_it_takes_too_long_and_dies_when_it_takes_too_much(alone: Pool) -> None:
+def test_fork_returns_or_ends_at_time_or_memory_limit(alone: Pool) -> None:
     assert alone.apply(how_it_ends, ("6 * 7",)) == (42, 0)
     assert alone.apply(how_it_ends, ("sum(iter(int, 1))",)) == (None, 27)
     assert alone.apply(how_it_ends, ("bytes(1 << 40)",)) == (None, 9)
 
 
-def test_a_planted_change_is_found_an_equivalent_one_survives_and_what_is_done_is_not_done_again(
-    mutants: list[Mutant], tmp_path: Path
-) -> None:
+def test_run_mutants_finds_planted_change_and_resumes(mutants: list[Mutant], tmp_path: Path) -> None:
     line = "return 0 if row.discard else k_step"
     wrong = of_rules(mutants, line, "row.discard → not row.discard")
     # A length is never negative.
     same = of_rules(mutants, "return len(rows) > 0", "len(rows) > 0 → len(rows) >= 0")
     clean = clean_runs([RULES, ARITHMETIC], 3, 1)
     assert [each.verdict for each in clean] == ["agreed"] * 3
-    # A table that is made once is made by its first reader.
+    # A table that is computed once is computed by its first reader.
     table = next(each for each in all_mutants([ARITHMETIC]) if each.line.startswith("odd = "))
     assert meeting(table, clean) == (0, 1, 2)
-    # Where no trace comes, another module may come when it is loaded.
+    # A line that no trace executes may run when another module is loaded.
     assert meeting(replace(table, lines=range(0)), clean) == (0, 1, 2)
     file = tmp_path / "results.jsonl"
     outcomes = [each.outcome for each in run_mutants([wrong, same], clean, 1, Results(file, "a"))]
@@ -121,14 +119,14 @@ def test_a_planted_change_is_found_an_equivalent_one_survives_and_what_is_done_i
     assert Results(file, "b").num_of_other_builds == 2
 
 
-def test_every_classified_survivor_is_a_mutant_that_is_made(mutants: list[Mutant]) -> None:
+def test_classified_survivors_are_current_mutants(mutants: list[Mutant]) -> None:
     known = classified()
     assert out_of_date(known, mutants, {}) == []
     assert len(known) > 60
     assert "blind" not in {row.kind for row in known.values()}
 
 
-def test_a_class_of_a_mutant_that_is_gone_or_found_is_refused(mutants: list[Mutant]) -> None:
+def test_class_of_missing_or_found_mutant_is_refused(mutants: list[Mutant]) -> None:
     first, second = mutants[:2]
     known = {"workers/a.py | b | 1 → 2": Classified("equivalent", "none", 7)}
     assert out_of_date(known, mutants, {}) == [
@@ -141,7 +139,7 @@ def test_a_class_of_a_mutant_that_is_gone_or_found_is_refused(mutants: list[Muta
     ]
 
 
-def test_the_score_leaves_out_harmless_mutants_and_names_unclassified_ones(
+def test_score_excludes_harmless_and_names_unclassified_mutants(
     mutants: list[Mutant], capsys: pytest.CaptureFixture[str]
 ) -> None:
     some = mutants[:10]
@@ -160,7 +158,7 @@ def test_the_score_leaves_out_harmless_mutants_and_names_unclassified_ones(
     assert interval(0, 0) == "-"
 
 
-def test_a_larger_sample_begins_with_the_smaller_and_a_file_less_leaves_the_rest(mutants: list[Mutant]) -> None:
+def test_larger_sample_extends_smaller_sample(mutants: list[Mutant]) -> None:
     few, more = sampled(mutants, 10, 3), sampled(mutants, 30, 3)
     assert more[:10] == few
     assert few != sampled(mutants, 10, 4)
@@ -175,20 +173,20 @@ def test_a_larger_sample_begins_with_the_smaller_and_a_file_less_leaves_the_rest
         (["--paths", RULES, "--match", "no such text"], "no mutant has 'no such text' in its name"),
     ],
 )
-def test_what_cannot_be_asked_ends_with_a_message(
+def test_invalid_options_exit_with_a_message(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_file_that_holds_no_results_is_refused(tmp_path: Path) -> None:
+def test_results_file_with_other_content_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("Dear diary\n")
     with pytest.raises(UsageError, match="notes: line 1: not a result of this benchmark"):
         Results(tmp_path / "notes", "a")
 
 
-def test_the_list_has_the_mutants_of_the_paths_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_prints_mutants_of_the_given_paths(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "--paths", RULES, "--sample", "4"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4

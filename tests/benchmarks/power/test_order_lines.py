@@ -1,4 +1,4 @@
-"""Removal of a line that orders work, and what is read from a printed finding."""
+"""Removal of a line that orders work, and the values read from a printed finding."""
 
 import pytest
 
@@ -26,7 +26,7 @@ ORDER = MissingOrder(
 
 
 @pytest.mark.parametrize("line", [4, 5, 6])
-def test_without_statement_removes_it_whole_and_moves_no_other_line(line: int) -> None:
+def test_without_statement_keeps_all_other_line_numbers(line: int) -> None:
     left = without_statement(SOURCE, line)
     assert left is not None
     assert left.splitlines()[:6] == [*SOURCE.splitlines()[:3], "        pass", "", ""]
@@ -34,17 +34,17 @@ def test_without_statement_removes_it_whole_and_moves_no_other_line(line: int) -
 
 
 @pytest.mark.parametrize("line", [1, 7, 8])
-def test_without_statement_leaves_what_is_more_than_a_call(line: int) -> None:
+def test_without_statement_returns_none_unless_it_is_a_call(line: int) -> None:
     assert without_statement(SOURCE, line) is None
 
 
-def test_race_names_the_function_or_the_file_of_a_line() -> None:
+def test_race_names_function_or_file_of_a_line() -> None:
     assert named(ORDER, LINE) == "function"
     assert named(ORDER, Line("vllm/a.py", 3, "other")) == "file"
     assert named(ORDER, Line("vllm/c.py", 3, "get")) == "no"
 
 
-def test_finding_without_its_race_is_not_as_it_should_be() -> None:
+def test_finding_without_its_race_is_not_as_expected() -> None:
     stuck = Stuck(stats=NO_STATS, waits=NotDrained(steps=9))
     verdicts = (stuck.model_copy(update={"missing_order": ORDER}), stuck, Agreed(stats=NO_STATS))
     found = [told(Judgement(verdict=each, trace=Trace(events=()), schedules=1), LINE) for each in verdicts]

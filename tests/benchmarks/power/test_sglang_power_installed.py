@@ -1,4 +1,4 @@
-"""Reversals of SGLang on its installed sources: edits match, and what judges of its steps show of some of them."""
+"""Reversals of SGLang on the installed sources: edits match, and some are found."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from workers.targets.target import RunConfig
 
 
 @pytest.mark.parametrize("reversal", all_reversals(), ids=lambda each: each.id)
-def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: Reversal, tmp_path: Path) -> None:
+def test_edits_match_installed_source_once_and_change_it(reversal: Reversal, tmp_path: Path) -> None:
     check_edits(reversal, SGLANG, tmp_path)
 
 
@@ -31,7 +31,7 @@ def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: R
         ("sglang-28034-planned-before-verified", "plan_stream", "races"),
     ],
 )
-def test_what_a_step_was_given_wrongly_is_found(name: str, scenario: str, plane: str, tmp_path: Path) -> None:
+def test_wrong_step_inputs_are_found(name: str, scenario: str, plane: str, tmp_path: Path) -> None:
     reversal = next(each for each in all_reversals() if each.id == name)
     tree = overlay(reversal.edits, installed(SGLANG), tmp_path)
     trace = load(ROOT / "scenarios" / SGLANG / f"{scenario}.yaml").explicit()

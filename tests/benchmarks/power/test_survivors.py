@@ -1,4 +1,4 @@
-"""Tables of survivors and reasons read back what was written, and a wrong one is refused with its line."""
+"""Reading and writing of the tables of survivors and reasons."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def tables(folder: Path, survivors: str, reasons: str = WHY) -> Path:
     return folder
 
 
-def test_a_row_reads_back_as_it_was_written(tmp_path: Path) -> None:
+def test_written_row_is_read_back_equal(tmp_path: Path) -> None:
     folder = tables(tmp_path, row_of(NAMES, "luck") + "\n")
     assert classified(folder) == {" | ".join(NAMES): Classified("rare", "luck", 2)}
 
@@ -36,12 +36,14 @@ def test_a_row_reads_back_as_it_was_written(tmp_path: Path) -> None:
         ("a,b,c,luck\n", WHY + "more,rare,why\n", "reasons.csv: explains no survivor: more"),
     ],
 )
-def test_a_wrong_table_is_refused_with_its_line(tmp_path: Path, survivors: str, reasons: str, complaint: str) -> None:
+def test_invalid_table_is_refused_with_line_number(
+    tmp_path: Path, survivors: str, reasons: str, complaint: str
+) -> None:
     with pytest.raises(TableError, match=complaint):
         classified(tables(tmp_path, survivors, reasons))
 
 
-def test_a_table_without_its_head_is_refused(tmp_path: Path) -> None:
+def test_table_without_header_is_refused(tmp_path: Path) -> None:
     tables(tmp_path, "a,b,c,luck\n")
     (tmp_path / REASONS).write_text(WHY, encoding="utf-8")
     with pytest.raises(TableError, match=r"reasons.csv: line 1: .* expected id, class, reason"):

@@ -18,7 +18,7 @@ from workers.targets.target import RunConfig
 from workers.targets.vllm.names import VLLM_V1
 
 
-def test_the_table_is_well_formed_and_large_enough_over_all_its_classes() -> None:
+def test_table_is_valid_and_covers_ten_classes() -> None:
     reversals = all_reversals()
     assert len(reversals) >= 60
     assert len({each.kind for each in reversals}) >= 10
@@ -45,7 +45,7 @@ def by_kind(reversals: Sequence[Reversal]) -> dict[str, list[Reversal]]:
         ),
     ],
 )
-def test_a_file_that_is_no_table_is_refused(text: str, why: str, tmp_path: Path) -> None:
+def test_invalid_reversal_file_is_refused(text: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "some.yaml").write_text(text)
     with pytest.raises(TableError, match=why):
         all_reversals(tmp_path)
@@ -61,12 +61,12 @@ def test_a_file_that_is_no_table_is_refused(text: str, why: str, tmp_path: Path)
         (None, "nowhere"),
     ],
 )
-def test_a_report_is_as_near_as_the_places_it_names(site: Site | None, near: str) -> None:
+def test_nearness_follows_the_reported_source_locations(site: Site | None, near: str) -> None:
     edits = [Edit(at="vllm.v1.core.sched.scheduler:Scheduler.schedule", find="a", put="b")]
     assert nearness([site] if site else [], edits) == near
 
 
-def test_trials_run_the_traces_of_a_hunt_in_their_order() -> None:
+def test_trials_run_hunt_traces_in_order() -> None:
     config = RunConfig(engine=VLLM_V1)
     hunted = [
         trace for number in range(2) for trace in shard_traces(Shard(profile="mixed", seed=5, number=number), config)
@@ -75,14 +75,14 @@ def test_trials_run_the_traces_of_a_hunt_in_their_order() -> None:
     assert [trace for _, trace in named] == hunted
 
 
-def test_a_larger_sample_begins_with_the_smaller_ones() -> None:
+def test_larger_sample_of_reversals_extends_smaller_sample() -> None:
     reversals = all_reversals()
     assert sampled(reversals, 3, 1) == sampled(reversals, 9, 1)[:3]
     assert sampled(reversals, 9, 1) != sampled(reversals, 9, 2)
     assert sampled(reversals, None, 1) == list(reversals)
 
 
-def test_a_reversal_is_tried_on_the_engines_that_have_its_code() -> None:
+def test_reversal_runs_on_engines_that_contain_its_code() -> None:
     both = next(each for each in all_reversals() if each.runners == ("v1", "v2"))
     engines = {
         name: [task.engine for task in tasks_of(SUITE, [both], options_of(SUITE, ["--engine", name]))]
@@ -104,7 +104,7 @@ def result(found: bool = True, refused: str = "") -> Result:
     )
 
 
-def test_results_are_gone_on_from_and_a_broken_last_line_is_dropped(tmp_path: Path) -> None:
+def test_results_resume_and_drop_a_truncated_last_line(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     Results(file).add(result())
     with file.open("a") as opened:
@@ -117,12 +117,12 @@ def test_results_are_gone_on_from_and_a_broken_last_line_is_dropped(tmp_path: Pa
         Results(file)
 
 
-def test_what_a_trial_is_named_by_changes_with_its_edits() -> None:
+def test_trial_key_depends_on_edits() -> None:
     other = TASK._replace(edits=(Edit(at="vllm.a:f", find="a", put="c"),))
     assert len({TASK.key, other.key, TASK._replace(seed=1).key, TASK._replace(minutes=1.0).key}) == 4
 
 
-def test_what_is_missed_must_be_listed_and_what_is_refused_never_may() -> None:
+def test_missed_reversals_must_be_listed_and_refused_never() -> None:
     base = all_reversals()[0].model_copy(update={"id": TASK.id, "missed": ""})
     listed = base.model_copy(update={"missed": "a reason"})
     assert unlike([result()], [base]) == []
@@ -131,7 +131,7 @@ def test_what_is_missed_must_be_listed_and_what_is_refused_never_may() -> None:
     assert unlike([result(found=False, refused="it cannot begin")], [listed]) != []
 
 
-def test_what_no_trace_can_show_is_expected_to_be_missed() -> None:
+def test_undetectable_reversals_are_expected_to_be_missed() -> None:
     reversal = all_reversals()[0].model_copy(update={"missed": "", "needs": ("hybrid", "prefix_cache")})
     assert reversal.expected_missed == ""
     assert reversal.model_copy(update={"needs": ("hybrid", "offloading")}).expected_missed
@@ -139,7 +139,7 @@ def test_what_no_trace_can_show_is_expected_to_be_missed() -> None:
     assert reversal.model_copy(update={"missed": "why"}).expected_missed == "why"
 
 
-def test_a_trial_that_raises_is_refused_and_not_kept(tmp_path: Path) -> None:
+def test_raising_trial_is_refused_and_not_stored(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     (result,) = runs.run(
         [Task("vllm-1-x", (Edit(at="package.module:none", find="a", put="b"),), VLLM_V1)], 1, 1, Results(file)

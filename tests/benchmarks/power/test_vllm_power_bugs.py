@@ -17,7 +17,7 @@ def some_means(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bugs, "means", lambda folder: {"there": True, "not there": False})
 
 
-def test_every_bug_has_a_number_a_class_and_words_and_needs_means_that_are_told() -> None:
+def test_bugs_have_number_class_text_and_described_features() -> None:
     every, means = bugs.bugs(), bugs.means()
     assert len(every) == len({bug.number for bug in every}) == 117
     assert all(bug.kind and bug.what for bug in every)
@@ -26,11 +26,11 @@ def test_every_bug_has_a_number_a_class_and_words_and_needs_means_that_are_told(
 
 
 @pytest.mark.parametrize("bug", bugs.bugs(), ids=lambda bug: str(bug.number))
-def test_what_expresses_a_bug_is_there(bug: Bug) -> None:
+def test_evidence_of_expressible_bug_exists(bug: Bug) -> None:
     check(bug)
 
 
-def test_what_can_be_expressed_is_reversed_and_on_the_engines_that_have_the_code() -> None:
+def test_expressible_bugs_have_reversals_on_their_engines() -> None:
     expressed = [bug for bug in bugs.bugs() if not missing(bug)]
     assert expressed
     for bug in expressed:
@@ -39,7 +39,7 @@ def test_what_can_be_expressed_is_reversed_and_on_the_engines_that_have_the_code
 
 
 @pytest.mark.usefixtures("some_means")
-def test_a_bug_lacks_the_means_that_there_are_not() -> None:
+def test_bug_lacks_missing_features() -> None:
     assert missing(GOOD._replace(means=("there", "not there"))) == ("not there",)
     check(GOOD)
 
@@ -63,13 +63,13 @@ def test_a_bug_lacks_the_means_that_there_are_not() -> None:
         ({"trace": ("continues",)}, "lacks continues"),
     ],
 )
-def test_what_a_bug_names_and_is_not_there_is_told(change: dict[str, Any], why: str) -> None:
+def test_missing_evidence_of_a_bug_is_reported(change: dict[str, Any], why: str) -> None:
     with pytest.raises(TableError, match=rf"^bugs_2026.csv: #1: .*{why}"):
         check(GOOD._replace(**change))
 
 
 @pytest.mark.usefixtures("some_means")
-def test_a_scenario_that_an_engine_refuses_is_no_evidence_for_it() -> None:
+def test_refused_scenario_is_no_evidence_for_the_engine() -> None:
     reordering = "scenarios/vllm-v1/decodes_first.yaml"
     assert load(ROOT / reordering).spec.decodes_first
     bug = GOOD._replace(trace=("decodes_first",), evidence=(reordering,))
@@ -78,7 +78,7 @@ def test_a_scenario_that_an_engine_refuses_is_no_evidence_for_it() -> None:
         check(bug)
 
 
-def test_a_scenario_has_the_events_features_and_values_that_it_has() -> None:
+def test_scenario_events_features_and_values() -> None:
     turns = load(ROOT / "scenarios/vllm/second_turns.yaml")
     drawn = load(ROOT / STALLED)
     assert all(bugs.has(turns, part) for part in ("continues", "layers=attention", "prefix_cache=true"))
@@ -86,7 +86,7 @@ def test_a_scenario_has_the_events_features_and_values_that_it_has() -> None:
     assert not any(bugs.has(drawn, part) for part in ("stop", "transfer", "preempt", "drafter=eagle", "min_p"))
 
 
-def test_means_have_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feature_without_valid_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bugs, "_rows", lambda name, folder: iter([{"means": "half", "state": "some", "what": "w"}]))
     with pytest.raises(TableError, match="half: 'some'; expected has or lacks"):
         bugs.means()

@@ -17,11 +17,11 @@ from workers.targets.vllm.names import VLLM_V1
 
 
 @pytest.mark.parametrize("reversal", all_reversals(), ids=lambda each: each.id)
-def test_every_edit_matches_the_installed_source_once_and_changes_it(reversal: Reversal, tmp_path: Path) -> None:
+def test_edits_match_installed_source_once_and_change_it(reversal: Reversal, tmp_path: Path) -> None:
     check_edits(reversal, VLLM_V1, tmp_path)
 
 
-def test_a_reversal_is_found_within_a_few_traces_and_none_is_found_in_an_edit_that_changes_nothing() -> None:
+def test_reversal_is_found_and_edit_without_effect_is_not() -> None:
     reversal = next(each for each in all_reversals() if each.id == "vllm-48245-placeholders-kept")
     assert tried(Task(reversal.id, reversal.edits, VLLM_V1), 6).found is not None
     (edit,) = reversal.edits
@@ -44,9 +44,7 @@ def test_a_reversal_is_found_within_a_few_traces_and_none_is_found_in_an_edit_th
         (46972, "offloaded_chunks_beside_drafts", "transfers"),
     ],
 )
-def test_what_a_fix_of_connectors_mended_is_found_on_a_scenario(
-    number: int, scenario: str, plane: str, tmp_path: Path
-) -> None:
+def test_reversed_connector_fix_is_found_on_a_scenario(number: int, scenario: str, plane: str, tmp_path: Path) -> None:
     reversal = next(each for each in all_reversals() if each.number == number)
     config = RunConfig(engine=VLLM_V1, engine_path=str(overlay(reversal.edits, installed(VLLM_V1), tmp_path)))
     trace = load(ROOT / "scenarios" / "vllm" / f"{scenario}.yaml").explicit()

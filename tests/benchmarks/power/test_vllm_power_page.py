@@ -10,12 +10,12 @@ def told(reversal: int, found: Found | None) -> Result:
     return Result(key=task.key, id=task.id, engine=task.engine, source=task.source, traces=3, seconds=21.4, found=found)
 
 
-def test_the_page_says_what_the_table_and_the_results_say() -> None:
+def test_page_equals_table_and_results() -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     assert page.written(text, page.parts(all_reversals(), Results(page.MEASURED).by_key)) == text
 
 
-def test_a_table_and_its_figures_say_what_was_found_where_and_after_how_much() -> None:
+def test_table_and_figures_show_findings_and_traces() -> None:
     found = Found(bug="inputs input_ids", plane="inputs", sites=("f (a.py)",), nearness="file", trace="trace 0.2")
     results = {"first": told(0, found), "second": told(1, None)}
     written = page.parts(all_reversals(), results)
@@ -26,6 +26,6 @@ def test_a_table_and_its_figures_say_what_was_found_where_and_after_how_much() -
     assert f"`{all_reversals()[1].id}` ({VLLM_V1})" in written["missed"]
 
 
-def test_only_marked_parts_of_a_page_are_written_anew() -> None:
+def test_only_marked_sections_of_a_page_are_rewritten() -> None:
     before = "Kept.\n<!-- figures -->\nold\n<!-- /figures -->\nKept too.\n"
     assert page.written(before, {"figures": "new"}) == before.replace("old", "new")

@@ -1,4 +1,7 @@
-"""The fuzz of the command line, for a few of its seeds; `python -m benchmarks.robustness.command_fuzz` runs 2,000."""
+"""Fuzzing of the command line with a few seeds.
+
+`python -m benchmarks.robustness.command_fuzz` runs 2,000.
+"""
 
 import subprocess
 import sys
@@ -9,8 +12,8 @@ from cluster.dispatch.origin import ROOT
 RUNS = 100
 
 
-def test_every_command_line_ends_with_a_documented_code_and_without_a_traceback() -> None:
-    # In a process of its own: a command may load Ray, which reads its authentication mode once in each.
+def test_fuzzed_command_lines_exit_with_documented_codes() -> None:
+    # In a separate process: a command may load Ray, which reads its authentication mode once per process.
     asked = [sys.executable, "-m", "benchmarks.robustness.command_fuzz", "--runs", str(RUNS)]
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -20,7 +23,7 @@ def test_every_command_line_ends_with_a_documented_code_and_without_a_traceback(
     assert all(f" x {code}" in said for code in (0, 2))
 
 
-def test_an_undocumented_code_and_a_traceback_are_seen() -> None:
+def test_outcome_is_wrong_with_undocumented_code_or_traceback() -> None:
     assert not any(Outcome((), code, "").is_wrong for code in CODES)
     assert Outcome((), 4, "").is_wrong
     assert Outcome((), "SystemExit(0)", "").is_wrong

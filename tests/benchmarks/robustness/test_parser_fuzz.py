@@ -1,4 +1,7 @@
-"""The fuzz of parsers, for a few of its seeds; `python -m benchmarks.robustness.parser_fuzz` runs 10,000 of each."""
+"""Fuzzing of parsers with a few seeds.
+
+`python -m benchmarks.robustness.parser_fuzz` runs 10,000 of each.
+"""
 
 import random
 
@@ -12,13 +15,13 @@ RUNS = 150
 
 
 @pytest.mark.parametrize("parser", PARSERS)
-def test_what_others_wrote_is_read_or_refused_in_documented_ways(parser: str) -> None:
+def test_fuzzed_inputs_are_read_or_refused_as_documented(parser: str) -> None:
     with playground() as folder:
         wrong = {seed: what for seed in range(RUNS) if (what := wrong_of(parser, seed, folder)) is not None}
     assert wrong == {}
 
 
-def test_what_is_raised_written_outside_or_linked_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_of_reports_exceptions_and_writes_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(rng: random.Random) -> None:
         raise RecursionError("too deep")
 
@@ -35,7 +38,7 @@ def test_what_is_raised_written_outside_or_linked_is_seen(monkeypatch: pytest.Mo
         assert "outside/file" in str(wrong_of("writes", 0, folder))
 
 
-def test_mutations_are_the_same_for_a_seed_and_others_for_another() -> None:
+def test_mutation_depends_on_the_seed_only() -> None:
     texts = {mutated(b"0123456789", random.Random(seed)) for seed in range(50)}
     assert len(texts) > 25
     assert mutated(b"0123456789", random.Random(7)) == mutated(b"0123456789", random.Random(7))

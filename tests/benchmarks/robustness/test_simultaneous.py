@@ -1,4 +1,7 @@
-"""The same command in four processes at once; `benchmarks.robustness.simultaneous` plays 200 rounds of each."""
+"""The same command in four processes at once.
+
+`benchmarks.robustness.simultaneous` plays 200 rounds of each case.
+"""
 
 import subprocess
 import sys
@@ -11,7 +14,7 @@ CHEAP = ("run", "campaign given up", "seen.json")
 
 
 def play(cases: Iterable[str], rounds: int, *more: str) -> None:
-    """Play rounds of cases, in a process of its own since it forks."""
+    """Play rounds of cases in a process of its own, because a round forks."""
     words = ["--rounds", str(rounds), *more, *(word for case in cases for word in ("--case", case))]
     asked = [sys.executable, "-m", "benchmarks.robustness.simultaneous", *words]
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -19,9 +22,9 @@ def play(cases: Iterable[str], rounds: int, *more: str) -> None:
     assert done.stdout.count("; 0 ended wrongly\n") == len(list(cases))
 
 
-def test_four_processes_of_one_command_lose_nothing() -> None:
+def test_four_processes_of_one_command_lose_no_data() -> None:
     play(CHEAP, 10)
 
 
-def test_four_processes_of_any_command_lose_nothing_if_one_is_killed() -> None:
+def test_four_processes_lose_no_data_if_one_is_killed() -> None:
     play(CASES, 3, "--kill")

@@ -1,4 +1,4 @@
-"""Rates of a hunt (`benchmarks.speed.rates`): what a turn counts, and whose processor time is whose."""
+"""Rates of a hunt (`benchmarks.speed.rates`): counted steps, and CPU time of processes."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from scenarios.generation.shards import Shard
 from workers.run.worker import Worker
 
 
-def test_a_turn_counts_the_steps_of_its_shard_and_of_its_eager_runs() -> None:
+def test_turn_counts_steps_of_shard_and_eager_runs() -> None:
     shard = Shard(profile="labelled", seed=17, number=2, traces=3)
     seen = turn(shard)
     assert min(seen.seconds, seen.generating, seen.with_races, seen.without_races) > 0
@@ -17,7 +17,7 @@ def test_a_turn_counts_the_steps_of_its_shard_and_of_its_eager_runs() -> None:
     assert (seen.steps, seen.eager_steps) == (report.steps, sum(report.lengths))
 
 
-def test_processes_begun_here_are_found_with_their_processor_time_and_this_one_is_not_among_them() -> None:
+def test_child_processes_are_found_with_their_cpu_time() -> None:
     code = "import sys; sum(range(10**6)); print('done', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None

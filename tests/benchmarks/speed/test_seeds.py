@@ -1,4 +1,4 @@
-"""Tests of the twins of the seed changes: the form before and the form after give equal values."""
+"""Old and new forms of the changed seed functions give equal values."""
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from benchmarks.speed.seeds import accepted_count, backup_tokens
 NUM_INPUTS = 10_000
 
 
-def test_both_counts_of_accepted_tokens_are_equal_on_10_000_random_rows() -> None:
+def test_accepted_counts_are_equal_on_10_000_random_rows() -> None:
     counts = set()
     for width in (1, 2, 4, 9):
         sampled = accepted_count.sampled_tokens(NUM_INPUTS // 4, width, "cpu", seed=width)
@@ -18,7 +18,7 @@ def test_both_counts_of_accepted_tokens_are_equal_on_10_000_random_rows() -> Non
     assert counts == set(range(10))
 
 
-def test_every_form_of_writing_backup_tokens_writes_the_same_10_000_times() -> None:
+def test_backup_token_forms_write_equal_values_10_000_times() -> None:
     unknown = 0
     for seed in range(NUM_INPUTS):
         requests, known = backup_tokens.requests_of(1 + seed % 16, seed)

@@ -1,4 +1,4 @@
-"""Calls of ops that twins are timed on: in steps of four rows, on memory of their own."""
+"""Recorded calls of ops on which twins are timed."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from workers.targets.devices import CLEAN
 from workers.targets.specstorm import Specstorm
 
 
-def test_a_recorded_call_has_four_rows_and_can_be_made_again_on_other_memory() -> None:
+def test_recorded_call_has_four_rows_and_can_be_repeated() -> None:
     recorder = Recorder()
     assert isinstance(check(next(traces()), Tapes(), kind=Specstorm(recorder.parts())), Agreed)
     calls = recorder.calls["count_sampled"]
@@ -28,7 +28,7 @@ def test_a_recorded_call_has_four_rows_and_can_be_made_again_on_other_memory() -
     assert not np.shares_memory(again.accepted, call.accepted)
 
 
-def test_an_op_that_is_its_definition_is_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_op_without_twin_is_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert definition_of(CLEAN.state_copy) is CLEAN.state_copy
     assert definition_of(CLEAN.attention) is not CLEAN.attention
     assert main(["state_copy"]) == 2

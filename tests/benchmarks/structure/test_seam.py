@@ -1,4 +1,4 @@
-"""Seam of SGLang: what is counted on a tree made for it, and that it stays as small as it was wanted."""
+"""Lines that exist for SGLang only, counted in a synthetic tree and in the project."""
 
 import subprocess
 from pathlib import Path
@@ -28,7 +28,7 @@ def tree(root: Path) -> Path:
     return root
 
 
-def test_lines_are_counted_that_name_it_or_what_it_alone_is_asked_for_or_that_serve_it(tmp_path: Path) -> None:
+def test_lines_that_serve_sglang_are_counted(tmp_path: Path) -> None:
     found = seam(tree(tmp_path), SGLANG, {"workers/judge/passes.py": ("attends",)})
     assert {file: [line.partition(":")[0] for line in lines] for file, lines in found.items()} == {
         "workers/targets/registry.py": ["1"],
@@ -38,17 +38,17 @@ def test_lines_are_counted_that_name_it_or_what_it_alone_is_asked_for_or_that_se
     }
 
 
-def test_a_line_that_is_to_serve_it_and_is_gone_is_told(tmp_path: Path) -> None:
+def test_missing_listed_line_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"passes\.py has nothing like 'reads'"):
         seam(tree(tmp_path), SGLANG, {"workers/judge/passes.py": ("reads",)})
 
 
-def test_what_it_alone_can_be_asked_for_follows_from_capabilities() -> None:
+def test_sglang_only_names_follow_from_capabilities() -> None:
     assert asked_alone(SGLANG) == {"plan_stream", "relay_lengths", "mixed_chunks", "tree_width", "ngram_corpus"}
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git says which files are the project's")
-def test_a_hundred_lines_outside_its_folders_are_there_for_it_at_most() -> None:
+def test_at_most_100_lines_outside_its_folders_serve_sglang() -> None:
     found = seam(ROOT, SGLANG, SERVING)
     written = {file: len(lines) for file, lines in found.items() if not file.endswith(".json")}
     assert sum(written.values()) <= 100, written

@@ -1,4 +1,4 @@
-"""Structure in numbers: each count on a source made for it, and the numbers that the project holds."""
+"""Structure measures on synthetic sources, and the limits that the project keeps."""
 
 import textwrap
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from benchmarks.structure.__main__ import Measure, main, measures
 
 ROOT = Path(__file__).resolve().parents[3]
-# What was reached, and does not come back; `python -m benchmarks.structure` prints the others too.
+# Numbers that may not get worse; `python -m benchmarks.structure` prints the other measures too.
 HELD = {
     "modules directly in workers/ and cluster/": 2,
     "folders of a room with an arrow running back": 0,
@@ -30,7 +30,7 @@ def counted(root: Path) -> dict[str, Measure]:
 
 
 def checkout(root: Path, **files: str) -> Path:
-    """Write a little project; `workers__engine__pool` is the file workers/engine/pool.py."""
+    """Write a small project; `workers__engine__pool` is the file workers/engine/pool.py."""
     for name, text in files.items():
         path = root.joinpath(*name.split("__")).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,12 +41,12 @@ def checkout(root: Path, **files: str) -> Path:
     return root
 
 
-def test_the_project_holds_the_numbers_it_has_reached() -> None:
+def test_project_keeps_its_structure_numbers() -> None:
     found = counted(ROOT)
     assert {name: found[name].places for name, wanted in HELD.items() if found[name].count > wanted} == {}
 
 
-def test_an_arrow_back_is_found_through_a_third_folder(tmp_path: Path) -> None:
+def test_import_cycle_through_a_third_folder_is_found(tmp_path: Path) -> None:
     a, b, c = ("workers.engine.loop", "workers.judge.checker", "workers.record.log")
     root = checkout(
         tmp_path,
@@ -64,7 +64,7 @@ def test_an_arrow_back_is_found_through_a_third_folder(tmp_path: Path) -> None:
     assert found["pairs of such folders that import each other"].count == 0
 
 
-def test_a_nested_folder_belongs_to_its_room_s_folder_and_counts_for_itself_apart(tmp_path: Path) -> None:
+def test_nested_folders_are_counted_separately(tmp_path: Path) -> None:
     root = checkout(
         tmp_path,
         workers__engine__loop="import workers.engine.drafters.eagle\n",
@@ -75,7 +75,7 @@ def test_a_nested_folder_belongs_to_its_room_s_folder_and_counts_for_itself_apar
     assert found["nested folders with an arrow running back"].count == 2
 
 
-def test_open_arguments_are_found_behind_another_name(tmp_path: Path) -> None:
+def test_open_arguments_are_found_through_aliases(tmp_path: Path) -> None:
     root = checkout(
         tmp_path,
         workers__engine__parts="""
@@ -164,17 +164,17 @@ def one_method(root: Path, body: str) -> Path:
 
 
 @pytest.mark.parametrize("body", CHANGES)
-def test_a_change_without_an_assertion_is_found(tmp_path: Path, body: str) -> None:
+def test_state_change_without_assertion_is_found(tmp_path: Path, body: str) -> None:
     places = counted(one_method(tmp_path, body))["methods that change state without an assertion"].places
     assert [place.partition(" ")[0] for place in places] == ["workers.engine.pool.Pool.method"]
 
 
 @pytest.mark.parametrize("body", NO_CHANGES)
-def test_what_asserts_or_changes_nothing_is_not_found(tmp_path: Path, body: str) -> None:
+def test_method_that_asserts_or_changes_nothing_is_not_found(tmp_path: Path, body: str) -> None:
     assert counted(one_method(tmp_path, body))["methods that change state without an assertion"].places == ()
 
 
-def test_a_trace_is_followed_through_functions_and_the_objects_that_keep_it_and_no_further_than_it_goes(
+def test_passing_of_a_trace_follows_functions_and_objects(
     tmp_path: Path,
 ) -> None:
     root = checkout(
@@ -229,7 +229,7 @@ def test_a_trace_is_followed_through_functions_and_the_objects_that_keep_it_and_
     )
 
 
-def test_parameters_are_repeated_by_every_list_of_an_op_but_the_longest(tmp_path: Path) -> None:
+def test_repeated_parameters_exclude_the_longest_list(tmp_path: Path) -> None:
     root = checkout(
         tmp_path,
         workers__engine__parts="class Parts:\n    add_up: object\n    copy: object\n    rule: object\n",
@@ -244,6 +244,6 @@ def test_parameters_are_repeated_by_every_list_of_an_op_but_the_longest(tmp_path
     )
 
 
-def test_a_folder_without_rooms_is_refused(tmp_path: Path) -> None:
+def test_folder_without_packages_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="name the root of a checkout"):
         main([str(tmp_path)])
