@@ -106,7 +106,7 @@ def save_model(
 
 
 def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep asynchronous scheduling, which the platform of CPUs switches off."""
+    """Keep asynchronous scheduling, which vLLM's CPU platform switches off."""
     update = CpuPlatform.check_and_update_config
 
     def update_the_rest(vllm_config: VllmConfig) -> None:
@@ -119,7 +119,7 @@ def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_engine(model: str, **options: Any) -> EngineCore:
-    """Make an engine of a tiny model, whose outputs are kept by request."""
+    """Make an engine with a tiny model; it collects the outputs of each request."""
     torch.set_num_threads(1)
     sizes = {
         "block_size": 32,
@@ -150,7 +150,7 @@ def add_request(
     resumable: bool = False,
     **sampling: Any,
 ) -> None:
-    """Add a request, greedy unless it says otherwise."""
+    """Add a request with greedy sampling by default."""
     sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
     request = EngineCoreRequest(
         request_id=request_id,
@@ -169,7 +169,7 @@ def add_request(
 
 
 def step(engine: EngineCore) -> None:
-    """One turn of the engine's loop."""
+    """Run one step of the engine's loop."""
     delivered, executed = engine.step_fn()
     engine.post_step(executed)
     for outputs in (delivered or {}).values():
@@ -178,7 +178,7 @@ def step(engine: EngineCore) -> None:
 
 
 def drain(engine: EngineCore) -> None:
-    """Go on until nothing is left to do."""
+    """Run steps until no request is left."""
     for _ in range(MAX_STEPS):
         if not engine.scheduler.has_requests() and not engine.batch_queue:
             return
@@ -188,14 +188,14 @@ def drain(engine: EngineCore) -> None:
 
 @dataclass
 class Loads(KVConnectorMetadata):
-    """The loads that end in a step: their requests, and blocks that are lost."""
+    """Loads that end in a step: their requests, and the blocks that failed."""
 
     requests: set[str] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
 
 
 class PrefixConnector(KVConnectorBase_V1):
-    """Knows the full blocks of requests that have ended."""
+    """Matches the full blocks of finished requests."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -210,7 +210,7 @@ class PrefixConnector(KVConnectorBase_V1):
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int, bool]:
         size, end = self.block_size, num_computed_tokens
-        # A load within a step leaves that step a token to compute.
+        # A synchronous load leaves one token for its step to compute.
         last = request.num_tokens - (not self.is_asynchronous)
         while (
             end + size <= last
@@ -233,7 +233,7 @@ class PrefixConnector(KVConnectorBase_V1):
         begun, self.begun = self.begun, Loads()
         if not self.is_asynchronous:
             return begun
-        # An asynchronous load ends a step later.
+        # An asynchronous load ends one step later.
         ending, self.ending = self.ending, begun
         return ending
 
@@ -266,7 +266,7 @@ class PrefixConnector(KVConnectorBase_V1):
 
 
 def prefix_connector(is_asynchronous: bool) -> KVTransferConfig:
-    """Return the configuration of the connector of this file."""
+    """Return the configuration that selects this file's connector."""
     return KVTransferConfig(
         kv_connector=PrefixConnector.__name__,
         kv_connector_module_path=__name__,
@@ -298,6 +298,6 @@ def test_failed_load_in_flight(tmp_path, monkeypatch):
     add_request(engine, "b", prompt, max_tokens=8)
     engine.scheduler.connector.to_lose["b"] = 0
     drain(engine)
-    # Every request comes to its end.
+    # Every request finishes.
     ends = [outputs[-1].finish_reason for outputs in engine.outputs.values()]
     assert None not in ends

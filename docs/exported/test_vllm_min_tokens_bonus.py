@@ -101,7 +101,7 @@ def save_model(
 
 
 def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep asynchronous scheduling, which the platform of CPUs switches off."""
+    """Keep asynchronous scheduling, which vLLM's CPU platform switches off."""
     update = CpuPlatform.check_and_update_config
 
     def update_the_rest(vllm_config: VllmConfig) -> None:
@@ -114,7 +114,7 @@ def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_engine(model: str, **options: Any) -> EngineCore:
-    """Make an engine of a tiny model, whose outputs are kept by request."""
+    """Make an engine with a tiny model; it collects the outputs of each request."""
     torch.set_num_threads(1)
     sizes = {
         "block_size": 32,
@@ -145,7 +145,7 @@ def add_request(
     resumable: bool = False,
     **sampling: Any,
 ) -> None:
-    """Add a request, greedy unless it says otherwise."""
+    """Add a request with greedy sampling by default."""
     sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
     request = EngineCoreRequest(
         request_id=request_id,
@@ -164,7 +164,7 @@ def add_request(
 
 
 def step(engine: EngineCore) -> None:
-    """One turn of the engine's loop."""
+    """Run one step of the engine's loop."""
     delivered, executed = engine.step_fn()
     engine.post_step(executed)
     for outputs in (delivered or {}).values():
@@ -173,7 +173,7 @@ def step(engine: EngineCore) -> None:
 
 
 def drain(engine: EngineCore) -> None:
-    """Go on until nothing is left to do."""
+    """Run steps until no request is left."""
     for _ in range(MAX_STEPS):
         if not engine.scheduler.has_requests() and not engine.batch_queue:
             return
@@ -182,7 +182,7 @@ def drain(engine: EngineCore) -> None:
 
 
 def tokens_of(outputs: list[EngineCoreOutput]) -> list[int]:
-    """Return the tokens that were delivered."""
+    """Return all delivered output tokens."""
     return [token for output in outputs for token in output.new_token_ids]
 
 

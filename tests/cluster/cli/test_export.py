@@ -83,7 +83,7 @@ def test_export_refuses_a_finding_without_a_cpu_test(here: Here, verdict: Verdic
         ([], SPEC.replace("attention", "hybrid"), "spec.layers is hybrid"),
         ([], SPEC + ", decodes_first: true", "spec.decodes_first"),
         ([DRAWN], SPEC + ", max_num_batched_tokens: 4", ""),
-        ([DRAWN], SPEC + ", max_num_batched_tokens: 3", "request d samples with a seed after a prompt in chunks"),
+        ([DRAWN], SPEC + ", max_num_batched_tokens: 3", "request d samples with a seed after a chunked prefill"),
     ],
 )
 def test_export_refuses_a_trace_without_equivalent_calls(here: Here, events: list[str], spec: str, said: str) -> None:
@@ -112,7 +112,7 @@ def test_invalid_evidence_is_refused_with_its_command(here: Here) -> None:
     ("verdict", "lines"),
     [
         (CRASHED, ["scheduler = make_scheduler(model, async_scheduling=True)"]),
-        (ELSEWHERE, ["engine = make_engine(model, async_scheduling=True)", "# Every request comes to its end."]),
+        (ELSEWHERE, ["engine = make_engine(model, async_scheduling=True)", "# Every request finishes."]),
         (STUCK, ["drain(scheduler)"]),
         (differs("books", "leaks", ""), ["assert not scheduler.requests"]),
         (TOKENS, ["def run(model, **options):", "assert tokens_of(outputs) == tokens_of(others)"]),

@@ -1,1 +1,1 @@
-"""Target vLLM: the real engine, unmodified, in a process of its own."""
+"""vLLM target: runs the unmodified engine in a child process."""

@@ -1,4 +1,4 @@
-"""Limits of vLLM with a connector beside its cache: what a specification and its events may not ask for there."""
+"""Limits of specs and events with a KV connector: a store, vLLM's offloading, or a handoff."""
 
 from scenarios.capabilities import Excess
 from scenarios.events import (
@@ -15,7 +15,7 @@ from scenarios.spec import EngineSpec, Offloading
 
 
 def offloading_is_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: nothing of a hybrid model is offloaded, and of gated delta nets nothing comes from beside them."""
+    """Limit: no offloading with layers hybrid, and no KV connector at all with gated delta nets."""
     key = next(iter(_connectors(spec)), None)
     if key is None or spec.layers != "hybrid":
         return None
@@ -36,7 +36,7 @@ def offloading_is_of_attention(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def windows_are_without_connectors(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: beside windows no blocks come from beside the cache."""
+    """Limit: no KV connector with sliding-window layers."""
     key = next(iter(_connectors(spec)), None)
     if key is None or spec.layers != "windows":
         return None
@@ -51,7 +51,7 @@ def windows_are_without_connectors(spec: EngineSpec) -> Excess[EngineSpec] | Non
 
 
 def states_are_loaded_beside_steps(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: a hybrid model's loads are no part of steps, and of states that are kept with cached prefixes."""
+    """Limit: with a store, a hybrid model loads asynchronously and has a prefix cache."""
     if spec.transfer is None or spec.layers != "hybrid":
         return None
     if spec.transfer.loads != "asynchronous":
@@ -68,7 +68,7 @@ def states_are_loaded_beside_steps(spec: EngineSpec) -> Excess[EngineSpec] | Non
 
 
 def connectors_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: an engine has one connector."""
+    """Limit: an engine has at most one KV connector."""
     first, *others = _connectors(spec) or [""]
     if not others:
         return None
@@ -77,12 +77,12 @@ def connectors_are_alone(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def _connectors(spec: EngineSpec) -> list[str]:
-    """Return the keys of the connectors that are asked for."""
+    """Return the spec keys of the KV connectors that are set."""
     return [key for key in ("transfer", "offloading", "handoff") if getattr(spec, key) is not None]
 
 
 def simple_offloading_is_of_the_prefix_cache(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: the simple connector stores what the prefix cache has, block by block, and evicts as that does."""
+    """Limit: connector `simple` needs the prefix cache, and default values of its other keys."""
     if spec.offloading is None or spec.offloading.connector != "simple":
         return None
     allowed = "with connector simple only the default is allowed"
@@ -100,7 +100,7 @@ def simple_offloading_is_of_the_prefix_cache(spec: EngineSpec) -> Excess[EngineS
 
 
 def simple_offloading_is_of_a_device(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: the simple connector needs a device with streams."""
+    """Limit: connector `simple` needs a device with streams, so no CPU."""
     if spec.offloading is None or spec.offloading.connector != "simple":
         return None
     mended = spec.model_copy(update={"offloading": spec.offloading.model_copy(update={"connector": "chunked"})})
@@ -108,7 +108,7 @@ def simple_offloading_is_of_a_device(spec: EngineSpec) -> Excess[EngineSpec] | N
 
 
 def producers_hold_the_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: a request as long as the model allows has to fit into the pool of a producer."""
+    """Limit: the block pool of a handoff's producer fits a request of `max_model_len` tokens."""
     handoff, least = spec.handoff, spec.max_blocks_per_request
     if handoff is None or handoff.producer_blocks >= least:
         return None
@@ -117,7 +117,7 @@ def producers_hold_the_model(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def handoffs_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: what a server asks of one engine besides requests is not asked of two."""
+    """Limit: no control event and no dummy step with a handoff, which has two engines."""
     if spec.handoff is None or not (event.do in CONTROL_EVENTS or isinstance(event, DummyStep)):
         return None
     reason = "the event addresses one engine, and a handoff has two"
@@ -125,14 +125,14 @@ def handoffs_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEve
 
 
 def own_transfers_are_undisturbed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: no event changes what vLLM's own connector does."""
+    """Limit: no `disturb_transfer` with vLLM's own offloading connectors."""
     if spec.offloading is None or not isinstance(event, DisturbTransfer):
         return None
     return Excess("", event.do, "not allowed with offloading", None, "loads of vLLM's own connector do not fail")
 
 
 def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: beside a store nothing is forgotten by a pause, and weights stay those of what it holds."""
+    """Limit: with a KV connector, pause and sleep keep the KV cache, and weights stay the same."""
     if not spec.has_connector:
         return None
     reason = "vLLM refuses to free blocks of a transfer in flight"
@@ -145,7 +145,7 @@ def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess
                 "level", level, "with a KV connector 0 is allowed", event.model_copy(update={"level": 0}), reason
             )
         case ResetPrefixCache(running=True) if spec.offloading is not None and spec.offloading.connector == "simple":
-            # Its stores hold blocks.
+            # Its stores in flight hold references to their blocks.
             without = event.model_copy(update={"running": False})
             return Excess("running", True, "with connector simple False is allowed", without, reason)
         case LoadWeights():
@@ -155,7 +155,7 @@ def clearings_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess
 
 
 def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: beside a store no dummy batch runs."""
+    """Limit: no dummy step with a KV connector."""
     if not spec.has_connector or not isinstance(event, DummyStep):
         return None
     return Excess(
@@ -164,7 +164,7 @@ def dummy_steps_are_without_transfers(event: AnyEvent, spec: EngineSpec) -> Exce
 
 
 def graphs_are_without_connectors(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: beside a connector nothing is a graph: each writes into the cache."""
+    """Limit: no CUDA graphs with a KV connector."""
     if not spec.has_connector or spec.graphs == "none":
         return None
     allowed, mended = "with a KV connector none is allowed", spec.model_copy(update={"graphs": "none"})

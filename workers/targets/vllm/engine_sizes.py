@@ -1,6 +1,6 @@
-"""Sizes of vLLM's engines that follow from a specification: of captured graphs, and of blocks that states take.
+"""Sizes derived from a spec: CUDA graphs, and blocks for recurrent states and windows.
 
-An engine's process makes it by them, and who asks for one, or judges it, has to know them.
+Both the process that makes the engine and the judge need them.
 """
 
 from collections.abc import Sequence
@@ -8,26 +8,29 @@ from itertools import takewhile
 
 from scenarios.spec import EngineSpec
 
-# Few, so that most batches are padded, and an engine is made in little time; larger ones run without a graph, but where
-# more requests may decode at once than these have tokens.
+# Few sizes, so that most batches are padded and capture is fast. Batches above the largest size run without a graph;
+# `graph_sizes` raises that size for specs with many requests.
 _SIZES = (2, 4, 8, 16, 32)
-# Of the hybrid models that are made here; each is a group of layers with blocks of its own.
+# Recurrent layers of the hybrid test model; each is a KV-cache group of its own.
 RECURRENT_LAYERS = 2
-# Layers of a model with sliding windows: one of full attention, as a drafter's layers are, and as many windows as make
-# a group of layers without it.
+# Layers of the sliding-window test model: one with full attention, as in a drafter, and enough sliding windows
+# to form a KV-cache group without full attention.
 WINDOW_LAYERS = ("sliding_attention", "full_attention", "sliding_attention", "sliding_attention")
 
 
 def graph_sizes(spec: EngineSpec) -> Sequence[int]:
-    """Return the sizes that are asked for; where whole steps are graphs, vLLM rounds them to runs of drafts."""
-    # As vLLM has it by default: twice the most tokens of decodes.
+    """Return the CUDA graph sizes to configure, in tokens.
+
+    For full graphs vLLM rounds each size up to a multiple of `1 + num_speculative_tokens`.
+    """
+    # vLLM's default maximum: twice the tokens of a batch in which every request decodes.
     largest = min(spec.max_num_batched_tokens, 2 * spec.max_num_seqs * (1 + spec.num_speculative_tokens))
     largest = min(largest, max(2 * spec.max_num_seqs, _SIZES[-1]))
     return [*takewhile(lambda size: size < largest, _SIZES), largest]
 
 
 def largest_graph(spec: EngineSpec) -> int:
-    """Return how many tokens a graph of a specification has at most."""
+    """Return the number of tokens of the largest CUDA graph that vLLM captures."""
     sizes = graph_sizes(spec)
     run = 1 + spec.num_speculative_tokens if "full" in spec.graphs else 1
     rounded = [-(-size // run) * run for size in sizes]
@@ -35,10 +38,12 @@ def largest_graph(spec: EngineSpec) -> int:
 
 
 def blocks_of_states(spec: EngineSpec) -> int:
-    """Return how many blocks states take at most of the pool: who has all others still fits.
+    """Return the most blocks that the recurrent states of one request take.
 
-    One has a block, one more where it is kept at ends of blocks, and one for each draft. Who is hit inside a block
-    holds that and a copy, of each group of layers; vLLM lets it wait for ever if both do not fit.
+    The pool has these in addition to `num_blocks`, so that a request may use all of the latter. Each group of recurrent
+    layers has a state block, one more if the prefix cache keeps states at block ends, and one for each draft token. A
+    request with a prefix-cache hit inside a block holds that block and one copy per group; vLLM lets it wait for ever
+    if they do not fit.
     """
     if spec.layers != "hybrid":
         return 0
@@ -47,9 +52,10 @@ def blocks_of_states(spec: EngineSpec) -> int:
 
 
 def blocks_of_windows(spec: EngineSpec) -> int:
-    """Return how many blocks windows take at most of one request: who has all others of the pool still fits.
+    """Return the most blocks that the sliding-window layers of one request take.
 
-    Behind each window are tokens of the steps in flight, and it may begin and end inside a block.
+    The pool has these in addition to `num_blocks`. They hold the window and the tokens of the steps in flight; the
+    window may begin and end inside a block.
     """
     if spec.layers != "windows":
         return 0
@@ -59,8 +65,11 @@ def blocks_of_windows(spec: EngineSpec) -> int:
 
 
 def sequences_in_graphs(spec: EngineSpec) -> int:
-    """Return how many requests may run at a time: vLLM captures no whole graph of more states than blocks (#34094)."""
+    """Return the largest `max_num_seqs` that full CUDA graphs of a hybrid model allow.
+
+    vLLM captures no full graph with more recurrent states than blocks (#34094).
+    """
     if spec.layers != "hybrid" or "full" not in spec.graphs:
         return spec.max_num_seqs
-    # One block stands for none.
+    # One more than the usable blocks: the null block.
     return spec.num_blocks + 1 + blocks_of_states(spec)

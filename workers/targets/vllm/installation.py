@@ -1,4 +1,4 @@
-"""Installation of vLLM in an environment of its own, and how an engine's process is started there."""
+"""Find an installation of vLLM, in its own virtual environment, and launch engine processes."""
 
 import os
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from workers.targets.vllm.names import VLLM, VLLM_V1, RunnerName
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = "workers.targets.vllm.inside.main"
-# Installations, each with exact versions: for CPUs, which has the simulated device too, and for GPUs.
+# Virtual environments with exact versions: one for CPUs and the simulated device, one for GPUs.
 HOME, GPU_HOME = ".venv-vllm", ".venv-vllm-gpu"
-# No compilation: where a model's pieces are graphs, these are broken at layers of attention while they are captured.
+# No torch.compile: piecewise CUDA graphs are split at attention layers during their capture instead.
 ENVIRONMENT = {
     **installation.ENVIRONMENT,
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -25,17 +25,17 @@ ENVIRONMENT = {
     "TORCH_COMPILE_DISABLE": "1",
     "VLLM_USE_BREAKABLE_CUDAGRAPH": "1",
 }
-# Graphs of the simulated device need no garbage to be collected before and behind their capture.
+# Capture on the simulated device needs no garbage collection before and after it.
 OF_CPUS = {"VLLM_CPU_CI_ENV": "1", "CUDA_VISIBLE_DEVICES": "", "VLLM_ENABLE_CUDAGRAPH_GC": "1"}
-# Products of float32 are float32: logits of one row are the same, but for rounding, in whatever batch it is.
+# Products of float32 stay float32, so that the logits of a row are the same in every batch, up to rounding.
 OF_GPUS = {"TRITON_F32_DEFAULT": "ieee", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelRunner:
-    """One of vLLM's model runners: the engine by which it is known here, and what its process needs.
+    """One of vLLM's two model runners: its engine name in this project and its environment.
 
-    `packages` are folders of an installation for CPUs that only it has on its path.
+    `packages` are folders of the CPU installation that only this runner has on its path.
     """
 
     name: RunnerName
@@ -45,34 +45,34 @@ class ModelRunner:
 
 
 FIRST_RUNNER = ModelRunner("v1", VLLM_V1, {"VLLM_USE_V2_MODEL_RUNNER": "0"})
-# What vLLM takes where it finds Triton, which is not where the first runner, that needs none, would load it.
+# vLLM selects the second runner if it finds Triton. The first runner needs no Triton, so it is not on its path.
 SECOND_RUNNER = ModelRunner("v2", VLLM, {}, packages=("triton",))
 
 
 def home_of(config: RunConfig) -> Path:
-    """Return the folder of the installation that is asked for, by default this checkout's for the device."""
+    """Return the installation's folder: `engine_home`, or the checkout's default for the device."""
     by_default = GPU_HOME if config.device == "cuda" else HOME
     return Path(config.engine_home) if config.engine_home else ROOT / by_default
 
 
 def making(target: str) -> str:
-    """Return how an installation is made, from a checkout or from what was installed of a wheel."""
+    """Return the instruction for installing a target, from a checkout or an installed wheel."""
     return making_of(target, GPU_HOME if target == "vllm-gpu" else HOME, ROOT)
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """An installation in a folder, for one of the runners on a device."""
+    """An installation of vLLM in a folder, for one model runner on one device."""
 
     home: Path
     runner: ModelRunner
     device: Device = "sim"
 
     def python(self) -> Path:
-        """Return the Python that vLLM is installed for.
+        """Return the path of the Python interpreter that vLLM is installed for.
 
         Raises:
-            DeviceError: it is not installed; the message says what to do.
+            DeviceError: vLLM is not installed; the message has the command that installs it.
         """
         python, engine = python_of(self.home), self.runner.engine
         if python is None:
@@ -92,10 +92,12 @@ class Installation:
         hash_seed: str = "0",
         fixes: str = "",
     ) -> Launch:
-        """Return how a process is started: with a source tree laid over the installed one, and with fixes applied.
+        """Return the command and environment of a child process.
+
+        `overlay` is a source tree laid over the installed one; `fixes` names the findings to fix in the sources.
 
         Raises:
-            DeviceError: it is not installed; the message says what to do.
+            DeviceError: vLLM is not installed; the message has the command that installs it.
         """
         laid_over = (overlay,) if overlay else ()
         arguments = (self.device, self.runner.name, kernels, str(self.home / "models"), fixes, *laid_over)
@@ -106,11 +108,11 @@ class Installation:
 
     @property
     def _packages(self) -> tuple[str, ...]:
-        """The folders on the path of its process: what a GPU's PyTorch needs is installed with it."""
+        """Folders added to the child process's path: none on a GPU, where PyTorch installs Triton."""
         return () if self.device == "cuda" else self.runner.packages
 
 
 @cache
 def keeper_of(of: Installation, overlay: str, kernels: Kernels, fixes: str) -> Keeper:
-    """Return the keeper of the process of an installation with a tree laid over it and fixes; it ends with ours."""
+    """Return the keeper of the child process for an installation, overlay and fixes."""
     return kept(of.runner.engine, partial(of.launch, overlay, kernels, fixes=fixes))

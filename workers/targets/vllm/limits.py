@@ -1,4 +1,4 @@
-"""Capabilities of vLLM with either of its model runners, and its limits: key, condition, allowed values, reason."""
+"""Capabilities of vLLM with each model runner, and the limits of its specs and events."""
 
 from dataclasses import replace
 
@@ -24,16 +24,16 @@ from workers.targets.vllm.engine_sizes import sequences_in_graphs
 from workers.targets.vllm.request_features import FIRST, SECOND
 from workers.targets.vllm.situations import user_logits_processor
 
-# Sizes of vocabularies that models are made for: with fewer tokens there are not as many logprobs as may be asked for.
+# Vocabulary sizes that have a model; a smaller one has fewer tokens than the logprobs that a request may ask for.
 VOCABULARIES = (32, 33, 40, 64, 65, 97, 128, 130)
-# Tokens by which hits may end, of blocks of 32.
+# Values of `match_tokens`: prefix-cache hits end at multiples of it inside a block of 32 tokens; 0: at block ends only.
 MATCHES = (0, 8, 16)
 _BESIDE_HYBRIDS = ("eagle", "ngram_gpu", "ngram")
 _BESIDE_WINDOWS = ("eagle", "eagle3", "draft_model", "ngram_gpu", "ngram")
 
 
 def reasoning_ends_by_a_token(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: what ends reasoning is a token of the vocabulary."""
+    """Limit: the token that ends reasoning is in the vocabulary."""
     if spec.reasoning_end is None or spec.reasoning_end < spec.vocab_size:
         return None
     last = spec.vocab_size - 1
@@ -42,7 +42,7 @@ def reasoning_ends_by_a_token(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def processors_are_without_drafts(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: no processor of a user is beside drafts."""
+    """Limit: no custom logits processor with speculative decoding."""
     if not spec.logits_processor or not spec.num_speculative_tokens:
         return None
     mended = spec.model_copy(update={"logits_processor": False})
@@ -50,7 +50,7 @@ def processors_are_without_drafts(spec: EngineSpec) -> Excess[EngineSpec] | None
 
 
 def runs_of_drafts_have_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: a step has room for a token, its drafts, and the slots of a drafter that proposes them all at once."""
+    """Limit: with dflash a step fits a token, its draft tokens and as many lookahead slots."""
     least = 1 + 2 * spec.num_speculative_tokens
     if spec.drafter != "dflash" or spec.num_speculative_tokens == 0 or spec.max_num_batched_tokens >= least:
         return None
@@ -60,7 +60,10 @@ def runs_of_drafts_have_room(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def hybrids_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: beside a hybrid model no drafter has caches in groups of their own, or is given states of many layers."""
+    """Limit: a hybrid target supports the drafters eagle, ngram_gpu and ngram.
+
+    The others have a KV-cache group of their own, or read hidden states of several target layers.
+    """
     if spec.layers != "hybrid" or not spec.num_speculative_tokens or spec.drafter in _BESIDE_HYBRIDS:
         return None
     allowed = f"allowed with layers hybrid are {', '.join(_BESIDE_HYBRIDS)}"
@@ -69,7 +72,7 @@ def hybrids_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def recurrent_layers_are_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: what recurrent layers are is said of a hybrid model alone."""
+    """Limit: `recurrent_layers` is for hybrid models only."""
     if spec.layers == "hybrid" or spec.recurrent_layers == "short_conv":
         return None
     mended = spec.model_copy(update={"recurrent_layers": "short_conv"})
@@ -77,7 +80,10 @@ def recurrent_layers_are_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | No
 
 
 def windows_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: beside windows no drafter is part of a target, or is given states of all layers of the dense one."""
+    """Limit: a sliding-window target supports every drafter except mtp and dflash.
+
+    These are part of the target, or read hidden states of all layers of the model with full attention.
+    """
     if spec.layers != "windows" or not spec.num_speculative_tokens or spec.drafter in _BESIDE_WINDOWS:
         return None
     allowed = f"allowed with layers windows are {', '.join(_BESIDE_WINDOWS)}"
@@ -86,7 +92,7 @@ def windows_have_few_drafters(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def windows_are_of_their_layers(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: what windows are is said of layers with such alone."""
+    """Limit: `window` and `window_heads` are for sliding-window models only."""
     for key in ("window", "window_heads") if spec.layers != "windows" else ():
         seen, default = getattr(spec, key), EngineSpec.model_fields[key].default
         if seen != default:
@@ -96,7 +102,7 @@ def windows_are_of_their_layers(spec: EngineSpec) -> Excess[EngineSpec] | None:
 
 
 def hits_end_inside_blocks_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | None:
-    """Limit: hits end inside a block where states are kept with it, and nothing else has entries of a part of it."""
+    """Limit: `match_tokens` needs a hybrid model with a prefix cache; some options exclude it."""
     if not spec.match_tokens:
         return None
     mended = spec.model_copy(update={"match_tokens": 0})
@@ -111,28 +117,28 @@ def hits_end_inside_blocks_of_hybrids(spec: EngineSpec) -> Excess[EngineSpec] | 
 
 
 def lookups_on_the_device_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: the number of drafts of a drafter that asserts it never changes."""
+    """Limit: no `set_k` with ngram_gpu, which asserts a constant number of draft tokens."""
     if not isinstance(event, SetK) or spec.drafter != "ngram_gpu":
         return None
     return Excess("k", event.k, "not allowed with drafter ngram_gpu", None, "it asserts a constant number")
 
 
 def weights_with_heads_stay(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: there is one version of a target that has heads to draft with."""
+    """Limit: no `load_weights` with mtp, whose target has one version of its weights."""
     if not isinstance(event, LoadWeights) or spec.drafter != "mtp":
         return None
     allowed = "not allowed with drafter mtp"
     return Excess("version", event.version, allowed, None, "its model has one version of its weights")
 
 
-# Of a CPU's own kernels.
+# Holds for vLLM's CPU kernels only.
 _HYBRID_WITHOUT_DRAFTS = NothingBeside(
     "num_speculative_tokens",
     beside=("layers", "hybrid"),
     otherwise="attention",
     reason="vLLM's CPU kernels cannot roll a recurrent state back to before a rejected draft",
 )
-# A request as long as the model allows has to fit into its pool of blocks, and no chunk may be longer.
+# A request of max_model_len tokens fits into the block pool, and no prefill chunk is longer than such a request.
 _POOL_HOLDS_MODEL = (
     KeyAtMost("max_model_len", lambda spec: spec.num_blocks * spec.block_size, "num_blocks x block_size"),
     KeyAtMost("long_prefill_token_threshold", lambda spec: spec.max_model_len, "max_model_len"),
@@ -145,7 +151,7 @@ FIRST_RUNNER = Capabilities(
         *CONTROL_EVENTS,
     ),
     places=("before_schedule",),
-    # Where a result is processed, the server takes aborts that came while it was computed, and nothing else.
+    # Before it processes a step's results, the server handles aborts that arrived during the step, and no other event.
     places_besides={"abort": ("before_process",)},
     features=FIRST.names,
     spec={
@@ -179,7 +185,7 @@ FIRST_RUNNER = Capabilities(
         "draft_sampling": (),
         "graphs": (),
     },
-    # Streams are the engine's own; a schedule orders their tasks.
+    # The engine creates its own streams; a schedule orders their tasks.
     devices={"sim": ("streams",), "cpu": (), "cuda": ()},
     policies=("eager", "lazy", "random"),
     probes=(
@@ -243,7 +249,7 @@ FIRST_RUNNER = Capabilities(
     ),
     situations=(user_logits_processor,),
     planes=("races", "blocks", "books", "counts", "inputs", "kv", "transfers"),
-    # A row alone and among others is rounded differently. Of 420 positions of a model with sliding windows, the gap
+    # Rounding differs between a row alone and in a batch. Among 420 positions of a sliding-window model, the gap
     # between two of the five highest logits changed by more than 9e-5 at 1 in 100, and by 2.2e-4 at one.
     logit_margin=1e-3,
     words_from_prompt=False,
@@ -252,10 +258,10 @@ FIRST_RUNNER = Capabilities(
 
 SECOND_RUNNER = replace(
     FIRST_RUNNER,
-    # It knows devices with streams alone.
+    # The second runner supports only devices with streams.
     devices={"sim": ("streams",), "cuda": ()},
-    # Its rows are in the order of a step's plan, decodes before prompts.
-    # Processors of users are others there.
+    # It orders batch rows by the scheduler's plan, decodes before prefills, and has another interface for custom logits
+    # processors.
     spec={key: each for key, each in FIRST_RUNNER.spec.items() if key not in ("decodes_first", "logits_processor")},
     features=SECOND.names,
     situations=(),
@@ -270,7 +276,7 @@ SECOND_RUNNER = replace(
 
 
 def on_a_cpu(capabilities: Capabilities) -> Capabilities:
-    """Return capabilities without graphs, gated delta nets and what else needs a device."""
+    """Return the capabilities on a CPU, which lacks CUDA graphs, gated delta nets and streams."""
     on_a_device = (_HYBRID_WITHOUT_DRAFTS, simple_offloading_is_of_a_device)
     limits = replace(capabilities.limits, spec=(*capabilities.limits.spec, *on_a_device))
     lacking = ("graphs", "recurrent_layers")
@@ -279,10 +285,10 @@ def on_a_cpu(capabilities: Capabilities) -> Capabilities:
 
 
 def on_a_gpu(capabilities: Capabilities) -> Capabilities:
-    """Return capabilities without what is observed on the simulated device and on a CPU alone."""
-    # Kernels of gated delta nets for GPUs refuse float32.
+    """Return the capabilities on a GPU, where fewer features are observed."""
+    # vLLM's GPU kernels for gated delta nets refuse float32.
     lacking = ("offloading", "handoff", "recurrent_layers", "window", "window_heads")
     spec = {key: each for key, each in capabilities.spec.items() if key not in lacking}
-    # Windows were not tried there.
+    # Sliding windows are untested on a GPU.
     spec["layers"] = ("attention", "hybrid")
     return replace(capabilities, spec=spec, delays=True)

@@ -1,9 +1,9 @@
-"""Names of vLLM as an engine, and of its model runners."""
+"""Names of vLLM's engines and model runners."""
 
 from typing import Literal, TypeAlias
 
-# As `--engine` takes them: with the second model runner, and with the first.
+# Values of `--engine`: vLLM with its second and with its first model runner.
 VLLM = "vllm"
 VLLM_V1 = "vllm-v1"
-# The first and the second generation: a process has engines with one of them.
+# First and second generation of vLLM's model runner. All engines of a process have the same one.
 RunnerName: TypeAlias = Literal["v1", "v2"]

@@ -1,9 +1,9 @@
-"""Places in vLLM's program that are to see to what judges look at, by plane and variable; of contracts by contract.
+"""Source locations in vLLM reported with a finding, by plane and variable or contract.
 
-Of a crash they are by the function that raised: where that is made which it works on; of a race by a function that uses
-the memory: where is decided when. Of wrong outputs they are by what was asked for, too. They are told beside a finding,
-whose cause need not be there, the nearest first; no verdict depends on them. Functions are those of vLLM 0.32.0 and
-0.33.0.
+A crash is looked up by the function that raised: its locations make the data that this function works on. A race is
+looked up by a function that uses the memory: its locations decide when. Wrong outputs are also looked up by the
+features of the trace (`ASKED`). The nearest location comes first; the cause may be elsewhere, and no verdict depends on
+them. Function names are from vLLM 0.32.0 and 0.33.0.
 """
 
 from workers.record.evidence import RACES, Site
@@ -44,37 +44,37 @@ _REQUESTS = _at(update_from_output=_SCHEDULER, finish_requests=_SCHEDULER)
 _COUNTS = _at(_update_after_schedule=_SCHEDULER, update_from_output=_SCHEDULER)
 _CACHED = _at(get_computed_blocks=_BLOCKS, cache_full_blocks=_POOL)
 _LOADS = _at(_update_from_kv_xfer_finished=_SCHEDULER, _connector_finished=_SCHEDULER)
-# What a runner is told of a request: its tokens, how many of them are computed, and whether it comes back.
+# Request data that the scheduler sends to the runner: tokens, number of computed tokens, resumed after preemption.
 _TOLD = _at(_make_cached_request_data=_SCHEDULER, _preempt_request=_SCHEDULER)
-# For how many tokens there is room behind those of a step.
+# Slots for tokens after the scheduled ones (lookahead).
 _ROOM = _at(allocate_slots=_BLOCKS, schedule=_SCHEDULER, num_lookahead_tokens=_CONFIG)
-# Which row of a step is a decode, which a prompt's, and which of the latter begin with no state.
+# Which batch rows are decodes, which are prefills, and which prefills start without a recurrent state.
 _ROWS_WITH_STATES, _ROWS_WITH_GATES = _at(_compute_common_metadata=_OF_STATES), _at(build=_OF_GATES)
-# What is copied to a store or from it in a step, and what is waited for before.
+# Blocks that a step copies to or from the store, and the copies that it waits for first.
 _JOBS = _at(build_connector_meta=_OFFLOADS, _build_store_jobs=_OFFLOADS)
 _OF_SCHEDULER: Places = {
-    # What an engine makes of its configuration.
+    # Settings that vLLM derives from an engine's configuration.
     ("crash", "_made"): _at(__post_init__=_CONFIG),
-    # A grammar that does not compile is an error of its request alone.
+    # A grammar that does not compile fails only its own request.
     ("crash", "_create_grammar"): _at(_check_grammar_completion="vllm/v1/structured_output/request.py"),
     ("crash", "schedule"): _at(get_computed_blocks=_BLOCKS, _preempt_request=_SCHEDULER),
     ("crash", "get_new_blocks"): _at(get_num_blocks_to_allocate=_STATES, allocate_slots=_BLOCKS),
     ("crash", "_handle_invalid_blocks"): _LOADS,
-    # A cache is not emptied while blocks are in use, by the counts of who uses them.
+    # The prefix cache is reset only while no block is in use, by the blocks' reference counts.
     ("crash", "reset_prefix_cache"): _at(reset_prefix_cache=_POOL, touch=_POOL, free_blocks=_POOL),
     ("crash", "_reset_caches"): _at(reset_prefix_cache=_SCHEDULER, _finish_pause=_CORE),
     ("crash", "apply_grammar_bitmask"): _at(grammar_bitmask=_GRAMMARS, update_draft_token_ids_in_output=_SCHEDULER),
     ("counts", "scheduled_computed"): _COUNTS,
-    # Drafts that were planned behind a step are forgotten where nobody proposed any.
+    # Planned draft tokens are dropped if the drafter proposed none.
     ("inputs", "drafts"): _at(schedule=_SCHEDULER, _preempt_request=_SCHEDULER, _handle_stopped_request=_SCHEDULER),
     ("blocks", "tables"): _at(allocate_slots=_BLOCKS, get_new_blocks=_POOL),
     ("blocks", "held"): _at(allocate_slots=_BLOCKS),
     ("blocks", "states"): _at(allocate_new_blocks=_STATES),
-    # Blocks behind a window are given up as others are taken; a hit ends where each group of layers has its own.
+    # Blocks before a sliding window are freed as new ones are allocated; a hit ends where every KV-cache group has one.
     ("blocks", "window_tables"): _at(allocate_slots=_BLOCKS, find_longest_cache_hit=_STATES),
     ("blocks", "hits"): _at(reachable_block_mask=_STATES, find_longest_cache_hit=_STATES, cache_full_blocks=_POOL),
     ("kv", "attended"): _CACHED,
-    # A request hits as much as all groups of layers have, a state behind it among them.
+    # A prefix-cache hit is as long as every KV-cache group allows, including the recurrent state at its end.
     ("kv", "first_state"): _at(
         find_longest_cache_hit=_COORDINATOR, get_computed_blocks_for_connector=_BLOCKS, schedule=_SCHEDULER
     ),
@@ -97,7 +97,7 @@ _OF_SCHEDULER: Places = {
     ("transfers", "offered"): _at(_build_store_jobs=_OFFLOADS, storable_chunks=_OFFLOADS, advance_stored_idx=_OFFLOADS),
     ("transfers", "blocks"): _LOADS,
     ("transfers", "ends"): _LOADS,
-    # An error that no load accounts for: of a grammar that refuses what was sampled.
+    # An error that no load explains: a grammar rejects the sampled token.
     ("transfers", "failures"): _at(
         update_from_output=_SCHEDULER,
         accept_tokens=_GRAMMAR,
@@ -123,10 +123,10 @@ _OF_SCHEDULER: Places = {
 }
 _OF_FEATURES: Places = {
     (ASKED, "grammar"): _at(grammar_bitmask=_GRAMMARS, validate_tokens=_GRAMMAR, update_draft_token_ids=_SCHEDULER),
-    # What a step computed behind blocks that it has lost is thrown away.
+    # Results that a step computed after lost blocks are discarded.
     (ASKED, "transfer"): _at(update_from_output=_SCHEDULER, _handle_invalid_blocks=_SCHEDULER),
     (ASKED, "recurrent_layers gated_delta"): _ROWS_WITH_GATES,
-    # Behind which tokens there are states, and which of them are kept.
+    # After which tokens recurrent states exist, and which of them are kept.
     (ASKED, "recurrent_cache align"): _at(_mamba_block_aligned_split=_SCHEDULER, cache_blocks=_STATES),
 }
 _OF_RACES: Places = {
@@ -140,15 +140,15 @@ _OF_HITS = _at(get_skip_reading_prefix_cache="vllm/v1/request.py")
 _OF_PROMPTS = (("contracts", "prompt_logprobs"), ("logits", "prompt_logprobs"))
 _DRAFTS = ("proposed", "passes", "draft_cache")
 _GIVEN_TO_DRAFTERS = ("input_ids", "positions", "tables")
-# What was put out before: who is told of it, and puts it in the place of placeholders.
+# Earlier output tokens: how they reach the sampling metadata and replace placeholders.
 _OUTPUTS = _at(_sample=_RUNNER, update_async_output_token_ids=_BATCH, _make_cached_request_data=_SCHEDULER)
-# Bad words and generators, which change places with their rows.
+# Bad words and generators, which move with their batch rows.
 _ENTRIES = _at(swap_states=_BATCH, swap_dict_values="vllm/utils/collection_utils.py")
 _PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 FIRST_RUNNER: Places = {
     **_OF_SCHEDULER,
     **_OF_RACES,
-    # Memory of the host is written again once it has been copied.
+    # Host buffers are overwritten once they have been copied to the device.
     (RACES, "copy_to_gpu"): _at(synchronize_input_prep=_RUNNER),
     **dict.fromkeys([(ASKED, name) for name in ("no_repeats", *_PENALTIES)], _OUTPUTS),
     (ASKED, "bad_words"): _OUTPUTS + _ENTRIES,
@@ -167,7 +167,7 @@ FIRST_RUNNER: Places = {
     ("counts", "bounds"): _at(_prepare_inputs=_RUNNER),
     ("inputs", "kept"): _at(_prepare_inputs=_RUNNER, _update_states_after_model_execute=_RUNNER),
     ("inputs", "copied"): _at(preprocess_mamba="vllm/v1/worker/mamba_utils.py", _prepare_inputs=_RUNNER),
-    # Behind the same inputs of the model: what a row is sampled by, and how.
+    # Wrong tokens after correct model inputs: the sampling metadata of a row, and the sampler.
     ("tokens", "tokens"): _at(
         _make_sampling_metadata=_BATCH,
         sample=_SAMPLER,
@@ -185,7 +185,7 @@ FIRST_RUNNER: Places = {
     ("crash", "embedding"): _at(_prepare_input_ids=_RUNNER) + _TOLD,
     ("crash", "update_connector_output"): _at(_get_kv_connector_output=_LOADER, finalize_kv_connector=_LOADER),
     ("crash", "update_from_output"): _at(_bookkeeping_sync=_RUNNER, _get_prompt_logprobs_dict=_RUNNER),
-    # Stores of a preempted request are seen to before its blocks are written.
+    # Stores of a preempted request are handled before its blocks are overwritten.
     ("kv", "attended"): _CACHED + _at(execute_model=_RUNNER),
     **dict.fromkeys([("drafts", name) for name in _DRAFTS], _at(propose=_PROPOSER)),
     **dict.fromkeys([("drafts", f"draft_{name}") for name in _GIVEN_TO_DRAFTERS], _at(set_inputs_first_pass=_PROPOSER)),
@@ -195,7 +195,7 @@ FIRST_RUNNER: Places = {
     ("drafts", "draft_cache"): _at(propose=_PROPOSER, find_longest_cache_hit=_STATES),
     ("counts", "mirror_computed"): _at(_update_states=_RUNNER),
     ("inputs", "sampled"): _at(_bookkeeping_sync=_RUNNER, sample_tokens=_RUNNER),
-    # Rows keep their tokens as they move; what is written last of them is told besides.
+    # Batch rows keep their tokens as they move; the scheduler also sends the newest ones.
     ("inputs", "input_ids"): _at(_update_states=_RUNNER, condense=_BATCH, swap_states=_BATCH) + _TOLD,
     ("inputs", "positions"): _at(_update_states=_RUNNER) + _TOLD,
     ("drafts", "draft_seq_lens"): _at(_input_fits_in_drafter=_RUNNER),
@@ -234,7 +234,7 @@ _SECOND_INPUTS = _at(add_requests=f"{_SECOND}/model_runner.py", prepare_inputs=f
 _SECOND_STEP = _at(prepare_inputs=f"{_SECOND}/model_runner.py")
 _SECOND_STATES = _at(prepare_attn=f"{_SECOND}/model_runner.py", postprocess_sampled=f"{_SECOND}/model_runner.py")
 _SECOND_DRAFTER = _at(_copy_request_inputs=f"{_SECOND}/spec_decode/speculator.py")
-# The functions that store the state of the sampler, by the file that they are in.
+# Sampler state of a request, by the file that stores it.
 _SAMPLER_STATE = {
     "sample/states.py": ("temperature", "top_k", "top_p", "min_p", "seed", "num_logprobs"),
     "sample/penalties.py": (*_PENALTIES, "output_counts", "prompt_tokens"),

@@ -1,4 +1,4 @@
-"""Request features of vLLM: its parameter for each, when its runners lack one, and what it delivers of an output."""
+"""Request features of vLLM: parameters, runners that lack a feature, and delivered outputs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ _TEXT = "is text for vLLM, and this is a list of tokens"
 
 
 def some_token_is_allowed(event: AnyEvent, spec: EngineSpec) -> Excess[AnyEvent] | None:
-    """Limit: some allowed token is neither a stop that comes too soon nor the end of a bad word."""
+    """Limit: some allowed token is neither an early stop token nor the end of a bad word."""
     if not isinstance(event, Submit) or not event.params.allowed_tokens:
         return None
     params = event.params
@@ -53,7 +53,7 @@ def _grammar(submit: Submit) -> str | None:
 
 
 def has_text(submit: Submit) -> bool:
-    """Return whether a request has text beside its tokens: to find stop words, and to leave out what ended it."""
+    """Return whether a request needs text as well as tokens: for stop words, or to cut them off."""
     return bool(submit.params.stop_words) or not submit.params.include_stop_str_in_output
 
 
@@ -75,7 +75,7 @@ SECOND = RequestFeatures(
             limits=(some_token_is_allowed,),
         ),
         Has("logit_bias", {"logit_bias": lambda submit: dict(submit.params.logit_bias) or None}),
-        # A number of logprobs includes the token's own one here, and does not there.
+        # Here the number of logprobs includes the sampled token's own one; in vLLM it does not.
         Has("num_logprobs", {"logprobs": lambda submit: _less_one(submit.params.num_logprobs)}),
         Has(
             "num_prompt_logprobs",
@@ -87,7 +87,7 @@ SECOND = RequestFeatures(
             ),
         ),
         Has("logprob_tokens", {"logprob_token_ids": lambda submit: list(submit.params.logprob_tokens) or None}),
-        # A tokenizer makes tokens of bad words where a request comes in; there is none here.
+        # vLLM tokenizes bad words when it receives a request; there is no tokenizer here.
         Has(
             "bad_words",
             {"_bad_words_token_ids": lambda submit: [list(word) for word in submit.params.bad_words]},
@@ -95,7 +95,7 @@ SECOND = RequestFeatures(
         ),
         Has(
             "broken_grammar",
-            # Nothing would be handed over, or the request fails with a load.
+            # The producer would hand nothing over, or the request fails with a load.
             without=lambda spec: spec.has_connector,
             limits=(_not_in_session("broken_grammar", "the error would end the session"),),
             unwritten="is refused by the front end of an exported test",
@@ -112,7 +112,7 @@ SECOND = RequestFeatures(
         Has(
             "include_stop_str_in_output",
             of("include_stop_str_in_output"),
-            limits=(_not_in_session("include_stop_str_in_output", "the text of a part is not that of a request"),),
+            limits=(_not_in_session("include_stop_str_in_output", "the text of a part differs from a request's text"),),
             unwritten="changes the text alone, and an exported test has tokens",
         ),
         Has(
@@ -121,13 +121,13 @@ SECOND = RequestFeatures(
             limits=(_REASONING_IN_PARTS, grammars_end_by_stops, each_state_allows_a_token),
         ),
         Has("priority", request={"priority": lambda submit: submit.priority}),
-        # A recurrent state cannot go back to before the last token of a part, and a store of blocks is not asked for
+        # A recurrent state cannot be rolled back to before the last token of a part, and no KV connector is asked for
         # the tokens of a session.
         Has("session", without=lambda spec: spec.layers != "attention" or spec.has_connector),
         Has("continues"),
     )
 )
-# With drafts the first runner's front end refuses these, and its engine ignores them.
+# With draft tokens the first runner's front end refuses these, and its engine ignores them.
 _NOT_WITH_DRAFTS = ("logit_bias", "min_p")
 FIRST = RequestFeatures(
     (
@@ -147,7 +147,7 @@ FIRST = RequestFeatures(
     )
 )
 _SCHEDULER, _STOPS = "vllm/v1/core/sched/scheduler.py", "vllm/v1/core/sched/utils.py"
-# Functions of both runners that a broken contract is reported with, the nearest first, each with its file.
+# Functions of both runners that are reported with a broken contract, nearest first, each with its file.
 MADE_BY: Mapping[str, Mapping[str, str]] = {
     "max_tokens": {"check_stop": _STOPS, "_update_request_with_output": _SCHEDULER},
     "stop": {"check_stop": _STOPS, "_update_request_with_output": _SCHEDULER},
@@ -160,10 +160,10 @@ MADE_BY: Mapping[str, Mapping[str, str]] = {
     "text": {"update": "vllm/v1/engine/detokenizer.py", "get_next_output_text": "vllm/v1/engine/detokenizer.py"},
     "broken_grammar": {"grammar_init": "vllm/v1/structured_output/__init__.py", "update_from_output": _SCHEDULER},
 }
-# Sampling parameters that are the same for every request.
+# Sampling parameters with the same value for every request.
 ALWAYS: Mapping[str, object] = {"ignore_eos": True}
 SAMPLING_KEYS = " ".join(("max_tokens", *ALWAYS, *(key for each in FIRST.rows for key in each.sampling)))
-# Fields of an output of the engine core that are read.
+# Fields of `EngineCoreOutput` that are read.
 OUTPUT_FIELDS = "request_id finish_reason stop_reason new_token_ids new_logprobs new_prompt_logprobs_tensors"
 
 
@@ -172,9 +172,9 @@ def _less_one(number: int) -> int | None:
 
 
 def delivered(output: Any, width: int) -> Output:
-    """Return what an output of the engine core delivers.
+    """Return the tokens, logprobs, finish reason and stop reason of an engine core's output.
 
-    Rows of logprobs are as wide as the widest request of the batch asks for: the first `width` of each are its own.
+    Rows of logprobs are as wide as the widest request of the batch needs: the first `width` columns are the request's.
     """
     flat: list[int | float] = []
     if output.new_logprobs is not None:
@@ -185,20 +185,20 @@ def delivered(output: Any, width: int) -> Output:
         tensors = output.new_prompt_logprobs_tensors
         of_prompt = _flat(tensors.logprob_token_ids.flatten().tolist(), tensors.logprobs.flatten().tolist())
     reason = None if output.finish_reason is None else str(output.finish_reason)
-    # The front end reads the reason of a stop with the end alone.
+    # The front end reads the stop reason only together with a finish reason.
     stop = None if reason is None else () if output.stop_reason is None else output.stop_reason
     return Output(tuple(output.new_token_ids), reason, tuple(flat), tuple(of_prompt), stop)
 
 
 def _flat(ids: list[int], logprobs: list[float]) -> list[int | float]:
-    """Return ids, each followed by its logprob."""
+    """Return ids and logprobs as one list: each id followed by its logprob."""
     return [value for pair in zip(ids, logprobs, strict=True) for value in pair]
 
 
 class Text:
-    """The text of a request, as a server makes it of tokens: vLLM's detokenizer finds the stop word.
+    """Text of a request, produced by vLLM's detokenizer, which also finds stop words.
 
-    `has_stopped` if a stop word ended it that the engine core does not know.
+    `has_stopped` is true if a stop word ended the request while the engine core still runs it.
     """
 
     def __init__(self, tokenizer: Any, request: Any) -> None:
@@ -208,7 +208,7 @@ class Text:
         self.has_stopped = False
 
     def delivered(self, output: Output) -> Output:
-        """Return what a client gets of an output: the tokens up to the one that completes a stop word, and the text."""
+        """Return the output as a client gets it: tokens up to the end of a stop word, and text."""
         reason, num_before = output.finish_reason, self._detokenizer.num_output_tokens()
         word = self._detokenizer.update(list(output.tokens), reason == "stop")
         self.has_stopped = word is not None and reason is None

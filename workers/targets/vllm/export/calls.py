@@ -1,4 +1,4 @@
-"""Calls of the driver that stand for the events of a trace, in the order of their ticks."""
+"""Driver calls for the events of a trace, ordered by tick."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,48 +22,48 @@ from workers.targets.exported import ExportError
 from workers.targets.vllm.export.level import Level
 from workers.targets.vllm.export.options import sampling_options
 
-# A list of so few characters is written wherever it is needed.
+# A list literal of fewer characters is repeated instead of stored in a variable.
 SHORT = 60
-# State of the scheduler in a pause, by its mode; a pause that aborts has no call.
+# Pause state of the scheduler by the event's mode; a pause that aborts requests has no call.
 _STATES: Mapping[str, str] = {"keep": "PauseState.PAUSED_ALL", "wait": "PauseState.PAUSED_NEW"}
 
 
 class Calls(NamedTuple):
-    """Lines of calls, and the names of the driver's functions among them."""
+    """Lines of calls, and the names of the driver functions that they use."""
 
     lines: list[str]
     uses: set[str]
 
 
 class Caller:
-    """Writer of the calls of one trace on an engine or a scheduler, which is a variable of that name."""
+    """Writes the calls of one trace on a variable named `engine` or `scheduler`."""
 
     def __init__(self, trace: Trace, level: Level, features: RequestFeatures) -> None:
         self._trace, self._level, self._features = trace, level, features
         self._tick = 0
-        # The tick in which a pause ends, and whether nothing has happened since the pause began.
+        # The tick at which the current pause ends, and whether no event has happened since the pause began.
         self._paused_until: int | None = None
         self._is_idle = False
         self._lines: list[str] = []
         self._uses: set[str] = set()
         self.ids = ids_of(trace)
         ended = {event.session for event in trace.events if isinstance(event, EndSession)}
-        # Where no event ends a session, its last part does.
+        # If no event ends a session, its last part does.
         self._last_parts = {part.session: part for part in trace.submitted() if part.session not in ended}
         self._added: set[str] = set()
         prompts = Counter(submit.prompt for submit in trace.submits())
-        # Prompts of several requests, each by the name of its variable once it has one.
+        # Prompts of several requests, each with its variable's name, or "" before the variable exists.
         self._shared: dict[object, str] = {prompt: "" for prompt, count in prompts.items() if count > 1}
 
     def calls(self) -> Calls:
-        """Return the calls of all events, and of all steps until nothing is left to do.
+        """Return the calls for all events, and the steps until no request is left.
 
         Raises:
-            ExportError: no call stands for an event.
+            ExportError: an event has no call.
         """
         for event in sorted(self._trace.events, key=lambda each: (each.tick, PLACES.index(each.at))):
             if event.tick < self._tick:
-                raise ExportError(f"tick {event.tick}: {event.do} beside a preemption that takes the step")
+                raise ExportError(f"tick {event.tick}: {event.do} in the step of a preemption has no call")
             self._step_to(event.tick)
             self._happen(event)
             self._is_idle = isinstance(event, Pause)
@@ -105,7 +105,7 @@ class Caller:
         assert isinstance(event.prompt, tuple), "the trace is explicit"
         options = sampling_options(event, self._trace.spec.vocab_size, self._features)
         if event.priority:
-            raise ExportError(f"request {event.request}: an exported test gives no priorities")
+            raise ExportError(f"request {event.request}: an exported test sets no priority")
         if event.session is not None:
             options = {"resumable": True, **options}
         request_id = self.ids[event]
@@ -119,7 +119,7 @@ class Caller:
             self._call("end_session", request_id)
 
     def _prompt(self, prompt: tuple[int, ...]) -> object:
-        """Return a prompt, or the variable that holds it if several requests have it."""
+        """Return a prompt, or the variable that holds it if several requests share it."""
         if prompt not in self._shared or len(literal(prompt)) < SHORT:
             return prompt
         if not self._shared[prompt]:
@@ -129,22 +129,22 @@ class Caller:
         return Code(self._shared[prompt])
 
     def _id_of(self, name: str) -> str:
-        """Return the id of the request that has a name by now."""
+        """Return the id of the latest added request with this name."""
         found = [request_id for submit, request_id in self.ids.items() if submit.request == name]
         taken = [request_id for request_id in found if request_id in self._added]
         if not taken:
-            raise ExportError(f"tick {self._tick}: no request has the name {name} by then")
+            raise ExportError(f"tick {self._tick}: no request named {name} has been added")
         return taken[-1]
 
     def _step_to(self, tick: int) -> None:
-        """Write the steps before a tick, and the end of a pause that is over by then."""
+        """Write the steps up to a tick, and the resume of a pause that ends before it."""
         if self._paused_until is not None and self._paused_until <= tick:
             until, self._paused_until = self._paused_until, None
             self._step_to(until)
             self._call("resume")
             self._is_idle = False
         if self._is_idle:
-            # The steps of a pause have no effect until another event happens.
+            # Steps during a pause have no effect until another event happens.
             self._tick = max(self._tick, tick)
             return
         count = tick - self._tick
@@ -162,7 +162,11 @@ class Caller:
 
 
 def ids_of(trace: Trace) -> Mapping[Submit, str]:
-    """Return ids of an engine's requests: their names, with numbers where several bear one; of parts the first's."""
+    """Return the request id of each submit event.
+
+    It is the request's name, with a number if several requests share the name. All parts of a session have the id of
+    its first part.
+    """
     names = Counter(submit.request for submit in trace.submits())
     seen: Counter[str] = Counter()
     first: dict[str, str] = {}

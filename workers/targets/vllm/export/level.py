@@ -1,4 +1,4 @@
-"""How far a finding can be shown on a plain CPU."""
+"""What reproduces a finding on a plain CPU: a scheduler alone, or an engine."""
 
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -8,30 +8,30 @@ from workers.record.verdict import Crashed, Diverged, Stuck, missing_order_of
 from workers.targets.child.export.text import identifier
 from workers.targets.exported import ExportError, Finding
 
-# Plane and variable of a request that a paused engine plans.
+# Plane and variable of the finding that a paused engine schedules a request.
 PAUSED = ("control", "paused")
 Level: TypeAlias = Literal["scheduler", "engine"]
-# Files of vLLM's sources whose errors are the scheduler's own.
+# Source files of vLLM whose exceptions a scheduler alone can raise.
 _SCHEDULER_FILES = ("scheduler.py", "async_scheduler.py", "kv_cache_manager.py", "block_pool.py")
 
 
 def stem_of(name: str) -> str:
-    """Return the name of a finding's test."""
+    """Return the name of the test of a finding."""
     return identifier(name, "vllm_")
 
 
 def level_of(finding: Finding, runs_on_cpu: bool) -> Level:
-    """Return what a test of a finding has to build: a scheduler where that alone is wrong, otherwise an engine.
+    """Return what the test has to build: a scheduler if it alone is wrong, else an engine.
 
     Raises:
-        ExportError: it needs a device whose work lies behind the host's.
+        ExportError: the finding needs a device that runs asynchronously to the host.
     """
     order = missing_order_of(finding.verdict)
     difference = finding.difference
     if order is not None or (difference is not None and difference.plane == RACES):
-        raise ExportError("it is a race between host and device, and a CPU has no device that comes later")
+        raise ExportError("it is a race between host and device, and a CPU has no asynchronous device")
     if finding.trace.schedule.policy != "eager":
-        raise ExportError("its schedule has the device come later than the host, and a CPU has no device")
+        raise ExportError("its schedule delays the device, and a CPU has no device")
     match finding.verdict:
         case Crashed(where=where) if Path(where.file).name in _SCHEDULER_FILES:
             return "scheduler"
@@ -42,5 +42,5 @@ def level_of(finding: Finding, runs_on_cpu: bool) -> Level:
         case Diverged(difference=Difference(plane=plane, variable=variable)) if (plane, variable) == PAUSED:
             return "scheduler"
     if not runs_on_cpu:
-        raise ExportError("it is of vLLM's second model runner, which runs on no CPU")
+        raise ExportError("it needs vLLM's second model runner, which does not run on a CPU")
     return "engine"

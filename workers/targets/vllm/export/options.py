@@ -1,4 +1,4 @@
-"""Options of an exported test: those of its engine from a specification, and those of a request from its parameters."""
+"""Options of an exported test: of its engine, from a spec, and of each request."""
 
 import string
 from collections.abc import Mapping
@@ -11,35 +11,37 @@ from workers.targets.child.request_features import RequestFeatures
 from workers.targets.child.weights import weights_seed
 from workers.targets.exported import ExportError
 
-# What `make_engine` and `make_scheduler` of the driver take where a test says nothing else.
+# Defaults of `make_engine` and `make_scheduler` in the driver.
 DEFAULTS = EngineSpec(layers="attention", sampling="standard", block_size=32)
-# Keys of a specification that become options, or that have no part in what an engine of vLLM does.
+# Spec keys that become options, or that do not affect a vLLM engine.
 _TAKEN = (
     *("layers", "depth", "sampling", "policy", "prefix_cache", "logprobs_mode", "num_speculative_tokens", "drafter"),
     *("drafter_quality", "max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold", "max_model_len"),
     *("block_size", "num_blocks", "vocab_size", "transfer", "pad", "accepted_counts", "token_multiple", "window"),
 )
-# Of an EAGLE head: how much of the hidden states it takes, and how much its layer adds.
+# Weights of an EAGLE head by quality: scale of the hidden states, and scale of its layer's output.
 _HEADS: Mapping[str, tuple[float, float]] = {"good": (0.2, 0.02), "mediocre": (0.6, 0.2)}
 _LETTERS = string.ascii_letters + string.digits
 LOOKUP = {"prompt_lookup_min": 1, "prompt_lookup_max": 3}
 
 
 def check_spec(spec: EngineSpec) -> None:
-    """Refuse a specification that no exported test makes an engine for.
+    """Refuse a spec for which no exported test can make an engine.
 
     Raises:
         ExportError: the message names the key.
     """
     changed = {key for key in EngineSpec.model_fields if getattr(spec, key) != getattr(DEFAULTS, key)}
     if spec.layers not in ("attention", "windows"):
-        raise ExportError(f"spec.layers is {spec.layers}; an exported test has models of attention alone")
+        raise ExportError(f"spec.layers is {spec.layers}; an exported test has attention models only")
     if unknown := sorted(changed - {*_TAKEN}):
-        raise ExportError(f"spec.{unknown[0]}: an exported test has no such option of an engine")
+        raise ExportError(f"spec.{unknown[0]}: an exported test has no engine option for it")
 
 
 def check_seeds(trace: Trace) -> None:
-    """Refuse a trace that samples with a seed after a prompt in chunks: vLLM-cpu raises there (finding seeded_chunks).
+    """Refuse a trace that samples with a seed after a chunked prefill.
+
+    vLLM-cpu raises there (finding seeded_chunks).
 
     Raises:
         ExportError: the message names the request.
@@ -50,12 +52,12 @@ def check_seeds(trace: Trace) -> None:
         decoded = sum(1 + spec.num_speculative_tokens for each in others if each.tick < event.tick)
         prompts = sum(each.prompt_length for each in others if each.tick == event.tick)
         if event.params.temperature and event.prompt_length + decoded + prompts > spec.max_num_batched_tokens:
-            why = "samples with a seed after a prompt in chunks, for which vLLM resets a generator, and a CPU cannot"
+            why = "samples with a seed after a chunked prefill, for which vLLM resets a generator, and a CPU cannot"
             raise ExportError(f"request {event.request} {why}")
 
 
 def engine_options(spec: EngineSpec, blocks_of_windows: int) -> dict[str, object]:
-    """Return the options of an engine, less those of speculation and asynchrony, that are not by default."""
+    """Return engine options that differ from the defaults, without speculation and asynchrony."""
     beside = spec.max_num_seqs if _has_draft_model(spec) else 0
     least = max(spec.max_num_batched_tokens, spec.max_num_seqs) + beside
     options: dict[str, object] = {
@@ -84,10 +86,12 @@ def engine_options(spec: EngineSpec, blocks_of_windows: int) -> dict[str, object
 
 
 def speculative_config(spec: EngineSpec) -> dict[str, object] | None:
-    """Return vLLM's configuration of speculation, None for none; the drafter's model is the variable `head`.
+    """Return vLLM's `speculative_config`, None without draft tokens.
+
+    A drafter's model is the variable `head`, `draft` or `model` of the test.
 
     Raises:
-        ExportError: no tiny model of the drafter is made by an exported test.
+        ExportError: an exported test has no tiny model of the drafter.
     """
     if not spec.num_speculative_tokens:
         return None
@@ -103,7 +107,7 @@ def speculative_config(spec: EngineSpec) -> dict[str, object] | None:
 
 
 def head_options(spec: EngineSpec) -> dict[str, object]:
-    """Return what the EAGLE head of a specification is made with, behind the target's weights."""
+    """Return the arguments of `eagle_head` for a spec, after the target's weights."""
     of_states, scale = _HEADS[spec.drafter_quality]
     seed = weights_seed(f"eagle {spec.drafter_quality}", spec.vocab_size)
     return {"seed": seed, "of_states": of_states, "scale": scale}
@@ -114,10 +118,10 @@ def _has_draft_model(spec: EngineSpec) -> bool:
 
 
 def sampling_options(event: Submit, vocab_size: int, features: RequestFeatures) -> dict[str, object]:
-    """Return the sampling parameters of a request that are not by default, by the names that vLLM has for them.
+    """Return the sampling parameters of a request that are not defaults, by vLLM's names.
 
     Raises:
-        ExportError: one cannot be asked for with tokens alone.
+        ExportError: a parameter needs text, and a test has tokens only.
     """
     reason = features.unwritten(event)
     if reason is not None:
@@ -129,7 +133,7 @@ def sampling_options(event: Submit, vocab_size: int, features: RequestFeatures) 
 
 
 def characters(vocab_size: int) -> str:
-    """Return a character for each token.
+    """Return a string with one character for each token id.
 
     Raises:
         ExportError: there are more tokens than letters and digits.
@@ -140,7 +144,7 @@ def characters(vocab_size: int) -> str:
 
 
 def grammar_rules(event: Submit, vocab_size: int) -> list[str]:
-    """Return the rules of a request's grammar in EBNF over characters, of which stop tokens are none."""
+    """Return the EBNF rules of a request's grammar over characters, without its stop tokens."""
     letters = characters(vocab_size)
     rules = ["root ::= s0"]
     for state, edges in enumerate(event.params.grammar):

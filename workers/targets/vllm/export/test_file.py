@@ -1,4 +1,4 @@
-"""Text of an exported test: what its trace needs of the driver, and one test."""
+"""Text of an exported test: the driver functions that its trace needs, and one test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,22 +26,22 @@ from workers.targets.vllm.export.options import (
 )
 
 _DRIVER = Path(__file__).parent / "driver"
-# Files of the driver, by what is built.
+# Files of the driver by what the test builds.
 _FILES: Mapping[Level, tuple[str, ...]] = {"engine": ("cpu", "engine", "outputs"), "scheduler": ("cpu", "scheduler")}
-# Environment of every test: one process, and the first of vLLM's model runners.
+# Environment of every test: one process, and vLLM's first model runner.
 _ENVIRONMENT = (
     'os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"',
     'os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"',
 )
 
 
-# As many as `with_window_layers` of the driver makes.
+# Number of layers that `with_window_layers` of the driver makes.
 _WINDOW_LAYERS = 4
 
 
 @dataclass(slots=True)
 class Writer:
-    """Writer of the lines of one test, and of the names that they use."""
+    """Writes the lines of one test, and collects the names that they use."""
 
     trace: Trace
     level: Level
@@ -55,7 +55,7 @@ class Writer:
         return self.trace.spec
 
     def lines(self, name: str) -> list[str]:
-        """Return the test, and before it the function that runs its trace if another run has the same calls."""
+        """Return the test, preceded by a `run` function if two engines run the same calls."""
         calls = Caller(self.trace, self.level, self.features).calls()
         self.uses |= calls.uses | self.assertion.uses
         is_patched = self.spec.depth > 1 or self._has_no_pinned_memory()
@@ -67,13 +67,13 @@ class Writer:
         return [heading, *indented(body)]
 
     def besides(self) -> list[str]:
-        """Return the files that change the driver."""
+        """Return the driver files that redefine parts of the default ones."""
         return ["connector"] * (self.spec.transfer is not None) + [self.assertion.watches] * bool(
             self.assertion.watches
         )
 
     def _function(self, calls: list[str]) -> list[str]:
-        """Return the function that runs the trace in an engine with some options."""
+        """Return the function that runs the trace in an engine with the given options."""
         made = self._made("engine", self._options(), Code("**options"))
         return ["def run(model, **options):", *indented([*made, *calls, "return engine.outputs"])]
 
@@ -89,7 +89,7 @@ class Writer:
         ]
 
     def _models(self) -> list[str]:
-        """Return the lines that write models: of a scheduler alone nobody reads weights."""
+        """Return the lines that write the models; a scheduler alone needs only a config."""
         spec, lines = self.spec, list[str]()
         if spec.depth > 1:
             self.uses.add("leave_asynchrony")
@@ -120,7 +120,7 @@ class Writer:
         return lines
 
     def _target(self, target: Call | Code) -> list[str]:
-        """Return the lines that write the model of a target, and before it a draft model that is another one."""
+        """Return the lines that write the target's model, after those of a different draft model."""
         spec, lines = self.spec, list[str]()
         saved = Call("save_model", [_folder("model"), target, spec.vocab_size])
         if spec.layers != "windows":
@@ -147,7 +147,7 @@ class Writer:
         return {"speculative_config": found} if found is not None else {}
 
     def _options(self) -> dict[str, object]:
-        """Return the options of an engine, less those of asynchrony and speculation."""
+        """Return the options of an engine, without asynchrony and speculation."""
         options = engine_options(self.spec, self.blocks_of_windows)
         if self._has_grammars():
             options["skip_tokenizer_init"] = False
@@ -159,7 +159,7 @@ class Writer:
         return options
 
     def _made(self, variable: str, options: Mapping[str, object], rest: Code | None = None) -> list[str]:
-        """Return the lines that make an engine or a scheduler; what `rest` stands for comes behind its options."""
+        """Return the lines that make an engine or a scheduler; `rest` follows its options."""
         self.uses.add(f"make_{self.level}")
         given = [Code(f"{name}={literal(each)}") for name, each in options.items()]
         made = Call(f"make_{self.level}", [Code("model"), *given, rest]) if rest is not None else None
@@ -167,11 +167,11 @@ class Writer:
         return [*lines, "engine.counts = []"] if self.assertion.watches == "counts" and variable == "engine" else lines
 
     def _request_id(self) -> str:
-        assert self.assertion.submit is not None, "outputs are those of a request"
+        assert self.assertion.submit is not None, "the assertion is about one request's outputs"
         return ids_of(self.trace)[self.assertion.submit]
 
     def _end(self) -> list[str]:
-        """Return the lines behind the calls: which outputs are meant, and what is asserted of them."""
+        """Return the lines after the calls: the outputs to check, and the assertions."""
         submit, lines = self.assertion.submit, list(self.assertion.lines)
         if submit is None:
             return lines
@@ -188,9 +188,9 @@ class Writer:
         return [each for each in self.trace.submitted() if each.session == submit.session]
 
     def _alone(self, submit: Submit) -> list[str]:
-        """Return the lines that give the same prompt to a request of its own, in a synchronous engine."""
+        """Return the lines that run the same prompt alone in a synchronous engine."""
         parts = self._parts(submit)
-        lines = ["# The same as a request of its own, in a synchronous engine without drafts."]
+        lines = ["# The same prompt alone, in a synchronous engine without speculation."]
         before = parts[: parts.index(submit)]
         assert isinstance(submit.prompt, tuple), "the trace is explicit"
         prompt: object = submit.prompt
@@ -218,10 +218,12 @@ def _folder(name: str) -> Code:
 def exported_test(
     finding: Finding, features: RequestFeatures, runs_on_cpu: bool, blocks_of_windows: int
 ) -> ExportedTest:
-    """Return the test of a finding; not every model runner runs on a CPU. Windows take more blocks of the pool.
+    """Return the test of a finding.
+
+    `runs_on_cpu` says whether the model runner runs on a CPU; `blocks_of_windows` is added to the block pool.
 
     Raises:
-        ExportError: no test on a plain CPU shows it; the message says why.
+        ExportError: no test on a plain CPU reproduces the finding; the message has the reason.
     """
     level = level_of(finding, runs_on_cpu)
     check_spec(finding.trace.spec)

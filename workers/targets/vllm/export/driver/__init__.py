@@ -1,1 +1,1 @@
-"""Driver of exported tests of vLLM: a file takes over what its trace needs."""
+"""Driver of vLLM's exported tests: a test file copies the functions that it needs."""

@@ -1,4 +1,4 @@
-"""A KV connector whose loads bring nothing: a test says which blocks are lost."""
+"""A KV connector that copies nothing: a test sets which blocks fail to load."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,14 +15,14 @@ from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
 @dataclass
 class Loads(KVConnectorMetadata):  # type: ignore[misc]
-    """The loads that end in a step: their requests, and blocks that are lost."""
+    """Loads that end in a step: their requests, and the blocks that failed."""
 
     requests: set[str] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
 
 
 class PrefixConnector(KVConnectorBase_V1):  # type: ignore[misc]
-    """Knows the full blocks of requests that have ended."""
+    """Matches the full blocks of finished requests."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -37,7 +37,7 @@ class PrefixConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int, bool]:
         size, end = self.block_size, num_computed_tokens
-        # A load within a step leaves that step a token to compute.
+        # A synchronous load leaves one token for its step to compute.
         last = request.num_tokens - (not self.is_asynchronous)
         while (
             end + size <= last
@@ -60,7 +60,7 @@ class PrefixConnector(KVConnectorBase_V1):  # type: ignore[misc]
         begun, self.begun = self.begun, Loads()
         if not self.is_asynchronous:
             return begun
-        # An asynchronous load ends a step later.
+        # An asynchronous load ends one step later.
         ending, self.ending = self.ending, begun
         return ending
 
@@ -93,7 +93,7 @@ class PrefixConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
 
 def prefix_connector(is_asynchronous: bool) -> KVTransferConfig:
-    """Return the configuration of the connector of this file."""
+    """Return the configuration that selects this file's connector."""
     return KVTransferConfig(
         kv_connector=PrefixConnector.__name__,
         kv_connector_module_path=__name__,
@@ -106,7 +106,7 @@ def prefix_connector(is_asynchronous: bool) -> KVTransferConfig:
 def model_output(
     plan: SchedulerOutput, sampled: dict[str, list[int]]
 ) -> ModelRunnerOutput:
-    """Return the results of a step, with the ends of loads."""
+    """Return a step's results, including finished and failed loads."""
     rows = {name: row for row, name in enumerate(sampled)}
     loads = plan.kv_connector_metadata
     ended = KVConnectorOutput(

@@ -1,10 +1,10 @@
-"""A turn of the engine's loop that keeps counts of its runner."""
+"""An engine step that records the runner's counts of computed tokens."""
 
 from vllm.v1.engine.core import EngineCore
 
 
 def step(engine: EngineCore) -> None:
-    """One turn of the engine's loop; how much the runner takes for computed is kept."""
+    """Run one engine step; record the runner's counts of computed tokens."""
     delivered, executed = engine.step_fn()
     engine.post_step(executed)
     if executed:

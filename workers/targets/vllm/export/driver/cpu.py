@@ -1,4 +1,4 @@
-"""Patches of PyTorch and of vLLM's platform, for engines on a plain CPU."""
+"""Patches of PyTorch and of vLLM's CPU platform."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from vllm.platforms.cpu import CpuPlatform
 
 
 def without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ignore that a drafter wants pinned memory: PyTorch for CPUs has none."""
+    """Allocate without pinned memory, which PyTorch for CPUs does not have."""
     zeros = torch.zeros
 
     def unpinned(*size: Any, pin_memory: bool = False, **options: Any) -> torch.Tensor:
@@ -19,7 +19,7 @@ def without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_asynchrony(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep asynchronous scheduling, which the platform of CPUs switches off."""
+    """Keep asynchronous scheduling, which vLLM's CPU platform switches off."""
     update = CpuPlatform.check_and_update_config
 
     def update_the_rest(vllm_config: VllmConfig) -> None:

@@ -1,4 +1,4 @@
-"""An EngineCore in this process, on a CPU, and a turn of its loop."""
+"""An EngineCore in this process, on a CPU, and one step of its loop."""
 
 import time
 from typing import Any
@@ -17,7 +17,7 @@ MAX_STEPS = 500
 
 
 def make_engine(model: str, **options: Any) -> EngineCore:
-    """Make an engine of a tiny model, whose outputs are kept by request."""
+    """Make an engine with a tiny model; it collects the outputs of each request."""
     torch.set_num_threads(1)
     sizes = {
         "block_size": 32,
@@ -48,7 +48,7 @@ def add_request(
     resumable: bool = False,
     **sampling: Any,
 ) -> None:
-    """Add a request, greedy unless it says otherwise."""
+    """Add a request with greedy sampling by default."""
     sampling = {"temperature": 0, "ignore_eos": True, "detokenize": False} | sampling
     request = EngineCoreRequest(
         request_id=request_id,
@@ -67,12 +67,12 @@ def add_request(
 
 
 def end_session(engine: EngineCore, request_id: str) -> None:
-    """Say that no part comes behind the last one of a session."""
+    """End a session: its last part gets no successor."""
     add_request(engine, request_id, [0], max_tokens=1)
 
 
 def grammar(*rules: str) -> StructuredOutputsParams:
-    """Return a grammar for the backend that the front end takes for one."""
+    """Return a grammar for xgrammar, the backend that the front end selects."""
     params = StructuredOutputsParams(grammar="\n".join(rules))
     params._backend = "xgrammar"
     return params
@@ -86,7 +86,7 @@ def wait_for_grammar(engine: EngineCore, request_id: str) -> None:
 
 
 def step(engine: EngineCore) -> None:
-    """One turn of the engine's loop."""
+    """Run one step of the engine's loop."""
     delivered, executed = engine.step_fn()
     engine.post_step(executed)
     for outputs in (delivered or {}).values():
@@ -95,7 +95,7 @@ def step(engine: EngineCore) -> None:
 
 
 def drain(engine: EngineCore) -> None:
-    """Go on until nothing is left to do."""
+    """Run steps until no request is left."""
     for _ in range(MAX_STEPS):
         if not engine.scheduler.has_requests() and not engine.batch_queue:
             return
@@ -104,7 +104,7 @@ def drain(engine: EngineCore) -> None:
 
 
 def preempt(engine: EngineCore, request_id: str) -> None:
-    """Do a step that preempts a running request, as for want of blocks."""
+    """Run a step that preempts a running request, as if blocks were short."""
     scheduler = engine.scheduler
     request = scheduler.requests[request_id]
     schedule = scheduler.schedule
@@ -123,7 +123,7 @@ def preempt(engine: EngineCore, request_id: str) -> None:
 
 
 def pause(engine: EngineCore, state: PauseState, clear_cache: bool) -> None:
-    """Pause as a server does, until no request runs."""
+    """Pause scheduling as a server does, and run until no request runs."""
     engine.scheduler.set_pause_state(state)
     drain(engine)
     if clear_cache:

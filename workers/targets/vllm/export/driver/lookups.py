@@ -1,10 +1,10 @@
-"""A turn of the engine's loop that checks the tokens of the drafter `ngram_gpu`."""
+"""An engine step that checks the token buffer of the drafter `ngram_gpu`."""
 
 from vllm.v1.engine.core import EngineCore
 
 
 def step(engine: EngineCore) -> None:
-    """One turn of the engine's loop; the drafter has the prompt of each request."""
+    """Run one engine step; check that the drafter has each request's prompt."""
     delivered, executed = engine.step_fn()
     engine.post_step(executed)
     if executed:

@@ -1,15 +1,15 @@
-"""What an engine has delivered."""
+"""Outputs that an engine has delivered."""
 
 from vllm.v1.engine import EngineCoreOutput
 
 
 def tokens_of(outputs: list[EngineCoreOutput]) -> list[int]:
-    """Return the tokens that were delivered."""
+    """Return all delivered output tokens."""
     return [token for output in outputs for token in output.new_token_ids]
 
 
 def parts_of(outputs: list[EngineCoreOutput]) -> list[list[EngineCoreOutput]]:
-    """Return the outputs of each part of a session: a finish reason ends one."""
+    """Return the outputs of each part of a session: a finish reason ends a part."""
     parts: list[list[EngineCoreOutput]] = [[]]
     for output in outputs:
         parts[-1].append(output)

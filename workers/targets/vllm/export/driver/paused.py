@@ -1,4 +1,4 @@
-"""A step of a scheduler, which admits no request while it is paused."""
+"""A scheduler step that checks that a pause admits no request."""
 
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -7,7 +7,7 @@ TOKEN = 1
 
 
 def launch(scheduler: Scheduler) -> None:
-    """Plan a step; a paused scheduler plans only requests that run."""
+    """Schedule a step; during a pause it has only running requests."""
     running = {request.request_id for request in scheduler.running}
     plan = scheduler.schedule()
     if scheduler.pause_state != PauseState.UNPAUSED:

@@ -1,4 +1,4 @@
-"""A scheduler without a model: who comes to the end of its tokens samples one."""
+"""A scheduler without a model: each request samples the same token at each step."""
 
 from collections import deque
 from typing import Any
@@ -21,13 +21,13 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 BLOCK_SIZE = 32
-# What is sampled, always.
+# The token that every request samples.
 TOKEN = 1
 MAX_STEPS = 500
 
 
 def make_scheduler(model: str, **options: Any) -> Scheduler:
-    """Make a scheduler, with a queue of plans whose results it does not have yet."""
+    """Make a scheduler with a queue of scheduled steps in flight."""
     sizes = {
         "num_gpu_blocks_override": 129,
         "max_model_len": 128,
@@ -62,7 +62,7 @@ def add_request(
     resumable: bool = False,
     **sampling: Any,
 ) -> None:
-    """Add a request."""
+    """Add a request with the given sampling parameters."""
     init_none_hash(sha256)
     request = Request(
         request_id=request_id,
@@ -76,12 +76,12 @@ def add_request(
 
 
 def end_session(scheduler: Scheduler, request_id: str) -> None:
-    """Say that no part comes behind the last one of a session."""
+    """End a session: its last part gets no successor."""
     add_request(scheduler, request_id, [0], max_tokens=1)
 
 
 def launch(scheduler: Scheduler) -> None:
-    """Plan a step; who comes to the end of its tokens samples one."""
+    """Schedule a step; requests past their last prefill chunk sample a token."""
     plan = scheduler.schedule()
     requests = scheduler.requests
     sampled = {
@@ -92,7 +92,7 @@ def launch(scheduler: Scheduler) -> None:
 
 
 def process(scheduler: Scheduler) -> None:
-    """Process the oldest step, once the queue is full or no other step is planned."""
+    """Process the oldest step if the queue is full or no further step is scheduled."""
     queue = scheduler.in_flight
     is_full = len(queue) == queue.maxlen
     is_last = queue and not queue[-1][0].total_num_scheduled_tokens
@@ -110,14 +110,14 @@ def model_output(
 
 
 def step(scheduler: Scheduler) -> None:
-    """One turn of the engine's loop."""
+    """Run one step of the engine's loop."""
     if scheduler.has_requests():
         launch(scheduler)
     process(scheduler)
 
 
 def preempt(scheduler: Scheduler, request_id: str) -> None:
-    """Do a step that preempts a running request, as for want of blocks."""
+    """Run a step that preempts a running request, as if blocks were short."""
     request = scheduler.requests[request_id]
     scheduler.running.remove(request)
     scheduler._preempt_request(request, 0.0)
@@ -128,7 +128,7 @@ def preempt(scheduler: Scheduler, request_id: str) -> None:
 
 
 def pause(scheduler: Scheduler, state: PauseState, clear_cache: bool) -> None:
-    """Pause as a server does, until no request runs."""
+    """Pause scheduling as a server does, and run until no request runs."""
     scheduler.set_pause_state(state)
     drain(scheduler)
     if clear_cache:
@@ -141,7 +141,7 @@ def resume(scheduler: Scheduler) -> None:
 
 
 def drain(scheduler: Scheduler) -> None:
-    """Go on until nothing is left to do."""
+    """Run steps until no request is left."""
     for _ in range(MAX_STEPS):
         if not scheduler.has_requests() and not scheduler.in_flight:
             return
