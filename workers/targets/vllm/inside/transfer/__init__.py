@@ -1,1 +1,1 @@
-"""A KV connector of our own: a bounded store beside vLLM's cache, in memory, whose copies are tasks of the device."""
+"""Our own KV connectors: a bounded in-memory store, and handoffs; copies are device tasks."""

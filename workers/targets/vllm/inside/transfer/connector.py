@@ -1,4 +1,7 @@
-"""The connector as vLLM makes it, once for its scheduler and once for its worker; both share `Flights` in a process."""
+"""KV connectors as vLLM creates them: one for the scheduler and one for the worker.
+
+Both live in one process and share a `Flights`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,31 +24,31 @@ from workers.targets.vllm.inside.transfer.handoff import Receiver, ReceivingMove
 from workers.targets.vllm.inside.transfer.mover import Mover, StoreMover
 from workers.targets.vllm.inside.transfer.planner import Planner, StepPlan, StorePlanner
 
-# Key of vLLM's extra configuration of a connector.
+# Key in `kv_connector_extra_config` with the shared `Flights`.
 SHARED = "flights"
 
 
 @dataclass
 class Planned(KVConnectorMetadata):  # type: ignore[misc]
-    """What the scheduler's side tells the worker's."""
+    """Connector metadata from the scheduler to the worker: the plan of a step."""
 
     plan: StepPlan
 
 
 @dataclass
 class Ended(KVConnectorWorkerMetadata):  # type: ignore[misc]
-    """What the worker's side tells the scheduler's."""
+    """Connector metadata from the worker to the scheduler: transfers that have ended."""
 
     flights: list[Flight]
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        """Join the ends of several workers."""
+        """Join the ended transfers of several workers."""
         assert isinstance(other, Ended)
         return Ended([*self.flights, *other.flights])
 
 
 class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """Connector whose sides are a planner and a mover."""
+    """Base connector: a planner on the scheduler's side and a mover on the worker's."""
 
     sides: tuple[type[Planner], type[Mover]]
 
@@ -84,7 +87,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     @property
     def supports_divergent_local_hybrid_hits(self) -> bool:
-        """Tell that what is loaded ends with its states, whatever the cache has of these."""
+        """Return that a load may restore recurrent states that the prefix cache lacks."""
         return True
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
@@ -111,7 +114,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self.mover.wait_for_layer(layer_name)
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Do nothing: all layers are stored at the end of a step."""
+        """Do nothing: `wait_for_save` stores all layers."""
 
     def wait_for_save(self) -> None:
         self.mover.save(self._plan())
@@ -128,7 +131,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return Ended(self.mover.take_ended())
 
     def narrowed(self, name: str, tensors: Sequence[torch.Tensor], is_written: bool) -> Sequence[torch.Tensor]:
-        """Return what a launch of the running step uses: of caches, which it takes as wholes, the step's blocks."""
+        """Return the tensors that a kernel launch uses, with caches replaced by the step's blocks."""
         caches, plan = self.mover.caches, self.flights.plan
         if len(self._groups) == 1 or plan is None:
             return tensors
@@ -139,7 +142,7 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return found
 
     def touched(self) -> tuple[list[int], list[int]] | None:
-        """Return the blocks that the running step's kernels read, and those that they write; None if nobody knows."""
+        """Return the blocks that the running step's kernels read and write; None if unknown."""
         if self.flights.is_dummy:
             return [], []
         if not self.has_connector_metadata():
@@ -149,32 +152,35 @@ class _Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def _plan(self) -> StepPlan:
         metadata = self._get_connector_metadata()
-        assert isinstance(metadata, Planned), "it is made above"
+        assert isinstance(metadata, Planned), "`build_connector_meta` makes it"
         return metadata.plan
 
 
 class StoreConnector(_Connector):
-    """Connector to a store in the same process."""
+    """Connector to a store in this process."""
 
     sides = StorePlanner, StoreMover
 
     @property
     def requires_kv_delivery(self) -> bool:
-        """Tell that what is not stored is a miss, and nothing worse."""
+        """Return that a lost store is only a later cache miss."""
         return False
 
     def has_pending_push_work(self) -> bool:
-        """Tell whether states are being stored, for which no request is kept: the engine is not idle until they are."""
+        """Return whether recurrent states are being stored: until their end the engine is not idle.
+
+        vLLM keeps no request for such a store.
+        """
         return any(flight.of == "store" and flight.num_states for flight in self.flights.flights)
 
 
 class ProducerConnector(_Connector):
-    """Connector of an engine that computes prompts for another one."""
+    """Connector of an engine that prefills prompts for a consumer."""
 
     sides = Sender, SendingMover
 
 
 class ConsumerConnector(_Connector):
-    """Connector of an engine whose prompts another one computes."""
+    """Connector of an engine that decodes requests prefilled by a producer."""
 
     sides = Receiver, ReceivingMover

@@ -1,4 +1,4 @@
-"""Copies between a cache and a store: on two streams of a device, or at once on a CPU."""
+"""Block copies between KV cache and store: on two device streams, or at once on a CPU."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,9 +10,9 @@ from workers.targets.vllm.inside.transfer.flights import Flight
 
 
 class Copies:
-    """Copies of blocks, layer by layer; the store has the shape of the cache, with slots for blocks.
+    """Layer-by-layer block copies; the store has the KV cache's layout, with slots for blocks.
 
-    Loads come `behind` an event, if there is one.
+    If the event `behind` is set, loads start after it.
     """
 
     def __init__(
@@ -28,14 +28,14 @@ class Copies:
         self.stores: Any = new_stream() if self._is_device else None
 
     def load(self, flight: Flight, done: Callable[[], None]) -> None:
-        """Copy what a load brings; nothing of the engine's own stream is waited for."""
+        """Copy the blocks of a load into the KV cache, without waiting for the engine's stream."""
         if self.behind is not None:
             self.behind.wait(self.loads)
         pairs = [(self.store, self.cache, slot, block, group) for slot, block, group in _arriving(flight)]
         flight.landed = self._copy("load_blocks", self.loads, pairs, done)
 
     def save(self, flight: Flight, done: Callable[[], None]) -> None:
-        """Copy what a store keeps, behind what the engine has launched."""
+        """Copy the blocks of a store from the KV cache, after all work that the engine launched."""
         if self._is_device:
             launched().wait(self.stores)
         pairs = [(self.cache, self.store, block, slot, group) for slot, block, group in _arriving(flight)]
@@ -48,7 +48,7 @@ class Copies:
         pairs: list[tuple[list[torch.Tensor], list[torch.Tensor], int, int, int]],
         done: Callable[[], None],
     ) -> dict[str, Any]:
-        """Copy layer by layer; return the event of each layer, by name."""
+        """Copy layer by layer; return the event after each layer's copy, by layer name."""
         landed: dict[str, Any] = {}
         for layer, layer_name in enumerate(self.names):
             own = [pair for pair in pairs if pair[-1] == self._groups[layer]]
@@ -68,18 +68,18 @@ class Copies:
         return landed
 
     def wait_on_stream(self, flight: Flight, layer: str) -> None:
-        """Let the current stream wait for one layer of a transfer."""
+        """Make the current stream wait until one layer of a transfer is copied."""
         if layer in (flight.landed or ()):
             flight.landed[layer].wait(torch.cuda.current_stream())
 
     def wait(self, flight: Flight) -> None:
-        """Wait for a transfer on the host."""
+        """Block the host until a transfer is copied."""
         for event in (flight.landed or {}).values():
             event.synchronize()
 
 
 def is_of_all_blocks(tensor: torch.Tensor, caches: Sequence[torch.Tensor]) -> bool:
-    """Tell whether a tensor is of all blocks of one of some caches."""
+    """Return whether a tensor is a view of all blocks of one of the caches."""
     return any(
         (cache.shape[:1], _stride_of(cache)) == (tensor.shape[:1], _stride_of(tensor))
         and cache.data_ptr() <= tensor.data_ptr() < cache.data_ptr() + _stride_of(cache)
@@ -88,18 +88,18 @@ def is_of_all_blocks(tensor: torch.Tensor, caches: Sequence[torch.Tensor]) -> bo
 
 
 def new_store(caches: Mapping[str, torch.Tensor], num_slots: int) -> list[torch.Tensor]:
-    """Return an empty store of so many slots for blocks of some caches."""
+    """Return a zeroed store with `num_slots` block slots per layer."""
     return [torch.zeros((num_slots, *each.shape[1:]), dtype=each.dtype, device=each.device) for each in caches.values()]
 
 
 def new_stream() -> Any:
-    """Return a new stream of the device."""
+    """Create a stream on the device."""
     stream: Any = torch.cuda.Stream
     return stream()
 
 
 def launched() -> Any:
-    """Return an event behind all that the current stream has been given."""
+    """Record an event after all work launched on the current stream."""
     event = _event()
     event.record(torch.cuda.current_stream())
     return event
@@ -111,18 +111,18 @@ def _event() -> Any:
 
 
 def _arriving(flight: Flight) -> list[tuple[int, int, int]]:
-    """Return slots and blocks of a transfer, each with its group of layers, less what is lost."""
+    """Return the (slot, block, KV-cache group) triples of a transfer, without lost blocks."""
     pairs = enumerate(zip(flight.slots, flight.blocks, strict=True))
     return [(slot, block, flight.group(index)) for index, (slot, block) in pairs if index not in flight.lost]
 
 
 def _stride_of(tensor: torch.Tensor) -> int:
-    """Return the bytes from one part of a tensor's first dimension to the next."""
+    """Return the bytes between consecutive elements of a tensor's first dimension."""
     return tensor.stride(0) * tensor.element_size() if tensor.dim() else 0
 
 
 def _nothing() -> None:
-    """Tell nothing."""
+    """Default completion callback: do nothing."""
 
 
 def _task(done: Callable[[], None]) -> Callable[..., None]:
@@ -133,7 +133,7 @@ def _task(done: Callable[[], None]) -> Callable[..., None]:
 
 
 def _move(done: Callable[[], None], *views: torch.Tensor) -> None:
-    """Copy the first half of some tensors to the second, and tell that it is done."""
+    """Copy the first half of the tensors into the second half, then call `done`."""
     half = len(views) // 2
     for source, target in zip(views[:half], views[half:], strict=True):
         target.copy_(source, non_blocking=True)

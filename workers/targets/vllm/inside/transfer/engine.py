@@ -1,4 +1,4 @@
-"""Connectors of engines: how one is asked for, and which of a process is in use."""
+"""Configure the KV connector of an engine, and select which one a process uses."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from workers.targets.vllm.inside.transfer.simple_offloading import SimpleOffload
 
 
 def transfer_config(spec: EngineSpec, *, is_producer: bool = False) -> Any:
-    """Return vLLM's configuration of the transfers of an engine, None for one without."""
+    """Return vLLM's KV-transfer configuration of an engine, None without a KV connector."""
     if not spec.has_connector:
         return None
-    from vllm.config import KVTransferConfig  # noqa: PLC0415  what they replace must be replaced by then
+    from vllm.config import KVTransferConfig  # noqa: PLC0415  import after our replacements in vLLM
 
     if spec.offloading is not None:
         extra: dict[str, object] = {CHUNKS: spec.offloading.chunks}
@@ -38,8 +38,8 @@ def transfer_config(spec: EngineSpec, *, is_producer: bool = False) -> Any:
         flights: Flights = HandoffFlights(ways, spec.block_size)
         named, role = ("ProducerConnector", "kv_producer") if is_producer else ("ConsumerConnector", "kv_consumer")
     else:
-        assert spec.transfer is not None, "it has a store"
-        # What such a drafter keeps of a block's last token depends on the token behind it.
+        assert spec.transfer is not None, "a spec with a connector and no offloading or handoff has a store"
+        # Such a drafter's KV entry of a block's last token depends on the token after the block.
         drops = spec.num_speculative_tokens > 0 and spec.drafter in ("eagle", "eagle3", "mtp")
         ways, named, role = spec.transfer, "StoreConnector", "kv_both"
         flights = StoreFlights(ways, spec.block_size, drops)
@@ -53,7 +53,7 @@ def transfer_config(spec: EngineSpec, *, is_producer: bool = False) -> Any:
 
 
 def observe_own_connector(engine: Any, spec: EngineSpec) -> None:
-    """Observe vLLM's own connector of an engine that has just been made, if it has one."""
+    """Observe the offloading connector of an engine that has just been made, if it has one."""
     if spec.offloading is None:
         return
     from vllm.distributed.kv_transfer import get_kv_transfer_group  # noqa: PLC0415
@@ -63,14 +63,17 @@ def observe_own_connector(engine: Any, spec: EngineSpec) -> None:
 
 
 def flights_of(engine: Any) -> Flights | Offloads | SimpleOffloads | None:
-    """Return the transfers of an engine that has a connector."""
+    """Return the transfers of an engine, None without a KV connector."""
     connector = engine.scheduler.connector
     flights: Flights | Offloads | SimpleOffloads | None = connector.flights if connector is not None else None
     return flights
 
 
 def connect(engine: Any) -> None:
-    """Let this process's worker have the connector of an engine, or none: vLLM keeps one for all."""
+    """Set this process's worker-side connector to that engine's, or None.
+
+    vLLM has one worker-side connector per process.
+    """
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
     flights = flights_of(engine)
@@ -78,7 +81,7 @@ def connect(engine: Any) -> None:
 
 
 def execute_dummy_batch(engine: Any) -> None:
-    """Let an engine execute a dummy batch, which uses no block."""
+    """Run a dummy batch, which uses no KV-cache block."""
     flights = flights_of(engine)
     if flights is not None:
         flights.is_dummy = True
@@ -89,7 +92,7 @@ def execute_dummy_batch(engine: Any) -> None:
 
 @contextmanager
 def turn_of(engine: Any) -> Iterator[None]:
-    """Let this process's worker have another engine's connector for a turn of that, on the stream that it has."""
+    """Use another engine's connector and stream in the worker for one of its steps."""
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
     flights, before = flights_of(engine), kv_transfer_state._KV_CONNECTOR_AGENT
@@ -102,13 +105,13 @@ def turn_of(engine: Any) -> Iterator[None]:
 
 
 def on_stream(stream: Any) -> AbstractContextManager[None]:
-    """Return a context in which a stream is the current one, if there is one."""
+    """Return a context with this stream as the current one, if it is not None."""
     on: Any = torch.cuda.stream
     return nullcontext() if stream is None else on(stream)
 
 
 def hand_over(producer: Any, consumer: Any, handoff: Handoff, probes: Counter[str], note: Note) -> HandoffFlights:
-    """Let a producer begin a trace that its consumer has begun; return its transfers."""
+    """Start a trace on a producer after its consumer; return the producer's transfers."""
     sent, received = producer.scheduler.connector.flights, consumer.scheduler.connector.flights
     sent.begin(probes, note)
     sent.exchange = received.exchange = Exchange(sent, handoff.lease_ticks)
@@ -118,7 +121,7 @@ def hand_over(producer: Any, consumer: Any, handoff: Handoff, probes: Counter[st
 
 @contextmanager
 def unconnected() -> Iterator[None]:
-    """Let this process's worker have no connector while another engine is made or has its turn."""
+    """Use no connector in the worker while another engine is made or runs a step."""
     from vllm.distributed.kv_transfer import kv_transfer_state  # noqa: PLC0415
 
     before, kv_transfer_state._KV_CONNECTOR_AGENT = kv_transfer_state._KV_CONNECTOR_AGENT, None

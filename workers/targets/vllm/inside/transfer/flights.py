@@ -1,4 +1,4 @@
-"""Transfers in flight of one engine, shared by both sides of its connector, and what events do to them."""
+"""Transfers in flight of one engine, shared by both sides of its KV connector."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,20 +9,20 @@ from scenarios.events import DisturbTransfer
 from scenarios.spec import Transfer
 from workers.targets.vllm.inside.transfer.store import Key, Store
 
-# What is handed off is read by another engine, which loads it.
+# A `send` keeps a producer's blocks until the consumer's load has read them.
 Kind: TypeAlias = Literal["load", "store", "send"]
-# What is told of a transfer: a point, the requests it is about, and values by name.
+# Records an observation of transfers: point, names of the requests, values by name.
 Note = Callable[..., None]
 
 
 def silent(point: str, names: list[str], **values: Any) -> None:
-    """Note nothing."""
+    """Record nothing."""
 
 
 def note_in_flight(note: Note, begun: Sequence[Any], arriving: Sequence[Any], blocks: Sequence[Any]) -> None:
-    """Note which blocks of transfers that have `begun` are free, and which of those `arriving` are registered already.
+    """Record free blocks of begun transfers, and blocks registered before their load ended.
 
-    Each has a number, and the numbers of its blocks; nothing is noted where none has begun.
+    `begun` and `arriving` have a number and block ids each; without a begun transfer nothing is recorded.
     """
     if begun:
         free = [[each.number, block] for each in begun for block in each.blocks if not blocks[block].ref_cnt]
@@ -33,10 +33,11 @@ def note_in_flight(note: Note, begun: Sequence[Any], arriving: Sequence[Any], bl
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One load, store or hand-off of blocks of a request, from when it is planned until its end is told.
+    """One load, store or send of a request's blocks, from its plan to the processing of its end.
 
-    The last `num_states` of its blocks hold states, one for each group of layers that has any; the others hold tokens.
-    Blocks at the indexes in `lost` never arrive. `context` are the blocks that what it stores follows from.
+    The last `num_states` blocks hold recurrent states, one per KV-cache group with states; the others hold the KV
+    entries of tokens. Blocks at the indexes in `lost` are not copied. `context` are the blocks that a store's content
+    depends on.
     """
 
     number: int
@@ -60,14 +61,15 @@ class Flight:
         return self.due >= 0
 
     def group(self, index: int) -> int:
-        """Return the group of layers that one of its blocks is of: 0 is that of attention."""
+        """Return the index of a block's KV-cache group: 0 for attention, then those with states."""
         return max(0, index + 1 - (len(self.blocks) - self.num_states))
 
 
 class Flights:
-    """All that both sides of a connector know of the transfers of a trace; `agent` is the side of the worker.
+    """One trace's transfers, shared by the connector's scheduler side and worker side (`agent`).
 
-    While a batch `is_dummy` all of its slots are padding. `stream` is that of an engine which has one of its own.
+    `is_dummy` is true during a dummy batch, in which all slots are padding. `stream` is the engine's own stream, if
+    any.
     """
 
     def __init__(self, spec: Transfer, block_size: int) -> None:
@@ -79,9 +81,9 @@ class Flights:
         self.begin(Counter(), silent)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
-        """Begin a trace."""
+        """Reset for a new trace."""
         self.probes, self.note, self.tick = probes, note, 0
-        # What was planned last, which is carried out before anything else is planned.
+        # The plan of the latest step; the worker executes it before the next one is made.
         self.plan: Any = None
         self.flights: list[Flight] = []
         self.aborted: set[str] = set()
@@ -95,15 +97,15 @@ class Flights:
 
     @property
     def holds_blocks(self) -> bool:
-        """Tell whether a transfer has blocks that nobody may be made to give back."""
+        """Return whether a transfer holds blocks that cannot be freed before its end."""
         return bool(self.flights)
 
     def of(self, request: str, of: str) -> list[Flight]:
-        """Return the loads or the stores of a request, first begun first."""
+        """Return the transfers of one kind of a request, oldest first."""
         return [flight for flight in self.flights if (flight.request, flight.of) == (request, of)]
 
     def planned(self, of: Kind, request: str, **values: Any) -> Flight:
-        """Return a new transfer, which is in flight from here on."""
+        """Create a transfer, in flight from now on."""
         way = self.spec.loads if of == "load" else self.spec.stores
         flight = Flight(self._num_flights, of, request, is_synchronous=way == "synchronous", **values)
         self._num_flights += 1
@@ -111,7 +113,7 @@ class Flights:
         return flight
 
     def start(self, flight: Flight) -> None:
-        """Begin a planned transfer, with what events have in store for it."""
+        """Begin a planned transfer; apply the disturbances that wait for it."""
         ticks = self.spec.load_ticks if flight.of == "load" else self.spec.store_ticks
         flight.due = self.tick + (0 if flight.is_synchronous else ticks)
         self.probes[flight.of] += 1
@@ -120,11 +122,11 @@ class Flights:
         self._tell(flight, "begins")
 
     def copied(self, flight: Flight) -> None:
-        """Tell that a transfer's bytes are copied, when its task runs."""
+        """Record that a transfer's bytes are copied; called when the copy task runs."""
         self._tell(flight, "copies")
 
     def end(self, flight: Flight, is_ahead: bool) -> None:
-        """End a transfer, perhaps ahead of its step's kernels: its blocks may be used by others from here on."""
+        """End a transfer: its blocks may be reused. `is_ahead`: before the kernels of its step."""
         self.flights.remove(flight)
         if flight.of == "load":
             self.probes["lost_load"] += bool(flight.lost)
@@ -132,7 +134,7 @@ class Flights:
         self._tell(flight, "ends", is_ahead)
 
     def disturb(self, event: DisturbTransfer, request: str) -> None:
-        """Do something to the transfer of a request that is in flight, or else to the next that begins."""
+        """Disturb the request's transfer in flight, else the next one of that kind that begins."""
         begun = [flight for flight in self.of(request, event.of) if flight.has_begun and not flight.is_copied]
         if begun:
             self._disturb(begun[0], event)
@@ -169,20 +171,20 @@ class Flights:
         )
 
     def look(self) -> None:
-        """Tell which blocks of transfers in flight the engine holds for free, or has registered before they arrived."""
+        """Record blocks of transfers in flight that are free, or registered before they arrived."""
         begun = [flight for flight in self.flights if flight.has_begun]
         arriving = [each for each in begun if each.of == "load" and not each.is_synchronous]
         note_in_flight(self.note, begun, arriving, self.block_pool.blocks)
 
     def left(self) -> Mapping[str, int]:
-        """Return what is held once nothing is left to do."""
+        """Return what is still held when no request is left."""
         return {"transfers in flight": len(self.flights)}
 
 
 class StoreFlights(Flights):
-    """The same of an engine with a store.
+    """Transfers of an engine with a store.
 
-    `held_back` are ended requests whose blocks stay until their stores have ended.
+    `held_back` has finished requests that keep their blocks until their stores end.
     """
 
     def __init__(self, spec: Transfer, block_size: int, drops_last_match: bool) -> None:
@@ -190,11 +192,11 @@ class StoreFlights(Flights):
         super().__init__(spec, block_size)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
-        """Begin a trace, with an empty store."""
+        """Reset for a new trace, with an empty store."""
         super().begin(probes, note)
         self.store = Store(self.spec.store_blocks)
         self.held_back: set[str] = set()
-        # Stores whose end the scheduler has not been told of: with a drafter that comes a step late.
+        # Stores whose end the scheduler has not processed; with a drafter it processes them one step late.
         self._unwritten: list[Flight] = []
 
     def planned(self, of: Kind, request: str, **values: Any) -> Flight:
@@ -204,7 +206,10 @@ class StoreFlights(Flights):
         return flight
 
     def stores_tokens(self, request: str) -> bool:
-        """Tell whether blocks with tokens of a request are being stored; those with states are held by their stores."""
+        """Return whether KV blocks of a request are being stored; state blocks do not count.
+
+        A store of recurrent states holds references to its blocks, so the request's end does not free them.
+        """
         return any(not flight.num_states for flight in self.of(request, "store"))
 
     def left(self) -> Mapping[str, int]:
@@ -216,12 +221,12 @@ class StoreFlights(Flights):
         }
 
     def forget(self, invalid: Collection[int]) -> None:
-        """Keep nothing of stores that follows from blocks that failed to load."""
+        """Discard the content of stores that depends on blocks that failed to load."""
         for flight in self._unwritten:
             flight.is_kept &= flight.context.isdisjoint(invalid)
 
     def written(self, flight: Flight) -> None:
-        """Keep what a store that has ended was to keep, and did not lose."""
+        """Add the blocks of a finished store to the store, except those it lost."""
         self._unwritten.remove(flight)
         for index, (key, slot) in enumerate(zip(flight.keys, flight.slots, strict=True)):
             self.store.written(key, slot, flight.is_kept and index not in flight.lost)

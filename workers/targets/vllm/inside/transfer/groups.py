@@ -1,18 +1,18 @@
-"""Groups of layers of vLLM's cache (KV cache groups): of full attention, of recurrent states, of sliding windows."""
+"""KV-cache groups of vLLM: full attention, recurrent states, sliding windows."""
 
 from typing import Any
 
 
 def group_numbers(config: Any) -> list[int]:
-    """Return the number of the group of full attention, and of those whose layers have states."""
+    """Return the index of the full-attention group, followed by those with recurrent states."""
     groups, windows = config.kv_cache_groups, window_numbers(config)
     numbers = [number for number in range(len(groups)) if number not in windows]
     return sorted(numbers, key=lambda number: has_state(groups[number]))
 
 
 def window_numbers(config: Any) -> list[int]:
-    """Return the numbers of the groups of layers that see the last tokens alone, where others see all."""
-    from vllm.v1.kv_cache_interface import SlidingWindowSpec  # noqa: PLC0415  what they replace must be replaced by then
+    """Return the indexes of the sliding-window groups; at least one other group remains."""
+    from vllm.v1.kv_cache_interface import SlidingWindowSpec  # noqa: PLC0415  import after our replacements in vLLM
 
     groups = config.kv_cache_groups
     found = [number for number, group in enumerate(groups) if isinstance(group.kv_cache_spec, SlidingWindowSpec)]
@@ -20,5 +20,5 @@ def window_numbers(config: Any) -> list[int]:
 
 
 def has_state(group: Any) -> bool:
-    """Tell whether a group of layers has recurrent states in its blocks, and no tokens."""
+    """Return whether the blocks of a KV-cache group hold recurrent states."""
     return hasattr(group.kv_cache_spec, "mamba_type")

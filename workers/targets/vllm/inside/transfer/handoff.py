@@ -1,8 +1,8 @@
-"""Hand-off of prompts from a producer to a consumer: both sides of the connectors of both engines.
+"""Handoff of prefilled prompts from a producer to a consumer: connectors of both engines.
 
-What a producer has computed stays its own until the consumer has read it, does not want it, or leaves it too long. How
-it is handed over is as with connectors between machines: the producer's client is told where the blocks are, and tells
-the consumer; who has read them tells the producer.
+A producer keeps its blocks until the consumer has read them or declines them, or until their lease expires. As with
+connectors between machines, the producer's output carries the block ids to the client, the client passes them to the
+consumer, and the consumer reports to the producer when it has read them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,22 +16,25 @@ from workers.targets.vllm.inside.transfer.flights import Flight, Flights
 from workers.targets.vllm.inside.transfer.mover import Mover
 from workers.targets.vllm.inside.transfer.planner import Planner, StepPlan
 
-# Keys of a request's parameters by which vLLM tells what is asked of an engine.
+# vLLM's keys in `kv_transfer_params`.
 DECODED_ELSEWHERE, COMPUTED_ELSEWHERE, BLOCKS = "do_remote_decode", "do_remote_prefill", "remote_block_ids"
-# The blocks of its states, behind all that it has computed.
+# Key of the state blocks after the last prefilled token.
 STATES = "remote_states"
-# What a producer is asked for.
+# The `kv_transfer_params` of a request to a producer.
 ASKED: Mapping[str, Any] = {DECODED_ELSEWHERE: True, COMPUTED_ELSEWHERE: False}
 
 
 def num_computed_elsewhere(num_prompt_tokens: int, has_states: bool) -> int:
-    """Return how many tokens of a prompt are computed before it is handed over: a state cannot go back behind one."""
+    """Return how many prompt tokens the producer prefills.
+
+    All, or with recurrent states all but the last: a state cannot be rolled back to recompute that token.
+    """
     return num_prompt_tokens - (has_states and num_prompt_tokens > 1)
 
 
 @dataclass(slots=True, eq=False)
 class _Offer:
-    """Blocks that a producer keeps: until they have been read, or, unless somebody reads them, for so long."""
+    """Blocks that a producer keeps for a consumer: until they are read, or until the lease ends."""
 
     flight: Flight
     until: int
@@ -40,14 +43,14 @@ class _Offer:
 
 
 class Exchange:
-    """What a producer keeps for its consumer, by the id that a request has in both."""
+    """Blocks that a producer keeps for its consumer, by request id (the same in both engines)."""
 
     def __init__(self, producer: Flights, lease_ticks: int) -> None:
         self._producer, self._lease_ticks = producer, lease_ticks
         self._offers: dict[str, _Offer] = {}
 
     def offer(self, request: str, blocks: list[int], states: list[int]) -> None:
-        """Keep the blocks of a request that has ended; nothing for longer than this if it has none any more."""
+        """Keep the blocks of a finished request; end at once if it has no block left."""
         flight = self._producer.planned("send", request, blocks=blocks + states, slots=[], num_states=len(states))
         self._producer.start(flight)
         if blocks:
@@ -59,16 +62,16 @@ class Exchange:
         return request in self._offers and not self._offers[request].is_over
 
     def read(self, request: str) -> None:
-        """Keep blocks that are being read for as long as that takes."""
+        """Keep blocks beyond their lease while they are being read."""
         self._offers[request].is_read = True
 
     def give_back(self, request: str) -> None:
-        """Keep blocks no longer; nothing if they are not kept."""
+        """Release kept blocks; do nothing if they are not kept."""
         if request in self._offers:
             self._offers[request].is_over = True
 
     def collect(self) -> set[str]:
-        """Return the requests whose blocks need not be kept any more, once each."""
+        """Return the requests whose blocks have been released or have expired, each once."""
         tick = self._producer.tick
         for offer in self._offers.values():
             if tick >= offer.until and not (offer.is_read or offer.is_over):
@@ -81,23 +84,23 @@ class Exchange:
 
 
 class HandoffFlights(Flights):
-    """Transfers of a producer or of a consumer, which meet in an exchange for the length of a trace."""
+    """Transfers of a producer or a consumer; the two share an exchange during a trace."""
 
     exchange: Exchange
 
 
 class Sender(Planner):
-    """Side of a producer's scheduler."""
+    """Scheduler side of a producer."""
 
     flights: HandoffFlights
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Keep the blocks of a request whose prompt is computed."""
+        """Offer the blocks of a request whose prompt is prefilled."""
         super().ended(request, blocks)
-        # Both ends of a request that is not given up are told by a token.
+        # A request that was not aborted samples one token once its prompt is prefilled.
         if not request.num_output_tokens or request.status.name == "FINISHED_ABORTED":
             return False, None
-        # Behind the prompt there may be blocks for drafts.
+        # After the prompt's blocks there may be blocks for draft tokens.
         kept = blocks[0][: -(-request.num_prompt_tokens // self.flights.block_size)]
         states = self.states_behind(request.num_prompt_tokens, blocks) if kept else []
         self.flights.exchange.offer(request.request_id, kept, states)
@@ -105,7 +108,7 @@ class Sender(Planner):
 
 
 class SendingMover(Mover):
-    """Side of a producer's worker: it copies nothing, its blocks are read."""
+    """Worker side of a producer: copies nothing, the consumer reads its blocks."""
 
     flights: HandoffFlights
 
@@ -114,7 +117,7 @@ class SendingMover(Mover):
 
 
 class Receiver(Planner):
-    """Side of a consumer's scheduler: a request's prompt is loaded once, as far as it is not in the cache."""
+    """Scheduler side of a consumer: loads a request's prompt once, beyond its prefix-cache hit."""
 
     flights: HandoffFlights
 
@@ -130,9 +133,9 @@ class Receiver(Planner):
         return count, count > 0
 
     def _num_given(self, request: Any) -> int:
-        """Return how many tokens of a prompt its producer has computed.
+        """Return how many prompt tokens are loaded from the producer.
 
-        The last one is computed again, for what is sampled behind it; where there are states, it is for the first time.
+        The last prompt token is computed again to sample from; with recurrent states the producer has not computed it.
         """
         given, size = request.kv_transfer_params[BLOCKS], self.flights.block_size
         return min(num_computed_elsewhere(request.num_prompt_tokens, len(self.groups) > 1), len(given) * size)
@@ -161,7 +164,7 @@ class Receiver(Planner):
         return plan
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Have the blocks given back of a request that was given up before it could load them."""
+        """Release the producer's blocks of a request that ended before its load."""
         if request.kv_transfer_params[COMPUTED_ELSEWHERE]:
             self.flights.probes["handoff_unread"] += 1
             self.flights.exchange.give_back(request.request_id)
@@ -173,7 +176,7 @@ class Receiver(Planner):
 
 
 class ReceivingMover(Mover):
-    """Side of a consumer's worker: it reads the producer's cache."""
+    """Worker side of a consumer: copies from the producer's KV cache."""
 
     def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
         super().register(caches, groups)

@@ -1,4 +1,4 @@
-"""Side of the worker: begins transfers, copies when they are due, and tells their ends."""
+"""Worker side of a KV connector: begins transfers, copies blocks and reports the ends."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from workers.targets.vllm.inside.transfer.planner import StepPlan
 
 
 class Mover:
-    """Transfers of one engine as its worker sees them; the attributes of `copies` bear their names in reports."""
+    """Executes one engine's transfers; memory reports use the attribute names of `copies`."""
 
     def __init__(self, flights: Flights) -> None:
         self.flights = flights
@@ -21,28 +21,31 @@ class Mover:
         self._failed: set[str] = set()
 
     def register(self, caches: Mapping[str, torch.Tensor], groups: Mapping[str, int]) -> None:
-        """Take the caches of all layers, by name, and of which group of layers each is."""
+        """Receive the KV cache of every layer, by name, and the group of each layer."""
         self.caches = list(caches.values())
 
     def preempted(self, plan: StepPlan) -> None:
-        """Do what must be done before blocks that requests lost are overwritten."""
+        """Prepare for the overwriting of blocks that preempted requests lost."""
         self.flights.look()
 
     def load(self, plan: StepPlan) -> None:
-        """Begin a step's loads, and copy those that are due."""
+        """Begin the loads of a step, and copy the loads that are due by this tick."""
         for flight in plan.loads:
             self.flights.start(flight)
         for flight in self._due("load"):
             self._load(flight)
 
     def wait_for_layer(self, layer: str) -> None:
-        """Let the running step wait for what it loads of a layer."""
+        """Make the running step wait for its loads of one layer."""
 
     def save(self, plan: StepPlan) -> None:
-        """Begin a step's stores behind its kernels, and copy those that are due."""
+        """Begin the stores of a step after its kernels, and copy the stores that are due."""
 
     def results(self, over: set[str]) -> tuple[set[str], set[str]]:
-        """Return the requests that are `over` whose blocks are needed no longer, and those whose load has ended."""
+        """Return (finished requests whose blocks may be freed, requests whose load has ended).
+
+        `over` are the requests that finished since the last call.
+        """
         arrived = set()
         for flight in [each for each in self.flights.flights if each.of == "load" and each.is_copied]:
             if not flight.is_synchronous:
@@ -58,12 +61,12 @@ class Mover:
         return ended
 
     def take_invalid(self) -> set[int]:
-        """Return the blocks that did not arrive, of loads that have ended since the last call."""
+        """Return the blocks that failed to load since the last call."""
         invalid, self._invalid = self._invalid, set()
         return invalid
 
     def take_failed(self) -> set[str]:
-        """Return the requests of which a block did not arrive: vLLM asks for no more where there are several groups."""
+        """Return the requests with a failed load; vLLM expects these with several KV-cache groups."""
         failed, self._failed = self._failed, set()
         self._invalid.clear()
         return failed
@@ -73,20 +76,20 @@ class Mover:
         return [each for each in due if each.due <= self.flights.tick]
 
     def _load(self, flight: Flight) -> None:
-        assert self.copies is not None, "the cache is registered"
+        assert self.copies is not None, "`register` was called"
         flight.is_copied = True
         for _ in range(1 + flight.is_repeated):
             self.copies.load(flight, lambda: self.flights.copied(flight))
 
     def _end(self, flight: Flight, is_ahead: bool = False) -> None:
-        assert self.copies is not None, "the cache is registered"
+        assert self.copies is not None, "`register` was called"
         self.copies.wait(flight)
         self.flights.end(flight, is_ahead)
         self._ended.append(flight)
 
 
 class StoreMover(Mover):
-    """The same of an engine with a store."""
+    """Worker side of a KV connector to a store."""
 
     flights: StoreFlights
 
@@ -101,7 +104,7 @@ class StoreMover(Mover):
         self.copies = Copies(caches, groups, new_store(caches, self.flights.spec.store_blocks))
 
     def preempted(self, plan: StepPlan) -> None:
-        """Finish the stores of requests that lost their blocks; those of the running step are of blocks got since."""
+        """Finish the stores of preempted requests; the running step's stores use newer blocks."""
         for name in sorted(plan.preempted):
             for flight in self.flights.of(name, "store"):
                 if flight.has_begun:
@@ -111,7 +114,7 @@ class StoreMover(Mover):
         super().preempted(plan)
 
     def wait_for_layer(self, layer: str) -> None:
-        assert self.copies is not None, "the cache is registered"
+        assert self.copies is not None, "`register` was called"
         for flight in self._loading:
             self.copies.wait_on_stream(flight, layer)
 
@@ -128,7 +131,7 @@ class StoreMover(Mover):
         _, arrived = super().results(over)
         for flight in [each for each in self.flights.flights if each.of == "store" and each.is_copied]:
             self._end(flight)
-        # The target's kernels wait for the loads of their step; a drafter's are not launched yet.
+        # The target's kernels wait for the loads of their step; the drafter's kernels are not launched yet.
         loading, self._loading = self._loading, []
         for flight in loading:
             self._end(flight)
@@ -145,7 +148,7 @@ class StoreMover(Mover):
             self._loading.append(flight)
 
     def _save(self, flight: Flight) -> None:
-        assert self.copies is not None, "the cache is registered"
+        assert self.copies is not None, "`register` was called"
         if not flight.is_copied:
             flight.is_copied = True
             for _ in range(1 + flight.is_repeated):

@@ -1,7 +1,7 @@
-"""Jobs of vLLM's own offloading connector, observed from outside on both of its sides, as transfers of one engine.
+"""Observes the jobs of vLLM's offloading connector, on both of its sides, as transfers.
 
-A job is in flight from the step that plans it until its end is known to the host: because it was waited for, before
-the kernels of a step, or because its event was asked. What it copies is told when its bytes are copied.
+A job is in flight from the step that plans it until the host knows its end: by waiting for it before the kernels of a
+step, or by polling its event. Copied blocks are recorded when the bytes are copied.
 """
 
 from collections import Counter, deque
@@ -16,19 +16,19 @@ from workers.simulated_torch.batch_copies import Addresses, BatchCopies
 from workers.targets.vllm.inside.transfer.flights import Note, note_in_flight, silent
 from workers.targets.vllm.inside.transfer.own_transfers import OwnTransfer, OwnTransfers, around, copied_blocks
 
-# How vLLM calls it that a request has ended by itself.
+# Statuses of requests that finished without an abort.
 _BY_ITSELF = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
 
 
 @dataclass(slots=True)
 class Job(OwnTransfer):
-    """A job in flight, whose slots are chunks of the pool; its end is `due` in a tick behind its launch or later."""
+    """A job in flight; `slots` are chunks of the CPU pool, and it ends at tick `due` or later."""
 
     due: int = 0
 
 
 class Offloads(OwnTransfers):
-    """All that is seen of the jobs of an engine."""
+    """Observer of the jobs of one engine."""
 
     def __init__(self, engine: Any, agent: Any, spec: Offloading) -> None:
         super().__init__(engine, agent, spec)
@@ -40,15 +40,15 @@ class Offloads(OwnTransfers):
         self.begin(Counter(), silent)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
-        """Begin a trace, with an empty pool."""
-        assert not self._planner._jobs, "an idle engine has no jobs"
+        """Reset for a new trace, with an empty pool."""
+        assert not self._planner._jobs, "an idle engine has no job"
         self._planner.reset_cache()
         super().begin(probes, note)
         self.jobs: dict[int, Job] = {}
-        # Of stores that were planned and have not begun, by number: their request's blocks and its tokens.
+        # Request blocks and tokens of each planned store that has not begun, by job number.
         self._stored: dict[int, tuple[list[int], list[int]]] = {}
         self._first: int = self._planner._job_counter
-        # By request what was found for it when it was admitted last, and keys of chunks that were offered of it.
+        # Per request: tokens found at its last admission, and keys of the chunks offered to the pool.
         self._found: dict[str, int] = {}
         self._offered: dict[str, set[Any]] = {}
 
@@ -58,11 +58,11 @@ class Offloads(OwnTransfers):
 
     @property
     def holds_blocks(self) -> bool:
-        """Tell whether a load has blocks that nobody may be made to give back."""
+        """Return whether a load holds blocks that cannot be freed before its end."""
         return any(job.of == "load" for job in self.jobs.values())
 
     def left(self) -> Mapping[str, int]:
-        """Return what is held once nothing is left to do."""
+        """Return what is still held when no request is left."""
         planner, manager, worker = self._planner, self._planner.manager, self.agent.connector_worker
         chunks = manager._num_allocated_chunks - len(manager._free_list) - manager._num_evictable_cache_chunks
         return {
@@ -78,7 +78,7 @@ class Offloads(OwnTransfers):
         }
 
     def _wrap(self) -> None:
-        """Wrap both sides for as long as the engine lives."""
+        """Wrap methods of both sides, for the engine's lifetime."""
         around(self._planner, "build_connector_meta", self._planned)
         around(self._planner, "get_num_new_matched_tokens", self._looked_up)
         around(self._planner.manager, "prepare_store", self._making_room)
@@ -101,7 +101,7 @@ class Offloads(OwnTransfers):
         return metadata
 
     def _tell_offered(self, status: Any) -> None:
-        """Tell which chunks of a request have been offered to the pool by its end."""
+        """Record the chunks of a finished request that were offered to the pool."""
         request, keys = status.req, self._offered.get(status.req.request_id, set())
         offered = [place for place, key in enumerate(status.group_states[0].offload_keys) if key in keys]
         self.note(
@@ -130,14 +130,14 @@ class Offloads(OwnTransfers):
         return room
 
     def _before_a_step(self, handle: Callable[..., Any], metadata: Any, *arguments: Any, **options: Any) -> None:
-        """Tell of the jobs of a plan: of stores before any of them is waited for, of loads behind that."""
-        # What is waited for leaves the metadata.
+        """Record that the jobs of a plan begin: stores before any wait, loads after the waits."""
+        # Jobs that are waited for are removed from the metadata.
         for job_id, planned in metadata.store_jobs.items():
             self._begin("store", job_id, planned)
         for job in self.jobs.values():
             self.probes["store_of_preempted"] += job.of == "store" and job.request in metadata.preempted
         handle(metadata, *arguments, **options)
-        # Loads may be given blocks of stores that were waited for.
+        # Loads may reuse blocks of stores that were waited for.
         for job_id, planned in metadata.load_jobs.items():
             self._begin("load", job_id, planned)
         self._look()
@@ -159,13 +159,13 @@ class Offloads(OwnTransfers):
         return copy(job_id, *arguments, **options)
 
     def _copied(self, job: Job, rows: Addresses) -> None:
-        """Tell which blocks were copied, each with its place in the pool: by the addresses of the first layer's."""
+        """Record the copied blocks and their pool slots, computed from addresses in the first layer."""
         store = self._handlers["store"]
         pairs = list(copied_blocks(job.of, rows, store.src_tensors[0], store.dst_tensors[0]))
         self._tell_copies(job, [block for block, _ in pairs], [slot for _, slot in pairs])
 
     def _due(self, handler: Any, finished: Callable[..., list[Any]], *arguments: Any, **options: Any) -> list[Any]:
-        """Have the copies of one direction that are due be done, and no others: under every schedule alike."""
+        """Finish the due copies of one direction and no others, under every schedule alike."""
         every = list(handler._transfers)
         due = [each for each in every if each.job_id not in self.jobs or self.jobs[each.job_id].due <= self.tick]
         for copy in due:
@@ -192,6 +192,6 @@ class Offloads(OwnTransfers):
             self._tell_end(job, is_ahead)
 
     def _look(self) -> None:
-        """Tell which blocks of loads in flight the engine holds for free, or has registered before they arrived."""
+        """Record blocks of loads in flight that are free, or registered before they arrived."""
         loads = [job for job in self.jobs.values() if job.of == "load"]
         note_in_flight(self.note, loads, loads, self._engine.kv_cache_manager.block_pool.blocks)

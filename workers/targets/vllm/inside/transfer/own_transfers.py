@@ -1,4 +1,4 @@
-"""Observer of a connector that is vLLM's own, from outside on both of its sides: what such observers have in common."""
+"""Base of the observers of vLLM's own offloading connectors."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +17,9 @@ from workers.targets.vllm.inside.transfer.planner import blocks_used
 
 @dataclass(slots=True)
 class OwnTransfer:
-    """A load or a store of one request in flight, with the blocks of the cache and the slots of the pool it is of.
+    """A load or store of one request in flight: its KV-cache blocks and pool slots.
 
-    A store keeps those at some `indexes` of its request's table, which are of its first `tokens`.
+    A store copies blocks at `indexes` of the request's block table; their content is computed from `tokens`.
     """
 
     number: int
@@ -32,9 +32,9 @@ class OwnTransfer:
 
 
 class OwnTransfers:
-    """What is seen of the transfers of an engine; `agent` is the connector's side of the worker.
+    """Observer of an engine's transfers; `agent` is the connector's worker side.
 
-    While a batch `is_dummy` all of its slots are padding.
+    `is_dummy` is true during a dummy batch, in which all slots are padding.
     """
 
     def __init__(self, engine: Any, agent: Any, spec: Offloading) -> None:
@@ -49,10 +49,10 @@ class OwnTransfers:
         self.aborted: set[str] = set()
 
     def disturb(self, event: DisturbTransfer, request: str) -> None:
-        raise ValueError("nobody disturbs vLLM's own transfers")
+        raise ValueError("vLLM's own transfers cannot be disturbed")
 
     def touched(self) -> tuple[list[int], list[int]] | None:
-        """Return the blocks that the running step's kernels read, and those that they write; None if nobody knows."""
+        """Return the blocks that the running step's kernels read and write; None if unknown."""
         if self.is_dummy:
             return [], []
         if not self.agent.has_connector_metadata():
@@ -61,7 +61,7 @@ class OwnTransfers:
         return sorted(reads), sorted(writes)
 
     def _planned(self, build: Callable[..., Any], output: Any, *arguments: Any, **options: Any) -> Any:
-        """Add to a plan's metadata which blocks its step uses, and who was preempted."""
+        """Add the step's read and written blocks and its preempted requests to the metadata."""
         metadata = build(output, *arguments, **options)
         requests, manager = self._engine.requests, self._engine.kv_cache_manager
         metadata.touched = blocks_used(requests, manager, output, self._engine.block_size)
@@ -69,7 +69,7 @@ class OwnTransfers:
         return metadata
 
     def _tell_copies(self, transfer: OwnTransfer, blocks: list[int], slots: list[int]) -> None:
-        """Tell which blocks were copied, each with its slot, and what a store is to keep."""
+        """Record the copied blocks with their slots, and the content that a store should have."""
         if transfer.of == "store":
             kept = {"blocks": transfer.blocks, "indexes": transfer.indexes, "tokens": transfer.tokens}
             self.note("stored", [transfer.request], **kept)
@@ -99,7 +99,7 @@ class OwnTransfers:
 
 
 def copied_blocks(of: str, rows: Addresses, cache: torch.Tensor, pool: torch.Tensor) -> Iterator[tuple[int, int]]:
-    """Yield the blocks of one layer that were copied by addresses, each with its slot in the pool."""
+    """Yield the (block, slot) pairs of one layer that a list of address copies contains."""
     for source, target, _ in rows:
         at_cache, at_pool = (source, target) if of == "store" else (target, source)
         block, slot = at_cache - cache.data_ptr(), at_pool - pool.data_ptr()
@@ -108,5 +108,5 @@ def copied_blocks(of: str, rows: Addresses, cache: torch.Tensor, pool: torch.Ten
 
 
 def around(holder: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Let a method of an object be called by a wrapper, which is given it first."""
+    """Replace a method of an object by `wrapper`, which gets the method as first argument."""
     setattr(holder, name, partial(wrapper, getattr(holder, name)))

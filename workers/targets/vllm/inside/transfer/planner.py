@@ -1,7 +1,7 @@
-"""Side of the scheduler: what is loaded and stored, and what the engine is told of it.
+"""Scheduler side of a KV connector: plans loads and stores of each step.
 
-What a store holds is known to be right: full blocks of tokens that the host has seen, computed by the step that stores
-them at the latest.
+The store's content is always correct: full blocks of tokens that the host has processed, computed no later than by the
+step that stores them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +14,10 @@ from workers.targets.vllm.inside.transfer.flights import Flight, Flights, StoreF
 
 @dataclass(slots=True)
 class StepPlan:
-    """What one step begins, whose blocks were taken away since the last one, and which blocks its kernels use.
+    """What a step begins: loads and stores; and its preempted requests and used blocks.
 
-    New ones are `zeroed` first; states behind drafts that are kept go to ends of blocks among those `passed`.
+    `zeroed` are new blocks that are zeroed first. `passed` are blocks at whose ends the postprocessing of drafts may
+    keep a recurrent state.
     """
 
     loads: list[Flight] = field(default_factory=list)
@@ -28,7 +29,7 @@ class StepPlan:
     passed: set[int] = field(default_factory=set)
 
     def used(self, kernel: str, is_written: bool) -> set[int]:
-        """Return the blocks that a kernel reads or writes, by its name."""
+        """Return the blocks that a kernel reads or writes, selected by the kernel's name."""
         if "zero_kv_blocks" in kernel:
             return self.zeroed
         if "postprocess_mamba" in kernel:
@@ -39,9 +40,10 @@ class StepPlan:
 def blocks_used(
     requests: Mapping[str, Any], manager: Any, output: Any, block_size: int, groups: Sequence[int] = (0,)
 ) -> tuple[set[int], set[int]]:
-    """Return the blocks that the kernels of a planned step read, and those that they write.
+    """Return the blocks that the kernels of a scheduled step read, and blocks that they write.
 
-    Of groups of layers the first is that of attention; the others have states, which go on from the one before.
+    The first of the KV-cache `groups` is attention; the others hold recurrent states, which also read the previous
+    block.
     """
     reads: set[int] = set()
     writes: set[int] = set()
@@ -49,7 +51,7 @@ def blocks_used(
     for name in output.num_scheduled_tokens:
         request, held = requests[name], manager.get_block_ids(name)
         reads.update(held[attention])
-        # The host's count is above the true one by drafts in flight, which is above what is known.
+        # The host's count exceeds the true one by draft tokens in flight, and may exceed the known tokens.
         known = request.num_tokens - (0 if request.num_output_placeholders else 1)
         first = min(request.num_computed_tokens, known)
         writes.update(held[attention][first // block_size :])
@@ -60,10 +62,10 @@ def blocks_used(
 
 
 class Planner:
-    """Plans of one engine, of which what it loads and stores is of those that derive from it.
+    """Base scheduler side: records the blocks that a step uses; subclasses add loads and stores.
 
-    `manager` is vLLM's manager of its cache, `groups` are the numbers of its groups of layers, that of attention first,
-    and `sizes` the tokens of a block of each. Behind that of attention are those with states.
+    `manager` is vLLM's KV-cache manager, `groups` the KV-cache group indexes (attention first, then those with
+    recurrent states), and `sizes` the block size of each group.
     """
 
     def __init__(self, flights: Flights, groups: Sequence[int], sizes: Sequence[int]) -> None:
@@ -75,19 +77,19 @@ class Planner:
         self._requests[request.request_id] = request
 
     def matched(self, request: Any, num_computed: int) -> tuple[int | None, bool]:
-        """Return how many tokens behind the computed ones can be loaded, None while that is unknown; and how."""
+        """Return (loadable tokens after the computed ones or None if unknown yet, asynchronously?)."""
         return 0, False
 
     def admitted(self, request: Any, blocks: Sequence[list[int]], num_tokens: int) -> None:
-        """Begin a request that has got its blocks, of each group, of which some are to be loaded."""
+        """Handle a request that got its blocks, per group; `num_tokens` tokens are to be loaded."""
 
     def states_behind(self, num_tokens: int, blocks: Sequence[list[int]]) -> list[int]:
-        """Return the blocks of a request that hold its states behind so many tokens, one of each group with states."""
+        """Return the block with the state after `num_tokens` tokens, for each group with states."""
         held = list(zip(self.sizes, blocks, strict=True))
         return [own[(num_tokens - 1) // size] for size, own in held[1:]]
 
     def plan(self, output: Any) -> StepPlan:
-        """Return what a step that is scheduled begins."""
+        """Return the plan of a scheduled step."""
         plan = StepPlan(preempted=set(output.preempted_req_ids or ()))
         size, groups = self.flights.block_size, self.groups
         plan.reads, plan.writes = blocks_used(self._requests, self.manager, output, size, groups)
@@ -98,24 +100,23 @@ class Planner:
         return plan
 
     def ended(self, request: Any, blocks: Sequence[list[int]]) -> tuple[bool, dict[str, Any] | None]:
-        """Forget a request; return whether its blocks are to be kept for now, and what its client is told of them."""
+        """Forget a request; return (keep its blocks?, `kv_transfer_params` for the client)."""
         self._requests.pop(request.request_id, None)
         return False, None
 
     def processed(self, ended: list[Flight], invalid: set[int]) -> None:
-        """Take the ends of transfers in, once a step comes back to the scheduler."""
+        """Process ended transfers and blocks that failed to load, with a step's results."""
 
 
 class StorePlanner(Planner):
-    """Plans of an engine with a store."""
+    """Scheduler side of a KV connector to a store."""
 
     flights: StoreFlights
 
     def __init__(self, flights: StoreFlights, groups: Sequence[int], sizes: Sequence[int]) -> None:
         super().__init__(flights, groups, sizes)
         self._asked: dict[str, int] = {}
-        # What was found of a request when it was asked for last: its first block, the slots of that and others, and
-        # those of its states.
+        # Result of a request's last lookup: its first block to load, slots of blocks, and slots of states.
         self._found: dict[str, tuple[int, list[int], list[int]]] = {}
         self._num_stored: dict[str, int] = {}
         self._loads: list[Flight] = []
@@ -127,7 +128,8 @@ class StorePlanner(Planner):
             flights.probes["lookup_wait"] += 1
             return None, False
         size, is_asynchronous = flights.block_size, flights.spec.loads == "asynchronous"
-        # A step of its own computes the last token again, unless a state is behind it; in this one a token is left.
+        # An asynchronous load may cover all tokens: a later step recomputes the last one. A synchronous load, or one
+        # with recurrent states, leaves a token to compute.
         is_whole = is_asynchronous and not self._with_states
         num_full = (request.num_tokens - (0 if is_whole else 1)) // size
         first = num_computed // size
@@ -140,11 +142,11 @@ class StorePlanner(Planner):
 
     @property
     def _with_states(self) -> range:
-        """Return the groups of layers with states."""
+        """Return the group indexes with recurrent states."""
         return range(1, len(self.groups))
 
     def _up_to_states(self, tokens: Sequence[int], first: int, slots: list[int]) -> tuple[list[int], list[int]]:
-        """Return the slots of blocks from the first on, as far as states behind them are held, and those of these."""
+        """Return block slots up to the last boundary with stored states, and slots of the states."""
         for count in range(len(slots), 0, -1):
             prefix = tokens[: (first + count) * self.flights.block_size]
             states = self.flights.store.states(prefix, self._with_states)
@@ -163,7 +165,7 @@ class StorePlanner(Planner):
         flights.probes["partial_load"] += request.num_tokens // flights.block_size > first + count
         slots = slots[:count] + states
         flights.store.pin(slots)
-        # A state goes to the last block that it is behind.
+        # A state is loaded into the last block before it.
         places = blocks[0][first : first + count] + self.states_behind((first + count) * flights.block_size, blocks)
         self._loads.append(flights.planned("load", name, blocks=places, slots=slots, num_states=len(states)))
 
@@ -178,7 +180,7 @@ class StorePlanner(Planner):
         return plan
 
     def _stores_of_states(self, output: Any) -> Iterator[Flight]:
-        """Yield stores of states at ends of blocks: these are offered once, and are held from there on."""
+        """Yield stores of states at block ends; vLLM offers each state once, so they hold its block."""
         flights = self.flights
         offered = output.kv_connector_block_state.boundary_state_offloads if self._with_states else {}
         for name, offers in offered.items():
@@ -186,7 +188,7 @@ class StorePlanner(Planner):
             for number, block, boundary in offers:
                 boundaries.setdefault(boundary, {})[self.groups.index(number)] = block
             for boundary, held in boundaries.items():
-                # A load ends with a block; nobody would ask for a state inside one.
+                # A load ends at a block end, so a state inside a block is never needed.
                 if boundary % flights.block_size:
                     continue
                 keys = [(group, tuple(self._requests[name].all_token_ids[:boundary])) for group in sorted(held)]
@@ -205,7 +207,7 @@ class StorePlanner(Planner):
                 )
 
     def _store(self, request: Any, blocks: list[int], num_tokens: int) -> Flight | None:
-        """Return the store of a request's full blocks among its first tokens that are not stored yet."""
+        """Return the store of full blocks of a request that are not stored yet, or None."""
         flights, name, size = self.flights, request.request_id, self.flights.block_size
         begun, full = self._num_stored.get(name, 0), num_tokens // size
         self._num_stored[name] = max(begun, full)

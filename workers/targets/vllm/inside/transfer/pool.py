@@ -1,4 +1,4 @@
-"""Replacements in vLLM's offloading connectors: the size of a pool, its device, and its copies."""
+"""Replacements in vLLM's offloading connectors: pool size, device and copies."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,12 +10,12 @@ import torch
 
 from workers.simulated_torch.batch_copies import BatchCopies
 
-# Key of the connector's extra configuration: how many chunks its pool is to hold.
+# Key of the extra configuration: number of chunks in the pool.
 CHUNKS = "chunks"
 
 
 def sized_by_chunks(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what describes an engine to its offloading connector, with the bytes of so many chunks."""
+    """Wrap the builder of the offloading configuration: the pool size is given in chunks."""
     from vllm.utils.math_utils import round_up  # noqa: PLC0415
     from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec  # noqa: PLC0415
 
@@ -30,7 +30,7 @@ def sized_by_chunks(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def worker_of_any_device(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what makes the connector's worker once, whatever the device is."""
+    """Wrap the getter of the connector's worker: any device is allowed."""
 
     @wraps(before)
     def get_worker(self: Any, caches: Any) -> Any:
@@ -42,12 +42,12 @@ def worker_of_any_device(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def copying_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
-    """Return what makes the handler of one direction of copies, which are tasks of the device from there on."""
+    """Wrap the constructor of a copy handler so that its copies become device tasks."""
 
     @wraps(before)
     def prepare(self: Any, *arguments: Any, **options: Any) -> None:
         tensor: Any = torch.Tensor
-        # It asserts that caches are CUDA's; those of any device here stand for that.
+        # vLLM asserts CUDA caches; caches of every device here count as such.
         tensor.is_cuda = property(lambda each: True)
         try:
             before(self, *arguments, **options)
@@ -60,7 +60,7 @@ def copying_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
 
 
 class BlockCopies(BatchCopies):
-    """Copies of blocks by the numbers that they have in tensors of one layer each, on a stream."""
+    """Copies of blocks between per-layer tensors, by block id, on one stream."""
 
     def __init__(
         self, sources: Mapping[str, torch.Tensor], targets: Mapping[str, torch.Tensor], stream: Any, is_any: bool
@@ -70,7 +70,7 @@ class BlockCopies(BatchCopies):
         self._stream, self._is_any = stream, is_any
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Enqueue copies of some blocks to others, layer by layer."""
+        """Enqueue copies of blocks to blocks, layer by layer."""
         rows = [
             (one.data_ptr() + source * one.stride(0), other.data_ptr() + target * other.stride(0), one.stride(0))
             for one, other in zip(self._sources, self._targets, strict=True)
@@ -83,7 +83,7 @@ class BlockCopies(BatchCopies):
 
 
 def blocks_by_tasks(before: Callable[..., Any]) -> Callable[..., BlockCopies]:
-    """Return what prepares copies of blocks, which are tasks of the device."""
+    """Wrap `build_params` so that block copies become device tasks."""
     from vllm.v1.simple_kv_offload.cuda_mem_ops import CU_MEMCPY_SRC_ACCESS_ORDER_ANY  # noqa: PLC0415
 
     @wraps(before)
@@ -99,7 +99,7 @@ def blocks_by_tasks(before: Callable[..., Any]) -> Callable[..., BlockCopies]:
 
 
 def copied_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
-    """Return what copies blocks as it was prepared."""
+    """Wrap `copy_blocks` to enqueue the prepared copies."""
 
     @wraps(before)
     def copy_blocks(sources: list[int], targets: list[int], copies: BlockCopies) -> None:
@@ -110,7 +110,7 @@ def copied_by_tasks(before: Callable[..., None]) -> Callable[..., None]:
 
 
 def begun_at_once(before: Callable[..., None]) -> Callable[..., None]:
-    """Return what begins no thread for copies, and carries out what one would as soon as it is asked for."""
+    """Wrap `launch_copy` to run the copy loop at once, without a thread."""
 
     @wraps(before)
     def launch_copy(self: Any, *arguments: Any, **options: Any) -> None:
@@ -122,10 +122,10 @@ def begun_at_once(before: Callable[..., None]) -> Callable[..., None]:
 
 
 class NoThread:
-    """A thread that does nothing."""
+    """A thread that does not run."""
 
     def __init__(self, **options: Any) -> None:
-        """Make one; what it is to do is done where it is asked for."""
+        """Ignore the arguments; the caller runs the work itself."""
 
     def start(self) -> None:
         """Do nothing."""
@@ -135,26 +135,26 @@ class NoThread:
 
 
 class Event:
-    """Event of a device whose work is done when it is launched."""
+    """Event of a device that runs all work synchronously."""
 
     def __init__(self, enable_timing: bool = False) -> None:
-        """Make one; nothing takes any time."""
+        """Ignore the option: nothing takes time."""
 
     def record(self, stream: Any = None) -> None:
-        """Do nothing: what comes before is done."""
+        """Do nothing: earlier work is done."""
 
     def query(self) -> bool:
         return True
 
     def synchronize(self) -> None:
-        """Do nothing: what comes before is done."""
+        """Do nothing: earlier work is done."""
 
     def elapsed_time(self, end: "Event") -> float:
         return 0.0
 
 
 class TorchWithEvents:
-    """PyTorch where no device has events, with such ones."""
+    """The torch module with `Event`, for a device without events."""
 
     Event = Event
 
@@ -163,7 +163,7 @@ class TorchWithEvents:
 
 
 def sized_by_blocks(before: Callable[..., None]) -> Callable[..., None]:
-    """Return what makes a simple connector, with the bytes of so many blocks and of the one that stands for none."""
+    """Wrap the simple connector's constructor: pool size in blocks, plus the null block."""
 
     @wraps(before)
     def init(self: Any, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
@@ -175,21 +175,21 @@ def sized_by_blocks(before: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-_BY_TASKS = "its copies are those of a GPU's driver: here they are tasks of the device"
-_BY_NO_THREAD = "when a thread of its own comes to a copy nobody decides: copies are begun as they are asked for"
+_BY_TASKS = "it copies by a GPU's driver: here copies are device tasks"
+_BY_NO_THREAD = "no schedule decides when its thread starts a copy: here copies start when they are requested"
 _COPIES = "vllm.v1.simple_kv_offload.copy_backend"
-# Module, name, reason, and what is made of it.
+# Module, name, reason, and the function that makes the replacement.
 OF_SIMPLE_OFFLOADING: tuple[tuple[str, str, str, Callable[[Any], Any]], ...] = (
     (
         "vllm.distributed.kv_transfer.kv_connector.v1.simple_cpu_offload_connector",
         "SimpleCPUOffloadConnector.__init__",
-        "its pool is asked for in bytes, and here in blocks: how many bytes these take it knows alone",
+        "its pool size is set in bytes, and here in blocks, whose size in bytes only vLLM knows",
         sized_by_blocks,
     ),
     (
         "vllm.v1.simple_kv_offload.worker",
         "pin_tensor",
-        "no driver of a GPU pins memory here",
+        "there is no GPU driver here to pin memory",
         lambda before: lambda tensor: None,
     ),
     (_COPIES, "build_params", _BY_TASKS, blocks_by_tasks),

@@ -1,7 +1,7 @@
-"""Transfers of vLLM's simple offloading connector, observed from outside on both of its sides.
+"""Observes the transfers of vLLM's simple offloading connector, on both of its sides.
 
-It loads and stores blocks of several requests at once, which are told of one by one: a transfer is what one of its
-events has of one request, in flight from the step that plans it until the event is known to be over.
+The connector copies blocks of several requests with one event. A recorded transfer is one request's share of an event,
+in flight from the step that plans it until the host knows that the event is over.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ _KINDS = ("load", "store")
 
 
 class SimpleOffloads(OwnTransfers):
-    """All that is seen of the transfers of an engine."""
+    """Observer of the transfers of one engine."""
 
     def __init__(self, engine: Any, agent: Any, spec: Offloading) -> None:
         super().__init__(engine, agent, spec)
@@ -31,15 +31,15 @@ class SimpleOffloads(OwnTransfers):
         self.begin(Counter(), silent)
 
     def begin(self, probes: Counter[str], note: Note) -> None:
-        """Begin a trace, with an empty pool."""
+        """Reset for a new trace, with an empty pool."""
         is_empty = self._manager.reset()
-        assert is_empty, "an idle engine has no transfers"
+        assert is_empty, "an idle engine has no transfer"
         super().begin(probes, note)
         self._num_parts = 0
-        # By direction and event what is in flight, and when it is over at the soonest.
+        # By direction and event: transfers in flight, and the earliest tick at which the event is over.
         self.parts: dict[tuple[str, int], list[OwnTransfer]] = {}
         self._due: dict[tuple[str, int], int] = {}
-        # Of a block that is to be stored its request, where that holds it, and the request's tokens.
+        # By block to be stored: its request, its index in the block table, and the request's tokens.
         self._owners: dict[int, tuple[str, int, list[int]]] = {}
 
     @property
@@ -48,11 +48,11 @@ class SimpleOffloads(OwnTransfers):
 
     @property
     def holds_blocks(self) -> bool:
-        """Tell whether a transfer has blocks that nobody may be made to give back."""
+        """Return whether a transfer holds blocks that cannot be freed before its end."""
         return bool(self.parts)
 
     def left(self) -> Mapping[str, int]:
-        """Return what is held once nothing is left to do."""
+        """Return what is still held when no request is left."""
         manager, worker = self._manager, self._worker
         return {
             "transfers in flight": len(self._in_flight()),
@@ -66,7 +66,7 @@ class SimpleOffloads(OwnTransfers):
         }
 
     def _wrap(self) -> None:
-        """Wrap both sides for as long as the engine lives."""
+        """Wrap methods of both sides, for the engine's lifetime."""
         around(self._manager, "build_connector_meta", self._planned)
         around(self._manager, "_select_eager_blocks_to_store", self._selected)
         around(self._manager.cpu_block_pool, "_maybe_evict_cached_block", self._evicted)
@@ -93,14 +93,14 @@ class SimpleOffloads(OwnTransfers):
         return metadata
 
     def _loads(self, metadata: Any) -> Iterator[tuple[int, OwnTransfer]]:
-        """Yield what a plan loads of each request."""
+        """Yield each request's loads of a plan, with their event."""
         for name in metadata.load_event_to_reqs.get(metadata.load_event, ()):
             transfer = self._manager._reqs_to_load[name].transfer_meta
             blocks, slots = list(transfer.gpu_block_ids), list(transfer.cpu_block_ids)
             yield metadata.load_event, self._part("load", name, blocks, slots, [], [])
 
     def _stores(self, metadata: Any) -> Iterator[tuple[int, OwnTransfer]]:
-        """Yield what a plan stores of each request."""
+        """Yield each request's stores of a plan, with their event."""
         found: dict[str, list[tuple[int, int]]] = {}
         for block, slot in zip(metadata.store_gpu_blocks, metadata.store_cpu_blocks, strict=True):
             found.setdefault(self._owners[block][0], []).append((block, slot))
@@ -117,7 +117,7 @@ class SimpleOffloads(OwnTransfers):
         return OwnTransfer(self._num_parts, of, name, blocks, slots, indexes, tokens)
 
     def _before_a_step(self, handle: Callable[..., Any], metadata: Any, *arguments: Any, **options: Any) -> None:
-        """Tell of what a plan begins."""
+        """Record that the transfers of a plan begin."""
         for part in self._in_flight():
             self.probes["store_of_preempted"] += part.of == "store" and part.request in metadata.preempted
         handle(metadata, *arguments, **options)
@@ -136,7 +136,7 @@ class SimpleOffloads(OwnTransfers):
         launch(*arguments, **options)
 
     def _copied(self, of: str, event: int, rows: Addresses) -> None:
-        """Tell which blocks were copied, each with its place in the pool: by the addresses of the first layer's."""
+        """Record the copied blocks and their pool slots, computed from addresses in the first layer."""
         cache = next(iter(self._worker.gpu_kv_caches.values()))
         pool = next(iter(self._worker.cpu_kv_caches.values()))
         slots = dict(copied_blocks(of, rows, cache, pool))
@@ -144,7 +144,7 @@ class SimpleOffloads(OwnTransfers):
             self._tell_copies(part, part.blocks, [slots[block] for block in part.blocks])
 
     def _polled(self, poll: Callable[..., int], is_store: bool, *arguments: Any, **options: Any) -> int:
-        """Have the copies of one direction that are due be done, and no others: under every schedule alike."""
+        """Finish the due copies of one direction and no others, under every schedule alike."""
         of, name = _KINDS[is_store], "_store_events" if is_store else "_load_events"
         every: Sequence[tuple[int, Any]] = getattr(self._worker, name)
         due = [pair for pair in every if self._due[of, pair[0]] <= self.tick]

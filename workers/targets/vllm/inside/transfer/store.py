@@ -1,18 +1,18 @@
-"""Bounded store of blocks, by the tokens up to their ends: which slot holds which, and which may be reused.
+"""Bounded store of blocks, keyed by all tokens up to a block's end.
 
-A block holds the entries of its own tokens, or a state behind all of them.
+A block holds the KV entries of its own tokens, or the recurrent state after all of them.
 """
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-# A group of layers, 0 that of attention, and all tokens of a prefix that ends with a block.
+# A KV-cache group (0: attention), and all tokens of a prefix that ends at a block end.
 Key: TypeAlias = tuple[int, tuple[int, ...]]
 
 
 class Store:
-    """Slots of a store; a slot is free, written, or holds a block, whose readers pin it."""
+    """Slots of a store: free, being written, or holding a block that its readers pin."""
 
     def __init__(self, num_slots: int) -> None:
         self._free = list(range(num_slots))
@@ -31,11 +31,11 @@ class Store:
         return len(self._writing)
 
     def knows(self, key: Key) -> bool:
-        """Tell whether a block is held or being written."""
+        """Return whether a block is stored or being written."""
         return key in self._held or key in self._writing
 
     def prefix(self, tokens: Sequence[int], size: int, blocks: range) -> list[int]:
-        """Return the slots of a request's blocks of some size, up to the first that is not held."""
+        """Return the slots of a request's blocks, up to the first block that is not stored."""
         found = []
         for index in blocks:
             slot = self._held.get((0, tuple(tokens[: (index + 1) * size])))
@@ -45,12 +45,12 @@ class Store:
         return found
 
     def states(self, prefix: Sequence[int], groups: range) -> list[int] | None:
-        """Return the slots of the states behind a prefix, of some groups of layers; None if one of them is not held."""
+        """Return the slots of the states after a prefix, one per group; None if one is not stored."""
         found = [self._held.get((group, tuple(prefix))) for group in groups]
         return None if None in found else [slot for slot in found if slot is not None]
 
     def pin(self, slots: Iterable[int]) -> None:
-        """Keep slots from being reused, and count them as used now."""
+        """Pin slots against eviction, and mark them as most recently used."""
         for slot in slots:
             self._pins[slot] += 1
             key = next(key for key, held in self._held.items() if held == slot)
@@ -62,7 +62,7 @@ class Store:
             self._pins[slot] -= 1
 
     def write(self, key: Key) -> int | None:
-        """Return a slot to write a block to, if need be that of the one used least recently; None if all are used."""
+        """Return a slot to write to, evicting the least recently used one; None if all are pinned."""
         assert not self.knows(key), "a block has one slot"
         if not self._free:
             old = next((key for key, slot in self._held.items() if not self._pins[slot]), None)
@@ -74,7 +74,7 @@ class Store:
         return self._free.pop(0)
 
     def written(self, key: Key, slot: int, is_kept: bool) -> None:
-        """Hold a block that was written, or free its slot."""
+        """Store a block that was written, or free its slot."""
         self._writing.remove(key)
         if is_kept:
             self._held[key] = slot
