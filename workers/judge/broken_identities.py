@@ -1,4 +1,4 @@
-"""Difference of a broken identity: a value that a step shows, and what it is due to be."""
+"""Make the difference between an observed value of a step and its expected value."""
 
 from workers.record.evidence import Difference, shown
 
@@ -11,9 +11,9 @@ def broken(
     expected: object,
     actual: object,
 ) -> Difference:
-    """Make a difference of a request, by the number of its submit or by its name, or of none of them.
+    """Return a `Difference` at a step and a position (`where`), from plain or `Fact` values.
 
-    `where` is the step and the position.
+    `request` is the number of a submit, the name of a request, or None if the difference belongs to no request.
     """
     step, position = where
     return Difference(

@@ -1,7 +1,14 @@
-"""Checker: compare the captures and observations of an engine with the oracle's, and name the first difference.
+"""Compare all captures and observations of an engine that logs its decisions to the oracle's.
 
-Verifies: every variable of `observation.VARIABLES`, inside its domain.
-Does not verify: anything outside a domain (nobody may read it); the decisions themselves (the referee does).
+Verifies:
+- every variable of `observation.VARIABLES`, inside its domain: counts, model inputs, KV cache, recurrent states, draft
+  tokens, logits, sampled tokens;
+- that every capture and observation that the log requires is shown, in order (`due_captures`);
+- that no block, state slot or request is held at the end.
+
+Does not verify:
+- values outside a domain: no code may read them;
+- the scheduler's decisions (`referee` and `properties` do).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
@@ -37,9 +44,9 @@ from workers.record.evidence import Difference, fact
 from workers.record.log import Entry, Launched, Processed, Scheduled
 from workers.record.observation import POINTS, VARIABLES, Observation
 
-# So many steps are kept before those that are over are looked for.
+# Number of steps to keep before finished steps are searched for and dropped.
 _STEPS_KEPT = 8
-# The due value of each capture of a step, or of released blocks.
+# By capture point, the function that returns the expected values of a step, or of released blocks.
 EXPECTED: Mapping[str, Callable[[Any, EngineSpec], Expectation]] = {
     "inputs": expected_inputs,
     "sampling": expected_sampling,
@@ -52,10 +59,11 @@ EXPECTED: Mapping[str, Callable[[Any, EngineSpec], Expectation]] = {
 
 
 class Checker(Judge):
-    """Judge of every value and decision of a run, against the oracle.
+    """Judge that compares every value and decision of a run with the oracle.
 
-    It is over in the step in which a token was drawn so narrowly that an engine may have drawn another. `points` are
-    those at which the engine shows itself: what is due there and not shown is a difference, and so is anything else.
+    It stops (`is_over`) in the step in which a token was sampled so close to a tie that an engine may sample another.
+    `points` are the observation points that the engine supports: a missing or an extra observation at one of them is a
+    difference.
     """
 
     sees = ("log", "captures")
@@ -64,7 +72,7 @@ class Checker(Judge):
         self.spec = trace.spec
         self.oracle = Oracle(trace, tapes)
         self.referee = Referee(trace, self.oracle)
-        # Results of a step are counted where they are shown.
+        # `Properties` counts the results of steps, so it needs the observations at `processed`.
         self._properties = Properties(trace) if "processed" in points else None
         self.step = 0
         self.step_processed = -1
@@ -81,11 +89,11 @@ class Checker(Judge):
 
     @classmethod
     def of(cls, case: Case) -> "Checker | None":
-        """Return the judge of an engine that logs its decisions."""
+        """Return the judge; None for an engine that does not log its decisions."""
         return cls(case.trace, case.tapes) if case.capabilities.logs_decisions else None
 
     def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
-        """Fold new entries into the oracle and compare the host's observations."""
+        """Process new log entries; return the first difference in a decision or an observation."""
         for entry in log:
             if self.is_over:
                 return None
@@ -96,7 +104,7 @@ class Checker(Judge):
         return None
 
     def _entry(self, entry: Entry) -> Difference | None:
-        """Judge an entry, fold it into the oracle, and note what it makes due."""
+        """Check a log entry and pass it to the oracle; add the captures that it requires."""
         due = self._due.before(entry) if self._due.on_host is not None else None
         if due is not None:
             return difference("observations", self.step, due, fact("entry", entry=_kind(entry)))
@@ -170,11 +178,11 @@ class Checker(Judge):
                 return compare_columns(order, rows, columns, observed) or self._results(observed)
 
     def see_captures(self, captures: Sequence[Observation]) -> Difference | None:
-        """Compare captures of the device; of differences on both sides return the earlier one."""
+        """Compare new captures; return the earlier of the device's and the host's difference."""
         on_device, on_host = self._first_of(captures), self._on_host
         if on_device is None or on_host is None:
             return on_host or on_device
-        # The host's part in the results of a step follows from the values that the device computed in it.
+        # Host values of a processed step follow from the values that the device computed in that step.
         until = max(on_host.step + _follows_device(on_host), 1 + self.step_processed)
         return on_device if on_device.step < until else on_host
 
@@ -190,14 +198,14 @@ class Checker(Judge):
         return None
 
     def unexplained(self) -> Difference | None:
-        """Return the difference in a copy whose cause was never captured, if there is one."""
+        """Return the difference in a state copy whose cause was never captured, or None."""
         return self._copied
 
     def _cause_of_copy(self, capture: Observation, found: Difference | None) -> Difference | None:
-        """Return a difference where it was computed, if the same step shows it there and in a copy made before.
+        """Return the difference to report: the computed state's instead of its copy's.
 
-        A recurrent state is kept with its block before the states of the step are captured: what is wrong in a copy
-        waits for that capture.
+        A recurrent state is copied to its block (point `kept`) before the states of the step are captured (point
+        `state`): a difference in the copy is held back until that capture.
         """
         copied = self._copied
         if copied is None:
@@ -210,7 +218,7 @@ class Checker(Judge):
         return copied if capture.point == "state" or found is not None else None
 
     def _forget(self) -> None:
-        """Drop the expectations of steps that are over: processed, corrected, and captured to their end."""
+        """Drop the expected values of finished steps: processed, corrected, and captured completely."""
         steps = self.oracle.steps
         if len(steps) <= _STEPS_KEPT:
             return
@@ -232,7 +240,7 @@ class Checker(Judge):
         return self._compare(EXPECTED[point](whose, self.spec), capture, whose)
 
     def _compare(self, expected: Expectation, capture: Observation, whose: StepTruth | Release) -> Difference | None:
-        """Compare the values of a capture, of a step or of a release."""
+        """Return the first difference of a capture of a step, or of the release of blocks."""
         point, step, _, values, _ = capture
         self._count(point, expected)
         # Without padding all captured values are expected.
@@ -247,7 +255,7 @@ class Checker(Judge):
             if len(actual) < len(wanted):
                 due, seen = (fact("num_values", count=len(each)) for each in (wanted, actual))
                 return difference(variable, step, due, seen)
-            # Behind what is expected everything is scratch.
+            # Values after the expected ones are scratch.
             index = first_difference(wanted, actual)
             if index is not None:
                 owner, position = place_of(variable, index, whose, self.spec)
@@ -260,7 +268,7 @@ class Checker(Judge):
         return tuple(sorted({VARIABLES[name].plane for name in self._variables if name in VARIABLES}))
 
     def _count(self, point: str, names: Collection[str]) -> None:
-        """Count what is compared at a point, and note its names where it is not as many as the time before."""
+        """Count the values compared at a point; record their names if their number has changed."""
         count = len(names)
         self.num_compared += count
         if self._sizes[point] != count:
@@ -268,7 +276,7 @@ class Checker(Judge):
             self._variables.update(names)
 
     def _results(self, observed: Observation) -> Difference | None:
-        """Compare logprobs, cache and pools after a step has been processed, and judge its results by counting."""
+        """Compare logprobs, prefix cache, pools and token counts after a step was processed."""
         found = self._logprobs(observed) if self._has_logprobs else None
         if found is None and self.oracle.cache is not None:
             found = cached_difference(self.oracle.cache, self._names, observed)
@@ -280,7 +288,7 @@ class Checker(Judge):
         return found
 
     def _logprobs(self, observed: Observation) -> Difference | None:
-        """Compare logprobs, which are close to what is expected, not equal."""
+        """Compare logprobs within a tolerance: they need not be bitwise equal."""
         rows = self.oracle.steps[observed.step].rows
         wanted = expected_logprobs(rows, self.oracle.delivered, self.spec.logprobs_mode)
         if wanted is None:
@@ -295,7 +303,7 @@ class Checker(Judge):
         return None
 
     def _books(self, observed: Observation) -> Difference | None:
-        """Compare the numbers of free blocks and state slots after a step has been processed."""
+        """Compare the numbers of free KV-cache blocks and state slots after a step was processed."""
         running, cache = self.oracle.running, self.oracle.cache
         if cache is None:
             num_free = self.spec.num_blocks - sum([len(truth.blocks) for truth in running])
@@ -310,13 +318,13 @@ class Checker(Judge):
 
     @property
     def probes(self) -> dict[str, int]:
-        """Probes counted by the oracle so far."""
+        """Counts of probes that the oracle has seen so far."""
         oracle = self.oracle
         drawn = {"random_decision": oracle.num_decisions, "ambiguous_decision": oracle.num_ambiguous}
         return {**drawn, **oracle.happened}
 
     def at_end(self, end: End) -> Difference | None:
-        """Check that everything due was shown and that the host holds nothing."""
+        """Check that no required capture or observation is missing and that the host holds nothing."""
         left = end.left
         assert left is not None, "the engine shows what its host holds"
         if self._copied is not None:
@@ -344,7 +352,7 @@ class Checker(Judge):
 
 
 def _follows_device(host: Difference) -> bool:
-    """Tell whether a host difference is later than the device captures of its own step."""
+    """Return whether a host difference comes after the device captures of its own step."""
     variable = VARIABLES.get(host.variable)
     return variable is not None and variable.point in ("corrected", "processed")
 

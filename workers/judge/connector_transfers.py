@@ -1,16 +1,18 @@
-"""KV-connector transfers: the use of blocks while a store, a load or a hand-off reads or writes them.
+"""Check KV-connector transfers: the use of blocks in a store, a load or a hand-off.
 
 Verifies:
-- a block of a load or store in flight is not given to another request, written by a step, part of another load, free,
-  or registered in the prefix cache before it arrived;
-- a store that has what the prefix cache has stores a block once at a time;
-- every whole chunk that a request has computed was offered to a store of chunks by the request's own end;
-- every transfer that begins ends, once;
+- a block of a load or store in flight is not allocated to another request, written by a step, part of another load,
+  free, or registered in the prefix cache before its KV cache entries have arrived;
+- the `simple` connector does not store a block again before the store of it has ended;
+- every full chunk that a request has computed was offered to a chunked store before the request ended;
+- every transfer that begins ends exactly once;
 - a request fails only if blocks were lost;
-- a request that is preempted for room frees its blocks at once;
+- a request that is preempted for lack of blocks frees its blocks at once;
 - a producer keeps all blocks of a prompt until the consumer has read them, and the consumer reads no others.
 
-Does not verify: what a block holds (`kv_content` does); the order of accesses within a step (`races` does).
+Does not verify:
+- the content of a block (`kv_content` does);
+- the order of accesses within a step (`races` does).
 """
 
 from collections.abc import Iterator
@@ -29,7 +31,7 @@ PLANES = (PLANE,)
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A transfer in flight: its request, its kind, and the blocks that it uses."""
+    """A KV transfer in flight: its request, its kind (load, store, send), and its blocks."""
 
     request: int
     of: str
@@ -38,7 +40,7 @@ class _Flight:
 
 
 class _Transfers:
-    """The transfers of one engine, in the order in which they were shown."""
+    """The KV transfers of one engine, checked in the order in which the engine reported them."""
 
     def __init__(self, offloading: Offloading | None, history: EngineHistory | None) -> None:
         self._offloading, self._history = offloading, history
@@ -47,11 +49,11 @@ class _Transfers:
         self.flights: dict[int, _Flight] = {}
         self.has_ended = False
         self.num_lost = 0
-        # Blocks in flight, each with its request, by the step that was planned while they were.
+        # By step, the blocks that were in flight when the step was planned, each with its request.
         self._used: dict[int, dict[int, int]] = {}
 
     def see(self, seen: Shown) -> Iterator[Difference]:
-        """Yield what is wrong with something that was shown."""
+        """Yield the differences that a record of the engine reveals."""
         match seen:
             case Transfer() if seen.values.phase == "begins":
                 yield from self._begin(seen)
@@ -76,12 +78,12 @@ class _Transfers:
                 pass
 
     def left(self, steps: int) -> Iterator[Difference]:
-        """Yield transfers that have not ended when nothing is left to do."""
+        """Yield a difference for each transfer that has not ended once the engine has drained."""
         for number, flight in self.flights.items():
             yield broken(PLANE, "ends", flight.request, (steps, None), fact("an_end"), fact("no_end", number=number))
 
     def in_flight(self, request: int, of: str) -> Iterator[_Flight]:
-        """Yield the transfers of a request that are in flight."""
+        """Yield the transfers of one kind that a request has in flight."""
         yield from (each for each in self.flights.values() if (each.request, each.of) == (request, of))
 
     def _begin(self, seen: Transfer) -> Iterator[Difference]:
@@ -95,7 +97,7 @@ class _Transfers:
         self.flights[values.number] = _Flight(request, values.of, blocks, values.is_synchronous)
 
     def _store(self, seen: Transfer) -> Iterator[Difference]:
-        """Yield blocks that are copied to a store while another store of them has not ended."""
+        """Yield a difference for each block that is stored while another store of it is in flight."""
         for other, flight in self.flights.items():
             if flight.of != "store" or other == seen.values.number:
                 continue
@@ -111,15 +113,15 @@ class _Transfers:
             yield broken(PLANE, "ends", seen.requests[0], where, *facts)
         self.has_ended = True
         if seen.values.is_ahead:
-            # A request that got its blocks in this step may write them.
+            # The transfer ended before this step's kernels: the next owner of its blocks may write them.
             for block in seen.values.blocks:
                 self._used.get(seen.step, {}).pop(block, None)
 
     def _offered(self, seen: Offered) -> Iterator[Difference]:
-        """Yield the first chunk that an ended request has computed and that was not offered to its store."""
+        """Yield a difference for the first computed chunk of an ended request that was not stored."""
         assert self._offloading is not None, "chunks are offered to its store"
         values, size = seen.values, self.block_size * self._offloading.blocks_per_chunk
-        # The last token is never computed.
+        # The KV cache entry of the last output token is never computed.
         computed = max(values.prompt, values.tokens - 1)
         kept = values.prompt if self._offloading.stored == "prompts" else computed
         missing = set(range(values.found // size, kept // size)) - set(values.offered)
@@ -128,7 +130,10 @@ class _Transfers:
             yield broken(PLANE, "offered", seen.requests[0], (seen.step, None), fact("chunk", chunk=chunk), actual)
 
     def _planned(self, seen: Scheduled) -> Iterator[Difference]:
-        """Yield blocks of loads in flight that a running request holds; note the blocks in flight."""
+        """Yield a difference for each block of a load in flight that a planned request holds.
+
+        Keep the blocks in flight for `_written`.
+        """
         flights = [flight for flight in self.flights.values() if not flight.is_synchronous]
         self._used[seen.step] = {block: flight.request for flight in flights for block in flight.blocks}
         arriving = {block: each.request for each in flights if each.of == "load" for block in each.blocks}
@@ -140,8 +145,8 @@ class _Transfers:
                     yield broken(PLANE, "blocks", request, (seen.step, None), fact("a_block_of_its_own"), actual)
 
     def _written(self, seen: Inputs) -> Iterator[Difference]:
-        """Yield blocks that a step writes and that were in flight when it was planned."""
-        assert self._history is not None, "its sizes came first"
+        """Yield a difference for each block that a step writes during a transfer of it."""
+        assert self._history is not None, "an engine reports its sizes before its steps"
         used = self._used.pop(seen.step, {})
         for row in self._history.steps[seen.step].rows if used else ():
             written = {slot // self.block_size for slot in row.slots} | {state.block for state in row.states}
@@ -157,14 +162,14 @@ class _Transfers:
 
 
 class ConnectorTransfers(HistoryJudge):
-    """Judge of the transfers of a run, of all of its engines, with its `offloading` if it has one."""
+    """Judge of the KV transfers of all engines of a run, with its offloading store if any."""
 
     def __init__(self, offloading: Offloading | None = None) -> None:
         self._offloading = offloading
 
     @classmethod
     def of(cls, case: Case) -> "ConnectorTransfers | None":
-        """Return the judge of a run with a KV connector."""
+        """Return the judge; None for a run without a KV connector."""
         return cls(case.trace.spec.offloading) if case.trace.spec.has_connector else None
 
     def compared(self, history: History) -> tuple[str, ...]:
@@ -176,7 +181,7 @@ class ConnectorTransfers(HistoryJudge):
         of: dict[EngineName, _Transfers] = {
             each: _Transfers(self._offloading, engines.get(each)) for each in (ENGINE, PRODUCER)
         }
-        # By request the prompt length, of prompts that a producer computes.
+        # By request, the length of the prompt that a producer computes.
         prompts: dict[int, int] = {}
         for seen in end.history.shown:
             for found in _handed_over(seen, of, prompts):
@@ -194,7 +199,10 @@ class ConnectorTransfers(HistoryJudge):
 
 
 def _handed_over(seen: Shown, of: dict[EngineName, _Transfers], prompts: dict[int, int]) -> Iterator[Difference]:
-    """Yield what is wrong with blocks that are handed over, before what was shown counts."""
+    """Yield the differences in the blocks that a producer hands over.
+
+    It must be called before `_Transfers.see` processes the record.
+    """
     if isinstance(seen, Scheduled) and seen.of == PRODUCER:
         for number, tokens in seen.values.begun:
             prompts.setdefault(number, len(tokens))

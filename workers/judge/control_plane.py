@@ -1,13 +1,17 @@
-"""Control plane: what an engine plans while it is paused, and what it attends to after its caches were cleared.
+"""Check pause, sleep, weight reload, cache reset: no step while paused, no stale KV cache.
 
 Verifies:
-- a paused engine plans no step, except for requests that may finish, and begins no request, except one that was loading
-  when it was paused; it executes no step while a part of it sleeps;
-- no request attends to entries computed before the engine was told to forget them, as when new weights are loaded;
-- weights are those of the version loaded or woken up; a drafter's own are as they were before the sleep;
-- a neighbour's request has the same output each time.
+- a paused engine schedules no request, except that pause mode "wait" lets running requests finish; a request whose KV
+  load began before the pause may still begin;
+- no step is executed while weights or KV cache are asleep;
+- after a reset of the KV cache, as for new weights, no request attends to entries computed before the reset;
+- the weights are those of the version loaded or woken up; the drafter's own weights survive a sleep;
+- the request of a neighbour (another engine in the same process) has the same output each time.
 
-Does not verify: outputs (they are compared with undisturbed runs); how requests end (contracts do); recurrent states.
+Does not verify:
+- output tokens (they are compared with undisturbed runs);
+- finish reasons (contracts do);
+- recurrent states.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,11 +29,11 @@ _PAUSES = {"pause_abort": "abort", "pause_wait": "wait", "pause_keep": "keep"}
 
 
 class ControlPlane(HistoryJudge):
-    """Judge of a run whose engine is paused, put to sleep, cleared, or given other weights."""
+    """Judge of a run whose engine is paused, put to sleep, reset, or loads other weights."""
 
     @classmethod
     def of(cls, case: Case) -> "ControlPlane | None":
-        """Return the judge of a trace with events of the control plane."""
+        """Return the judge; None for a trace without control-plane events."""
         is_controlled = any(event.do in CONTROL_EVENTS or clears_cache(event) for event in case.trace.events)
         return cls() if case.shows_steps and is_controlled else None
 
@@ -46,23 +50,23 @@ class ControlPlane(HistoryJudge):
 
 
 class _Calls:
-    """The calls of the control plane and what came between them; an era begins when the engine is told to forget."""
+    """The control-plane calls and steps of a run; each reset of the KV cache begins a new era."""
 
     def __init__(self) -> None:
         self.era = 0
-        # The era of each step's plan; its inputs may be shown in a later one.
+        # By step, the era in which it was planned: its inputs may be reported in a later era.
         self.eras: dict[int, int] = {}
-        # Blocks of loads by the step in which they begin: what a store has is not cleared.
+        # By step, the blocks of loads that begin in it: a reset does not clear the store.
         self.loaded: dict[int, set[int]] = {}
-        # Block copies by the step that they come before, as pairs of source and target.
+        # By step, the block copies before it, as pairs of source and target.
         self.copied: dict[int, list[tuple[int, int]]] = {}
         self._mode = ""
-        # Requests whose load began while the engine was not paused: they hold blocks, and may finish.
+        # Requests whose KV load began while the engine was not paused: they hold blocks, and may finish.
         self._loading: set[int] = set()
         self._neighbour: list[int] | None = None
 
     def see(self, seen: Shown) -> Iterator[Difference]:
-        """Yield what is wrong with something that was shown."""
+        """Yield the differences that a record of the engine reveals."""
         match seen:
             case Controlled():
                 yield from self._control(seen)
@@ -96,7 +100,7 @@ class _Calls:
                 yield broken(PLANE, "neighbour", None, where, self._neighbour, tokens)
 
     def _planned(self, seen: Scheduled) -> Iterator[Difference]:
-        """Yield the first request that a paused engine plans and may not."""
+        """Yield a difference for the first request that is scheduled although the engine is paused."""
         begun = [request for request, _ in seen.values.begun]
         barred = {"": (), "wait": [each for each in begun if each not in self._loading]}.get(self._mode, seen.requests)
         self._loading.difference_update(begun)
@@ -106,12 +110,12 @@ class _Calls:
 
 
 def _attended(history: EngineHistory, calls: _Calls) -> Iterator[Difference]:
-    """Yield the first position of each row that was computed in an era before that of its step.
+    """Yield for each batch row the first KV cache entry that was computed before the last reset.
 
     A copied block belongs to the era of its source.
     """
     size = history.sizes.block_size
-    # By slot the era in which its entry was computed.
+    # By slot, the era in which its KV cache entry was computed.
     computed: dict[int, int] = {}
     for number, step in history.steps.items():
         if step.inputs is None:
@@ -145,7 +149,7 @@ def _slots(block: int, size: int) -> range:
 
 
 def _copy(blocks: Sequence[tuple[int, int]], computed: dict[int, int], size: int) -> None:
-    """Copy the eras of blocks at once, each to another block."""
+    """Copy the eras of all source blocks to their target blocks; the copies are simultaneous."""
     slots = [pair for source, target in blocks for pair in zip(_slots(source, size), _slots(target, size), strict=True)]
     eras = {target: computed.get(source) for source, target in slots}
     for target, era in eras.items():

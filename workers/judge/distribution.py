@@ -1,23 +1,29 @@
-"""G-tests of drawn tokens: against a known law, or between two samples.
+"""G-tests of sampled tokens: against a known distribution, or between two samples.
 
-Verifies: that counts are likely under a law, or under one law that two samples share; outcomes too few to tell are
-counted together.
-Does not verify: anything of one draw. The chance of a statistic is that of chi-square, which is right as far as each
-cell has EXPECTED_MIN outcomes to expect.
+Verifies:
+- that the counts of outcomes are likely under a distribution;
+- or that two samples are likely to have the same distribution.
+Rare outcomes are pooled.
+
+Does not verify: any single sampled token. The p-value is that of the chi-square distribution, which is accurate if the
+expected count of each cell is at least EXPECTED_MIN.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import erfc, exp, inf, lgamma, log, sqrt
 from typing import TypeAlias
 
-# Outcomes that are expected less often are counted together.
+# Outcomes with a smaller expected count are pooled.
 EXPECTED_MIN = 5.0
 
 Outcome: TypeAlias = tuple[int, ...]
 
 
 def g_test(counts: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> tuple[float, int]:
-    """Return the statistic of a G-test and its degrees of freedom; an outcome that cannot be makes it infinite."""
+    """Return the statistic of a G-test (infinite for an impossible outcome), and its degrees.
+
+    The degrees are the degrees of freedom.
+    """
     if any(outcome not in law for outcome in counts):
         return inf, len(law)
     num = sum(counts.values())
@@ -27,7 +33,7 @@ def g_test(counts: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> tuple
 
 
 def two_sample_g_test(first: Mapping[Outcome, int], second: Mapping[Outcome, int]) -> tuple[float, int]:
-    """Return the statistic of a G-test that two samples follow one law, and its degrees of freedom."""
+    """Return the statistic and degrees of freedom of a G-test that two samples are alike."""
     sizes = sum(first.values()), sum(second.values())
     share = min(sizes) / sum(sizes)
     both = {outcome: (first.get(outcome, 0), second.get(outcome, 0)) for outcome in sorted({*first, *second})}
@@ -40,7 +46,7 @@ def two_sample_g_test(first: Mapping[Outcome, int], second: Mapping[Outcome, int
 
 
 def chance_of(statistic: float, degrees: int) -> float:
-    """Return the chance that chi-square exceeds a statistic."""
+    """Return the probability (p-value) that a chi-square variable exceeds `statistic`."""
     half, a = statistic / 2, 0.5 if degrees % 2 else 1.0
     if half in (0.0, inf):
         return 1.0 if half == 0 else 0.0
@@ -56,7 +62,7 @@ def _term(seen: int, expected: float) -> float:
 
 
 def _pooled(cells: Iterable[tuple[float, tuple[int, ...]]]) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Yield the cells that expect enough outcomes, and the others pooled, with as many cells as the pool needs."""
+    """Yield (expected, counts) cells, pooled until each expects at least EXPECTED_MIN."""
     few: tuple[float, tuple[int, ...]] | None = None
     for expected, seen in sorted(cells, key=lambda cell: cell[0]):
         if few is None:

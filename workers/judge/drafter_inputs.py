@@ -1,19 +1,23 @@
-"""Drafter inputs: what a drafter's model is given in each of its passes, and what its KV cache holds.
+"""Check the inputs and the KV cache of a drafter's model in each draft pass.
 
 Verifies:
-- first pass of a step: the request's known tokens up to the one just sampled, each at its position or at that of the
-  token before it; every later pass: the draft proposed last, one position further;
-- a parallel drafter stores everything that was computed, and is given the token just sampled and a mask per draft;
-- slots and sequence lengths that follow from positions and planned blocks; bounds that are upper bounds; no row, not
-  even a padded one, written into a block that its request does not hold;
-- every entry that a request attends to was written for that position and token, by the request itself unless it is part
-  of a prefix-cache hit or was loaded from a store;
-- the drafts that the target verifies next are the proposed ones;
-- the drafter runs in every step, unless a request of it is close to `max_model_len`, or a parallel drafter proposes
-  nothing, stores its entries, and nothing is verified.
+- first pass of a step: the input ids are the request's known tokens up to the one just sampled, each at its own
+  position or at the position before;
+- every later pass: the input id is the last proposed draft token, one position further;
+- a parallel drafter stores all computed positions, and receives the token just sampled and one mask token per draft;
+- slot mapping and sequence lengths follow from positions and planned blocks; the host's bounds are upper bounds;
+- no row, not even a padding row, writes into a block that its request does not hold;
+- every KV cache entry that a request attends to was written for that position and token, by the request itself unless
+  it is part of a prefix-cache hit or was loaded from a store;
+- the draft tokens that the target verifies next are the proposed ones;
+- the drafter runs in every step, unless a request of the step is close to `max_model_len`, or a parallel drafter
+  stores its entries, proposes nothing, and no request has drafts in the next step.
 
-Does not verify: hidden states; rows of rejected drafts and positions after `max_model_len`, except where they are
-written; drafts of a prefill chunk, which are never verified; tokens of a stay to which an earlier result may come.
+Does not verify:
+- hidden states;
+- rows of rejected drafts and positions after `max_model_len`, except that their writes stay in the request's blocks;
+- drafts proposed after a prefill chunk: the target never verifies them;
+- tokens of a stay while results of the stay before may still arrive.
 """
 
 import itertools
@@ -35,9 +39,9 @@ PLANES = (PLANE,)
 
 
 class Entry(NamedTuple):
-    """An entry of the drafter's KV cache: the request that wrote it, for which position and token.
+    """An entry of the drafter's KV cache: the request that wrote it, its position and its token.
 
-    Its token is None if it should have been written in a step without a pass.
+    The token is None if a step without a draft pass has left the entry unwritten.
     """
 
     request: int
@@ -47,11 +51,11 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """What the drafter's cache has of a stay.
+    """State of the drafter's KV cache for one stay of a request.
 
-    `hit` counts the tokens that other requests may have computed. `is_whole` is false if entries may differ from what
-    the tokens say: entries of a prefix-cache hit, of a step without a pass, or of a chunk's end. `changed` is the first
-    position whose token was another one in the stay before.
+    `hit` counts the tokens whose entries other requests may have computed. `is_whole` is false if entries may not
+    follow from the tokens alone: after a prefix-cache hit, a step without a draft pass, or the end of a prefill chunk.
+    `changed` is the first position whose token differs from the stay before, None if there is none.
     """
 
     hit: int
@@ -60,11 +64,13 @@ class _State:
 
 
 class Row(NamedTuple):
-    """A request in a step: its first position, and the number of its tokens that are computed and true after the step.
+    """A request in a step, as its drafter must see it.
 
-    `tokens` are those known after the step, then the proposed drafts. `samples` is false for a prefill chunk, whose
-    drafts are never verified, and for a row whose result is dropped; such a row without drafts `is_chunk`. Nothing is
-    checked of a row that is not `is_open`.
+    - `first`: the position of its first scheduled token; `end`: the number of computed tokens, without rejected drafts.
+    - `tokens`: the tokens known after the step, then the proposed drafts.
+    - `samples`: false for a prefill chunk, whose drafts are never verified, and for a row whose result is dropped.
+    - `is_chunk`: whether a row neither samples nor has drafts.
+    - `is_open`: whether the row is checked; its tokens are not known otherwise.
     """
 
     request: int
@@ -79,7 +85,7 @@ class Row(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Tokens, positions and slots that a row is given in a pass."""
+    """Input ids, positions and slot mapping of a batch row in a draft pass."""
 
     input_ids: Sequence[int]
     positions: Sequence[int]
@@ -87,9 +93,10 @@ class Given(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """The drafts of one step after the tokens known then, with the margin of each over the next likeliest token.
+    """The draft tokens that one step proposed after the known `tokens`.
 
-    Drafts proposed `at_once`, in one pass, may depend on their number: each position attends to all others.
+    `margins` has the logit difference of each draft to the second-best token. Drafts proposed `at_once`, in one pass,
+    may depend on their number, because each position attends to all others.
     """
 
     step: int
@@ -99,19 +106,19 @@ class Proposal(NamedTuple):
     at_once: bool
 
 
-# Proposals of a run by request and number of known tokens.
+# Proposals of a run, by request and number of known tokens.
 Proposals: TypeAlias = Mapping[tuple[int, int], Proposal]
 
 
 class DrafterInputs(HistoryJudge):
-    """Judge of the drafter of a run."""
+    """Judge of the drafter's inputs and KV cache."""
 
     @classmethod
     def of(cls, case: Case) -> "DrafterInputs | None":
-        """Return the judge, unless the run shows too little of the drafter's cache.
+        """Return the judge; None if the run shows too little of the drafter's KV cache.
 
-        A producer does not show what it keeps of its drafter, nor does a step that loses blocks it waits for show what
-        is computed after them.
+        A producer does not show the drafter entries that it hands over. A step that loses a synchronously loaded block
+        does not show what is computed after the block.
         """
         spec, events = case.trace.spec, case.trace.events
         loses_in_steps = (
@@ -130,7 +137,7 @@ class DrafterInputs(HistoryJudge):
 
 
 def proposals_of(history: History) -> Proposals:
-    """Return what was proposed in a run, as far as its steps keep the drafter's identities."""
+    """Return the proposals of a run that follow from tokens alone, up to the first difference."""
     if ENGINE not in history.engines:
         return {}
     drafter = Drafter(history)
@@ -140,9 +147,9 @@ def proposals_of(history: History) -> Proposals:
 
 
 class Drafter:
-    """The drafter of one run, judged step by step.
+    """The drafter of one run, checked step by step.
 
-    `proposals` are those that follow from tokens alone, of the steps judged so far.
+    `proposals` has the proposals of the checked steps that follow from tokens alone.
     """
 
     def __init__(self, history: History) -> None:
@@ -150,27 +157,27 @@ class Drafter:
         self._sizes, self._steps = own.sizes, own.steps
         self._states: dict[int, _State] = {}
         self.proposals: dict[tuple[int, int], Proposal] = {}
-        # Wrong tokens at the end of a hit block that another request wrote, or of a token that changed.
+        # Differences to report after all others: the last entry of a block of a prefix-cache hit, or the entry of a
+        # token that changed since the stay before.
         self._last: list[Difference] = []
-        # The drafter's cache by slot, and what a store keeps of it.
+        # The drafter's KV cache by slot, and the copies of its entries in a store.
         self._cache: dict[int, Entry] = {}
         self._store: dict[int, Entry] = {}
-        # What later passes write after a step.
+        # By step, the entries that a late draft pass writes after it.
         self._late: dict[int, dict[int, Entry]] = {}
         self._copies = _copies_of(history)
 
     def every(self) -> Iterator[Difference]:
-        """Yield what is wrong in all steps."""
+        """Yield the differences of all steps."""
         for number, step in self._steps.items():
             self._copy(number, is_before=True)
             yield from self._of_step(step)
             self._cache |= self._late.pop(number, {})
             self._copy(number, is_before=False)
-        # Everything else that is wrong comes first.
         yield from self._last
 
     def _copy(self, number: int, is_before: bool) -> None:
-        """Copy blocks between the cache and the store, except the lost ones."""
+        """Copy blocks between the drafter's KV cache and the store, except lost blocks."""
         size = self._sizes.block_size
         for seen in self._copies.get((number, is_before), ()):
             is_load = seen.values.of == "load"
@@ -209,7 +216,7 @@ class Drafter:
             self._states[request].hit = max(self._states[request].hit, count)
 
     def _verified(self, step: Step) -> Iterator[Difference]:
-        """Yield drafts that the target is given and that are not those proposed in the step before."""
+        """Yield a difference for each verified draft token that the step before did not propose."""
         for row in step.rows:
             turn, before = step.turns[row.request], self._steps.get(step.number - 1)
             if before is None or turn.last != before.number or not turn.stay.is_followed:
@@ -237,9 +244,12 @@ class Drafter:
         )
 
     def _are_shown(self, step: Step, rows: Mapping[int, Row]) -> Iterator[Difference]:
-        """Yield a step without a pass of the drafter, unless a request in it is close to the longest length."""
+        """Yield a difference for a step without a draft pass.
+
+        A request close to `max_model_len` is a valid reason for such a step.
+        """
         longest = max(computed + rows[request].num_scheduled for request, computed in step.computed.items())
-        # Room is kept for the most drafts, however few are asked for.
+        # The engine reserves positions for the maximum number of drafts, also if the step asks for fewer.
         is_near = longest + self._sizes.drafts_max + 1 > self._length_max
         if not step.passes and not is_near and not self._proposes_none(step):
             expected, actual = fact("inputs_of_every_step"), fact("none_shown")
@@ -247,18 +257,18 @@ class Drafter:
 
     @property
     def _length_max(self) -> int:
-        assert self._sizes.max_model_len is not None, "an engine with a drafter shows its longest length"
+        assert self._sizes.max_model_len is not None, "an engine with a drafter reports its max_model_len"
         return self._sizes.max_model_len
 
     def _proposes_none(self, step: Step) -> bool:
-        """Return whether a step proposes nothing, stores what it computed, and no request of it has drafts next."""
+        """Return whether a step proposes nothing and no request of it has drafts next."""
         following = self._steps.get(step.number + 1)
         drafts = {row.request: row.num_drafts for row in following.rows} if following is not None else {}
         is_asked = any(drafts.get(request) for request in step.requests)
         return step.context is not None and not any(step.proposed.values()) and not is_asked
 
     def _miss(self, rows: Iterable[Row]) -> None:
-        """Note the entries missing after a step without a pass: its positions are never computed again."""
+        """Mark the entries of a step without a draft pass as unwritten: no later pass computes them."""
         for row in rows:
             self._states[row.request].is_whole = False
             for position in range(row.first, row.end):
@@ -267,7 +277,7 @@ class Drafter:
                     self._cache[slot] = Entry(row.request, position, None)
 
     def _note(self, step: Step, rows: Mapping[int, Row]) -> None:
-        """Note the step's proposals, as far as they follow from tokens alone."""
+        """Keep the step's proposals that follow from tokens alone."""
         for place, request in enumerate(step.passes[0].requests if step.passes else ()):
             row, state, drafts = rows[request], self._states[request], step.proposed.get(request, ())
             if not self._sizes.chunk_ends_known and self._sizes.draft_shift and not row.samples:
@@ -282,8 +292,8 @@ class Drafter:
             self.proposals[request, len(known)] = proposal
 
     def _stores(self, step: Step, inputs: Inputs, rows: Mapping[int, Row]) -> Iterator[Difference]:
-        """Yield wrong positions and slots of the target's hidden states that a parallel drafter stores."""
-        assert step.context is not None, "its caller has seen them"
+        """Yield wrong positions and slots of hidden states that a parallel drafter stores."""
+        assert step.context is not None, "the caller has checked it"
         context, starts = step.context.values, inputs.values.starts
         for request, start, stop in zip(inputs.requests, starts, starts[1:], strict=False):
             row = rows[request]
@@ -316,12 +326,12 @@ class Drafter:
                 yield from self._reads(number, rows[request])
 
     def _given(self, number: int, row: Row, index: int, given: Given, length: int) -> Iterator[Difference]:
-        """Yield wrong tokens, positions, slots and sequence length of a row in a pass."""
+        """Yield the wrong input ids, positions, slots and sequence length of a row in a draft pass."""
         mask, shift = self._sizes.mask_token, self._sizes.draft_shift
         if mask is not None:
             first, last = row.end, row.end + len(given.positions) - 1
         else:
-            # The row of a chunk's next token, at its own position, is computed again by the next chunk.
+            # Without a shift, the position after a prefill chunk is computed again by the next chunk: not checked.
             first, last = row.first if index == 0 else row.end - shift + index, self._last_position(row) + index
         count = min(last, self._length_max - 1) + 1 - first
         yield from self._places(number, row, first, count, given)
@@ -335,14 +345,14 @@ class Drafter:
             yield broken(PLANE, "draft_seq_lens", row.request, (number, None), covered, length)
 
     def _tables(self, number: int, row: Row, table: Blocks) -> Iterator[Difference]:
-        """Yield blocks that a later pass attends to and that its request does not hold."""
+        """Yield a difference for each block in a late pass's block table that is not the request's."""
         for position, own, block in zip(itertools.count(step=self._sizes.block_size), row.blocks, table, strict=False):
             if own != block:
                 facts = fact("block", block=own), fact("block", block=block)
                 yield broken(PLANE, "draft_tables", row.request, (number, position), *facts)
 
     def _places(self, number: int, row: Row, first: int, count: int, given: Given) -> Iterator[Difference]:
-        """Yield positions that do not continue from the first, and slots that are not in the planned blocks."""
+        """Yield positions not consecutive from `first`, and slots outside the planned blocks."""
         for place, position in enumerate(range(first, first + count)):
             where, slot = (number, position), given.slots[place]
             if given.positions[place] != position:
@@ -351,18 +361,21 @@ class Drafter:
                 yield broken(PLANE, "draft_slots", row.request, where, own, slot)
 
     def _last_position(self, row: Row) -> int:
-        """Return the last position of a row in the first pass: that of the token just sampled, or the one before."""
+        """Return the last position of a row in the first draft pass.
+
+        That is the position of the token just sampled, or one before it.
+        """
         return row.end - self._sizes.draft_shift if row.samples else row.end - 1
 
     def _token(self, row: Row, position: int) -> int | None:
-        """Return the token that a row must be given at a position, if it is known."""
+        """Return the input id that a row must have at a position, or None if the token is not known."""
         if self._is_chunk_end(row, position):
             return row.tokens[-1]
         at = position + self._sizes.draft_shift
         return row.tokens[at] if at < len(row.tokens) else None
 
     def _is_chunk_end(self, row: Row, position: int) -> bool:
-        """Return whether a chunk ends at a position, and its last token stands in for the prompt's next one."""
+        """Return whether a prefill chunk's last token replaces the next prompt token at a position."""
         is_end = position == row.end - 1 and self._sizes.draft_shift > 0 and row.is_chunk
         return is_end and row.end < len(row.tokens) and not self._sizes.chunk_ends_known
 
@@ -373,7 +386,7 @@ class Drafter:
         return row.blocks[block] * self._sizes.block_size + within
 
     def _writes(self, number: int, row: Row, given: Given, written: dict[int, Entry]) -> Iterator[Difference]:
-        """Note what a row writes in `written`; yield slots of blocks that its request does not hold."""
+        """Add a row's entries to `written`; yield slots in blocks that its request does not hold."""
         for token, position, slot in zip(*given, strict=True):
             if slot < 0:
                 continue
@@ -381,12 +394,12 @@ class Drafter:
             if block not in row.blocks:
                 expected, where = fact("a_block_of_its_own"), (number, position)
                 yield broken(PLANE, "draft_slots", row.request, where, expected, fact("block", block=block))
-            # What is given at the end of a chunk stands for the next token, in any stay.
+            # The input id at the end of a chunk replaces the next prompt token; the entry counts as the next token's.
             meant = row.tokens[position + self._sizes.draft_shift] if self._is_chunk_end(row, position) else token
             written[slot] = Entry(row.request, position, meant)
 
     def _reads(self, number: int, row: Row) -> Iterator[Difference]:
-        """Yield entries that a request attends to in the first pass and that were not written for it."""
+        """Yield the entries that a request attends to in the first pass and that are not its own."""
         state, shift = self._states[row.request], self._sizes.draft_shift
         last = min(self._last_position(row), self._length_max - 1, len(row.tokens) - 1 - shift)
         for position in range(last + 1):
@@ -402,7 +415,7 @@ class Drafter:
             expected = fact("entry_of", token=token, position=position, request=row.request)
             found = broken(PLANE, "draft_cache", row.request, (number, position), expected, actual)
             is_end_of_hit = shift > 0 and (position + 1) % self._sizes.block_size == 0 and position < state.hit
-            # The token of a position may have changed when a session dropped it.
+            # A session may have replaced the token of this position.
             if position + shift == state.changed or (is_end_of_hit and is_position):
                 self._last.append(found)
             else:
@@ -410,7 +423,7 @@ class Drafter:
 
 
 def _copies_of(history: History) -> dict[tuple[int, bool], list[Transfer]]:
-    """Return copies from and to the store by step, and whether they come before its passes."""
+    """Return the copies from and to the store, by step and whether they precede its passes."""
     copies: dict[tuple[int, bool], list[Transfer]] = {}
     with_inputs: set[int] = set()
     for seen in history.shown:

@@ -1,6 +1,10 @@
-"""Due captures: which captures and observations a log demands, in which order, each exactly once.
+"""Check that an engine shows each required capture and observation, in order and once.
 
-Verifies: that each is shown, when it is due, under its point, step and requests; that nothing else is shown.
+Verifies:
+- each required observation of the host comes after its log entry and before the next one, with its point and step;
+- each required capture of the device comes in the order of the compute lane, with its point, step and requests;
+- nothing else is shown.
+
 Does not verify: values (`checker` does).
 """
 
@@ -28,15 +32,15 @@ from workers.record.log import (
 )
 from workers.record.observation import POINTS, Observation
 
-# A point, a step, and the requests of its rows; of an observation of the host the requests follow from its entry.
+# A required capture of the device: its point, its step, and the requests in its rows.
 Due: TypeAlias = tuple[str, int, tuple[int, ...]]
 
 
 class DueCaptures:
-    """Captures and observations that are due and were not shown yet.
+    """Required captures and observations that the engine has not shown yet.
 
-    `points` are those at which an engine shows anything at all: nothing is due at any other, and none may be shown.
-    `on_host` is the observation that is due on the host now, if one is: its point and its step.
+    `points` are the observation points that the engine supports: nothing is required or allowed at any other point.
+    `on_host` is the point and the step of the observation that the host must show next, or None.
     """
 
     def __init__(self, trace: Trace, points: Set[str] = POINTS) -> None:
@@ -57,7 +61,7 @@ class DueCaptures:
         return tuple(point for point in points if point in self._points)
 
     def before(self, entry: Entry) -> Fact | None:
-        """Return which observation is due before an entry of the log, or None."""
+        """Return the observation that must come before a log entry, or None."""
         due = self.on_host
         # Requests that a step ends free their blocks before the step's results are shown.
         if due is not None and due[0] == "processed" and isinstance(entry, Freed):
@@ -65,7 +69,10 @@ class DueCaptures:
         return self.next_observation()
 
     def after(self, entry: Entry, steps: Mapping[int, StepTruth]) -> None:
-        """Note what an entry makes due; `steps` is what the oracle knows of steps."""
+        """Add the captures and observations that a log entry requires.
+
+        `steps` are the oracle's expected steps.
+        """
         match entry:
             case Launched(step=step, order=order):
                 if order:
@@ -88,35 +95,40 @@ class DueCaptures:
                 self._tick = tick
 
     def _expect(self, point: str, step: int) -> None:
-        assert self.on_host is None, f"observation {self.on_host} is due before {point}"
+        assert self.on_host is None, f"observation {self.on_host} must come before {point}"
         if point in self._points:
             self.on_host = point, step
 
     def observed(self, observation: Observation) -> Fact | None:
-        """Take a due observation of the host off; return the one that is due instead, or None."""
+        """Remove the required observation; if another one was shown, return the required one."""
         if observation[:2] != self.on_host:
             return self.next_observation() or fact("no_observation")
         self.on_host = None
         return None
 
     def captured(self, capture: Observation) -> Fact | None:
-        """Take a due capture of the device off; return the one that is due instead, or None."""
+        """Remove the next required capture; if another one was shown, return the required one."""
         if not self._on_device or capture[:3] != self._on_device[0]:
             return self.next_capture() or fact("no_capture")
         self._on_device.popleft()
         return None
 
     def next_observation(self) -> Fact | None:
+        """Return the observation that the host must show next, or None."""
         return None if self.on_host is None else fact("observation", point=self.on_host[0], step=self.on_host[1])
 
     def next_capture(self) -> Fact | None:
+        """Return the capture that the device must show next, or None."""
         if not self._on_device:
             return None
         point, step, requests = self._on_device[0]
         return fact("capture", point=point, step=step, requests=requests)
 
     def left_over(self) -> tuple[str, Fact] | None:
-        """Return the observation or capture still due after draining, under `observations` or `captures`; or None."""
+        """Return the first missing observation or capture after draining, or None.
+
+        It comes with its variable: `observations` or `captures`.
+        """
         for which, due in (("observations", self.next_observation()), ("captures", self.next_capture())):
             if due is not None:
                 return which, due
@@ -124,10 +136,13 @@ class DueCaptures:
 
     @property
     def captured_until(self) -> int | None:
-        """The step of the next capture, below which every step was captured to its end; None if no capture is due."""
+        """The first step whose captures are not complete; None if no capture is missing."""
         return self._on_device[0][1] if self._on_device else None
 
 
 def draws_tokens(step: StepTruth, spec: EngineSpec) -> bool:
-    """Tell whether a step draws tokens: for some row that samples, or for all by synthetic rates."""
+    """Return whether some row of a step samples at a temperature.
+
+    With synthetic acceptance rates every step does.
+    """
     return spec.sampling == "synthetic" or any(row.truth.params.temperature and not row.discard for row in step.rows)

@@ -1,8 +1,12 @@
-"""Obligations of an engine by the events of a trace: what each demands and allows, once, at its place.
+"""Check that an engine applies the events of a trace: in order, each at its hook of a step.
 
-Verifies: that a submit, an abort, a preemption or a reset happened by the time its event is due, in the order of the
-events, and at no other time; that an event means the request submitted last under its name.
-Does not verify: stalls, samples taken away, K and permutations; it says what is due, `referee` compares.
+Verifies:
+- a submit, an abort, a preemption or a cache reset is in the log at the time of its event, in the order of the events;
+- none of these is in the log without an event;
+- an event applies to the last request submitted under its name.
+
+Does not verify: stalls, removed samples, the number of draft tokens (K), and row permutations. It provides their
+expected values, which `referee` compares.
 """
 
 from typing import TypeAlias
@@ -37,11 +41,13 @@ Happening: TypeAlias = Submitted | Aborted | Preempted | CacheReset
 
 
 class EventObligations:
-    """The events in the order in which an engine applies them, and what they demand now.
+    """The events of a trace in the order in which an engine must apply them.
 
-    An event about a request that was not submitted before it, or has ended, demands nothing; so does a submit whose
-    name is in use. `k_step` drafts are due; the `spoils` of a request wait for a row of it, `reorder` for a batch, a
-    dummy step for a step without one.
+    An event for a request that is not alive requires nothing, nor does a submit whose name is in use.
+    - `k_step`: the number of draft tokens that a step must propose.
+    - `spoils`: by request, changes of logits, samples or drafts that wait for a batch row of the request.
+    - `reorder`: a permutation that waits for a step with a batch.
+    - `is_dummy_due`: a dummy step waits for a step without a batch.
     """
 
     def __init__(self, trace: Trace, oracle: Oracle) -> None:
@@ -63,7 +69,7 @@ class EventObligations:
         self._now: Moment = (-1, len(PLACES) - 1)
 
     def advance_to(self, tick: int, place: Place) -> Violation | None:
-        """Apply every event up to a place of a tick; return the first that the engine did not obey, or None."""
+        """Apply all events up to a hook of a tick; return a violation if one is missing, or None."""
         self._now = (tick, PLACES.index(place))
         if not self._apply_until(self._now):
             return None
@@ -77,10 +83,10 @@ class EventObligations:
                 return violation(Rule.PREEMPT_MISSING, name=name, tick=due)
             case ResetPrefixCache(tick=due):
                 return violation(Rule.RESET_MISSING, tick=due)
-        raise AssertionError(f"a {event.do} demands no entry")
+        raise AssertionError(f"event {event.do} requires no log entry")
 
     def happened(self, entry: Happening) -> Violation | None:
-        """Return the rule broken by an entry between two places, which some event must demand; or None."""
+        """Return a violation if no event requires this log entry now, or None."""
         if isinstance(entry, Submitted):
             wrong = self._misdated(entry)
             if wrong is not None:
@@ -101,7 +107,7 @@ class EventObligations:
                 return violation(Rule.PREEMPT_UNASKED, name=self._oracle.requests[request].name, tick=tick)
 
     def stalled(self, tick: int) -> set[int]:
-        """Return the requests that are held back in a tick."""
+        """Return the requests that a stall event holds back in a tick."""
         return {request for request, until in self._stalled_until.items() if until > tick}
 
     def _misdated(self, entry: Submitted) -> Violation | None:
@@ -111,7 +117,7 @@ class EventObligations:
         return None if entry.tick == due else violation(Rule.SUBMITTED_AT, tick=entry.tick, due=due)
 
     def _apply_until(self, moment: Moment) -> bool:
-        """Apply events up to a moment, or to the first that demands an entry; tell whether there is one."""
+        """Apply events up to a moment; stop and return True at the first that requires a log entry."""
         while self._next < len(self._events) and self._events[self._next][0] <= moment:
             if self._apply(self._events[self._next][2]):
                 return True
@@ -141,7 +147,7 @@ class EventObligations:
         return truth if truth is not None and truth.finish_reason is None else None
 
     def _apply(self, event: AnyEvent) -> bool:
-        """Apply an event; tell whether it demands an entry of the engine now."""
+        """Apply an event; return whether it requires a log entry of the engine now."""
         match event:
             case SetK(k=k):
                 self.k_step = min(k, self._k_max)
@@ -173,7 +179,7 @@ class EventObligations:
 
 
 def _with(spoils: Spoils, event: NoValidToken | NanLogits | SpoilLogit | SpoilDraft) -> Spoils:
-    """Return spoils with those of one more event."""
+    """Return the spoils of a request with one more event added."""
     match event:
         case NoValidToken():
             return spoils._replace(no_valid_token=True)

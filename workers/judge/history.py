@@ -1,4 +1,4 @@
-"""History of a run: what its engines showed, joined into steps, batch rows and stays of requests, for all judges.
+"""Join the records of a run's engines into steps, batch rows and stays of requests.
 
 A *stay* of a request lasts from the step that schedules it first, or again after a preemption, to its end or its next
 preemption. Steps are numbered from 0, requests by the order of their submits, positions by the request's tokens.
@@ -31,9 +31,10 @@ Blocks: TypeAlias = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class StateInput:
-    """The recurrent state of a row in one KV-cache group: see `StateColumns`. It is written to `block` at the end.
+    """The recurrent state of a batch row in one KV-cache group: see `StateColumns`.
 
-    `blocks` has one block for each token if a state is left after every token, else `block` alone.
+    `block` holds the state after the row's last token. `blocks` has one block per token if the engine writes a state
+    after every token, else `block` alone.
     """
 
     block: int
@@ -45,7 +46,7 @@ class StateInput:
 
 @dataclass(frozen=True, slots=True)
 class WindowInput:
-    """Slots and block table of a row in one group of sliding-window layers."""
+    """Slot mapping and block table of a batch row in one group of sliding-window layers."""
 
     slots: Sequence[int]
     table: Blocks
@@ -53,10 +54,11 @@ class WindowInput:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A batch row of a step, as the model is given it: tokens, their positions and slots, and the block table.
+    """The model inputs of one batch row: input ids, positions, slot mapping, block table.
 
-    The last `num_drafts` tokens are drafts. `bound` is the host's upper bound of `seq_len`, None if it has none.
-    `copied` counts the tokens of a state that is copied to a new block, 0 if none is.
+    The last `num_drafts` tokens are draft tokens. `bound` is the host's upper bound of `seq_len`, None if it has none.
+    If a recurrent state is copied to a new block, `copied` is the number of tokens of the step before that it includes,
+    else 0.
     """
 
     request: int
@@ -79,10 +81,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """One stay of a request: the step that began it, and how many tokens were found computed then.
+    """One stay of a request: its first step, and its number of computed tokens then (`hit`).
 
-    `before` has the tokens of the stay before at its end, None in the first stay. `is_followed` is false if results of
-    the stay before may still arrive: then the tokens of this one are not known for sure.
+    `before` has the request's tokens at the end of the stay before, None in the first stay. `is_followed` is false if
+    results of the stay before may still arrive: then the tokens of this stay are uncertain.
     """
 
     request: int
@@ -94,9 +96,9 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A request in one step: its stay, its tokens known before the step's result, and the last step before with it.
+    """A request in one step: its stay, its tokens before the result, and its previous step.
 
-    `last` is -1 if no step of this stay came before.
+    `last` is the previous step of the same stay, -1 if there is none.
     """
 
     stay: Stay
@@ -106,10 +108,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Everything shown of one step. `num_processed` steps had been processed when it was planned.
+    """All records of one step. `num_processed` steps had been processed when it was planned.
 
-    `rows` and `inputs` are None if its inputs were not shown; `padding` are the slots of padding tokens, and
-    `window_padding` those of each sliding-window group.
+    `inputs` is None and `rows` is empty if the engine did not report the step's inputs. `padding` has the slots of
+    padding tokens, `window_padding` the same for each sliding-window group.
     """
 
     number: int
@@ -131,18 +133,18 @@ class Step:
 
     @property
     def computed(self) -> Mapping[int, int]:
-        """Return by request the number of tokens that the scheduler takes for computed."""
+        """Return by request the scheduler's number of computed tokens."""
         return dict(zip(self.requests, self.plan.scheduled_computed, strict=True))
 
     @property
     def begun(self) -> Mapping[int, Sequence[int]]:
-        """Return by request all tokens of those whose stay begins in this step."""
+        """Return all tokens of each request whose stay begins in this step."""
         return dict(self.plan.begun)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineHistory:
-    """The steps of one engine by number, in order, its sizes, and what it still held at the end."""
+    """The steps of one engine by number, its sizes, and the objects that it held at the end."""
 
     sizes: OpenedValues
     steps: Mapping[int, Step]
@@ -152,27 +154,27 @@ class EngineHistory:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the engines of a run showed, in order, and the history of each engine that showed its sizes."""
+    """All records of a run in order, and the history of each engine that reported its sizes."""
 
     shown: Sequence[Shown]
     engines: Mapping[EngineName, EngineHistory]
 
     @classmethod
     def of(cls, shown: Sequence[Shown]) -> "History":
-        """Join everything that was shown."""
+        """Return the history of a run from all of its records, in order."""
         found = {each.of: _Joining(each.values) for each in shown if isinstance(each, Opened)}
         for each in shown:
             found[each.of].see(each)
         return cls(shown, {of: joining.joined() for of, joining in found.items()})
 
     def steps_of(self, of: EngineName) -> Mapping[int, Step]:
-        """Return the steps of an engine; none if it showed nothing."""
+        """Return the steps of an engine; empty if it reported nothing."""
         return self.engines[of].steps if of in self.engines else {}
 
 
 @dataclass(slots=True, eq=False)
 class _Parts:
-    """What was shown of one step so far."""
+    """The records of one step so far."""
 
     plan: Scheduled
     num_processed: int
@@ -187,7 +189,7 @@ class _Parts:
 
 
 class _Joining:
-    """Joins what one engine showed, in order."""
+    """Collects the records of one engine, in order, by step."""
 
     def __init__(self, sizes: OpenedValues) -> None:
         self._sizes = sizes
@@ -196,7 +198,7 @@ class _Joining:
         self._drained: list[Drained] = []
 
     def see(self, seen: Shown) -> None:
-        """Note what is part of a step."""
+        """Add a record to its step; ignore records that belong to no step."""
         match seen:
             case Scheduled():
                 assert seen.step not in self._parts, f"step {seen.step} is planned twice"
@@ -206,7 +208,7 @@ class _Joining:
             case Corrected(values=values):
                 self._parts[seen.step].corrected = dict(zip(seen.requests, values.mirror_computed, strict=True))
             case Processed(values=values):
-                assert seen.step == self._num_processed, f"step {seen.step} comes back out of turn"
+                assert seen.step == self._num_processed, f"step {seen.step} is processed out of order"
                 self._num_processed += 1
                 self._parts[seen.step].sampled = dict(zip(seen.requests, values.sampled, strict=True))
             case Counted(values=values):
@@ -214,7 +216,7 @@ class _Joining:
             case Context():
                 self._parts[seen.step].context = seen
             case Drafting(values=values):
-                assert values.index == len(self._parts[seen.step].passes), "a pass is not shown"
+                assert values.index == len(self._parts[seen.step].passes), "a draft pass is missing"
                 self._parts[seen.step].passes.append(seen)
             case Margins(values=values):
                 self._parts[seen.step].margins.append(values.margins)

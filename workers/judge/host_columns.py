@@ -1,4 +1,4 @@
-"""Columns of the host's observations: expected values, one a request or one a row, and their first difference."""
+"""Compare the host's observations with expected columns: a value per request or batch row."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from workers.record.rules import Rule
 
 
 def cached_difference(cache: CachedBlocks, names: dict[int, int], observed: Observation) -> Difference | None:
-    """Compare references, cached contents and the order of eviction of blocks.
+    """Return the first difference in reference counts, hashes or eviction order of blocks.
 
-    An engine may hash as it likes, but each prefix has one hash, and no other has it: those seen are kept in `names`.
+    An engine may use any hash function that has one hash per prefix: `names` keeps the hash seen for each prefix.
     """
     hashes = observed.values.get("cached_hashes", ())
     for prefix, name in zip(cache.prefix_of, hashes, strict=False):
@@ -37,7 +37,7 @@ def cached_difference(cache: CachedBlocks, names: dict[int, int], observed: Obse
 
 
 def processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]) -> dict[str, list[Any]]:
-    """Return the expected results of a processed step by row; counts only where the request goes on."""
+    """Return the expected results of a processed step by row; no counts of ended requests."""
     truths = [row.truth for row in rows]
     ends = [truth.finish_reason for truth in truths]
     computed: list[Any] = [truth.sched_computed for truth in truths]
@@ -49,7 +49,7 @@ def processed_columns(rows: Sequence[RowTruth], delivered: list[tuple[int, ...]]
 
 
 def host_drafts(rows: Sequence[RowTruth]) -> list[Any]:
-    """Return the drafts that the host has for each row that goes on with a token."""
+    """Return the host's expected draft tokens, for rows with a valid token and a live request."""
     return [
         row.drafted.proposed
         if row.valid and row.truth.finish_reason is None and row.row.epoch == row.truth.epoch
@@ -64,7 +64,7 @@ def compare_columns(
     columns: dict[str, list[Any]],
     observed: Observation,
 ) -> Difference | None:
-    """Compare values of the host, one a request or one a row, which come in the oracle's order."""
+    """Return the first difference of an observation from expected columns in the same order."""
     _, step, requests, values, _ = observed
     if order != requests:
         return difference(
@@ -93,7 +93,10 @@ def difference(
     actual: object,
     where: tuple[str, str, int | None] = ("", "", None),
 ) -> Difference:
-    """Make a difference in a variable; `where` is the request, its commit and the position, where it has them."""
+    """Return a `Difference` of a variable.
+
+    `where` is its request, its commit key and its position, if known.
+    """
     request, commit, position = where
     return Difference(
         plane=VARIABLES[variable].plane if variable in VARIABLES else "books",

@@ -1,4 +1,4 @@
-"""Judges of one run: their interfaces, and what they know of the run before it begins."""
+"""Interfaces of the judges of one run, and the values that they receive."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from workers.record.evidence import Difference, MissingOrder
 from workers.record.log import Entry
 from workers.record.observation import Observation
 
-# The records that a judge is shown after each step.
+# The kinds of records that a judge can receive after each step.
 Sight: TypeAlias = Literal["log", "captures", "outputs"]
-# An engine whose scheduler decides for itself shows its steps if it has these planes.
+# An engine that logs no scheduler decisions reports its steps if it has these planes.
 PLANES_OF_STEPS = ("blocks", "books", "counts", "inputs")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run before it begins: an explicit trace on an engine with some capabilities.
+    """A run before it begins: an explicit trace, and the capabilities of its engine.
 
-    `first_race` returns the first race of the run; it is None if the run's memory accesses are not watched.
+    `first_race` returns the first race of the run; it is None without a race detector.
     """
 
     trace: Trace
@@ -35,20 +35,20 @@ class Case:
 
     @property
     def shows_steps(self) -> bool:
-        """Return whether an engine whose scheduler decides for itself shows its steps."""
+        """Return whether the engine reports its steps instead of a log of decisions."""
         return shows_steps(self.capabilities)
 
 
 def shows_steps(capabilities: Capabilities) -> bool:
-    """Return whether an engine whose scheduler decides for itself shows its steps."""
+    """Return whether an engine reports its steps instead of a log of decisions."""
     return not capabilities.logs_decisions and set(PLANES_OF_STEPS) <= set(capabilities.planes)
 
 
 class End(NamedTuple):
-    """Final state of a run that drained after `steps` steps, and what its engines showed of them.
+    """Final state of a run that drained after `steps` steps, with its outputs and its history.
 
-    `submits` are the requests that the engine took in, by their numbers. An engine that logs its decisions also has
-    `left`, what the host still holds, and `digest`, that of all captures.
+    `submits` are the accepted requests, by number. For an engine that logs its decisions, `left` is what the host still
+    holds and `digest` is the hash of all captures.
     """
 
     steps: int
@@ -60,46 +60,47 @@ class End(NamedTuple):
 
 
 class Judge:
-    """Interface of judges that see a run step by step and return the first difference; some are found at the end alone.
+    """Interface of judges that check a run step by step, and again at its end.
 
-    `sees` names what it is shown after each step, `planes` those in which it has compared anything.
+    `sees` names the kinds of records that the judge receives after each step.
     """
 
     sees: tuple[Sight, ...] = ()
 
     @property
     def planes(self) -> tuple[str, ...]:
-        """Planes in which something was compared so far."""
+        """The planes in which the judge has compared anything so far."""
         return ()
 
     def see_log(self, log: Sequence[Entry | Observation]) -> Difference | None:
-        """Judge the host's decisions and observations since the last call, in order."""
+        """Check the host's new decisions and observations; return the first difference."""
         return None
 
     def see_captures(self, captures: Sequence[Observation]) -> Difference | None:
-        """Judge the device's captures since the last call, in stream order.
+        """Check the device's new captures in stream order; return the first difference.
 
-        Where the log of the step differs, everything that was launched has run: of both differences it is the earlier.
+        If `see_log` has found a difference in the same step, the device was drained before this call, and this returns
+        the earlier of both differences.
         """
         return None
 
     def see_outputs(self, outputs: Mapping[str, Output]) -> None:
-        """Remember what has been delivered so far."""
+        """Check or keep the outputs delivered so far."""
 
     def at_end(self, end: End) -> Difference | None:
-        """Judge what was seen, after the engine has drained."""
+        """Return the first difference, after the engine has drained."""
         return None
 
 
 class HistoryJudge:
-    """Interface of judges of the history of a run, which is complete when they are asked."""
+    """Interface of judges that check the complete history of a run at its end."""
 
     def compared(self, history: History) -> tuple[str, ...]:
-        """Return the planes in which there is something to compare in a history."""
+        """Return the planes in which the history has values to compare."""
         raise NotImplementedError
 
     def differences(self, end: End) -> Iterator[Difference]:
-        """Yield what is wrong, in the order in which it is reported."""
+        """Yield all differences; the first one is reported."""
         raise NotImplementedError
 
     def at_end(self, end: End) -> Difference | None:
@@ -108,5 +109,5 @@ class HistoryJudge:
 
 
 def named_for(found: Difference, of: EngineName) -> Difference:
-    """Return a difference with the engine's name before its variable, unless it is the engine of the trace."""
+    """Return a difference with the engine's name before its variable, but for the main engine."""
     return found if of == ENGINE else found.model_copy(update={"variable": f"{of}_{found.variable}"})

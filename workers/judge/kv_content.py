@@ -1,17 +1,20 @@
-"""KV-cache content: the entries that a request attends to, identified by the tokens that they were computed from.
+"""Check the KV cache content that requests attend to: all entries are of their own tokens.
 
-The judge keeps caches of its own, in which an entry is the identity of a whole prefix. Steps write it by their slot
-mapping; transfers copy it when their bytes are copied, whatever the engine believes. A zeroed block holds nothing until
-it is written again, and so do entries that were computed after a lost block.
+The judge keeps model KV caches in which an entry is the identity of a whole prefix of tokens. Steps write entries by
+their slot mapping; transfers copy entries at the time when their bytes are copied. A zeroed block is unwritten until a
+step writes it again. Entries computed after a lost block count as unwritten.
 
 Verifies:
-- each request attends to entries of exactly its own tokens at their positions: from its own earlier steps, from a
-  prefix-cache hit, or from blocks loaded from a store or from a producer's cache (verified likewise);
-- a store that shows which blocks of a request it keeps keeps those;
-- a request that begins after computed tokens starts from recurrent states of exactly these tokens.
+- each KV cache entry before a batch row was computed from exactly the request's tokens up to its position: in earlier
+  steps, by a prefix-cache hit, or loaded from a store or from a producer's KV cache;
+- the blocks that a store is reported to keep for a request hold entries of the request's tokens;
+- a request that begins after computed tokens starts from the recurrent state of exactly these tokens.
 
-Does not verify: values; what a step itself writes (`model_inputs` does); which states a request starts from later; what
-a request computes after a block that its step waited for and lost, until that block is computed.
+Does not verify:
+- values of entries and states;
+- the slots that a step writes (`model_inputs` does);
+- the recurrent states that a request uses in its later steps;
+- rows after a lost block of a synchronous load, until a step computes that block.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +32,7 @@ PLANES = ("kv",)
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """A row in flight: its first position, its drafts, its prefixes, and its blocks for states by group."""
+    """A batch row in flight: first position, drafts, prefixes, and state blocks by group."""
 
     first: int
     num_drafts: int
@@ -38,9 +41,9 @@ class _Left:
 
 
 class _Cache:
-    """The cache of one engine, and the prefixes that its requests have computed.
+    """Model of one engine's KV cache, and the prefixes that its requests have computed.
 
-    A block holds entries of tokens, or, in a group of layers with recurrent states, the state of a prefix.
+    A block holds KV cache entries or, in a group of layers with recurrent states, the state after a prefix.
     """
 
     def __init__(self, prefixes: Prefixes, history: EngineHistory | None) -> None:
@@ -50,39 +53,41 @@ class _Cache:
         self._steps: Mapping[int, Step] = history.steps if history is not None else {}
         self.size = history.sizes.block_size if history is not None else 0
         self._state_sizes: Sequence[int] = history.sizes.state_sizes if history is not None else ()
-        # The last step that filled or emptied each block: what an earlier step leaves there later does not count.
+        # By block, the last step that wrote or cleared it: late results of an earlier step do not overwrite it.
         self._changed: dict[int, int] = {}
         self._last_begun = -1
-        # Blocks that a step waited for and that were lost, until they are computed.
+        # Lost blocks of synchronous loads, until a step computes them.
         self.lost: set[int] = set()
-        # Prefixes of each request, as far as it has computed them.
+        # By request, the prefixes of its computed tokens.
         self._known: dict[int, list[int]] = {}
-        # Block copies before a step, as pairs of source and target.
+        # By step, the block copies before it, as pairs of source and target.
         self._copies: dict[int, list[tuple[int, int]]] = {}
-        # Rows of steps that have not been processed.
+        # By step and request, the rows of steps that have not been processed.
         self._rows: dict[int, dict[int, _Left]] = {}
 
     def copied(self, seen: Copied) -> None:
+        """Note block copies, which `step` applies before the step writes."""
         self._copies.setdefault(seen.step, []).extend(seen.values.blocks)
 
     def zeroed(self, seen: Zeroed) -> None:
+        """Clear the zeroed blocks."""
         for block in seen.values.blocks:
             self._changed[block] = seen.step
             self.blocks.pop(block, None)
             self.states.pop(block, None)
 
     def loaded(self, block: int, entries: list[int]) -> None:
-        """Fill a block by a load, which comes after all steps that have begun."""
+        """Fill a block with loaded entries, after all steps that have begun."""
         self._changed[block] = self._last_begun + 1
         self.blocks[block] = entries
 
     def loaded_state(self, block: int, state: int) -> None:
-        """Fill a block by the load of a state, likewise."""
+        """Fill a block with a loaded recurrent state, after all steps that have begun."""
         self._changed[block] = self._last_begun + 1
         self.states[block] = state
 
     def _copy(self, step: int, copies: Sequence[tuple[int, int]]) -> None:
-        """Copy blocks in which a prefix-cache hit ends, whatever they hold."""
+        """Copy blocks in which a prefix-cache hit ends: entries or a state."""
         for source, target in copies:
             self._changed[target] = step
             for held in (self.blocks, self.states):
@@ -93,7 +98,7 @@ class _Cache:
                 self.blocks[target] = list(self.blocks.get(source, [UNWRITTEN] * self.size))
 
     def processed(self, seen: Processed) -> None:
-        """Leave the states of the accepted drafts: those at block boundaries stay there."""
+        """Write the recurrent states after the accepted drafts of a processed step to their blocks."""
         rows = self._rows.pop(seen.step, {})
         for request, sampled in zip(seen.requests, seen.values.sampled, strict=True):
             if request in rows and rows[request].num_drafts and sampled:
@@ -101,9 +106,9 @@ class _Cache:
                 self._leave(seen.step, row, len(row.prefixes) - row.num_drafts + len(sampled) - 1)
 
     def _leave(self, step: int, row: _Left, stop: int) -> None:
-        """Leave the states of a row at block boundaries before a token, and the one of that token.
+        """Write a row's states at each block boundary before token `stop`, and after that token.
 
-        The result may arrive after a later step has begun, for which the blocks of an ended request are another's.
+        The result may arrive after a later step has begun: a block that belongs to another request by then is skipped.
         """
         for size, held in zip(self._state_sizes, row.blocks, strict=True):
             ends = range(row.first // size * size + size, stop, size) if row.num_drafts else range(0)
@@ -115,13 +120,13 @@ class _Cache:
                     self.blocks.pop(block, None)
 
     def step(self, number: int) -> Iterator[Difference]:
-        """Write what a step writes, and yield entries before it that are not the request's own."""
+        """Write the entries and states of a step; yield wrong entries that its rows attend to."""
         step = self._steps[number]
         self._last_begun = number
         self._copy(number, self._copies.pop(number, ()))
         states = dict(step.plan.states)
         for request, tokens in step.plan.begun:
-            # The tokens that a request finds computed are known.
+            # Already computed tokens count as the request's own: their entries are checked when it attends to them.
             self._known[request] = self._prefixes.extended([], tokens[: step.computed[request]])
             yield from self._first_states(number, request, states.get(request, ()))
         self._write(number, step.rows)
@@ -135,7 +140,10 @@ class _Cache:
             yield from self._attended(number, row)
 
     def _write(self, number: int, rows: Sequence[Row]) -> None:
-        """Write all rows before any attends: the row of a lost block may come after one that shares it."""
+        """Write the entries of all rows.
+
+        All rows come before any check: the row that computes a lost block may follow one that shares it.
+        """
         size = self.size
         self.lost.difference_update(slot // size for row in rows for slot in row.slots if slot % size == 0)
         for row in rows:
@@ -150,7 +158,7 @@ class _Cache:
                 self.blocks.setdefault(slot // size, [UNWRITTEN] * size)[slot % size] = prefix
 
     def _first_states(self, step: int, request: int, blocks: Sequence[Blocks]) -> Iterator[Difference]:
-        """Yield states that a request starts from when it begins, and that are not those of its own tokens."""
+        """Yield a difference for each first recurrent state that is not of the request's tokens."""
         known = self._known[request]
         for size, held in zip(self._state_sizes, blocks if known else (), strict=False):
             actual = self.states.get(held[(len(known) - 1) // size], UNWRITTEN)
@@ -162,7 +170,7 @@ class _Cache:
         return self.lost.isdisjoint(row.table[: -(-row.first // self.size)])
 
     def _attended(self, step: int, row: Row) -> Iterator[Difference]:
-        """Yield the first entry before a row that is not of its request's own tokens."""
+        """Yield for each block before a row its first entry that is not of the request's tokens."""
         size, known, first = self.size, self._known[row.request], row.first
         for index in range(-(-first // size) if self._is_whole(row) else 0):
             expected = known[index * size : min(first, (index + 1) * size)]
@@ -173,7 +181,7 @@ class _Cache:
                 yield self._difference(step, row.request, *wrong)
 
     def stored(self, seen: Stored) -> Iterator[Difference]:
-        """Yield entries of stored blocks that are not of their request's tokens."""
+        """Yield a difference for each entry of a stored block that is not of the request's tokens."""
         values: StoredValues = seen.values
         prefixes, size = self._prefixes.extended([], values.tokens), self.size
         for block, index in zip(values.blocks, values.indexes, strict=True):
@@ -199,13 +207,13 @@ class _Cache:
 
 
 class KVContent(HistoryJudge):
-    """Judge of the caches and the store of a run, of all of its engines."""
+    """Judge of the KV caches of all engines of a run, and of their store."""
 
     @classmethod
     def of(cls, case: Case) -> "KVContent | None":
-        """Return the judge of a run with a connector or a prefix cache.
+        """Return the judge; None for a run without a KV connector and without a prefix cache.
 
-        Without either a request attends only to what it has written itself.
+        There a request attends only to entries that it has written itself.
         """
         spec = case.trace.spec
         has_hits = spec.prefix_cache and spec.layers != "windows" and case.shows_steps
@@ -222,7 +230,7 @@ class KVContent(HistoryJudge):
 
 
 class _Caches:
-    """The caches of all engines of a run, and the store beside them."""
+    """Models of the KV caches of all engines of a run, and of their store."""
 
     def __init__(self, history: History) -> None:
         prefixes = Prefixes()
@@ -232,16 +240,16 @@ class _Caches:
         self._store: dict[int, list[int]] = {}
         self._stored_states: dict[int, int] = {}
         if any(seen.of == PRODUCER for seen in history.shown):
-            # Loads are from the producer's cache.
+            # The consumer loads from the producer's KV cache.
             self._store, self._stored_states = self._caches[PRODUCER].blocks, self._caches[PRODUCER].states
-        # A step's kernels wait for its synchronous loads, whenever its inputs were observed.
+        # A step's kernels wait for its synchronous loads, so these come before the step at any order of the records.
         self._awaited: dict[int, list[Transfer]] = {}
         for seen in history.shown:
             if isinstance(seen, Transfer) and _is_awaited(seen):
                 self._awaited.setdefault(seen.step, []).append(seen)
 
     def see(self, seen: Shown) -> Iterator[Difference]:
-        """Yield what is wrong with something that was shown."""
+        """Yield the differences that a record of the engine reveals."""
         cache = self._caches[seen.of]
         match seen:
             case Copied():
@@ -262,7 +270,7 @@ class _Caches:
                 pass
 
     def _copy(self, seen: Transfer) -> None:
-        """Copy blocks between the cache and the store, except the lost ones."""
+        """Copy blocks between the KV cache and the store, except lost blocks."""
         values, cache = seen.values, self._caches[ENGINE]
         first_state = len(values.blocks) - values.num_states
         for index, (block, slot) in enumerate(zip(values.blocks, values.slots, strict=True)):

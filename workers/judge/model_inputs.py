@@ -1,20 +1,23 @@
-"""Model inputs: what a batched engine gives its model in each step, whatever the model and the engine.
+"""Check the model inputs of each step, without knowing the model or the engine.
 
 Verifies, in every step:
-- input ids: tokens of the vocabulary; the request's own tokens where they are not drafts; only drafts after its last
-  known token;
-- positions that continue from the computed tokens; sequence lengths and slots that follow from positions and blocks;
-- block tables: the blocks planned; no block written that another request holds, except a shared prefix; no slot used
-  twice, none written by padding tokens; no more blocks than a request of `max_model_len` needs;
-- recurrent states: in a block that only this request holds; started from the request's own state, which includes
-  exactly the tokens accepted in the step before, also where it is copied to another block;
-- counts: the scheduler's computed tokens are the true ones plus at most the drafts in flight; mirrors are true once
-  corrected;
-- no token sampled from a prefill chunk, and no drafts after one;
-- metrics count no more drafts than were verified;
-- every planned step is shown, and nothing is held at the end.
+- input ids: tokens of the vocabulary; the request's own tokens where they are not draft tokens; only draft tokens after
+  its last known token;
+- positions continue from the computed tokens; sequence lengths and slot mapping follow from positions and blocks;
+- block tables: the planned blocks; no block written that another request holds, except a shared prefix; no slot used
+  twice; no slot written by padding tokens; no more blocks than a request of `max_model_len` needs;
+- recurrent states: stored in a block that only this request holds; computed from the request's own state, which
+  includes exactly the tokens accepted in the step before, also if it is copied to another block;
+- counts: the scheduler's computed tokens are the true ones plus at most the draft tokens in flight; the host's mirrors
+  of these counts are exact after their correction;
+- no token is sampled from a prefill chunk, and no draft tokens follow one;
+- metrics count no more draft tokens than were verified;
+- the inputs of every planned step are reported, and nothing is held at the end.
 
-Does not verify: values that the model computes; which requests are scheduled; draft tokens, if in the vocabulary.
+Does not verify:
+- values that the model computes;
+- which requests are scheduled;
+- draft tokens, if they are in the vocabulary.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,12 +36,14 @@ Where = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Computed:
-    """What is true of a stay so far: how many tokens are computed, and what the last step with it had.
+    """True counts of a stay: its computed tokens (`count`), and what its last step scheduled.
 
-    `num_given` counts the tokens of the last step besides its first and its drafts, where a state was left after each
-    token; `num_taken_in` its drafts, where the state includes them as a prefill's. `columns` says in which of its
-    blocks the last step left the state of each group. Once it `has_lost` a block that its step waited for, the computed
-    tokens are not known.
+    - `is_chunk`: whether the last step computed a prefill chunk that ends before the last known token.
+    - `has_lost`: a block of a synchronous load was lost; from then on the number of computed tokens is not known.
+    - `columns`: by state group, the index of the block in which the last step left the recurrent state.
+    - `num_taken_in`: draft tokens of the last step that the state includes although they may be rejected, because the
+      row was computed as a prefill.
+    - `num_given`: tokens of the last step besides its first one and its drafts, if it left a state after each token.
     """
 
     stay: Stay
@@ -53,14 +58,14 @@ class Computed:
 
 
 class ModelInputs(HistoryJudge):
-    """Judge of the steps of one engine of a run."""
+    """Judge of the model inputs of one engine of a run."""
 
     def __init__(self, of: EngineName = ENGINE) -> None:
         self._engine = of
 
     @classmethod
     def of(cls, case: Case) -> "ModelInputs | None":
-        """Return the judge of an engine that shows its steps."""
+        """Return the judge; None for an engine that does not report its steps."""
         return cls() if case.shows_steps else None
 
     def compared(self, history: History) -> tuple[str, ...]:
@@ -78,7 +83,7 @@ class ModelInputs(HistoryJudge):
     def before_crash(self, history: History) -> Difference | None:
         """Return the first difference of a run that has crashed.
 
-        A step is judged in full if all steps before it were processed; of later ones only that tokens are in the
+        A step is checked completely if all steps before it were processed; later steps only for tokens outside the
         vocabulary.
         """
         own = history.engines.get(self._engine)
@@ -98,7 +103,7 @@ class ModelInputs(HistoryJudge):
 
 
 class ProducerInputs(ModelInputs):
-    """Judge of the steps of the engine that computes prompts for another one."""
+    """Judge of the model inputs of a producer: an engine that computes prompts for a consumer."""
 
     def __init__(self) -> None:
         super().__init__(PRODUCER)
@@ -109,7 +114,7 @@ class ProducerInputs(ModelInputs):
 
 
 def _lost_by_step(history: History, of: EngineName) -> dict[int, set[int]]:
-    """Return by step the blocks whose load it waited for, and that were lost."""
+    """Return by step the lost blocks of its synchronous loads."""
     lost: dict[int, set[int]] = {}
     for seen in history.shown:
         if isinstance(seen, Transfer) and seen.of == of and seen.values.is_synchronous and seen.values.of == "load":
@@ -118,31 +123,31 @@ def _lost_by_step(history: History, of: EngineName) -> dict[int, set[int]]:
 
 
 def leaks_of(history: EngineHistory) -> Iterator[Difference]:
-    """Yield what is still held once nothing is left to do."""
+    """Yield a difference for each kind of object that a drained engine still holds."""
     for drained in history.drained:
         for what, count in drained.values.leaks.items():
             yield broken("books", "leaks", None, (drained.step, None), fact("none_held", what=what), count)
 
 
 class Steps:
-    """The steps of one engine, judged in order; each step is judged once."""
+    """The steps of one engine, checked in order and once each."""
 
     def __init__(self, history: EngineHistory, lost: Mapping[int, set[int]]) -> None:
         sizes = history.sizes
         self._history, self._lost = history, lost
         self._vocab_size, self._block_size = sizes.vocab_size, sizes.block_size
         self._state_sizes = sizes.state_sizes
-        # A request of the longest length holds so many blocks; unknown where only a scheduler is tested.
+        # The number of blocks of a request of `max_model_len` tokens; None where only a scheduler is tested.
         self._blocks_max = -(-sizes.max_model_len // sizes.block_size) if sizes.max_model_len is not None else None
         self._computed: dict[int, Computed] = {}
 
     def every(self, steps: Mapping[int, Step]) -> Iterator[Difference]:
-        """Yield what is wrong in the steps."""
+        """Yield the differences of the steps."""
         for step in steps.values():
             yield from self.of_step(step)
 
     def beyond_vocabulary(self, step: Step) -> Iterator[Difference]:
-        """Yield tokens of a step that are not in the vocabulary."""
+        """Yield a difference for each input id of a step that is outside the vocabulary."""
         for row in step.rows:
             for token, position in zip(row.input_ids, row.positions, strict=True):
                 if not 0 <= token < self._vocab_size:
@@ -153,7 +158,7 @@ class Steps:
         return broken("inputs", "input_ids", request, (number, position), expected, token)
 
     def of_step(self, step: Step) -> Iterator[Difference]:
-        """Yield what is wrong in the next step."""
+        """Yield the differences of the next step."""
         self.begin(step)
         yield from self.counts(step)
         yield from self._held(step)
@@ -172,7 +177,7 @@ class Steps:
         self.advance(step)
 
     def begin(self, step: Step) -> None:
-        """Begin the stays that a plan begins, and advance the computed counts of the others."""
+        """Start the counts of stays that begin in a step, and advance the counts of the others."""
         for request, turn in step.turns.items():
             if turn.last < 0:
                 self._computed[request] = Computed(turn.stay, turn.stay.hit)
@@ -186,7 +191,7 @@ class Steps:
                 self._computed[request].has_lost = True
 
     def counts(self, step: Step) -> Iterator[Difference]:
-        """Yield counts of a plan that are below the true ones, or above these plus the drafts in flight."""
+        """Yield scheduler counts outside the true computed tokens to these plus drafts in flight."""
         plans = [self._history.steps[each] for each in range(step.num_processed, step.number)]
         flying = [(plan.number, dict(zip(plan.requests, plan.plan.planned_drafts, strict=True))) for plan in plans]
         for request, planned in step.computed.items():
@@ -199,13 +204,13 @@ class Steps:
                 yield broken("counts", "scheduled_computed", request, (step.number, None), expected, planned)
 
     def scheduled(self, request: int, num_tokens: int, num_drafts: int) -> int:
-        """Note what a step computes of a request, and return its first position."""
+        """Note the tokens and drafts that a step schedules for a request; return its first position."""
         state = self._computed[request]
         state.num_scheduled, state.num_drafts = num_tokens, num_drafts
         return state.count
 
     def _held(self, step: Step) -> Iterator[Difference]:
-        """Yield requests that hold more blocks than one of the longest length needs."""
+        """Yield a difference for each request with more blocks than `max_model_len` tokens need."""
         for request, held in step.plan.blocks if self._blocks_max is not None else ():
             if len(held) > (self._blocks_max or 0):
                 expected = fact("at_most_blocks", most=self._blocks_max)
@@ -234,7 +239,7 @@ class Steps:
                 yield broken("inputs", "slots", None, (step.number, None), fact("padding_nowhere"), actual)
 
     def _row(self, step: Step, row: Row) -> Iterator[Difference]:
-        """Yield wrong tokens and positions of a row, and lengths that are not the true ones or above their bound."""
+        """Yield wrong input ids, positions and sequence length of a row, and a bound below it."""
         number, state, known = step.number, self._computed[row.request], step.turns[row.request].known
         first, count = state.count, state.num_scheduled
         for index, (token, position) in enumerate(zip(row.input_ids, row.positions, strict=True)):
@@ -253,7 +258,7 @@ class Steps:
             yield broken("counts", "bounds", row.request, (number, None), expected, row.bound)
 
     def _slots(self, number: int, row: Row, owners: Mapping[int, Mapping[int, int]]) -> Iterator[Difference]:
-        """Yield slots that are not those of the blocks planned, and blocks of other requests."""
+        """Yield slots that do not follow from the block table, and blocks of other requests."""
         size = self._block_size
         for position, slot in enumerate(row.slots, self._computed[row.request].count):
             block = row.table[position // size]
@@ -265,7 +270,7 @@ class Steps:
     def owner(
         self, number: int, request: int, position: int, block: int | None, owners: Mapping[int, Mapping[int, int]]
     ) -> Iterator[Difference]:
-        """Yield a block for a position, if any, that is not the one planned for it, or that another request holds."""
+        """Yield differences if the block of a position is not planned for it, or not exclusive."""
         index, held = position // self._block_size, owners.get(block, {}) if block is not None else {}
         if held.get(request) != index:
             expected, actual = fact("own_block", index=index), fact("block", block=block)
@@ -279,7 +284,7 @@ class Steps:
     def _states(
         self, step: Step, row: Row, planned: Sequence[Blocks], holders: Mapping[int, list[int]]
     ) -> Iterator[Difference]:
-        """Yield wrong recurrent states of a row: their blocks, and what they start from."""
+        """Yield wrong recurrent states of a row: their blocks, and the states that they continue."""
         state = self._computed[row.request]
         where = step.number, state.count
         columns = [(row.seq_len - 1) // size for size in self._state_sizes]
@@ -294,15 +299,15 @@ class Steps:
         state.columns = columns
 
     def _num_kept(self, step: Step, request: int) -> int:
-        """Return how many tokens of its last step the state left by a request includes."""
+        """Return the number of tokens of its last step that a request's state must include."""
         last = self._history.steps[step.turns[request].last]
         return max(1, len(last.sampled.get(request, ()))) + self._computed[request].num_given
 
     def _kept(self, step: Step, request: int, kept: int, is_in_place: bool) -> Iterator[Difference]:
-        """Yield a state that includes other tokens of the step before than those accepted.
+        """Yield a difference if a state does not include exactly the last accepted tokens.
 
-        A state in another block than the one that the last step left it in is a copy, which includes the first token of
-        that step. The state of a row with drafts that was computed as a prefill includes the rejected drafts, too.
+        If the state is not in the block in which the last step left it, it is a copy, which includes only the first
+        token of that step. The state of a row with drafts that was computed as a prefill also includes rejected drafts.
         """
         state = self._computed[request]
         if is_in_place and state.num_taken_in:
@@ -313,10 +318,10 @@ class Steps:
             yield broken("inputs", "kept", request, (step.number, state.count), *facts)
 
     def _copied(self, step: Step, row: Row) -> Iterator[Difference]:
-        """Yield a state that is copied to a new block and includes other tokens than those accepted.
+        """Yield a difference if a state copied to a new block does not include the accepted tokens.
 
-        At the end of a block the state includes the first token of the step before, as it does when a request begins;
-        the state of a prefill includes all of its tokens.
+        At the end of a block, and when a request begins, the copied state includes only the first token of the step
+        before. The state of a row that was computed as a prefill includes all of its tokens and is not checked.
         """
         state = self._computed[row.request]
         expected = 1
@@ -327,14 +332,14 @@ class Steps:
             yield broken("inputs", "copied", row.request, (step.number, state.count), *facts)
 
     def _mirrors(self, step: Step) -> Iterator[Difference]:
-        """Yield counts of the host that are not the true ones once they have been corrected."""
+        """Yield the host's counts of computed tokens that are wrong after their correction."""
         for request, count in step.corrected.items():
             state = self._computed[request]
             if count != state.count and not state.has_lost:
                 yield broken("counts", "mirror_computed", request, (step.number, None), state.count, count)
 
     def _results(self, step: Step) -> Iterator[Difference]:
-        """Yield tokens that were sampled from a prefill chunk."""
+        """Yield a difference for each prefill chunk from which tokens were sampled."""
         for request, tokens in step.sampled.items():
             state = self._computed[request]
             if tokens and self._is_chunk(step, request) and state.stay.is_followed and not state.has_lost:
@@ -342,23 +347,23 @@ class Steps:
                 yield broken("inputs", "sampled", request, where, fact("no_token"), tokens)
 
     def advance(self, step: Step) -> None:
-        """Note which requests the step computed a chunk of."""
+        """Note for which requests the step computed a prefill chunk."""
         for request in step.requests:
             self._computed[request].is_chunk = self._is_chunk(step, request)
 
     def _is_chunk(self, step: Step, request: int) -> bool:
-        """Return whether more tokens of a request are known than the step computes."""
+        """Return whether a step leaves known tokens of a request uncomputed."""
         state = self._computed[request]
         return state.count + state.num_scheduled < len(step.turns[request].known)
 
 
 def _progress(state: Computed, sampled: Sequence[int]) -> int:
-    """Return the number of tokens that a step computed of a request: all but the rejected drafts."""
+    """Return the number of tokens that a step computed for a request, without rejected drafts."""
     return state.num_scheduled - (state.num_drafts + 1 - len(sampled) if sampled else 0)
 
 
 def owners_of(blocks: Iterable[tuple[int, Blocks]]) -> dict[int, dict[int, int]]:
-    """Return by block the requests that hold it, each with the block's index in its table."""
+    """Return by block the requests that hold it, each with the block's index in its block table."""
     owners: dict[int, dict[int, int]] = {}
     for request, held in blocks:
         for index, block in enumerate(held):
@@ -367,7 +372,10 @@ def owners_of(blocks: Iterable[tuple[int, Blocks]]) -> dict[int, dict[int, int]]
 
 
 def _holders_of(blocks: Iterable[tuple[int, Blocks]], states: Mapping[int, Iterable[Blocks]]) -> dict[int, list[int]]:
-    """Return by block the requests that hold it, once for tokens and once for each state; empty without states."""
+    """Return by block its holders, a request once for tokens and once per state.
+
+    It is empty if no request has states.
+    """
     holders: dict[int, list[int]] = {}
     for request, held in blocks if states else ():
         for block in (block for group in (held, *states[request]) for block in group):
@@ -378,9 +386,9 @@ def _holders_of(blocks: Iterable[tuple[int, Blocks]], states: Mapping[int, Itera
 def _blocks_of_state(
     request: int, where: Where, given: Blocks, planned: Blocks, holders: Mapping[int, list[int]]
 ) -> Iterator[Difference]:
-    """Yield states that are not in the blocks planned for them, or in a block that another holder has too.
+    """Yield a difference for each state outside its planned block or in a shared block.
 
-    A row has one state, after all of its tokens, or one after each token from `where` on.
+    A row has one state, after its last token, or one after each of its tokens, the first at the position in `where`.
     """
     step, first = where
     for index, block in enumerate(given):
@@ -394,9 +402,9 @@ def _blocks_of_state(
 
 
 def metrics_of(step: Step) -> Iterator[Difference]:
-    """Yield metrics that count more rows, drafts or accepted drafts than the step verified; they may count fewer.
+    """Yield metrics that count more rows, drafts or accepted drafts than the step verified.
 
-    Requests that have ended meanwhile are left out.
+    They may count fewer, because an engine leaves out requests that ended before the result arrived.
     """
     planned = dict(zip(step.requests, step.plan.planned_drafts, strict=True))
     rows = {request: tokens for request, tokens in step.sampled.items() if tokens and planned.get(request)}

@@ -1,11 +1,14 @@
-"""N-gram lookups: drafts that are looked up among the request's own tokens.
+"""Check n-gram lookups: draft tokens must be copied from the request's own tokens.
 
-Verifies: drafts proposed after the known tokens of a request stand after an earlier token equal to the last known one,
-in the same request.
+Verifies: the draft tokens proposed after the known tokens of a request also follow an earlier token of the same request
+that is equal to its last known token.
 
-Does not verify: which of several matches is taken, or how many drafts; drafts after a step without the request, after a
-step without a plan, or so close to `max_model_len` that no lookup happens; drafts of an engine that pads them; tokens
-of a stay to which an earlier result may still come.
+Does not verify:
+- which of several matches is used, or the number of drafts;
+- drafts after a step without the request, after a step without a plan, or so close to `max_model_len` that the engine
+  does no lookup;
+- drafts of an engine that pads them with other tokens;
+- tokens of a stay while results of the stay before may still arrive.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,14 +25,14 @@ PLANES = (PLANE,)
 
 
 class NgramLookups(HistoryJudge):
-    """Judge of looked-up drafts, at most `drafts_max` in a row."""
+    """Judge of n-gram drafts; a lookup proposes at most `drafts_max` draft tokens."""
 
     def __init__(self, drafts_max: int) -> None:
         self._drafts_max = drafts_max
 
     @classmethod
     def of(cls, case: Case) -> "NgramLookups | None":
-        """Return the judge of an engine whose drafter looks drafts up."""
+        """Return the judge; None for an engine without an n-gram drafter."""
         spec = case.trace.spec
         looks_up = TRAITS[spec.drafter].is_lookup and spec.num_speculative_tokens > 0
         return cls(spec.num_speculative_tokens) if case.shows_steps and looks_up else None
@@ -43,7 +46,7 @@ class NgramLookups(HistoryJudge):
                 yield broken(PLANE, "looked_up", request, (step, position), fact("found_earlier"), drafts)
 
     def _drafts(self, history: History) -> Iterator[tuple[int, int, int, Sequence[int], Sequence[int]]]:
-        """Yield the drafts that are checked: their step, request, position, the tokens known before, and the drafts."""
+        """Yield each lookup to check: step, request, position, known tokens, and draft tokens."""
         own = history.engines.get(ENGINE)
         if own is None or own.sizes.lookups_filled_up:
             return
@@ -54,24 +57,27 @@ class NgramLookups(HistoryJudge):
             for row in step.rows:
                 turn, first = step.turns[row.request], len(row.positions) - row.num_drafts
                 is_next = turn.last == before.number and bool(before.sampled.get(row.request))
-                # Where else a row would be, its positions tell.
+                # A wrong position is a difference of `model_inputs`; the lookup cannot be checked then.
                 if not (row.num_drafts and is_next and turn.stay.is_followed):
                     continue
                 if row.positions[first] == len(turn.known):
                     yield step.number, row.request, len(turn.known), turn.known, row.input_ids[first:]
 
     def _is_near_end(self, own: EngineHistory, step: Step) -> bool:
-        """Return whether after a step some request has no room for drafts, or its inputs were not shown."""
+        """Return whether a step is too close to `max_model_len` for a lookup.
+
+        True as well if its inputs were not reported.
+        """
         if step.inputs is None:
             return True
         counts = {row.request: len(row.positions) for row in step.rows}
         longest = max(computed + counts.get(request, 0) for request, computed in step.computed.items())
-        assert own.sizes.max_model_len is not None, "an engine that has drafts shows its longest length"
+        assert own.sizes.max_model_len is not None, "an engine with draft tokens reports its max_model_len"
         return longest + self._drafts_max > own.sizes.max_model_len
 
 
 def follows(tokens: Sequence[int], drafts: Sequence[int]) -> bool:
-    """Return whether drafts stand after an earlier token equal to the last one."""
+    """Return whether `drafts` also follow an earlier token that is equal to the last one."""
     count = len(drafts)
     places = range(1, len(tokens) - count + 1)
     return any(tokens[at - 1] == tokens[-1] and list(tokens[at : at + count]) == list(drafts) for at in places)

@@ -1,11 +1,17 @@
-"""Output comparison: a client's outputs of one run against those of another one.
+"""Compare the outputs that a client receives in two runs of the same requests.
 
-Verifies: tokens, logprobs and finish reason of every request, and that a run ends and does not crash.
-Does not verify: anything before the end. Of a request that is aborted, or whose logits an event spoils, only the common
-part of its tokens is compared: how far it came depends on when. Names that are used again are left out: which of their
-requests are submitted does too. So are those whose tokens depend on their drafts. Logprobs are compared as far as a
-request asked for them, where an engine shows more. Where an engine's arithmetic is not exact, nothing of a greedy
-request is compared from a token on whose choice was a near tie in both runs. A pause may end any request early.
+Verifies:
+- the output tokens, logprobs and finish reason of every request;
+- that both runs end and do not crash.
+
+Does not verify:
+- intermediate values: only final outputs are compared;
+- the length and finish reason of a request that is aborted, that a pause ends, or whose logits an event spoils: only
+  the common part of its tokens is compared, because the rest depends on timing;
+- requests whose name is submitted again, because timing decides which of them are accepted;
+- requests whose sampled tokens depend on draft tokens;
+- logprobs that an engine returns beyond the requested number;
+- with inexact arithmetic, a greedy request after a token that was a near tie in both runs.
 """
 
 from collections import Counter
@@ -22,24 +28,24 @@ from workers.record.evidence import Difference, Site, fact, shown
 from workers.record.observation import width_of
 
 # Error of a sum of float32 exponentials of logits. It is larger for an engine that rounds logits differently in each
-# batch: its `logit_margin`. A logit is rounded in proportion to itself: logprobs of unlikely tokens have larger errors.
+# batch: its `logit_margin`. Rounding of a logit is relative: logprobs of unlikely tokens have larger errors.
 TOLERANCE, RELATIVE_TOLERANCE = 1e-4, 1e-5
-# A probability below the smallest normal float32 may be nothing to an engine whose arithmetic is not exact: beside a
-# request with a top-p such tokens are masked for all. Where logits are shown it is so far below the largest of them.
+# The logprob of the smallest normal float32. An engine with inexact arithmetic may set a smaller probability to 0: in a
+# batch with a top-p request, such tokens are masked in all rows. For logits it is relative to the largest logit.
 LOGPROB_MIN = -87.3
 
 Outputs: TypeAlias = Mapping[str, Output]
 
 
 class BrokenOff(NamedTuple):
-    """A run that did not come to its end: how it broke off, and where, if that is known."""
+    """A run without outputs: the error that ended it, and its source location if known."""
 
     error: str
     where: Site = Site(function="")
 
 
 class Comparison(NamedTuple):
-    """The first difference of two runs, if there is one, and the requests that part at a near tie."""
+    """The first difference of two runs, or None, and the requests that diverge at a near tie."""
 
     difference: Difference | None
     near_ties: tuple[str, ...] = ()
@@ -52,11 +58,10 @@ def compare(
     logit_margin: float = 0.0,
     excused: Set[str] = frozenset(),
 ) -> Comparison:
-    """Compare the outputs of two runs of an engine that may choose either of two tokens closer than `logit_margin`.
+    """Return the first difference between the outputs of two runs (`wanted` is the reference).
 
-    Requests are those of `wanted`, which may be fewer; those that are excused are not compared. A run that broke off,
-    is always a difference. Tokens depend on drafts only where there are drafts; an engine's draws
-    may go on where they were once tokens in flight are thrown away.
+    An engine may choose either of two tokens with logits closer than `logit_margin`. All requests of `wanted` are
+    compared, except `excused` ones. A run that failed is always a difference.
     """
     if isinstance(seen, BrokenOff):
         return Comparison(_difference("end", "", None, fact("outputs"), fact("failed", error=seen.error)))
@@ -65,12 +70,12 @@ def compare(
         return Comparison(broken.model_copy(update={"made_at": (wanted.where,) if wanted.where.function else ()}))
     cut_short = {event.request for event in trace.events if isinstance(event, Abort | NanLogits | SpoilLogit)}
     if trace.spec.has_connector:
-        # Whether a request may fail with a load is judged by what was lost.
+        # `judge.connector_transfers` decides whether a request may fail because a load lost blocks.
         cut_short |= {name for name, output in seen.items() if output.finish_reason == "error"}
     if any(isinstance(event, Pausing) and event.mode == "abort" for event in trace.events):
         cut_short.update(name for name, output in seen.items() if output.finish_reason == "abort")
     submitted = Counter(event.request for event in trace.submits())
-    # A token that is thrown away and drawn again comes from numbers further on in an engine that counts draws.
+    # After a cache reset discards tokens in flight, an engine with a counting random generator samples other tokens.
     draws_again = any(clears_cache(event) for event in trace.events)
     has_drafts = trace.spec.num_speculative_tokens > 0 or draws_again
     submits = {
@@ -93,7 +98,7 @@ def compare(
 
 
 def _difference(variable: str, request: str, position: int | None, expected: object, actual: object) -> Difference:
-    """Make a difference of an output from another run's, or of how the run broke off; who compares says in which."""
+    """Return a difference in an output or in the end of a run, without step and reference."""
     return Difference(
         plane={"end": "liveness", "logprobs": "logits", "prompt_logprobs": "logits"}.get(variable, "tokens"),
         variable=variable,
@@ -106,9 +111,10 @@ def _difference(variable: str, request: str, position: int | None, expected: obj
 
 
 class _Pair:
-    """The outputs of one request from two runs; their tokens are equal up to `end_of_common`, a near tie.
+    """The outputs of one request in two runs, which are equal or diverge at a near tie.
 
-    Logits closer than `margin` are tied; `mode` says which of them are shown with tokens, or their logprobs.
+    `end_of_common` is the position of that near tie.
+    Logits closer than `margin` are tied. `mode` is the engine's `logprobs_mode`.
     """
 
     def __init__(
@@ -118,13 +124,13 @@ class _Pair:
         self._submit, self._seen, self._wanted = submit, seen, wanted
         self._is_cut_short, self._margin = is_cut_short, margin
         self._is_raw, self._has_logits = mode.startswith("raw"), mode.endswith("logits")
-        # What is processed differs by as much more as a repetition penalty and a temperature multiply logits.
+        # Repetition penalty and temperature multiply logits, and so the error of processed logits.
         penalty, temperature = submit.params.repetition_penalty, submit.params.temperature
         factor = max(1.0, penalty, 1 / penalty) * max(1.0, 1 / temperature if temperature else 1.0)
         self._factor = 1.0 if self._is_raw else factor
 
     def first_difference(self) -> Difference | None:
-        """Return the first difference between both, or None."""
+        """Return the first difference between both outputs, or None."""
         name, seen, wanted = self._submit.request, self._seen, self._wanted
         common = min(len(wanted.tokens), len(seen.tokens))
         of_prompt = self._prompt_logprobs() if common else None
@@ -145,7 +151,7 @@ class _Pair:
         return self._logprobs(common)
 
     def _prompt_logprobs(self) -> Difference | None:
-        """Compare the logprobs of the prompt, which depend on nothing that was chosen; the position is the prompt's."""
+        """Return the first difference in the prompt logprobs (position: prompt token), or None."""
         seen, wanted = self._seen.prompt_logprobs, self._wanted.prompt_logprobs
         width = 2 * self._submit.params.num_prompt_logprobs
         if len(seen) != len(wanted):
@@ -158,7 +164,7 @@ class _Pair:
         return None
 
     def _is_near_tie(self, position: int) -> bool:
-        """Tell whether in both runs the two chosen tokens differ by less than the margin."""
+        """Return whether in each run the logits of both runs' tokens differ by less than the margin."""
         params = self._submit.params
         is_raw = self._is_raw and (has_penalties(params) or bool(params.logit_bias))
         if not self._margin or params.temperature or (is_raw and params.repetition_penalty != 1):
@@ -176,16 +182,16 @@ class _Pair:
         return True
 
     def _subtracted(self, token: int, position: int) -> float:
-        """Return what penalties and a bias subtract from a token's logit behind the common tokens of both runs."""
+        """Return the amount that penalties and bias subtract from a token's logit at a position."""
         times, params = self._seen.tokens[:position].count(token), self._submit.params
         penalty = params.presence_penalty + params.frequency_penalty * times if times else 0.0
         return penalty - dict(params.logit_bias).get(token, 0.0)
 
     def _logprobs(self, num_tokens: int) -> Difference | None:
-        """Compare the logprobs of the first tokens, as many of each as were asked for."""
+        """Return the first difference in the requested logprobs of the first tokens, or None."""
         asked = self._submit.params.logprobs_width
         if None in (width_of(output.logprobs, len(output.tokens)) for output in (self._seen, self._wanted)):
-            # They are not equally many for each token, so they cannot be matched to tokens.
+            # The number of logprobs differs from token to token, so they cannot be matched to tokens.
             length = 2 * asked * num_tokens if self._is_cut_short else None
             first, second = self._seen.logprobs[:length], self._wanted.logprobs[:length]
             is_alike = self._are_alike(first, second)
@@ -197,7 +203,7 @@ class _Pair:
         return None
 
     def _are_alike(self, seen: Sequence[int | float], wanted: Sequence[int | float]) -> bool:
-        """Tell whether logprobs are close, rank by rank, and those of the same tokens but where two are a near tie."""
+        """Return whether logprobs are close rank by rank, for the same tokens except in near ties."""
         if len(seen) != len(wanted):
             return False
         if self._margin > 0:
@@ -210,28 +216,28 @@ class _Pair:
         return True
 
     def _possible(self, logprobs: Sequence[int | float]) -> list[int | float]:
-        """Return logprobs, or logits, with those of practically impossible tokens set to -inf."""
+        """Return logprobs or logits, with practically impossible tokens set to -inf."""
         least = LOGPROB_MIN + (max(logprobs[1::2], default=0.0) if self._has_logits else 0.0)
         return [-inf if index % 2 and value < least else value for index, value in enumerate(logprobs)]
 
 
 def _shown(output: Output, position: int) -> tuple[int | float, ...]:
-    """Return the logprobs of one token: ids, each followed by its logprob."""
+    """Return the logprobs at one output position: token ids, each followed by its logprob."""
     width = len(output.logprobs) // (2 * len(output.tokens))
     return output.logprobs[2 * width * position : 2 * width * (position + 1)]
 
 
 def _is_close(seen: float, wanted: float, tolerance: float) -> bool:
-    """Return whether two values are equal up to rounding of the logits, and of the value itself."""
-    # Relative to what is infinite anything would be close.
+    """Return whether two values are equal up to rounding, of logits and of the value itself."""
+    # Any value would be close to an infinite one by relative tolerance.
     rounding = tolerance + RELATIVE_TOLERANCE * abs(wanted) if isfinite(wanted) else 0.0
     return seen == wanted or abs(seen - wanted) <= rounding
 
 
 def _is_tied(seen: Sequence[int | float], wanted: Sequence[int | float], rank: int, margin: float) -> bool:
-    """Tell whether the token at a rank of one run is in the other a near tie with the one that stands there.
+    """Return whether two runs' tokens at a rank are a near tie.
 
-    The last rank may be tied with one that is not shown any more.
+    The token of the last rank may be tied with a token that the other run does not return.
     """
     if rank == 1:
         return False

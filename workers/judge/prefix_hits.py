@@ -1,12 +1,19 @@
-"""Prefix-cache hits: a request finds at least as many of its tokens as the cache must still have.
+"""Check that prefix-cache lookups hit every block that is registered and still cached.
 
-Verifies: a request that begins need not compute again what is in blocks that were registered in earlier steps and that
-have not been taken since. For full attention these are all such blocks; for sliding-window layers those just before the
-position where the request continues. With drafters that drop it, one more block after that is needed. Of a window so
-much of a prompt is kept that a request with the same prompt, or with a longer one that begins with it, finds it.
+Verifies:
+- a request that begins reuses all blocks of its tokens that were registered in earlier steps and not taken since;
+- with full attention, these are all blocks up to the end of the hit; with sliding-window layers, only the blocks just
+  before the position where the request continues;
+- with a drafter that drops the last block of a hit, one more block after that position is required;
+- a sliding-window group keeps enough blocks of a prompt for a request with the same prompt, or with a longer prompt
+  that begins with it.
 
-Does not verify: that a hit is right (`window_groups` and `kv_content` do); output tokens, which may be registered late;
-what is registered in the same step; requests that may not read the cache; prompts that differ elsewhere.
+Does not verify:
+- the content of a hit (`window_groups` and `kv_content` do);
+- blocks of output tokens, which may be registered late;
+- blocks registered in the same step;
+- requests that may not read the prefix cache;
+- in a sliding-window group, prompts that only share a part of their prefix.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,14 +32,14 @@ PLANES = ("blocks",)
 
 
 class PrefixHits(HistoryJudge):
-    """Judge of the prefix-cache hits of a run. An engine with `drafts` may drop one block of each hit."""
+    """Judge of prefix-cache hits; an engine with `drafts` may drop one block of each hit."""
 
     def __init__(self, drafts: bool) -> None:
         self._drafts = drafts
 
     @classmethod
     def of(cls, case: Case) -> "PrefixHits | None":
-        """Return the judge of an engine with a prefix cache and neither recurrent states nor a connector."""
+        """Return the judge; None without prefix cache, with recurrent states or a KV connector."""
         spec = case.trace.spec
         is_cached = spec.prefix_cache and spec.layers in ("attention", "windows") and not spec.has_connector
         return cls(spec.num_speculative_tokens > 0) if is_cached and case.shows_steps else None
@@ -51,17 +58,17 @@ class PrefixHits(HistoryJudge):
 
 
 class _Cache:
-    """The blocks that are registered, by group and by the prefix at their end."""
+    """Model of the prefix cache: the registered blocks, by KV-cache group and by prefix."""
 
     def __init__(self, sizes: OpenedValues, drafts: bool) -> None:
         self._prefixes, self._groups = Prefixes(), groups_of(sizes)
-        # A hit ends where a block of each group does.
+        # A hit ends at a block boundary of every group.
         self._step = lcm(*(group.size for group in self._groups))
-        # The hash of a block covers so many tokens after it; then nothing is dropped for what a drafter reads ahead.
+        # The number of tokens after a block that its hash also covers; if not 0, no block is dropped for the drafter.
         self._ahead = sizes.hash_ahead
-        # What is kept of a window depends on the drop; of full attention all is kept.
+        # Whether the last block of a hit is dropped for the drafter; it also decides which window blocks are kept.
         self._drops = drafts and (not sizes.windows or sizes.draft_shift > 0) and not self._ahead
-        # Prefixes of each request, as far as it was known when it began, and the length of its prompt.
+        # By request, the prefixes of the tokens known when it began, and the length of its prompt.
         self._known: dict[int, list[int]] = {}
         self._prompts: dict[int, int] = {}
         self._registered: dict[tuple[int, int], set[int]] = {}
@@ -73,7 +80,7 @@ class _Cache:
         self._entry_of.clear()
 
     def planned(self, step: Step) -> Iterator[Difference]:
-        """Yield requests that begin in a step with less than the cache has for them."""
+        """Yield a difference for each request that begins with a shorter hit than cached."""
         taken, num_gone, hits = step.plan.taken, 0, step.computed
         for request, tokens in step.plan.begun:
             self._known[request] = self._prefixes.extended([], tokens)
@@ -97,13 +104,13 @@ class _Cache:
             self._registered[entry].discard(block)
 
     def _needed(self, group: Group, length: int) -> range:
-        """Return which blocks a group needs for the first tokens of a request."""
+        """Return the indexes of the blocks that a group needs for a hit of `length` tokens."""
         stop = length // group.size
         first = 0 if group.window is None else max(0, stop + (1 - group.window) // group.size)
         return range(first, stop + self._drops)
 
     def _kept(self, group: Group, prompt: int) -> set[int] | None:
-        """Return which blocks of a prompt are kept for others, None if all are."""
+        """Return the indexes of a prompt's blocks that a group keeps for others; None for all."""
         if group.window is None:
             return None
         step = self._step
@@ -112,19 +119,19 @@ class _Cache:
         return {index for end in ends for index in self._needed(group, end)}
 
     def _least(self, known: Sequence[int]) -> int:
-        """Return how many of a request's tokens the cache has at least; the last token is always computed."""
+        """Return the minimum hit of a request in tokens; its last token is always computed."""
         step = self._step
         lengths = range((len(known) - 1) // step * step, 0, -step)
         return next((length for length in lengths if self._is_cached(known, length)), 0)
 
     def _is_cached(self, known: Sequence[int], length: int) -> bool:
-        """Return whether each group has the blocks that it needs for the first tokens of a request."""
+        """Return whether every group has the blocks that it needs for a hit of `length` tokens."""
         for number, group in enumerate(self._groups):
             needed = self._needed(group, length)
             if group.window is not None and self._drops and group.size < self._step and length < group.window:
-                # A dropped short block takes the blocks up to the next longer one with it.
+                # Dropping a short block also drops the blocks up to the next boundary of the longer ones.
                 return False
-            # A token is left to compute, and what the last hash covers is known.
+            # At least one token is left to compute, and all tokens that the last hash covers are known.
             if needed.stop * group.size + max(1, self._ahead) > len(known):
                 return False
             if not all(self._registered.get((number, self._hashed(known, group, index))) for index in needed):
@@ -132,11 +139,11 @@ class _Cache:
         return True
 
     def _hashed(self, known: Sequence[int], group: Group, index: int) -> int:
-        """Return the prefix that the hash of a block covers."""
+        """Return the prefix that the hash of block `index` covers."""
         return known[(index + 1) * group.size - 1 + self._ahead]
 
     def _register(self, step: Step) -> None:
-        """Register the blocks that a step fills with tokens which were known when their request began."""
+        """Register the blocks that a step fills with tokens known at their request's begin."""
         windows, blocks = dict(step.plan.windows), dict(step.plan.blocks)
         for row in step.rows:
             known = self._known[row.request]

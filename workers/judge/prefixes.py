@@ -1,22 +1,22 @@
-"""Identities of whole prefixes, by which judges tell what lies in a cache: one each, whichever cache has it."""
+"""Numbers for prefixes of tokens, by which judges identify KV cache entries."""
 
 from collections.abc import Sequence
 
 from workers.record.evidence import Fact, fact
 
-# The identity of no prefix, and of what nobody wrote.
+# The number of the empty prefix, and of an unwritten entry.
 _NOTHING, UNWRITTEN = 0, -1
 
 
 class Prefixes:
-    """Identities of whole prefixes, one each, whichever cache has an entry of it."""
+    """One number for each prefix, the same in all caches."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int], int] = {}
         self.tokens: list[tuple[int, int]] = [(-1, -1)]
 
     def extended(self, prefixes: list[int], tokens: Sequence[int]) -> list[int]:
-        """Return prefixes and those that some tokens behind the last make of it."""
+        """Return `prefixes`, extended by one prefix for each of the next tokens."""
         found = list(prefixes)
         for token in tokens:
             pair = (found[-1] if found else _NOTHING, token)
@@ -27,7 +27,7 @@ class Prefixes:
         return found
 
     def told(self, due: int, there: int) -> tuple[Fact, Fact]:
-        """Return what is due where a request attends, and what is there."""
+        """Return the facts of an expected prefix and of the actual one."""
         _, token = self.tokens[due]
         actual = fact("entry_unwritten")
         if there != UNWRITTEN:

@@ -1,9 +1,14 @@
-"""Properties of scheduling and outputs, judged by counting: they hold whatever formulas engine and referee share.
+"""Check scheduling and outputs by counting, without the formulas of engine and referee.
 
-Verifies: no token beyond a request's limit or the model's, and no end before; every token computed once in an epoch,
-drafts behind the last known one; budget, rows and blocks kept, and used: no request that can run is left out or cut
-short while they last; admission first come first served, or by priority; some request runs.
-Does not verify: values; which reason is given for a request that waits; which one is preempted.
+Verifies:
+- a request gets no token beyond its limit or the model's, and does not end with reason "length" before it;
+- every token is computed once per epoch, and draft tokens come after the last known token;
+- a step stays within the token budget, the number of batch rows and the free blocks;
+- no request that could run is skipped or cut short while budget, rows and blocks are left;
+- admission is first come, first served, or by priority;
+- the scheduler does not stay idle while requests wait.
+
+Does not verify: values; the reason of a waiting request; the choice of a preempted request.
 """
 
 from collections import deque
@@ -33,9 +38,11 @@ from workers.record.rules import Rule
 class Account:
     """Counts of one request.
 
-    `known` counts its tokens, up to its `limit`, `computed` those of them computed in this epoch, `scheduled` all that
-    were scheduled in it; it samples once these reach `needed`, which were known when it joined. `samples` rows in
-    flight sample for it, up to `tokens` tokens; `stale` rows in flight are of an earlier epoch and will be delivered.
+    - `known`: its tokens so far, at most `limit`; `computed`: those computed in this epoch.
+    - `scheduled`: all tokens scheduled in this epoch; a row samples once they reach `needed`, the tokens known when the
+      request joined the batch.
+    - `samples`: its rows in flight that sample, at most `tokens` tokens together.
+    - `stale`: its rows in flight from an earlier epoch whose results will be delivered.
     """
 
     index: int
@@ -57,7 +64,7 @@ class Account:
 
 
 class Properties:
-    """Judge entries and results by counting, without deciding anything again."""
+    """Judge of log entries and results by counting, without recomputing decisions."""
 
     def __init__(self, trace: Trace) -> None:
         self._spec = trace.spec
@@ -70,14 +77,14 @@ class Properties:
         self._num_idle_steps = 0
         self._flying: deque[tuple[ScheduledRow, ...]] = deque()
         self._landed: Sequence[ScheduledRow] = ()
-        # An event may hold a request back from its own tick on, or from the next.
+        # A stall event holds a request back from its own tick or from the next one.
         self._stalls: dict[str, list[tuple[int, int]]] = {}
         for event in trace.events:
             if isinstance(event, Stall):
                 self._stalls.setdefault(event.request, []).append((event.tick, event.tick + event.ticks))
 
     def judge(self, entry: Entry) -> Violation | None:
-        """Return which property an entry breaks, or None."""
+        """Return the property that a log entry violates, or None."""
         match entry:
             case Scheduled():
                 return self._schedule(entry)
@@ -131,7 +138,7 @@ class Properties:
         if left < 0:
             return violation(Rule.BUDGET, count=-left)
         if self._has_victims:
-            # The budget of a victim stays unused: no request is scheduled again for it.
+            # The budget of a preempted request stays unused: no other request is scheduled instead.
             left = 0
         joined: list[tuple[Account, bool]] = []
         for row in entry.rows:
@@ -168,19 +175,19 @@ class Properties:
             self._holders[block] += 1
 
     def _may_end_here(self, account: Account, n: int) -> bool:
-        """Tell whether a chunk of n tokens may end before the last known token although there is budget left."""
+        """Return whether a chunk of n tokens may end early although budget is left."""
         spec = self._spec
         is_aligned = spec.recurrent_cache == "align" and account.scheduled % spec.block_size == 0
         return is_aligned or n == spec.long_prefill_token_threshold
 
     def _left_out(self, entry: Scheduled, left: int, joined: Sequence[tuple[Account, bool]]) -> Violation | None:
-        """Check that no runnable request was skipped."""
+        """Return a violation if a request was skipped that could run, or None."""
         waiting: list[Account] = []
         is_held_back = self._has_victims
         for request, _ in entry.skipped:
             account = self._accounts[request]
             if self._stalls and self._may_be_stalled(account, entry.tick):
-                # It may own blocks that others wait for, or be the first of them.
+                # Other requests may wait for its blocks, or for its turn in the queue.
                 is_held_back = True
                 continue
             if not account.running:
@@ -202,20 +209,20 @@ class Properties:
         return None
 
     def _could_be_admitted(self, waiting: Sequence[Account], left: int) -> Violation | None:
-        """Check that waiting requests lack rows or blocks, given that there is budget left."""
+        """Return a violation if a waiting request could be admitted with the budget left, or None."""
         spec = self._spec
         if self._num_running >= spec.max_num_seqs:
             return None
         for account in waiting:
             length = min(account.known + spec.num_speculative_tokens * 2, spec.max_model_len)
-            # Any of them may be the first in the queue: one that ran before is put at its head.
+            # Any waiting request may be at the head of the queue: a preempted request is put there.
             if self._num_free < -(-length // spec.block_size):
                 return None
         name = waiting[0].submit.request
         return violation(Rule.COULD_RUN, name=name, left=left, blocks=self._num_free)
 
     def _awaits_results(self, account: Account) -> bool:
-        """Tell whether a running request may have nothing to compute until results in flight arrive."""
+        """Return whether a running request may have to wait for results in flight."""
         if not account.samples:
             return False
         is_full = account.known + account.tokens >= self._spec.max_model_len
@@ -225,7 +232,7 @@ class Properties:
         return any(first <= tick <= last for first, last in self._stalls.get(account.submit.request, ()))
 
     def processed(self, observed: Observation) -> Violation | None:
-        """Return which property the results of a step break, or None."""
+        """Return the property that the results of a step violate, or None."""
         values, landed = observed.values, {row.request: row for row in self._landed}
         for request, tokens, reason in zip(observed.requests, values["tokens"], values["finish_reason"], strict=True):
             account, row = self._accounts[request], landed[request]
@@ -241,7 +248,7 @@ class Properties:
 
     @staticmethod
     def _advance(account: Account, row: ScheduledRow, num_tokens: int, reason: str | None) -> Violation | None:
-        """Add a row's computed tokens; those before its drafts must be known and not computed yet."""
+        """Add a row's computed tokens; return a violation if they end at a wrong token, or None."""
         end = account.computed + row.n - row.d
         if account.computed + row.n >= account.needed:
             account.samples -= 1

@@ -1,11 +1,14 @@
-"""Comparison of what a drafter proposed in two runs of the same requests.
+"""Compare the draft tokens that a drafter proposed in two runs of the same requests.
 
-Verifies: that the same drafts are proposed behind the same tokens, and so, as the target verifies what was proposed and
-its tokens are the same, that as many are accepted.
-Does not verify: drafts that are drawn; what is proposed where the drafter's cache does not follow from tokens alone
-(behind a prefix that was found, steps without a pass, and ends of chunks that are not those of the tokens); a draft
-that was hardly likelier than another one, and those behind it; drafts that are proposed at once, where other numbers
-of them are; names that are used again; engines that sleep or are given other weights.
+Verifies: after the same tokens, both runs propose the same draft tokens (and so have the same acceptance rate).
+
+Does not verify:
+- sampled draft tokens;
+- proposals that do not follow from tokens alone: after a prefix-cache hit, a step without a draft pass, or the end of a
+  prefill chunk whose last token replaced the next prompt token;
+- a draft token that is a near tie with another token, and the drafts after it;
+- drafts of a parallel drafter, if the runs propose different numbers of them;
+- traces that submit a name again, put the engine to sleep, or load other weights.
 """
 
 from collections import Counter
@@ -15,14 +18,14 @@ from scenarios.trace import Trace
 from workers.judge.drafter_inputs import PLANE, Proposals
 from workers.record.evidence import Difference
 
-# Logits of two drafts nearer to each other may change places with the batch they are computed in.
+# Draft tokens with logits closer than this may change their order with the batch in which they are computed.
 DRAFT_MARGIN = 1e-3
 
 
 def first_unlike(trace: Trace, seen: Proposals, wanted: Proposals) -> Difference | None:
-    """Return the first draft, by step, that is another one than in a run whose tokens were the same up to there."""
+    """Return the first draft token that differs between two runs after the same tokens."""
     submits = trace.submitted()
-    # What was computed may be of other weights, or lost.
+    # Entries in the drafter's KV cache may be of other weights, or lost.
     is_changed = any(isinstance(event, LoadWeights | Sleep) for event in trace.events)
     if is_changed or max(Counter(submit.request for submit in submits).values(), default=0) > 1:
         return None

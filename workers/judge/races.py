@@ -1,9 +1,11 @@
-"""Race detector: find unordered accesses to the same memory with vector clocks, whatever the timing of the run.
+"""Race detector: find unordered accesses of the same memory with vector clocks.
 
-Verifies: every use of memory that several lanes or the host may reach, by (buffer, range), against the order given by
-lane program order, event records and waits.
-Does not verify: memory that is reached by neither a device op nor `Machine.host`.
-Clocks are taken when an op is enqueued, so one run stands for every schedule of the same trace.
+Clocks are taken when an op is enqueued, so one run without a race covers every schedule of the same trace.
+
+Verifies: each two accesses of memory that several lanes or the host use, by buffer and range, are ordered by lane
+program order, event records and waits, unless both are reads.
+
+Does not verify: memory that neither a device op nor `Machine.host` accesses.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,18 +15,21 @@ from workers.judge.judge import Case, End, Judge
 from workers.lanes.lane import Buffer, EventRecord, Mode, Span
 from workers.record.evidence import HOST, RACES, Access, Difference, MissingOrder, fact
 
-# One use of memory: its number, lane (the last is the host), local time, op, step.
+# One access of memory: its number, lane (the last is the host), local time of the lane, op, step.
 _Use: TypeAlias = tuple[int, int, int, str, int]
 _How: TypeAlias = Literal["read", "write"]
 Range: TypeAlias = tuple[int, int]
 
 
 class _Cell:
-    """One range of a buffer that is used, and the last accesses that a later one of it must be ordered after.
+    """One accessed range of a buffer, and its last accesses, which later ones must follow.
 
-    `writes` are those that share memory with it, by the cell they are of, `reads` those of just this range, by lane.
-    An access after a write is after everything before that write: a write replaces the accesses it covers.
-    `overlapping` are the cells that share memory with this one, itself too, and whether this one covers them.
+    - `writes`: by cell, the last write that overlaps this range.
+    - `reads`: by lane, the last read of exactly this range.
+    - `overlapping`: the cells that overlap this one, including itself, and whether this cell covers them.
+
+    An access ordered after a write is ordered after everything before that write. So a write replaces all accesses of
+    the ranges that it covers.
     """
 
     __slots__ = ("overlapping", "reads", "writes")
@@ -36,23 +41,23 @@ class _Cell:
 
 
 class RaceDetector:
-    """A watcher of a machine; `race` is the first race, `num_accesses` the number of accesses judged.
+    """Observer of a simulated machine that keeps the first race and counts accesses.
 
-    The time of a lane is the number of its records: what lies between two of them is known together or not at all.
+    The local time of a lane is its number of event records: a wait on a record covers all accesses before it.
     """
 
     def __init__(self, lanes: Sequence[str]) -> None:
         self.race: MissingOrder | None = None
         self.num_accesses = 0
         self._names = (*lanes, HOST)
-        # The vector clock of each lane, less the host's: that is before all that the lane is launched with.
+        # The vector clock of each lane, without the host's clock, which precedes everything launched later.
         self._clocks = [[0] * len(self._names) for _ in self._names]
         for own, clock in enumerate(self._clocks):
             clock[own] = 1
         self._host, self._host_clock = len(lanes), self._clocks[-1]
 
     def launched(self, lane: int, op: str, accesses: Sequence[tuple[Span, Mode]], step: int) -> None:
-        """Judge the accesses of an op, or of the host, which are after everything the host has done and waited for."""
+        """Check the accesses of an op or the host, which follow all the host has waited for."""
         clock, host = self._clocks[lane], self._host_clock
         self.num_accesses += len(accesses)
         access = self.num_accesses, lane, clock[lane], op, step
@@ -74,28 +79,30 @@ class RaceDetector:
                     other.writes[cell] = access
 
     def recorded(self, record: EventRecord) -> None:
-        """Keep the lane's clock at the record, and advance its own time.
+        """Store the lane's vector clock in an event record, and advance the lane's local time.
 
-        A clock that includes the record's time includes the record's clock. The host's clock is left out: all that a
-        lane is launched with later is after that, and after more.
+        A clock that includes the record's time includes the record's whole clock. The host's clock is not merged in:
+        `launched` checks it separately, and it only grows.
         """
         clock = self._clocks[record.lane]
         record.clock = tuple(clock)
         clock[record.lane] += 1
 
     def waited(self, lane: int, record: EventRecord) -> None:
+        """Merge the clock of a record into the clock of a lane that waits for it."""
         clock, of = self._clocks[lane], record.lane
         if clock[of] < record.clock[of]:
-            # Few of them are newer: a loop is faster than a list.
+            # Few components are newer: a loop is faster than building a list.
             for other, time in enumerate(record.clock):
                 if clock[other] < time:
                     clock[other] = time
 
     def synchronized(self, record: EventRecord) -> None:
+        """Merge the clock of a record into the host's clock: the host has waited for it."""
         self.waited(self._host, record)
 
     def touched(self, span: Span, mode: Mode, step: int, written_in: int | None) -> None:
-        """Judge an access of the host, and whether the last write there is still the expected step's."""
+        """Check a host access, and that the memory was last written in step `written_in`."""
         self.launched(self._host, "access", ((span, mode),), step)
         if written_in is not None and span.watched.writes:
             newest = max(span.watched.writes.values())
@@ -117,7 +124,7 @@ class RaceDetector:
 
 
 class Races(Judge):
-    """Judge of the order of accesses; `first` returns the first race of the run."""
+    """Judge of races; `first` returns the first race of the run, or None."""
 
     planes = (RACES,)
 
@@ -126,7 +133,7 @@ class Races(Judge):
 
     @classmethod
     def of(cls, case: Case) -> "Races | None":
-        """Return the judge of a run whose memory accesses are watched."""
+        """Return the judge; None for a run without a race detector."""
         return cls(case.first_race) if case.first_race is not None else None
 
     def at_end(self, end: End) -> Difference | None:
@@ -145,7 +152,7 @@ class Races(Judge):
 
 
 def _cell_of(span: Span) -> _Cell:
-    """Return the cell of a span's range, and keep it with the span; link a new one with those it overlaps."""
+    """Return the cell of a span's range; link a new cell with the cells it overlaps."""
     buffer = span.buffer
     if buffer.accesses is None:
         buffer.accesses = {}
@@ -160,7 +167,7 @@ def _cell_of(span: Span) -> _Cell:
                 if other is cell:
                     continue
                 other.overlapping.append((cell, low <= start and stop <= high))
-                # A write that replaced the cell's own is that of a cell around it.
+                # Only the other cell's own write is copied: if a wider cell's write replaced it, that cell is linked.
                 if other in other.writes:
                     cell.writes[other] = other.writes[other]
     span.watched = cell

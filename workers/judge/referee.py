@@ -1,10 +1,17 @@
-"""Referee of the decisions in a log: the oracle follows them, the referee checks that they were allowed.
+"""Check that the scheduler decisions in a log were allowed; the oracle only follows them.
 
-Verifies: that every event is applied at its place and nothing happens without one; every step as `reference_scheduler`
-decides it: running requests in order, tokens, drafts, blocks, reasons of all others, and preempted requests; owners
-of blocks and state slots; the order and padded shape of batches; the order of launches, corrections and results. With
-a prefix cache, which blocks are shared and which are handed out.
-Does not verify: values (`checker` does); which state slot is handed out and, without a prefix cache, which free block.
+Verifies:
+- every event is applied at its hook of the step, and nothing happens without an event (`event_obligations`);
+- every step is as `reference_scheduler` decides it: scheduled requests in order, their tokens, draft tokens and blocks,
+  the reasons of skipped requests, and preempted requests;
+- the owners of KV-cache blocks and state slots;
+- the row order and the padded shape of batches;
+- the order of launches, corrections and results;
+- with a prefix cache, which blocks are shared and which are allocated.
+
+Does not verify:
+- values (`checker` does);
+- which state slot is allocated and, without a prefix cache, which free block.
 """
 
 from collections import deque
@@ -40,7 +47,7 @@ _AFTER_EVERY_EVENT = 1 << 30
 
 
 class Referee:
-    """Judge each entry before the oracle takes it, with what the oracle knows so far."""
+    """Judge of log entries; it checks each entry before the oracle processes it."""
 
     def __init__(self, trace: Trace, oracle: Oracle) -> None:
         spec = self._spec = trace.spec
@@ -56,9 +63,9 @@ class Referee:
         self._num_steps: dict[int, int] = {}
         self._victims: list[int] = []
         self._returned: list[tuple[int, ...]] = []
-        # The running requests before the victims of a step were preempted.
+        # The running requests before the first preemption of a step.
         self._running_before: list[Standing] = []
-        # The prefix cache as it was before the victims of a step gave their blocks back.
+        # The prefix cache before the first preemption of a step.
         self._cache_before: CachedBlocks | None = None
         self._scheduled: Scheduled | None = None
         self._launched = -1
@@ -66,7 +73,7 @@ class Referee:
         self._uncorrected: deque[int] = deque()
 
     def judge(self, entry: Entry) -> Violation | None:
-        """Return the rule that an entry breaks, or None."""
+        """Return the rule that a log entry violates, or None."""
         wrong = self._out_of_place(entry)
         if wrong is not None:
             return wrong
@@ -92,7 +99,7 @@ class Referee:
                 return self._obligations.happened(entry) if isinstance(entry, Aborted) else self._free(entry)
 
     def at_end(self) -> Violation | None:
-        """Return the rule broken by ending here, with events, corrections or requests left; or None."""
+        """Return a violation if events, corrections or live requests are left at the end, or None."""
         wrong = self._obligations.advance_to(_AFTER_EVERY_EVENT, "before_process")
         if wrong is not None:
             return wrong
@@ -102,13 +109,13 @@ class Referee:
         return violation(Rule.STOPPED_EARLY, names=alive) if alive else None
 
     def waiting(self) -> tuple[Waiting, ...]:
-        """Return the requests that were left out of the last step, each with the reason."""
+        """Return the requests that the last step skipped, each with the reason."""
         skipped = self._scheduled.skipped if self._scheduled is not None else ()
         requests = self._oracle.requests
         return tuple(Waiting(request=requests[request].name, reason=reason) for request, reason in skipped)
 
     def _out_of_place(self, entry: Entry) -> Violation | None:
-        """Return the rule that an entry breaks by its place: nothing happens from a decision to its launch."""
+        """Return a violation if an entry comes between a scheduler decision and its launch, or None."""
         scheduled = self._scheduled
         if scheduled is not None and scheduled.step > self._launched and not isinstance(entry, Launched):
             return violation(Rule.BEFORE_LAUNCH, step=scheduled.step)
@@ -154,12 +161,12 @@ class Referee:
         return None
 
     def _decide(self, entry: Scheduled) -> Decision:
-        """Decide the step again; the engine's rows are not looked at."""
+        """Recompute the decision of a step, without looking at the engine's rows."""
         requests = self._oracle.requests
         stale: set[int] = set()
         if self._queue:
             self._queue = deque([request for request in self._queue if requests[request].finish_reason is None])
-            # Waiting requests of epoch 0 have nothing in flight.
+            # A waiting request of epoch 0 has no step in flight.
             if [request for request in self._queue if requests[request].epoch]:
                 in_flight = (row for scheduled in self._unprocessed for row in scheduled.rows)
                 stale = {
@@ -199,7 +206,7 @@ class Referee:
         return standing
 
     def _compare(self, entry: Scheduled, rows: list[int], decision: Decision) -> Violation | None:
-        """Compare the running requests, which are `rows`, the skipped and the preempted with the due decision."""
+        """Compare scheduled (`rows`), skipped and preempted requests with the reference decision."""
         requests = self._oracle.requests
         victims = self._victims
         if victims != decision.victims:
@@ -235,7 +242,7 @@ class Referee:
 
     @staticmethod
     def _share(row: ScheduledRow, share: Share) -> Violation:
-        """Return the rule that a row breaks by its tokens, drafts or padding."""
+        """Return the rule that a row violates by its number of tokens, its drafts or its padding."""
         if row.n != share.n:
             return violation(Rule.NUM_TOKENS, count=row.n, due=share.n, budget=share.budget)
         if row.d != share.d:
@@ -243,7 +250,7 @@ class Referee:
         return violation(Rule.PADDED if row.padded else Rule.NOT_PADDED)
 
     def _spoils(self, row: ScheduledRow, share: Share) -> Violation | None:
-        """Compare a row's spoils: sample and logits where it samples, a draft where it verifies one."""
+        """Compare a row's spoils: of sample and logits if it samples, of a draft if it verifies one."""
         waiting = self._obligations.spoils.pop(row.request, UNSPOILED)
         due, left = (UNSPOILED, waiting) if share.is_chunk else (waiting, UNSPOILED)
         if not share.d:
@@ -296,7 +303,7 @@ class Referee:
                 return violation(Rule.VICTIM_MODE, request=entry.request, mode=entry.mode)
             if entry.tick != self._next_tick():
                 return violation(Rule.VICTIM_TICK, request=entry.request, tick=entry.tick, due=self._next_tick())
-            # Demands of events before this step precede the step's own preemptions.
+            # Events before this step come before the step's own preemptions.
             wrong = self._obligations.advance_to(entry.tick, "before_schedule")
             if wrong is not None:
                 return wrong
@@ -378,6 +385,6 @@ class Referee:
 
 
 def _spoiled(spoils: Spoils) -> tuple[str | None, str | None]:
-    """Return the events that spoil a logit and a draft of a row, as JSON."""
+    """Return the events that spoil a logit and a draft token of a row, as JSON."""
     logit, draft = (event.model_dump_json() if event is not None else None for event in (spoils.logit, spoils.draft))
     return logit, draft

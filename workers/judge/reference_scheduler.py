@@ -1,6 +1,7 @@
-"""Reference scheduler: recompute the decision of a step, request by request, and the order of its rows.
+"""Reference scheduler: recompute the decision and the row order of each step.
 
-Decides: running requests in order, their tokens, drafts and blocks, the reasons of skipped ones, preempted ones.
+Decides: the scheduled requests in order, their numbers of tokens, draft tokens and blocks; the reasons of skipped
+requests; the preempted requests.
 Does not decide: which state slot a request gets and, without a prefix cache, which free blocks.
 """
 
@@ -17,9 +18,10 @@ from workers.record.log import ScheduledRow, SkipReason
 
 @dataclass(slots=True, eq=False)
 class Standing:
-    """State of a request before the step, on which its share depends; `drafts` wait to be verified.
+    """State of a request before a step, on which its share of the step depends.
 
-    With a prefix cache: its blocks, the prefixes that end with full ones, and how many of them need not be registered.
+    `drafts` is the number of draft tokens to verify. With a prefix cache: its `blocks`, the `prefixes` at the ends of
+    its full blocks, and the number of blocks that need not be registered (`num_cached`).
     """
 
     request: int
@@ -36,7 +38,7 @@ class Standing:
 
 
 def victim_of(spec: EngineSpec, running: Sequence[Standing]) -> Standing:
-    """Return the request to preempt for blocks: the one admitted last or, by priority, the least urgent and latest."""
+    """Return the request to preempt for blocks: the last admitted, or the least urgent."""
     if spec.policy == "fcfs":
         return running[-1]
     return max(running, key=lambda standing: (standing.priority, standing.request))
@@ -44,9 +46,10 @@ def victim_of(spec: EngineSpec, running: Sequence[Standing]) -> Standing:
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """A request's share of a step: n tokens, the last d of them drafts, and new blocks; `budget` was left before it.
+    """A request's share of a step: n tokens, the last d of them drafts, and new blocks.
 
-    With a prefix cache it has the blocks it shares and, once it is given, the new ones.
+    `budget` is the token budget left before it. With a prefix cache, `shared` has the blocks of its prefix-cache hit
+    and `blocks` the new blocks, once they are allocated.
     """
 
     n: int
@@ -60,10 +63,10 @@ class Share:
 
 
 class Decision:
-    """The shares of a step in scheduling order, the reasons of skipped requests, and the victims in order.
+    """The decision of a step: shares in order, skipped requests with reasons, preempted ones.
 
-    `stalled` are held back by an event, `stale` have results of an earlier epoch in flight, `grammars` follow one.
-    `cache` is as it was before the step; it is changed.
+    Sets of requests: `stalled` are held back by an event, `stale` have results of an earlier epoch in flight,
+    `grammars` have a grammar. `cache` is the prefix cache before the step; the decision changes it.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class Decision:
         self._registered: set[int] = set()
 
     def schedule_running(self, running: Sequence[Standing]) -> None:
-        """Schedule the running requests, which own every block in use; some may be preempted for blocks."""
+        """Schedule the running requests; preempt some of them if blocks are missing."""
         self._num_free -= sum([standing.num_blocks for standing in running])
         if self._cache is not None:
             self._num_free = self._cache.num_free
@@ -118,7 +121,7 @@ class Decision:
                 self._register(standing, self.shares[standing.request])
 
     def _preempt(self, victim: Standing) -> None:
-        """Preempt a request: take its blocks back, and its share of this step if it has one."""
+        """Preempt a request: free its blocks, and take back its share of this step if it has one."""
         share = self.shares.pop(victim.request, None)
         self.victims.append(victim.request)
         self.returned.append(share)
@@ -133,7 +136,7 @@ class Decision:
             self._num_free = self._cache.num_free
 
     def admit(self, queue: Iterable[int], standing_of: Callable[[int], Standing]) -> None:
-        """Admit waiting requests in their order: only stalled and stale ones are passed over."""
+        """Admit waiting requests in order; only stalled and stale requests are skipped."""
         closed: SkipReason | None = "preempted" if self.victims else None
         for request in queue:
             reason = closed or self._try_admit(standing_of(request))
@@ -148,7 +151,7 @@ class Decision:
         # The next mask depends on a token that is still in flight.
         if standing.request in self._grammars and standing.placeholders:
             return "grammar"
-        # Even if every draft in flight is rejected, what is in flight reaches the limit.
+        # Even if every draft token in flight is rejected, the tokens in flight reach the limit.
         if standing.placeholders and standing.computed + 2 - standing.placeholders >= standing.limit:
             return "limit"
         if standing.computed >= self._length_max:
@@ -181,9 +184,10 @@ class Decision:
         return None
 
     def _hits(self, standing: Standing) -> tuple[int, ...]:
-        """Return the cached blocks to share; the drafter's words at the end of the last match may differ.
+        """Return the blocks of a request's prefix-cache hit.
 
-        Recurrent states are kept at the end of a step, so no block that it completes brings its own into it.
+        With `last_match: dropped` the last block is not reused, because the drafter's entry at its end may differ. A
+        recurrent state is stored at the end of a step, so a block registered in the same step has no state yet.
         """
         if self._cache is None:
             return ()
@@ -197,7 +201,7 @@ class Decision:
         return found
 
     def _register(self, standing: Standing, share: Share) -> None:
-        """Register full blocks whose tokens no step computes again, without their contents."""
+        """Register the full blocks of a request whose tokens are final, without their contents."""
         if self._cache is None:
             return
         blocks = (*standing.blocks, *share.shared, *share.blocks)
@@ -207,7 +211,7 @@ class Decision:
             self._registered.add(blocks[index])
 
     def _is_padded(self, standing: Standing) -> bool:
-        """Tell whether a request that joins with one token gets drafts, so that the batch stays uniform."""
+        """Return whether a request joins with one token and padding drafts (uniform batch)."""
         spec = self._spec
         return (
             spec.pad
@@ -226,7 +230,7 @@ class Decision:
         if computed < committed - 1:
             wanted = min(wanted, self._threshold or wanted)
             if keeps_states_with_blocks(self._spec):
-                # A state is kept at the end of every block, so no chunk runs past one.
+                # A recurrent state is stored at the end of every block, so a prefill chunk ends there.
                 end_of_block = (computed // block_size + 1) * block_size
                 wanted = min(wanted, end_of_block - computed)
         n = min(wanted, self._budget, length_max - computed)
@@ -249,7 +253,7 @@ class Decision:
 
 
 class RowOrder:
-    """The request and epoch in each row."""
+    """The row order of the batch: the request and epoch in each row."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -258,7 +262,10 @@ class RowOrder:
         self._requests: tuple[int, ...] = ()
 
     def update(self, scheduled: Sequence[ScheduledRow], tick: int, reorder: Reorder | None) -> tuple[int, ...]:
-        """Return the requests of a step in row order: joining ones fill the first holes, the last rows the rest."""
+        """Return the requests of a step in row order.
+
+        Joining requests fill the first free rows; then the last rows move into the remaining free rows.
+        """
         joining = dict.fromkeys([(row.request, row.epoch) for row in scheduled])
         if joining.keys() != self._members:
             self._members = set(joining)
@@ -271,7 +278,7 @@ class RowOrder:
         return self._requests
 
     def _filled(self, joining: dict[tuple[int, int], None]) -> list[tuple[int, int]]:
-        """Return the rows after leaving requests were replaced by `joining` ones or the last rows."""
+        """Return the rows with those of leaving requests filled by `joining` or the last rows."""
         places: list[tuple[int, int] | None] = []
         for key in self._rows:
             stays = key in joining

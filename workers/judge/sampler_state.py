@@ -1,14 +1,17 @@
-"""Sampler state: what the sampler has stored for each request, compared with the request itself in every step.
+"""Check the sampler's state of each batch row: the stored parameters of its request.
 
-A wrong value shows here in the step in which it is stored, before a token differs, and also if no token ever does.
+A wrong value is found in the step that stores it, before a sampled token differs, and also if none ever does.
 
 Verifies, for each batch row, that the state is its request's:
-- sampling parameters: temperature, top-k, top-p, min-p, the seed of a request that is sampled by chance, penalties;
+- sampling parameters: temperature, top-k, top-p, min-p, the seed if the temperature is not 0, penalties;
 - logits processing: allowed tokens, logit biases, bad words, the minimum number of tokens and its stop tokens;
-- the logprobs that are returned: their number, or the named tokens;
-- the request's tokens, its prompt length, and, with a penalty, how often each output token was sampled.
+- the logprobs to return: their number, or the named tokens;
+- the request's tokens, its prompt length, and, with a penalty, the count of each output token.
 
-Does not verify: parts of sessions; rows of a stay to which an earlier result may still come; grammars (contracts do).
+Does not verify:
+- parts of sessions;
+- rows of a stay while results of the stay before may still arrive;
+- grammars (contracts do).
 """
 
 from collections import Counter
@@ -28,11 +31,11 @@ PLANE = "sampler"
 
 
 class SamplerState(HistoryJudge):
-    """Judge of the sampler of an engine that shows its state."""
+    """Judge of the sampler's state."""
 
     @classmethod
     def of(cls, case: Case) -> "SamplerState | None":
-        """Return the judge of an engine with the plane."""
+        """Return the judge; None for an engine that does not report the plane "sampler"."""
         return cls() if PLANE in case.capabilities.planes else None
 
     def compared(self, history: History) -> tuple[str, ...]:
@@ -42,7 +45,7 @@ class SamplerState(HistoryJudge):
         own = end.history.engines.get(ENGINE)
         for seen in end.history.shown if own is not None else ():
             if isinstance(seen, Sampler) and seen.of == ENGINE:
-                assert own is not None, "it has shown something"
+                assert own is not None, "the loop is empty without a history"
                 yield from _of_step(seen, own, end.submits)
 
 
@@ -59,7 +62,7 @@ def _of_step(seen: Sampler, history: EngineHistory, submits: Sequence[Submit]) -
 
 
 def _expected(submit: Submit, turn: Turn, vocab_size: int) -> dict[str, object]:
-    """Return what a sampler must have stored for a request, by the names of `SamplerRow`."""
+    """Return the values that a sampler must store for a request, by names of `SamplerRow`."""
     params, prompt = submit.params, submit.prompt
     assert isinstance(prompt, tuple), "the trace is explicit"
     has_penalty = (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) != (0.0, 0.0, 1.0)
@@ -89,5 +92,5 @@ def _expected(submit: Submit, turn: Turn, vocab_size: int) -> dict[str, object]:
 
 
 def _single(value: float) -> float:
-    """Return a number as it is stored in single precision."""
+    """Return a number rounded to single precision, as samplers store it."""
     return float(np.float32(value))

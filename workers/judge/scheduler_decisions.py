@@ -1,13 +1,15 @@
-"""Scheduler decisions: the plans of a scheduler that is tested alone, without a model runner.
+"""Check the plans of a scheduler that is tested alone, without a model runner.
 
 Verifies:
-- counts: the scheduler's computed tokens are the true ones plus at most the drafts in flight;
-- block tables: a runner that is told the plan has a block for every token of a step, the one that the scheduler holds
-  for it, and none that another request holds, except a shared prefix;
-- metrics count no more drafts than were verified;
+- counts: the scheduler's computed tokens are the true ones plus at most the draft tokens in flight;
+- block tables: the plans sent to a runner contain, for every token of a step, the block that the scheduler holds for
+  it, and no block that another request holds, except a shared prefix;
+- metrics count no more draft tokens than were verified;
 - nothing is held at the end.
 
-Does not verify: model inputs and samples, which a test makes up; plans after the last result that was returned.
+Does not verify:
+- model inputs and sampled tokens, which the test makes up;
+- plans after the last result that was returned to the scheduler.
 """
 
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ PLANES = ("blocks", "books", "counts")
 
 
 class SchedulerDecisions(HistoryJudge):
-    """Judge of the plans of one scheduler, with their numbers of tokens and the block tables that a runner is told."""
+    """Judge of a scheduler's plans: computed tokens, and block tables as a runner gets them."""
 
     def compared(self, history: History) -> tuple[str, ...]:
         return PLANES if history.steps_of(ENGINE) else ()

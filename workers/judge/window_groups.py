@@ -1,15 +1,19 @@
-"""Window groups: what each KV-cache group of sliding-window layers attends to.
+"""Check sliding-window KV-cache groups: block tables, slot mapping, attended entries.
 
-Such layers see only the last tokens of a request. The blocks before these are freed and may be given to any request in
-any group. The judge keeps a cache of its own, in which an entry is the identity of a whole prefix.
+Sliding-window layers attend only to the last tokens of a request. The blocks before the window are freed and may be
+allocated to any request in any group. The judge keeps a model KV cache in which an entry is the identity of a whole
+prefix of tokens.
 
 Verifies:
-- what a window sees is in the blocks planned for it; none of these is freed, or held by another request or group except
-  for a shared prefix;
-- each token is written there, and padding tokens are written nowhere;
-- the entries that a group sees before a step are its own, of exactly the request's tokens.
+- the block table has the planned block for each position in the window; none of these blocks is freed, or held by
+  another request or group except for a shared prefix;
+- each token is written to its slot in these blocks, and padding tokens are written nowhere;
+- the entries in the window before a step were written by the group for exactly the request's tokens.
 
-Does not verify: values; blocks of full attention (`model_inputs` does); entries before a window.
+Does not verify:
+- values of entries;
+- block tables of full attention (`model_inputs` does);
+- entries before a window.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,30 +28,30 @@ from workers.record.evidence import Difference, fact
 from workers.record.shown import OpenedValues
 
 PLANES = ("blocks", "inputs", "kv")
-# The block that stands for freed ones in a block table.
+# The block id that replaces freed blocks in a block table.
 _FREED = 0
-# By block its holders, each a request and a group, with the block's index in that holder's table.
+# By block, its holders (request and group), each with the block's index in its block table.
 _Holders = Mapping[int, Mapping[tuple[int, int], int]]
 
 
 class Group(NamedTuple):
-    """A group of layers: its block size, and how many tokens it sees, None if all."""
+    """A KV-cache group: its block size, and its window in tokens, None for full attention."""
 
     size: int
     window: int | None
 
     def first_seen(self, position: int) -> int:
-        """Return the first position that is seen from another one."""
+        """Return the first position in the window of `position`."""
         return 0 if self.window is None else max(0, position + 1 - self.window)
 
 
 def groups_of(sizes: OpenedValues) -> list[Group]:
-    """Return the groups of an engine, full attention first."""
+    """Return the KV-cache groups of an engine, full attention first."""
     return [Group(sizes.block_size, None), *(Group(size, window) for size, window in sizes.windows)]
 
 
 class _Part(NamedTuple):
-    """A row as one group is given it: its first position, the slots of its tokens, and the block table."""
+    """The inputs of a batch row in one group: first position, slot mapping, block table."""
 
     request: int
     first: int
@@ -56,7 +60,7 @@ class _Part(NamedTuple):
 
 
 def _part(row: Row, group: int) -> _Part:
-    """Return a row as a group is given it, full attention being group 0."""
+    """Return the inputs of a batch row in a group; group 0 is full attention."""
     slots, table = row.slots, row.table
     if group:
         slots, table = row.windows[group - 1].slots, row.windows[group - 1].table
@@ -64,11 +68,11 @@ def _part(row: Row, group: int) -> _Part:
 
 
 class WindowGroups(HistoryJudge):
-    """Judge of the KV-cache groups of a run."""
+    """Judge of the sliding-window KV-cache groups of a run."""
 
     @classmethod
     def of(cls, case: Case) -> "WindowGroups | None":
-        """Return the judge of an engine with sliding-window layers."""
+        """Return the judge; None for an engine without sliding-window layers."""
         return cls() if case.shows_steps and case.trace.spec.layers == "windows" else None
 
     def compared(self, history: History) -> tuple[str, ...]:
@@ -83,18 +87,18 @@ class WindowGroups(HistoryJudge):
 
 
 class _Caches:
-    """What lies in the blocks of each group, by the tokens that it was computed from."""
+    """Model of the KV cache of all groups: the prefix that each entry was computed from."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self._groups, self._prefixes = groups, Prefixes()
-        # Prefixes of each request as far as it has computed them, and how many tokens it found computed.
+        # By request, the prefixes of its computed tokens, and the length of its prefix-cache hit.
         self._known: dict[int, list[int]] = {}
         self._hits: dict[int, int] = {}
-        # The group that wrote a block last, and its entries.
+        # By block, the group that wrote it last, and its entries.
         self._contents: dict[int, tuple[int, list[int]]] = {}
 
     def step(self, step: Step) -> Iterator[Difference]:
-        """Yield what is wrong in a step."""
+        """Yield the differences of a step."""
         for request, tokens in step.plan.begun:
             self._hits[request] = step.computed[request]
             self._known[request] = self._prefixes.extended([], tokens[: step.computed[request]])
@@ -114,7 +118,7 @@ class _Caches:
             yield from self._seen(step.number, number, part)
 
     def _planned(self, step: int, number: int, part: _Part, holders: _Holders) -> Iterator[Difference]:
-        """Yield blocks that a window sees and that are not those planned for it, and tokens written elsewhere."""
+        """Yield wrong or shared blocks in a row's window, and slots that do not follow from them."""
         group = self._groups[number]
         stop = part.first + len(part.slots)
         for index in range(group.first_seen(part.first) // group.size, -(-stop // group.size)):
@@ -124,7 +128,7 @@ class _Caches:
             if block == _FREED or held.get((part.request, number)) != index:
                 expected, actual = fact("own_block", index=index), fact("block", block=block)
                 yield broken("blocks", "window_tables", part.request, where, expected, actual)
-            # For blocks before the row's first token, their entries are checked, whoever holds them.
+            # Blocks before the row's first token may have other holders too: `_seen` checks their entries.
             for (other, of), place in held.items() if index >= part.first // group.size else ():
                 is_shared = (index + 1) * group.size <= self._hits.get(other, 0)
                 if (other, of) != (part.request, number) and not (of == number and place == index and is_shared):
@@ -137,7 +141,7 @@ class _Caches:
                 yield broken("inputs", "window_slots", part.request, (step, position), own, slot)
 
     def _padding(self, step: Step, number: int) -> Iterator[Difference]:
-        """Yield slots where a group writes padding tokens."""
+        """Yield a difference for each padding token that a group writes to a slot."""
         for slot in step.window_padding[number - 1]:
             if slot >= 0:
                 actual = fact("block", block=slot // self._groups[number].size)
@@ -153,7 +157,7 @@ class _Caches:
             entries[slot % size] = prefix
 
     def _seen(self, step: int, number: int, part: _Part) -> Iterator[Difference]:
-        """Yield entries that a group sees before a row's first token and that are not of its request's tokens."""
+        """Yield a difference for each entry in a row's window that is not of its request's tokens."""
         group, known = self._groups[number], self._known[part.request]
         for position in range(group.first_seen(part.first), part.first):
             index, place = divmod(position, group.size)
@@ -165,7 +169,7 @@ class _Caches:
 
 
 def _holders(step: Step) -> _Holders:
-    """Return by block its holders."""
+    """Return the holders of each planned block."""
     found: dict[int, dict[tuple[int, int], int]] = {}
     windows = dict(step.plan.windows)
     for request, blocks in step.plan.blocks:

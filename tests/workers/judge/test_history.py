@@ -168,8 +168,8 @@ PLAN = shown("scheduled", 0, [0], begun=[(0, [1])])
     ("seen", "message"),
     [
         ([PLAN, PLAN], "step 0 is planned twice"),
-        ([PLAN, shown("processed", 1, [0], sampled=[[1]])], "step 1 comes back out of turn"),
-        ([PLAN, shown("drafting", 0, [0], index=1)], "a pass is not shown"),
+        ([PLAN, shown("processed", 1, [0], sampled=[[1]])], "step 1 is processed out of order"),
+        ([PLAN, shown("drafting", 0, [0], index=1)], "a draft pass is missing"),
     ],
 )
 def test_history_shown_in_a_wrong_order_is_refused(seen: list[Shown], message: str) -> None:

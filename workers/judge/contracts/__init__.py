@@ -1,1 +1,1 @@
-"""Contracts between a request and its output, judged from the two alone, for any engine."""
+"""Contracts: rules for an output that follow from its request alone, for any engine."""

@@ -1,4 +1,4 @@
-"""Bans: the tokens that a request's own masks and biases forbid after a history, and the contract that forbids each."""
+"""Bans: the tokens that a request's masks and biases forbid next, each with its contract."""
 
 from collections.abc import Sequence
 
@@ -6,17 +6,17 @@ from scenarios.events import Submit
 from scenarios.sampling import BIAS_MAX, SamplingParams
 from workers.record.evidence import Fact, fact
 
-# The state behind a token without an edge, which only engines may deliver that masks do not bind.
+# The grammar state after a token without an edge. Only an engine that is not bound by masks may return such a token.
 NOWHERE = -1
 
 
 class Bans:
-    """The masks of one request after a history, which `follow` extends by a token; a bad word may begin in the prompt.
+    """The masks of one request after its output so far; `follow` appends a token to the output.
 
-    A grammar binds behind the first token `reasoning_end`, if there is one.
-
-    A mask leaves a token no probability. A bias of 100 or -100 leaves it as much or as little as makes no difference:
-    tokens `pushed` come where no other one may, and those `pulled` before all others.
+    - A mask gives a token probability 0. A bias of -100 (`pushed` tokens) allows a token only if no other is allowed; a
+      bias of 100 (`pulled` tokens) forbids all other tokens.
+    - A bad word may begin in the prompt if `words_from_prompt`.
+    - A grammar applies after the first token `reasoning_end`, or from the start without such a token.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Bans:
         self.repeated: int | None = None
         self._has_no_repeats = params.no_repeats
         self.edges = [{edge[0]: edge[1] for edge in edges} for edges in params.grammar]
-        # The token that the grammar waits for.
+        # The token after which the grammar applies; None once it applies.
         self.awaited = reasoning_end if reasoning_end not in submit.prompt else None
         self.vocab_size = vocab_size
         self.recent = list(submit.prompt) if words_from_prompt else []
@@ -43,7 +43,7 @@ class Bans:
         self._longest = max((len(word) for word in self.bad_words), default=0)
 
     def bans_anything(self) -> bool:
-        """Tell whether the request has a mask, or a bias as good as one."""
+        """Return whether the request has a mask, or a bias of 100 or -100."""
         masks = self.bad_words or self._has_no_repeats or self.allowed or self.edges or (self.min_tokens and self.stop)
         return bool(masks or self.pushed or self.pulled)
 
@@ -92,7 +92,7 @@ class Bans:
         return not words or tuple(self.recent[-len(words) :]) == tuple(words)
 
     def demand(self, contract: str) -> Fact:
-        """Return what a contract demands of the next token."""
+        """Return the fact that a contract requires of the next token."""
         match contract:
             case "min_tokens":
                 return fact("no_stop_among", count=self.min_tokens)
@@ -109,11 +109,11 @@ class Bans:
 
 
 def has_penalties(params: SamplingParams) -> bool:
-    """Tell whether a request penalises what its prompt and its output hold."""
+    """Return whether a request has a repetition, presence or frequency penalty."""
     return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
 
 def bans_of(submit: Submit, words_from_prompt: bool, vocab_size: int, reasoning_end: int | None = None) -> Bans | None:
-    """Return the bans of a request, None if it has none."""
+    """Return the bans of a request; None if it has neither a mask nor such a bias."""
     bans = Bans(submit, words_from_prompt, vocab_size, reasoning_end)
     return bans if bans.bans_anything() else None

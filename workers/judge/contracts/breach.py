@@ -1,15 +1,15 @@
-"""Breach of a contract."""
+"""Breach: a broken contract, as a value that becomes a difference."""
 
 from typing import NamedTuple
 
 from workers.record.evidence import Difference, Fact
 
-# The plane of findings; the variable of one is the contract that is broken.
+# The plane of these findings; the variable is the name of the broken contract.
 PLANE = "contracts"
 
 
 class Breach(NamedTuple):
-    """A broken contract: the request, the position in its output, what was demanded and what was delivered."""
+    """A broken contract: name, request, output position, expected and actual fact."""
 
     contract: str
     request: str
@@ -18,7 +18,7 @@ class Breach(NamedTuple):
     actual: Fact
 
     def difference(self, step: int) -> Difference:
-        """Return it as a difference seen in a step."""
+        """Return the breach as a difference at a step."""
         return Difference(
             plane=PLANE,
             variable=self.contract,

@@ -1,7 +1,10 @@
-"""Contract on logits of one context: what a token has in a prompt it has where it is chosen, and in any other request.
+"""Contract `same_context`: after the same tokens, a token has the same logit everywhere.
 
-Verifies: `same_context`, where an engine shows logits in the place of logprobs.
-Does not verify: logits that something changes before a token is chosen by them; those of weights that are exchanged.
+Verifies: `same_context`, for an engine that returns logits instead of logprobs.
+
+Does not verify:
+- logits that masks, biases, penalties or a temperature change before sampling;
+- traces that load other weights.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +19,15 @@ from workers.judge.contracts.logprobs import TOLERANCE
 from workers.record.evidence import fact
 from workers.record.observation import width_of
 
-# Logits are as far from nought as they like, logprobs are not.
+# Logits, unlike logprobs, can be of any size, so their tolerance is also relative.
 RELATIVE_TOLERANCE = 1e-5
 CONTRACTS: Mapping[str, str] = {
-    "same_context": "behind the same tokens a token has the same logit, in a prompt and where it was chosen",
+    "same_context": "after the same tokens, a token has the same logit in every prompt and output",
 }
 
 
 def context_breach(deliveries: Sequence[Delivery], terms: Terms) -> Breach | None:
-    """Return the first token of a prompt or an output that has another logit than behind the same tokens before."""
+    """Return the first token with another logit than before in the same context, or None."""
     if not (terms.are_logits and terms.weights_stay):
         return None
     contexts: dict[tuple[int, int], int] = {}
@@ -32,7 +35,7 @@ def context_breach(deliveries: Sequence[Delivery], terms: Terms) -> Breach | Non
     for given in deliveries:
         submit, output = given.submit, given.output
         assert isinstance(submit.prompt, tuple), "the trace is explicit"
-        # What a part of a session goes on from is not in its prompt.
+        # The prompt of a session part lacks the tokens of the parts before.
         if output is None or submit.session is not None:
             continue
         rows, context = dict(_rows(submit, output, terms)), 0
@@ -41,13 +44,13 @@ def context_breach(deliveries: Sequence[Delivery], terms: Terms) -> Breach | Non
                 before = known.setdefault((context, named), logit)
                 if not _is_close(logit, before, max(TOLERANCE, terms.logit_margin)):
                     return _breach(given, place, named, before, logit)
-            # Contexts are numbered as they come.
+            # Contexts are numbered in the order of their first occurrence.
             context = contexts.setdefault((context, token), 1 + len(contexts))
     return None
 
 
 def _rows(submit: Submit, output: Output, terms: Terms) -> Iterator[tuple[int, list[tuple[int, float]]]]:
-    """Yield the tokens shown at each place of prompt and output, with their logits, as far as nothing changed these."""
+    """Yield by position of prompt and output the reported tokens with unchanged logits."""
     assert isinstance(submit.prompt, tuple), "the trace is explicit"
     width = 2 * submit.params.num_prompt_logprobs
     for place in range(1, len(submit.prompt)) if width else ():
@@ -64,7 +67,7 @@ def _row(flat: Sequence[int | float]) -> list[tuple[int, float]]:
 
 
 def _is_changed(submit: Submit) -> bool:
-    """Tell whether anything comes between the target's logits and the choice of a token."""
+    """Return whether masks, biases, penalties or a temperature change the target's logits."""
     asked = submit.params
     masks = asked.bad_words or asked.no_repeats or asked.allowed_tokens or asked.grammar or asked.min_tokens
     return bool(masks or asked.logit_bias) or asked.temperature > 0 or has_penalties(asked)
@@ -75,7 +78,7 @@ def _is_close(logit: float, before: float, tolerance: float) -> bool:
 
 
 def _breach(given: Delivery, place: int, token: int, before: float, logit: float) -> Breach:
-    """Return the breach of a token at a place of prompt and output."""
+    """Return the breach of a token; `place` counts the tokens of prompt and output together."""
     due, seen = fact("logit_of_context", token=token, logit=before), fact("with_logprob", logprob=logit)
     behind = place - len(given.submit.prompt) if isinstance(given.submit.prompt, tuple) else 0
     if behind < 0:

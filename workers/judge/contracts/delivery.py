@@ -1,4 +1,4 @@
-"""Delivery: the output of one request so far, and the terms of all requests of a trace."""
+"""Outputs as delivered, and the terms that apply to all requests of a trace."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,14 @@ from scenarios.trace import Trace
 
 
 class Terms:
-    """Terms of all requests of a trace: sizes, names whose logits are spoiled, and meanings of options of an engine.
+    """Sizes and options of an engine that the contracts of all requests of a trace depend on.
 
-    Masks do not bind where drafts are kept whatever they are; `is_processed`: logprobs are those of processed logits;
-    `are_logits`: they are these logits themselves;
-    `reasoning_end`: the token behind which a grammar binds;
-    `words_from_prompt`: a bad word may begin in the prompt;
-    `logit_margin`: differences of logits between two batches that may be rounding.
+    - `masks_bind`: false with synthetic acceptance, which keeps draft tokens without looking at masks.
+    - `is_processed`: logprobs are computed from processed logits; `are_logits`: the engine returns the logits instead.
+    - `reasoning_end`: the token after which a grammar applies; `words_from_prompt`: a bad word may begin in the prompt.
+    - `logit_margin`: the difference of logits between two batches that rounding may cause.
+    - `weights_stay`: no event loads other weights; `loads_fail`: a request may end because a KV load fails.
+    - `spoiled`: the names of requests whose logits an event spoils.
     """
 
     def __init__(self, trace: Trace, words_from_prompt: bool, logit_margin: float = 0.0) -> None:
@@ -27,7 +28,7 @@ class Terms:
         self.words_from_prompt = words_from_prompt
         self.logit_margin = logit_margin
         self.weights_stay = not any(isinstance(event, LoadWeights) for event in trace.events)
-        # Requests may share a block whose load fails, and each may end: `judge.connector_transfers` judges which.
+        # Requests may share a block whose load fails; `judge.connector_transfers` checks which of them may end.
         loading = trace.spec.transfer or trace.spec.handoff
         is_failing = loading is not None and loading.failures == "fail"
         is_disturbed = any(isinstance(event, DisturbTransfer) for event in trace.events)
@@ -37,7 +38,10 @@ class Terms:
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """The output of one request so far; `at_abort` is that at its abort, if it was alive then."""
+    """The output of one request so far.
+
+    `at_abort` is its output at the abort of the live request, None without an abort.
+    """
 
     submit: Submit
     output: Output | None = None

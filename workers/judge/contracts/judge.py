@@ -1,7 +1,8 @@
-"""Judge of contracts: find the first output of a run that breaks a demand of its request.
+"""Check the contracts of all requests: rules that follow from a request alone.
 
-Verifies: every contract of `CONTRACTS`, of every request submitted, also one whose name was used again.
-Does not verify: which tokens a model must choose (another run, or the oracle, says that).
+Verifies: every contract of `CONTRACTS`, for every accepted request, also if its name was submitted again later.
+
+Does not verify: which tokens a model must sample (the oracle, or the comparison with another run, does).
 """
 
 from collections.abc import Mapping
@@ -18,12 +19,12 @@ from workers.judge.judge import Case, End, Judge
 from workers.record.evidence import Difference, Fact, fact
 
 NOTHING = Output((), None)
-# What each contract demands; those here are of the deliveries of a run, the others of the output of one request.
+# The rule of each contract. The rules listed here concern the order of outputs in a run; the others, single outputs.
 CONTRACTS: Mapping[str, str] = {
-    "answer": "every request that is taken in has an output, and has ended once nothing is left to do",
-    "delivery": "what was delivered stays as it was, and behind an end nothing comes",
-    "abort": "a request that is given up while it lives ends with that, and keeps what it had by then",
-    "name": "a request with the name of one that has ended starts with nothing",
+    "answer": "every accepted request has an output, and the output has ended when the engine has drained",
+    "delivery": "delivered tokens and logprobs do not change, and nothing is delivered after the end of an output",
+    "abort": "a live request that is aborted ends with reason abort and keeps the tokens delivered before the abort",
+    "name": "a request that reuses the name of an ended request starts with an empty output",
     **tokens.CONTRACTS,
     **logprobs.CONTRACTS,
     **contexts.CONTRACTS,
@@ -31,11 +32,11 @@ CONTRACTS: Mapping[str, str] = {
 
 
 class Contracts(Judge):
-    """Judge of delivered outputs, request by request; `breach` is the first contract that is broken.
+    """Judge of the outputs of all requests; `breach` is the first broken contract.
 
-    A submit counts unless a request of its name is alive, by the output shown of it. `newest` has the last request of
-    each name, `ended` those before it, `taken` all in the order in which they came. Outputs that are seen behind each
-    step must stay.
+    A submit is accepted unless a request of its name is alive according to its last output. `newest` has the last
+    request of each name, `ended` the earlier ones, `taken` all accepted requests in order. With `sees_steps`, outputs
+    are also checked after each step: they may only grow.
     """
 
     planes = (PLANE,)
@@ -50,15 +51,16 @@ class Contracts(Judge):
 
     @classmethod
     def of(cls, case: Case) -> "Contracts":
-        """Return the judge of any engine; deliveries are followed step by step unless its decisions are logged."""
+        """Return the judge; it checks outputs after each step unless the engine logs its decisions."""
         terms = Terms(case.trace, case.capabilities.words_from_prompt, case.capabilities.logit_margin)
         return cls(terms, sees_steps=not case.capabilities.logs_decisions)
 
     def is_known(self, name: str) -> bool:
+        """Return whether a request of this name was accepted before."""
         return name in self.newest
 
     def submitted(self, event: Submit, before: Output | None, after: Output | None) -> None:
-        """Note a submit, with the output under its name before and after it."""
+        """Process a submit, given the output under its name before and after it."""
         known = self.newest.get(event.request)
         if known is not None:
             if before is not None and before.finish_reason is None:
@@ -71,20 +73,20 @@ class Contracts(Judge):
         self.taken.append(self.newest[event.request])
 
     def aborted(self, event: Abort, before: Output | None) -> None:
-        """Note an abort, with the output under its name before it."""
+        """Process an abort, given the output under its name before it."""
         known = self.newest.get(event.request)
         if known is not None and known.at_abort is None and before is not None and before.finish_reason is None:
             known.at_abort = before
 
     def all_aborted(self, outputs: Mapping[str, Output]) -> None:
-        """Note that every request is given up that is alive, with the outputs before that."""
+        """Process an abort of all live requests, given the outputs before it."""
         for name, known in self.newest.items():
             before = outputs.get(name)
             if known.at_abort is None and before is not None and before.finish_reason is None:
                 known.at_abort = before
 
     def see_outputs(self, outputs: Mapping[str, Output]) -> None:
-        """Compare outputs with those seen before, which they must extend."""
+        """Check that outputs extend the outputs seen before."""
         for name, output in outputs.items():
             known = self.newest.get(name)
             if known is None:
@@ -100,7 +102,7 @@ class Contracts(Judge):
         return breach.difference(end.steps) if breach is not None else None
 
     def first_breach(self, outputs: Mapping[str, Output]) -> Breach | None:
-        """Return the first contract that is broken, given the outputs once nothing is left to do."""
+        """Return the first broken contract or None, given the outputs after the engine has drained."""
         for name in outputs.keys() - self.newest.keys():
             self._break("answer", name, None, fact("output_submitted"), _summary(outputs[name]))
         for name, known in self.newest.items():
@@ -136,7 +138,7 @@ class Contracts(Judge):
 
 
 def _summary(output: Output) -> Fact:
-    """Return the length of an output, and its finish reason if it has one."""
+    """Return a fact with the length of an output, and its finish reason if it has ended."""
     count = len(output.tokens)
     if output.finish_reason is None:
         return fact("tokens", count=count)

@@ -1,11 +1,14 @@
-"""Contracts on logprobs: consistency of those delivered with each other and with the delivered tokens.
+"""Contracts on logprobs: they must agree with each other and with the output tokens.
 
-Verifies: `logprobs`, `logprob_tokens`, `logprob_ranks`, `logprob_sum`, and of the prompt `prompt_logprobs`; by them
-`greedy`, `penalties`, `logit_bias`, `top_k`, `min_p` and `top_p`; and that a token which a mask forbids has no
-probability, where logprobs are those of processed logits. Logits in their place are judged alike, but for their sums.
-Does not verify: that they are the model's, which only a model can say (of our own engine the oracle does, of a prompt
-another run). The effect of a repetition penalty depends on the logit, not on its logprob: it is judged by what it
-cannot do.
+Verifies:
+- `logprobs`, `logprob_tokens`, `logprob_ranks`, `logprob_sum`, and `prompt_logprobs` for prompt tokens;
+- by means of the logprobs, the sampled tokens: `greedy`, `penalties`, `logit_bias`, `top_k`, `min_p` and `top_p`;
+- for logprobs of processed logits: tokens that a mask forbids have probability 0.
+Logits returned instead of logprobs are checked in the same way, except for their sums.
+
+Does not verify:
+- that logprobs are the model's (the oracle does for our own engine; for a prompt the comparison with another run does);
+- the exact effect of a repetition penalty, which depends on logits: only impossible effects are found.
 """
 
 from collections import Counter
@@ -23,27 +26,27 @@ from workers.record.observation import width_of
 
 # Logprobs are sums of float32 exponentials.
 TOLERANCE = 1e-4
-# What each contract demands.
+# The rule of each contract.
 CONTRACTS: Mapping[str, str] = {
-    "logprobs": "as many logprobs of each token as were asked for, its own first",
-    "logprob_tokens": "logprobs of the tokens that a request names, in its order, behind a token's own",
-    "prompt_logprobs": "with the first token as many logprobs of each token of the prompt behind its first as were "
-    "asked for, its own first, in order, of probabilities that are 1 all together",
-    "logprob_ranks": "the likeliest tokens come in order, and a token has one logprob wherever it is named",
-    "logprob_sum": "probabilities of a vocabulary: none above 1, all together 1, none 0 of what was delivered",
-    "greedy": "at temperature 0 nothing that may come and is shown is likelier than the token delivered",
-    "penalties": "so it is once the logprobs shown are penalised by what the prompt and the output before hold",
-    "top_k": "a token that is drawn is one of the k likeliest",
-    "min_p": "a token that is drawn is at least p times as probable as the likeliest",
-    "top_p": "a token that is drawn is among the fewest that have p of all probability",
+    "logprobs": "each output token has the requested number of logprobs, its own first",
+    "logprob_tokens": "after its own logprob, each output token has the named tokens' logprobs, in the request's order",
+    "prompt_logprobs": "with the first output token, each prompt token except the first has the requested number of "
+    "logprobs: its own first, then the most likely tokens in order; their probabilities can sum to 1",
+    "logprob_ranks": "the most likely tokens come in order, and a token that is listed twice has the same logprob",
+    "logprob_sum": "probabilities are at most 1 and can sum to 1 over the vocabulary; an output token has more than 0",
+    "greedy": "at temperature 0, no allowed token with a reported logprob is more likely than the output token",
+    "penalties": "at temperature 0, the same holds after penalties and biases are applied to the reported logprobs",
+    "top_k": "a sampled token is one of the k most likely tokens",
+    "min_p": "a sampled token is at least p times as probable as the most likely token",
+    "top_p": "a sampled token is in the smallest set of most likely tokens with total probability p",
 }
 
-# A broken contract, its demand, and what was delivered.
+# The name of a broken contract, the expected fact, and the actual fact.
 Wrong: TypeAlias = tuple[str, Fact, Fact]
 
 
 class Shown(NamedTuple):
-    """The logprobs of one delivered token: its own, and the likeliest tokens with theirs."""
+    """The logprobs at one position: of the token itself, and of the most likely or named tokens."""
 
     token: int
     own: float
@@ -52,7 +55,7 @@ class Shown(NamedTuple):
 
 
 def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
-    """Return the first breach among the logprobs of an output, or None."""
+    """Return the first broken contract in the logprobs of an output, or None."""
     submit, output = given.submit, given.output
     asked = submit.params.logprobs_width
     if output is None or not (asked or output.logprobs):
@@ -82,14 +85,14 @@ def logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
 
 
 def prompt_logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
-    """Return the first breach among the logprobs of the prompt of a request, or None."""
+    """Return the first broken contract in the prompt logprobs of a request, or None."""
     submit, output = given.submit, given.output
     assert isinstance(submit.prompt, tuple), "the trace is explicit"
     if output is None:
         return None
     name, flat, behind_first = submit.request, output.prompt_logprobs, submit.prompt[1:]
     width = submit.params.num_prompt_logprobs
-    # They are delivered with the first token: an output without tokens has none.
+    # Prompt logprobs are delivered with the first output token: an output without tokens has none.
     due = 2 * width * len(behind_first) if output.tokens else 0
     if len(flat) != due:
         each = fact("logprobs_of_prompt", width=width, count=len(behind_first))
@@ -111,7 +114,7 @@ def prompt_logprob_breach(given: Delivery, terms: Terms) -> Breach | None:
 
 
 class _Judged:
-    """Judge of one request's tokens, one after the other, by their logprobs and the history."""
+    """Checks the output tokens of one request in order, by their logprobs and the tokens before."""
 
     def __init__(self, submit: Submit, terms: Terms) -> None:
         assert isinstance(submit.prompt, tuple), "the trace is explicit"
@@ -124,18 +127,19 @@ class _Judged:
         self._known = set(submit.prompt)
         self._times: Counter[int] = Counter()
         self._biases = dict(params.logit_bias)
-        # Raw logprobs are not those by which a token is chosen, if anything comes between.
+        # Raw logprobs are not those that the sampler uses if penalties or biases change the logits.
         self._is_changed = not self._is_processed and (has_penalties(params) or bool(self._biases))
         self._is_law = self._bans is None and not self._is_changed and not self._is_processed
 
     def follow(self, token: int) -> None:
+        """Append the next token of the output."""
         self._known.add(token)
         self._times[token] += 1
         if self._bans is not None:
             self._bans.follow(token)
 
     def breach(self, shown: Shown) -> Wrong | None:
-        """Return the contract that a token breaks, with its demand and what was delivered; or None."""
+        """Return the contract that a token breaks, with the expected and the actual fact; or None."""
         named = self._params.logprob_tokens
         of_shown = _named_breach(shown, named) if named else rank_breach(shown, self._vocab_size)
         of_sum = None if self._are_logits else sum_breach(shown, 0 if named else self._vocab_size)
@@ -151,12 +155,12 @@ class _Judged:
                     seen = fact("token_logprob", token=token, logprob=logprob)
                     return contract, self._bans.demand(contract), seen
         if self._params.temperature > 0:
-            # Of tokens that are named nothing says which are the likeliest.
+            # Logprobs of named tokens do not say which tokens are the most likely.
             return None if named else self._drawn(shown)
         return self._likeliest(shown)
 
     def _likeliest(self, shown: Shown) -> Wrong | None:
-        """Return the breach of a token that must be the likeliest of the allowed ones, or None."""
+        """Return the contract broken by a greedy token if an allowed token is more likely, or None."""
         for token, logprob in zip(shown.ids, shown.top, strict=True):
             if token == shown.token or not self._beats(token, logprob, shown):
                 continue
@@ -170,10 +174,10 @@ class _Judged:
         return None
 
     def _beats(self, token: int, logprob: float, shown: Shown) -> bool:
-        """Tell whether a token is likelier than the one delivered, whatever the logits behind their logprobs are.
+        """Return whether a token is more likely than the output token, for all possible logits.
 
-        A repetition penalty above 1 lowers the logits of known tokens, one below 1 raises them, by an unknown amount;
-        it keeps the order of two known tokens.
+        A repetition penalty above 1 lowers the logits of tokens that occur in the prompt or the output, one below 1
+        raises them, both by an unknown amount. It keeps the order of two such tokens.
         """
         if not self._is_changed:
             return logprob > shown.own + TOLERANCE
@@ -190,23 +194,23 @@ class _Judged:
         return is_certain and other > own + TOLERANCE
 
     def _subtracted(self, token: int) -> float:
-        """Return what the presence and frequency penalties subtract from a token's logit."""
+        """Return the amount that presence and frequency penalties subtract from a token's logit."""
         times = self._times[token]
         return self._params.presence_penalty + self._params.frequency_penalty * times if times else 0.0
 
     def _biased(self, token: int) -> float:
-        """Return the bias of a token, which is added to its logit first."""
+        """Return the bias that is added to a token's logit before penalties."""
         return self._biases.get(token, 0.0)
 
     def _change(self, token: int) -> Fact:
-        """Return the change of a token's logit by its bias and penalties."""
+        """Return a fact with the change of a token's logit by its bias and penalties."""
         change = self._biased(token) - self._subtracted(token) if self._is_changed else 0.0
         if not change:
             return fact("unchanged")
         return fact("more", by=change) if change > 0 else fact("less", by=-change)
 
     def _drawn(self, shown: Shown) -> Wrong | None:
-        """Return the breach of a token that top-k, min-p and top-p must keep, or None."""
+        """Return the contract (top-k, min-p or top-p) that a sampled token breaks, or None."""
         params = self._params
         if 0 < params.top_k <= len(shown.top) and (self._is_law or self._is_processed):
             least = shown.top[params.top_k - 1]
@@ -227,14 +231,14 @@ class _Judged:
 
 
 def _named_breach(shown: Shown, named: tuple[int, ...]) -> Wrong | None:
-    """Return the breach of logprobs that are those of named tokens, in order, behind the token's own; or None."""
+    """Return the broken contract if the listed tokens are not the named ones in order, or None."""
     if shown.ids[: len(named)] != named:
         return "logprob_tokens", fact("these_tokens", tokens=named), fact("these_tokens", tokens=shown.ids)
     return _repeated_breach(shown)
 
 
 def rank_breach(shown: Shown, vocab_size: int) -> Wrong | None:
-    """Return the breach of the shown tokens and their order, or None."""
+    """Return the broken contract if the reported tokens or their order are wrong, or None."""
     if len(set(shown.ids)) < len(shown.ids) or not all(0 <= token < vocab_size for token in shown.ids):
         return "logprob_ranks", fact("different_tokens", last=vocab_size - 1), fact("these_tokens", tokens=shown.ids)
     # NaN compares false with any number.
@@ -249,7 +253,7 @@ def rank_breach(shown: Shown, vocab_size: int) -> Wrong | None:
 
 
 def _repeated_breach(shown: Shown) -> Wrong | None:
-    """Return the breach of a token that has another logprob where it is named again, or None."""
+    """Return the broken contract if the token is listed twice with different logprobs, or None."""
     again = shown.top[shown.ids.index(shown.token)] if shown.token in shown.ids else shown.own
     if again == shown.own or abs(again - shown.own) <= TOLERANCE:
         return None
@@ -258,9 +262,9 @@ def _repeated_breach(shown: Shown) -> Wrong | None:
 
 
 def sum_breach(shown: Shown, vocab_size: int) -> Wrong | None:
-    """Return the breach of the sum of probabilities, shown and bounded, or None.
+    """Return the broken contract if the probabilities cannot sum to 1, or None.
 
-    With a vocabulary of 0 tokens nothing is known of those that are not shown.
+    Tokens that are not listed are at most as probable as the last listed one. With `vocab_size` 0 this is unknown.
     """
     if not (shown.own <= TOLERANCE and all(value <= TOLERANCE for value in shown.top)):
         seen = fact("these_logprobs", logprobs=(shown.own, *shown.top))
@@ -277,7 +281,7 @@ def sum_breach(shown: Shown, vocab_size: int) -> Wrong | None:
 
 
 def _mass_before(shown: Shown, temperature: float, vocab_size: int) -> float:
-    """Return a lower bound on the probability of the tokens likelier than the one drawn."""
+    """Return a lower bound of the total probability of tokens more likely than the sampled one."""
     weights = [exp((logprob - shown.top[0]) / temperature) for logprob in shown.top]
     total = sum(weights) + (vocab_size - len(weights)) * weights[-1]
     likelier = (logprob > shown.own + TOLERANCE for logprob in shown.top)

@@ -1,8 +1,11 @@
-"""Contracts on tokens: allowed tokens, the end of an output, and its reason.
+"""Contracts on tokens: allowed tokens, the end of an output, and its finish reason.
 
-Verifies: `vocabulary`, `max_tokens`, `stop`, `stop_words`, `finish_reason`, `stop_reason`, `text`, and every mask of
-the request.
-Does not verify: which of the allowed tokens is chosen (`logprobs` and the oracle do).
+Verifies:
+- `vocabulary`, and every mask of the request: `min_tokens`, `allowed_tokens`, `bad_words`, `no_repeats`, `logit_bias`,
+  `grammar`;
+- the end of an output: `max_tokens`, `stop`, `stop_words`, `broken_grammar`, `finish_reason`, `stop_reason`, `text`.
+
+Does not verify: which of the allowed tokens is sampled (`logprobs` and the oracle do).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,28 +17,28 @@ from workers.judge.contracts.breach import Breach
 from workers.judge.contracts.delivery import Delivery, Terms
 from workers.record.evidence import Fact, fact
 
-# What each contract demands.
+# The rule of each contract.
 CONTRACTS: Mapping[str, str] = {
-    "vocabulary": "every token is one of the vocabulary",
-    "max_tokens": "no more tokens than the request and the model's length allow; reason length with the last of them",
-    "stop": "no token behind a stop token, and reason stop if that is the last one",
-    "stop_words": "no token behind the stop word that is complete first, and reason stop with its last",
-    "finish_reason": "a reason for every end: stop, length, abort if somebody asked for it, error without any choice",
-    "stop_reason": "the stop token or the stop word that is complete with the last token; none for another end",
-    "text": "the characters of the tokens; without the stop token or stop word at the end unless that is included",
-    "min_tokens": "no stop token among the first tokens",
-    "allowed_tokens": "no other token than those allowed",
-    "bad_words": "no token that completes a bad word",
-    "no_repeats": "no token directly behind itself",
-    "logit_bias": "no token with a bias of -100 while another may come, and one of 100 while one may come; and, by the "
-    "logprobs delivered, what a smaller bias comes to",
-    "grammar": "every token is an edge of the state reached, and the output ends where there are none",
-    "broken_grammar": "a request whose grammar does not compile ends with reason error, without a token",
+    "vocabulary": "every output token is in the vocabulary",
+    "max_tokens": "no more output tokens than max_tokens and max_model_len allow; reason length at that limit",
+    "stop": "no output token after a stop token; reason stop if a stop token is the last one",
+    "stop_words": "no output token after the first complete stop word; reason stop if a stop word ends the output",
+    "finish_reason": "the reason fits the end: stop, length, abort after an abort, error if no token is allowed",
+    "stop_reason": "the stop token or stop word that the last token completes; nothing if the output ends otherwise",
+    "text": "the text spells the output tokens, without a final stop token or stop word unless these are included",
+    "min_tokens": "no stop token among the first min_tokens output tokens",
+    "allowed_tokens": "every output token is one of the allowed tokens",
+    "bad_words": "no output token completes a bad word",
+    "no_repeats": "no output token is equal to the one before",
+    "logit_bias": "no token with a bias of -100 while another is allowed; only tokens with a bias of 100 while one is "
+    "allowed; with logprobs, also the effect of smaller biases",
+    "grammar": "every output token is an edge of the current grammar state; the output ends in a state without edges",
+    "broken_grammar": "a request with a grammar that does not compile ends with reason error and without tokens",
 }
 
 
 def token_breach(given: Delivery, terms: Terms) -> Breach | None:
-    """Return the first breach among the tokens of a request and its end, or None."""
+    """Return the first broken contract in the tokens of a request or in its end, or None."""
     submit, output = given.submit, given.output
     name = submit.request
     if output is None or output.finish_reason is None:
@@ -59,7 +62,7 @@ def token_breach(given: Delivery, terms: Terms) -> Breach | None:
 
 
 def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None) -> Breach | None:
-    """Return the breach of an output's end or finish reason, or None."""
+    """Return the broken contract of an output's end or finish reason, or None."""
     name, reason, num_tokens = given.submit.request, output.finish_reason, len(output.tokens)
     end, why, contract = _end_of(given.submit, output.tokens, terms)
     if end is not None and num_tokens > end:
@@ -82,9 +85,9 @@ def _end_breach(given: Delivery, output: Output, terms: Terms, bans: Bans | None
 
 
 def _stops(submit: Submit, output: Output) -> list[int | tuple[int, ...]]:
-    """Return the stop token and the stop words that are complete with the last token of an output that stopped.
+    """Return the stop token and the stop words that the last token of an output completes.
 
-    A grammar may end with any token: then it is that token, or none.
+    A grammar may end an output at any token: then the result is that token, or nothing (an empty tuple).
     """
     if output.finish_reason != "stop":
         return [()]
@@ -94,7 +97,7 @@ def _stops(submit: Submit, output: Output) -> list[int | tuple[int, ...]]:
 
 
 def _stop_reason_breach(submit: Submit, output: Output) -> Breach | None:
-    """Return the breach of the reason that is delivered for a stop, or None."""
+    """Return the broken contract of the stop reason, or None."""
     stops, reason, num_tokens = _stops(submit, output), output.stop_reason, len(output.tokens)
     if reason is None or any(type(stop) is type(reason) and stop == reason for stop in stops):
         return None
@@ -108,7 +111,10 @@ def _stop_fact(stop: int | tuple[int, ...]) -> Fact:
 
 
 def _text_breach(submit: Submit, output: Output) -> Breach | None:
-    """Return the breach of the text that is delivered, or None; the text of an aborted request may end early."""
+    """Return the broken contract if the text is wrong, or None.
+
+    The text of an aborted request may be shorter.
+    """
     text, tokens = output.text, output.tokens
     if text is None:
         return None
@@ -126,7 +132,10 @@ def _reasons(due: str, seen: str | None) -> tuple[Fact, Fact]:
 
 
 def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | None, str, str]:
-    """Return the number of tokens up to the first that ends an output, the reason, and the contract."""
+    """Return the number of tokens up to an output's end, the finish reason, and the contract.
+
+    (None, "", "") if the tokens do not reach an end.
+    """
     assert isinstance(submit.prompt, tuple), "the trace is explicit"
     ends = [(min(submit.max_tokens, terms.max_model_len - len(submit.prompt)), 1, "length", "max_tokens")]
     if submit.stop:
@@ -142,7 +151,7 @@ def _end_of(submit: Submit, tokens: Sequence[int], terms: Terms) -> tuple[int | 
 
 
 def _ends_of_words(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
-    """Yield the numbers of tokens at which a stop word is complete, behind the minimum."""
+    """Yield each number of tokens, above `min_tokens`, at which a stop word is complete."""
     words = submit.params.stop_words
     for end in range(submit.params.min_tokens + 1, len(tokens) + 1) if words else ():
         if any(len(word) <= end and tuple(tokens[end - len(word) : end]) == word for word in words):
@@ -150,7 +159,10 @@ def _ends_of_words(submit: Submit, tokens: Sequence[int]) -> Iterator[int]:
 
 
 def _ends_of_grammar(submit: Submit, tokens: Sequence[int], reasoning_end: int | None) -> Iterator[int]:
-    """Yield the number of tokens at which a grammar is over, if it is: in a state without edges, or left."""
+    """Yield the number of tokens at which a grammar ends, at most once.
+
+    It ends in a state without edges, or at a token without an edge.
+    """
     assert isinstance(submit.prompt, tuple), "the trace is explicit"
     state, grammar = 0, submit.params.grammar
     is_reasoning = reasoning_end is not None and reasoning_end not in submit.prompt
@@ -165,5 +177,5 @@ def _ends_of_grammar(submit: Submit, tokens: Sequence[int], reasoning_end: int |
 
 
 def _leaves_nothing(bans: Bans) -> bool:
-    """Tell whether every next token is forbidden."""
+    """Return whether masks forbid every next token."""
     return all(bans.mask_on(token) is not None for token in range(bans.vocab_size))
