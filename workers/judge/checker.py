@@ -1,4 +1,4 @@
-"""Compare all captures and observations of an engine that logs its decisions to the oracle's.
+"""Compare all captures and observations of an engine with the oracle's expected values.
 
 Verifies:
 - every variable of `observation.VARIABLES`, inside its domain: counts, model inputs, KV cache, recurrent states, draft
